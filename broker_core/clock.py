@@ -1,0 +1,111 @@
+"""Time as an argument, and the one list of everything that will happen later.
+
+`Clock` is read by the core when, and only when, something depends on time; tests hand in a `ManualClock`.
+`Timers` is a heap of deadlines with lazy cancellation: nothing is paid for time that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+
+class Clock(ABC):
+    """Two readings: `now` never goes back (deadlines), `wall` is what people call the time (timestamps)."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+    @abstractmethod
+    def wall(self) -> float:
+        """Seconds since 1970-01-01 UTC."""
+
+
+class SystemClock(Clock):
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class ManualClock(Clock):
+    """A clock that moves when told: `clock.advance(seconds)`. For tests and simulation."""
+
+    def __init__(self, now: float = 0.0, wall: float = 1_000_000_000.0) -> None:
+        self._now = now
+        self._wall = wall
+
+    def now(self) -> float:
+        return self._now
+
+    def wall(self) -> float:
+        return self._wall
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+        self._wall += seconds
+
+
+class Timer:
+    """One thing that will happen at `at` (monotonic seconds) unless cancelled."""
+
+    __slots__ = ("action", "at", "cancelled", "order")
+
+    def __init__(self, at: float, order: int, action: Callable[[float], None]) -> None:
+        self.at = at
+        self.order = order
+        self.action = action
+        self.cancelled = False
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self.at, self.order) < (other.at, other.order)
+
+
+class Timers:
+    """Deadlines in order. The owner sleeps until `next_at()` and then calls `run(now)`."""
+
+    def __init__(self) -> None:
+        self._heap: list[Timer] = []
+        self._order = 0
+        self._cancelled = 0
+        self.on_earlier: Callable[[], None] | None = None  # told when `next_at()` moved forward
+
+    def at(self, when: float, action: Callable[[float], None]) -> Timer:
+        """Call `action(now)` once, not before `when`."""
+        self._order += 1
+        timer = Timer(when, self._order, action)
+        heappush(self._heap, timer)
+        if self._heap[0] is timer and self.on_earlier is not None:
+            self.on_earlier()
+        return timer
+
+    def cancel(self, timer: Timer | None) -> None:
+        """Forget a timer; cancelling twice, or one that has run, is harmless."""
+        if timer is None or timer.cancelled:
+            return
+        timer.cancelled = True
+        self._cancelled += 1
+        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
+            self._heap = [t for t in self._heap if not t.cancelled]
+            heapify(self._heap)
+            self._cancelled = 0
+
+    def next_at(self) -> float | None:
+        while self._heap and self._heap[0].cancelled:
+            heappop(self._heap)
+            self._cancelled -= 1
+        return self._heap[0].at if self._heap else None
+
+    def run(self, now: float) -> int:
+        """Run everything due at `now`, in order of deadline. Returns how many ran."""
+        ran = 0
+        while (at := self.next_at()) is not None and at <= now:
+            timer = heappop(self._heap)
+            timer.cancelled = True  # a later cancel() finds it done; it is no longer in the heap
+            timer.action(now)
+            ran += 1
+        return ran

@@ -1,0 +1,55 @@
+"""Neutral failures: what went wrong, in words; each protocol's adapter turns them into its own codes by one table.
+
+    Failure
+     ├─ NotFound             the thing named does not exist
+     ├─ AccessRefused        the user may not do this
+     ├─ Locked               somebody else holds the thing exclusively
+     ├─ PreconditionFailed   the request contradicts what is there, or itself
+     ├─ NotAllowed           the connection may not go on like this
+     │   └─ LimitReached     a configured limit forbids it
+     └─ Unsupported          the broker (or this kind of queue) does not do this
+
+The text of a failure is the whole sentence a client sees behind the protocol's own name of the condition.
+"""
+
+from __future__ import annotations
+
+
+class Failure(Exception):  # noqa: N818 - not every failure is an error of ours
+    """Base of everything the core refuses. `str(failure)` is the sentence for the peer."""
+
+
+class NotFound(Failure):
+    """The exchange, queue, virtual host or consumer named does not exist."""
+
+
+class AccessRefused(Failure):
+    """The user lacks a permission, or the thing is reserved to the broker."""
+
+
+class Locked(Failure):
+    """The queue belongs to another connection, or to its single consumer."""
+
+
+class PreconditionFailed(Failure):
+    """Inequivalent declaration, invalid argument, unknown delivery, message too large, ..."""
+
+
+class NotAllowed(Failure):
+    """The connection as a whole does something it may not (unknown virtual host, reused consumer tag, ...)."""
+
+
+class Unsupported(Failure):
+    """A request that is valid in the protocol but that this queue type or profile does not serve."""
+
+
+class LimitReached(NotAllowed):
+    """A limit of the node, the virtual host, the user or the channel is used up."""
+
+
+def no_exchange(name: str, virtual_host: str) -> NotFound:
+    return NotFound(f"no exchange '{name}' in vhost '{virtual_host}'")
+
+
+def no_queue(name: str, virtual_host: str) -> NotFound:
+    return NotFound(f"no queue '{name}' in vhost '{virtual_host}'")

@@ -1,0 +1,215 @@
+"""Exchanges: named places to publish to, each with a type that turns a message into destinations.
+
+`ExchangeType` is the contract for plugins. An exchange owns one instance of its type; the bindings belong to the
+exchange, so that a type can be replaced while the node runs: the new instance is told every binding again.
+
+Alternate exchanges, exchange-to-exchange hops, CC/BCC and protection against cycles are the core's work *around* the
+type (`routing.py`); a type only answers "where to, for this message, from this exchange?".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from broker_core.errors import PreconditionFailed
+from broker_core.values import Table, Value, printed, type_name
+
+if TYPE_CHECKING:
+    from broker_core.message import Message
+    from broker_core.topology import VirtualHost
+
+
+class Handled(Enum):
+    """A route of `HANDLED` means: the exchange has taken the message itself. No destination, and no alternate."""
+
+    HANDLED = "handled"
+
+
+HANDLED: Final = Handled.HANDLED
+
+
+class LooksAt(Enum):
+    """What a type's answer depends on, besides the bindings; decides how far a route can be remembered."""
+
+    NOTHING = "nothing"  # the same for every message (fanout)
+    KEY = "key"  # the same for every message with the same routing key (direct, topic)
+    MESSAGE = "message"  # anything else: headers, body, chance, time
+
+
+class Destination(ABC):
+    """A place a binding leads to: a queue or another exchange."""
+
+    __slots__ = ()
+    name: str
+    is_exchange: bool
+
+    @property
+    def kind(self) -> str:
+        return "exchange" if self.is_exchange else "queue"
+
+
+class Binding:
+    """source --key, arguments--> destination. Equal when all four are equal."""
+
+    __slots__ = ("arguments", "destination", "identity", "key", "source")
+
+    def __init__(self, source: Exchange, destination: Destination, key: str, arguments: Table) -> None:
+        self.source = source
+        self.destination = destination
+        self.key = key
+        self.arguments = arguments
+        self.identity = (destination.is_exchange, destination.name, key, frozen(arguments))
+
+    def __repr__(self) -> str:
+        return f"<Binding {self.source.name!r} --{self.key!r}--> {self.destination.kind} {self.destination.name!r}>"
+
+
+class ExchangeType(ABC):
+    """How one kind of exchange routes. One instance per exchange; subclass it, name it, write `route`.
+
+    class Longest(ExchangeType):
+        name = "x-longest"
+
+        def route(self, message):
+            longest = max((b.key for b in self.exchange.bindings), key=len, default=None)
+            return [b.destination for b in self.exchange.bindings if b.key == longest]
+
+    Every method is called from the broker's one thread and must not wait. Whatever `route` raises is counted against
+    the exchange and logged once; the message then takes the alternate exchange.
+    """
+
+    name: ClassVar[str]
+    looks_at: ClassVar[LooksAt] = LooksAt.MESSAGE
+    argument_names: ClassVar[tuple[str, ...]] = ()  # arguments that must be equal when the exchange is redeclared
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Called when the exchange is declared, and again when the type is reloaded; `bind` follows per binding."""
+        self.exchange = exchange
+
+    @abstractmethod
+    def route(self, message: Message) -> Iterable[Destination] | Handled:
+        """Where `message` goes. `message.key` and `message.keys`, `.headers`, `.body`, `.facts` tell about it.
+
+        Called for each message (or once for each key and topology, see `looks_at`). Repeated destinations are fine.
+        """
+
+    @classmethod
+    def validate(cls, arguments: Table) -> None:
+        """Called before an exchange is declared. Raise `PreconditionFailed` to refuse its arguments."""
+
+    def validate_binding(self, key: str, arguments: Table) -> None:
+        """Called before a binding with this exchange as source is made. Raise `PreconditionFailed` to refuse it."""
+
+    def bind(self, binding: Binding) -> None:
+        """Called after a binding was added to `self.exchange.bindings`, and for each of them after a reload."""
+
+    def unbind(self, binding: Binding) -> None:
+        """Called after a binding was removed from `self.exchange.bindings`."""
+
+    def close(self) -> None:
+        """Called when the exchange is deleted or this instance has been replaced by a reload."""
+
+    def state(self) -> object:
+        """What a newer version of the type should take over in a reload (`restore`); None: the bindings suffice."""
+        return None
+
+    def restore(self, state: object) -> None:
+        """Called on the new instance after its bindings, with what the old one's `state` returned, if not None."""
+
+    def equivalent(self, arguments: Table) -> str | None:
+        """Called on redeclaration. The name of the first argument that differs in meaning, or None."""
+        current = self.exchange.arguments
+        return next((n for n in self.argument_names if current.get(n) != arguments.get(n)), None)
+
+
+class Exchange(Destination):
+    """A declared exchange: properties, its type's instance, its bindings, and remembered routes."""
+
+    __slots__ = (
+        "alternate",
+        "arguments",
+        "auto_delete",
+        "bindings_by_identity",
+        "durable",
+        "internal",
+        "name",
+        "published",
+        "route_errors",
+        "routes",
+        "routes_revision",
+        "type",
+        "unroutable",
+        "virtual_host",
+        "warned_alternate",
+    )
+    is_exchange = True
+
+    def __init__(
+        self,
+        virtual_host: VirtualHost,
+        name: str,
+        type_class: type[ExchangeType],
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+    ) -> None:
+        self.virtual_host = virtual_host
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments: Table = arguments or {}
+        self.bindings_by_identity: dict[tuple[object, ...], Binding] = {}
+        self.alternate: str | None = None  # from argument or policy; the exchange need not exist
+        self.warned_alternate: str | None = None  # the missing alternate that has been logged
+        self.routes: dict[str, object] = {}  # routing key -> Route; stale when routes_revision is not the topology's
+        self.routes_revision = -1
+        self.published = 0  # messages
+        self.unroutable = 0  # messages that found no queue, alternate included
+        self.route_errors = 0  # exceptions raised by the type
+        self.type = type_class(self)
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.name!r} type={self.type.name}>"
+
+    @property
+    def bindings(self) -> Iterable[Binding]:
+        """The bindings with this exchange as source, oldest first."""
+        return self.bindings_by_identity.values()
+
+    def replace_type(self, type_class: type[ExchangeType]) -> None:
+        """Take a newer version of the type. If it raises anywhere, the old instance stays in place."""
+        new = type_class(self)
+        for binding in self.bindings:
+            new.bind(binding)
+        if (state := self.type.state()) is not None:
+            new.restore(state)
+        old, self.type = self.type, new
+        old.close()
+
+
+def frozen(value: Value) -> object:
+    """A hashable stand-in for a value: equal values, equal stand-ins."""
+    if isinstance(value, dict):
+        return frozenset((name, frozen(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(frozen(item) for item in value)
+    if isinstance(value, bool):
+        return ("bool", value)  # True is not 1 here
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def described(value: Value) -> str:
+    """An argument's value as inequivalence errors print it (S065, S149)."""
+    return "none" if value is None else f"the value '{printed(value)}' of type '{type_name(value)}'"
+
+
+def inequivalent(argument: str, thing: str, name: str, virtual_host: str, new: str, current: str) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"inequivalent arg '{argument}' for {thing} '{name}' in vhost '{virtual_host}': "
+        f"received {new} but current is {current}"
+    )

@@ -1,0 +1,16 @@
+"""`fanout`: every bound destination, whatever the key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker_core.exchange import Destination, ExchangeType, LooksAt
+from broker_core.message import Message
+
+
+class Fanout(ExchangeType):
+    name = "fanout"
+    looks_at = LooksAt.NOTHING
+
+    def route(self, message: Message) -> Iterable[Destination]:
+        return [binding.destination for binding in self.exchange.bindings]

@@ -1,0 +1,91 @@
+"""What a protocol must be to plug in: its first bytes, and a machine for one connection.
+
+The node owns the socket. It reads, calls `receive`, lets the broker settle what the bytes caused, and sends what has
+gathered in the outboxes. Nothing here waits; nothing here knows trio. A protocol is registered through the entry point
+group `leveret.protocols`, with `register_protocol`, or from a file in a plugin folder.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.outbox import Outbox
+
+
+@attrs.frozen
+class Peer:
+    """Who is at the other end of a connection, as far as the socket tells."""
+
+    host: str
+    port: int
+    local_host: str
+    local_port: int
+    loopback: bool
+    tls: bool = False
+
+    @property
+    def name(self) -> str:
+        """`client -> server`, the way operators know connections."""
+        return f"{self.host}:{self.port} -> {self.local_host}:{self.local_port}"
+
+
+class FrontEnd(ABC):
+    """One connection of one protocol.
+
+    `receive`, `on_deadline`, `drained` and `lost` are called by the node, never concurrently. None of them may raise
+    for anything a peer did; an exception is taken for a mistake of ours: it is logged and ends this connection only.
+    """
+
+    outbox: Outbox
+    closed: bool = False  # send what is in the outbox, then close the socket
+    publishing: bool = False  # has published; an alarm then stops reading from it
+    description: str = ""  # for logs: user and virtual host once known
+
+    @abstractmethod
+    def receive(self, data: bytes, now: float) -> None:
+        """Bytes from the peer, in any division. `now` is monotonic seconds."""
+
+    @abstractmethod
+    def lost(self) -> None:
+        """The transport has ended, whoever ended it. Called once, last; release everything held."""
+
+    def deadline(self) -> float | None:
+        """When `on_deadline` wants to be called, or None. Asked after every call into the front-end."""
+        return None
+
+    def on_deadline(self, now: float) -> None:  # noqa: B027 - most protocols have no timers
+        """The time given by `deadline` has come."""
+
+    def drained(self) -> None:  # noqa: B027
+        """The outbox was full and has been sent: deliveries may go on."""
+
+    def alarm(self, reason: str | None) -> None:  # noqa: B027
+        """A resource alarm was raised (reason such as `low on memory`) or, with None, the last one cleared."""
+
+    def shut_down(self, reason: str) -> None:
+        """The node or an operator ends the connection: say goodbye in the protocol's way, then be `closed`."""
+        self.closed = True
+
+
+Factory = Callable[["Broker", "Outbox", Peer, float], FrontEnd]
+
+
+@attrs.frozen
+class Protocol:
+    """A front-end's registration.
+
+    `first_bytes` are the prefixes (1 to 8 octets each) by which a listener that serves several protocols recognises
+    this one. `factory(broker, outbox, peer, now)` makes the machine for one connection; it is then fed everything from
+    the first byte on. `fallback` marks the protocol that answers first bytes nobody recognises.
+    """
+
+    name: str
+    first_bytes: tuple[bytes, ...]
+    factory: Factory
+    fallback: bool = False

@@ -1,0 +1,137 @@
+"""A message as the core holds it: the publisher's own bytes, the few facts the core reads, and what the broker adds.
+
+The property bytes go back untouched to consumers of the same protocol. What the broker learns about a message on its
+way (`Notes`) is rendered by the consumer's protocol. Messages are never edited: dead-lettering makes a new one that
+shares the body.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from broker_core.values import Table
+
+
+class Facts:
+    """What the core needs to know of a message's properties, projected once when it is published."""
+
+    __slots__ = ("bcc", "cc", "durable", "has_headers", "priority", "reply_to", "ttl_ms", "user_id")
+
+    def __init__(
+        self,
+        durable: bool = False,
+        priority: int = 0,
+        ttl_ms: int | None = None,
+        user_id: str | None = None,
+        reply_to: str | None = None,
+        cc: tuple[str, ...] = (),
+        bcc: tuple[str, ...] = (),
+        has_headers: bool = False,
+    ) -> None:
+        self.durable = durable
+        self.priority = priority
+        self.ttl_ms = ttl_ms  # milliseconds; None: lives for ever
+        self.user_id = user_id
+        self.reply_to = reply_to
+        self.cc = cc  # further routing keys that the consumer may see
+        self.bcc = bcc  # further routing keys that nobody sees; the adapter has removed them from the bytes
+        self.has_headers = has_headers
+
+
+NO_FACTS = Facts()
+
+
+class Death:
+    """Why and how often a message died in one queue (shown as `x-death` in 0-9-1, `x-opt-deaths` in 1.0)."""
+
+    __slots__ = ("count", "exchange", "first_time", "keys", "last_time", "queue", "reason", "ttl_ms")
+
+    def __init__(
+        self,
+        queue: str,
+        reason: str,
+        count: int,
+        first_time: int,
+        last_time: int,
+        exchange: str,
+        keys: tuple[str, ...],
+        ttl_ms: int | None,
+    ) -> None:
+        self.queue = queue
+        self.reason = reason  # rejected, expired, maxlen or delivery_limit
+        self.count = count
+        self.first_time = first_time  # seconds since 1970-01-01 UTC
+        self.last_time = last_time
+        self.exchange = exchange
+        self.keys = keys  # original key and CC; never BCC
+        self.ttl_ms = ttl_ms  # the message's own TTL when it first died here, if it had one
+
+
+class Notes:
+    """What the broker adds to a message that has a history. Most messages have none."""
+
+    __slots__ = ("deaths", "first_death", "last_death", "reply_to", "routed_by")
+
+    def __init__(self) -> None:
+        self.deaths: tuple[Death, ...] = ()  # newest first
+        self.first_death: tuple[str, str, str] | None = None  # reason, queue, exchange
+        self.last_death: tuple[str, str, str] | None = None
+        self.reply_to: str | None = None  # replaces the publisher's reply-to (direct reply-to)
+        self.routed_by: Table | None = None  # tracing headers
+
+
+class Encoding(ABC):
+    """How one protocol's property bytes are read. One instance a protocol, stateless."""
+
+    name: str
+
+    @abstractmethod
+    def headers(self, properties: bytes) -> Table:
+        """The application headers, decoded; empty if there are none."""
+
+
+class Message:
+    """One published message. `properties` and `body` are the publisher's bytes in `encoding`."""
+
+    __slots__ = (
+        "body",
+        "converted",
+        "encoding",
+        "exchange",
+        "facts",
+        "key",
+        "notes",
+        "properties",
+        "size",
+    )
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        exchange: str,
+        key: str,
+        properties: bytes,
+        body: bytes,
+        facts: Facts = NO_FACTS,
+        notes: Notes | None = None,
+    ) -> None:
+        self.encoding = encoding
+        self.exchange = exchange  # the exchange it was published to, not the one that routed it
+        self.key = key
+        self.properties = properties
+        self.body = body
+        self.facts = facts
+        self.notes = notes
+        self.converted: object = None  # the last rendering for a consumer; owned by the protocol that made it
+        self.size = len(body)  # octets of body, as limits count them
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every routing key: the message's own, then CC, then BCC."""
+        facts = self.facts
+        return (self.key, *facts.cc, *facts.bcc)
+
+    @property
+    def headers(self) -> Table:
+        """The application headers, decoded on each call."""
+        return self.encoding.headers(self.properties) if self.facts.has_headers else {}
