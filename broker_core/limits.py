@@ -1,0 +1,387 @@
+"""Declaration arguments to limits: what bounds a queue, and what bounds a virtual host, a user and the node.
+
+A client's `x-` arguments are checked against one table (`ARGUMENTS`) and become a frozen `QueueLimits`. A
+policy (`policy.py`) is checked by the same functions, and both together give the limits that a queue obeys. A
+check is a function from a value to a fault in words, or None when there is nothing to say.
+
+Arguments that RabbitMQ does not know are ignored; arguments known for another type of queue only are refused,
+so that nobody believes in a limit that is not kept. The quotas at the end refuse one thing too many.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, TypeAlias
+
+import attrs
+
+from broker_core.errors import LimitReached, PreconditionFailed
+from broker_core.exchange import described, frozen
+from broker_core.values import Table, Timestamp, Value, printed, type_name
+
+TTL_MAX_MS: Final = 315_360_000_000  # ten years, RabbitMQ's bound
+PRIORITY_MAX: Final = 255
+
+
+class QueueType(Enum):
+    """What kind of queue is declared, by its `x-queue-type`."""
+
+    CLASSIC = "classic"
+    QUORUM = "quorum"
+    STREAM = "stream"
+
+    @property
+    def module(self) -> str:
+        """The name RabbitMQ's error texts give the type (X021)."""
+        return f"rabbit_{self.value}_queue"
+
+
+class Overflow(Enum):
+    """What a full queue does with one more message (S082)."""
+
+    DROP_HEAD = "drop-head"
+    REJECT_PUBLISH = "reject-publish"
+    REJECT_PUBLISH_DLX = "reject-publish-dlx"
+
+
+@attrs.frozen
+class QueueLimits:
+    """What a queue keeps to, and None where there is no limit.
+
+    Times are in milliseconds, lengths in messages, sizes in octets of body. As parsed from arguments,
+    `delivery_limit` may be negative and `consumer_timeout_ms` 0: the client wants none, whatever the default
+    is. `Compat.queue_limits` settles that, so that a queue sees None or a limit.
+    """
+
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None
+    max_length: int | None = None
+    max_bytes: int | None = None
+    overflow: Overflow = Overflow.DROP_HEAD
+    overflow_asked: bool = False  # by argument: a policy does not change it
+    dead_letter_exchange: str | None = None
+    dead_letter_key: str | None = None
+    delivery_limit: int | None = None
+    consumer_timeout_ms: int | None = None
+    max_priority: int | None = None
+    single_active: bool = False
+    max_age_ms: int | None = None  # streams
+
+
+# Checks: a value to a fault in words, or None.
+
+Check: TypeAlias = Callable[[Value], str | None]
+
+
+def text_fault(value: Value) -> str | None:
+    return None if isinstance(value, str | bytes) else f"unacceptable type '{type_name(value)}'"
+
+
+def whole_fault(value: Value) -> str | None:
+    whole = isinstance(value, int) and not isinstance(value, bool | Timestamp)
+    return None if whole else f"unacceptable type '{type_name(value)}'"
+
+
+def truth_fault(value: Value) -> str | None:
+    return None if isinstance(value, bool) else f"unacceptable type '{type_name(value)}'"
+
+
+def between(low: int, high: int | None = None) -> Check:
+    """A check that a value is a whole number from `low` up to `high`."""
+
+    def fault(value: Value) -> str | None:
+        if (wrong := whole_fault(value)) is not None:
+            return wrong
+        return range_fault(whole(value) or 0, low, high)
+
+    return fault
+
+
+def range_fault(number: int, low: int, high: int | None) -> str | None:
+    if number < 0 <= low:
+        return f"{number} is negative"
+    if number < low:
+        return f"{number} is below the minimum {low}"
+    if high is not None and number > high:
+        return f"{number} is above the maximum {high}"
+    return None
+
+
+def one_of(*accepted: str) -> Check:
+    """A check that a value is one of some words."""
+
+    def fault(value: Value) -> str | None:
+        if (wrong := text_fault(value)) is not None:
+            return wrong
+        return None if text(value) in accepted else f"'{printed(value)}' is not one of {', '.join(accepted)}"
+
+    return fault
+
+
+def age_fault(value: Value) -> str | None:
+    if (wrong := text_fault(value)) is not None:
+        return wrong
+    return (
+        None
+        if age_ms(value) is not None
+        else f"'{printed(value)}' is not an age such as 7D (units Y M D h m s)"
+    )
+
+
+def text(value: Value) -> str | None:
+    """A string argument; octets that are not UTF-8 are kept as surrogate escapes."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else None
+
+
+def whole(value: Value) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def age_ms(value: Value) -> int | None:
+    """`7D` to milliseconds; None if it is not an age. As in RabbitMQ, a month has 30 days."""
+    match = re.fullmatch(r"([0-9]{1,10})([YMDhms])", text(value) or "")
+    return None if match is None else int(match[1]) * _AGE_UNITS_MS[match[2]]
+
+
+_AGE_UNITS_MS: Final = {
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "D": 86_400_000,
+    "M": 30 * 86_400_000,
+    "Y": 365 * 86_400_000,
+}
+
+# Which types know which argument. Delivery limits and consumer timeouts are for every queue that settles
+# deliveries, where RabbitMQ gives them to quorum queues only (semantics §2c).
+
+_CLASSIC: Final = frozenset({QueueType.CLASSIC})
+_QUORUM: Final = frozenset({QueueType.QUORUM})
+_STREAM: Final = frozenset({QueueType.STREAM})
+_SETTLING: Final = _CLASSIC | _QUORUM
+_REPLICATED: Final = _QUORUM | _STREAM
+_EVERY: Final = frozenset(QueueType)
+
+count_fault: Final = between(0)
+ttl_fault: Final = between(0, TTL_MAX_MS)
+expiry_fault: Final = between(1, TTL_MAX_MS)
+overflow_fault: Final = one_of(*(overflow.value for overflow in Overflow))
+
+ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
+    "x-queue-type": (one_of(*(kind.value for kind in QueueType)), _EVERY),
+    "x-expires": (expiry_fault, _SETTLING),
+    "x-message-ttl": (ttl_fault, _SETTLING),
+    "x-dead-letter-exchange": (text_fault, _SETTLING),
+    "x-dead-letter-routing-key": (text_fault, _SETTLING),
+    "x-max-length": (count_fault, _SETTLING),
+    "x-max-length-bytes": (count_fault, _EVERY),
+    "x-overflow": (overflow_fault, _SETTLING),
+    "x-delivery-limit": (whole_fault, _SETTLING),
+    "x-consumer-timeout": (count_fault, _EVERY),
+    "x-max-priority": (between(0, PRIORITY_MAX), _CLASSIC),
+    "x-single-active-consumer": (truth_fault, _SETTLING),
+    "x-max-age": (age_fault, _STREAM),
+    # From here on: checked and compared on redeclaration, without effect on a single node.
+    "x-queue-mode": (one_of("default", "lazy"), _CLASSIC),
+    "x-queue-version": (between(1, 2), _CLASSIC),
+    "x-queue-master-locator": (text_fault, _CLASSIC),
+    "x-queue-leader-locator": (one_of("client-local", "balanced", "random", "least-leaders"), _EVERY),
+    "x-dead-letter-strategy": (one_of("at-most-once", "at-least-once"), _QUORUM),
+    "x-max-in-memory-length": (count_fault, _QUORUM),
+    "x-max-in-memory-bytes": (count_fault, _QUORUM),
+    "x-quorum-initial-group-size": (between(1), _QUORUM),
+    "x-quorum-target-group-size": (between(1), _QUORUM),
+    "x-initial-cluster-size": (between(1), _REPLICATED),
+    "x-stream-max-segment-size-bytes": (count_fault, _STREAM),
+    "x-stream-filter-size-bytes": (between(16, 255), _STREAM),
+}
+
+CHECKED_ARGUMENTS: Final = tuple(ARGUMENTS)
+"""The arguments that must be equal when a queue is declared again (S065), in the order they are compared."""
+
+
+def parse_queue_arguments(
+    name: str, virtual_host: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
+) -> QueueLimits:
+    """The limits asked for by a declaration (S078, S079, X021-X023). Raises PreconditionFailed."""
+    queue = f"queue '{name}' in vhost '{virtual_host}'"
+    refuse_untexted_exchange(arguments, queue)
+    refuse_faulty(arguments, queue)
+    type_ = queue_type(arguments)
+    refuse_foreign(arguments, type_, queue)
+    refuse_properties(type_, durable, exclusive, auto_delete, queue)
+    return limits_of(arguments)
+
+
+def queue_type(arguments: Table) -> QueueType:
+    """The type that checked arguments ask for; absent and void both mean classic (X017)."""
+    asked = arguments.get("x-queue-type")
+    return QueueType.CLASSIC if asked is None else QueueType(text(asked))
+
+
+def limits_of(arguments: Table) -> QueueLimits:
+    """Checked arguments as a record."""
+    overflow = text(arguments.get("x-overflow"))
+    return QueueLimits(
+        message_ttl_ms=whole(arguments.get("x-message-ttl")),
+        expires_ms=whole(arguments.get("x-expires")),
+        max_length=whole(arguments.get("x-max-length")),
+        max_bytes=whole(arguments.get("x-max-length-bytes")),
+        overflow=Overflow.DROP_HEAD if overflow is None else Overflow(overflow),
+        overflow_asked=overflow is not None,
+        dead_letter_exchange=text(arguments.get("x-dead-letter-exchange")),
+        dead_letter_key=text(arguments.get("x-dead-letter-routing-key")),
+        delivery_limit=whole(arguments.get("x-delivery-limit")),
+        consumer_timeout_ms=whole(arguments.get("x-consumer-timeout")),
+        max_priority=whole(arguments.get("x-max-priority")) or None,  # 0 priorities are no priorities
+        single_active=arguments.get("x-single-active-consumer") is True,
+        max_age_ms=age_ms(arguments.get("x-max-age")),
+    )
+
+
+def refuse_untexted_exchange(arguments: Table, queue: str) -> None:
+    """The dead letter exchange has an error text of its own, given before all others (S079)."""
+    argument = "x-dead-letter-exchange"
+    if argument in arguments and text_fault(arguments[argument]) is not None:
+        kind = type_name(arguments[argument])
+        raise PreconditionFailed(f"invalid type '{kind}' for arg '{argument}' in {queue}")
+
+
+def refuse_faulty(arguments: Table, queue: str) -> None:
+    for argument, (check, _) in ARGUMENTS.items():
+        if argument in arguments and (fault := fault_of(argument, arguments, check)) is not None:
+            raise PreconditionFailed(f"invalid arg '{argument}' for {queue}: {fault}")
+
+
+def fault_of(argument: str, arguments: Table, check: Check) -> str | None:
+    value = arguments[argument]
+    if argument == "x-queue-type" and value is None:
+        return None
+    if argument == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
+        return check(value) or "routing key but no dead letter exchange defined"
+    return check(value)
+
+
+def refuse_foreign(arguments: Table, type_: QueueType, queue: str) -> None:
+    for argument, (_, types) in ARGUMENTS.items():
+        if argument in arguments and type_ not in types:
+            raise PreconditionFailed(f"invalid arg '{argument}' for {queue} of queue type {type_.module}")
+
+
+def refuse_properties(
+    type_: QueueType, durable: bool, exclusive: bool, auto_delete: bool, queue: str
+) -> None:
+    """Quorum queues and streams outlive connections and restarts, or they are not what their name says."""
+    if type_ is QueueType.CLASSIC:
+        return
+    if not durable:
+        raise PreconditionFailed(f"invalid property 'non-durable' for {queue}")
+    if exclusive:
+        raise PreconditionFailed(f"invalid property 'exclusive-owner' for {queue}")
+    if auto_delete and type_ is QueueType.STREAM:
+        raise PreconditionFailed(f"invalid property 'auto-delete' for {queue}")
+
+
+def inequivalent_argument(current: Table, new: Table) -> tuple[str, str, str] | None:
+    """The first checked argument whose meaning differs: its name, the new and the current value in words
+    (S065).
+
+    Whole numbers are compared by value, whatever their width on the wire; a queue type of `classic` is none
+    (X017).
+    """
+    for argument in CHECKED_ARGUMENTS:
+        old, asked = current.get(argument), new.get(argument)
+        if meaning(argument, old) != meaning(argument, asked):
+            return argument, described(asked), described(old)
+    return None
+
+
+def meaning(argument: str, value: Value) -> object:
+    if argument == "x-queue-type" and value is None:
+        return QueueType.CLASSIC.value
+    return frozen(value)
+
+
+# Quotas: None or a negative number is no limit, 0 refuses all (S016).
+
+
+def used_up(limit: int | None, count: int) -> bool:
+    """Whether `count` things leave no room for one more."""
+    return limit is not None and 0 <= limit <= count
+
+
+@attrs.frozen
+class VirtualHostLimits:
+    """How much one virtual host may hold."""
+
+    max_connections: int | None = None
+    max_queues: int | None = None
+
+    def require_connection(self, virtual_host: str, user: str, open_now: int) -> None:
+        """Raise LimitReached if there is no room for one more connection (S016)."""
+        if used_up(self.max_connections, open_now):
+            refused = f"access to vhost '{virtual_host}' refused for user '{user}'"
+            raise LimitReached(f"{refused}: connection limit ({self.max_connections}) is reached")
+
+    def require_queue(self, name: str, virtual_host: str, held: int) -> None:
+        """Raise PreconditionFailed if there is no room for one more queue (X020)."""
+        if used_up(self.max_queues, held):
+            refused = f"cannot declare queue '{name}' in vhost '{virtual_host}'"
+            raise PreconditionFailed(
+                f"{refused}: queue limit in vhost '{virtual_host}' ({self.max_queues}) is reached"
+            )
+
+
+@attrs.frozen
+class UserLimits:
+    """How much one user may hold, over all connections."""
+
+    max_connections: int | None = None
+    max_channels: int | None = None
+
+    def require_connection(self, user: str, open_now: int) -> None:
+        """Raise LimitReached if there is no room for one more connection (X005)."""
+        if used_up(self.max_connections, open_now):
+            limit = self.max_connections
+            raise LimitReached(
+                f"connection refused for user '{user}': user connection limit ({limit}) is reached"
+            )
+
+    def require_channel(self, user: str, open_now: int) -> None:
+        """Raise LimitReached if there is no room for one more channel."""
+        if used_up(self.max_channels, open_now):
+            opened = f"number of channels opened for user '{user}'"
+            raise LimitReached(
+                f"{opened} has reached the maximum allowed user limit of ({self.max_channels})"
+            )
+
+
+@attrs.frozen
+class NodeLimits:
+    """How much the whole node may hold."""
+
+    max_connections: int | None = None
+    max_exchanges: int | None = None
+    max_consumers_per_channel: int | None = None
+
+    def require_connection(self, open_now: int) -> None:
+        """Raise LimitReached if there is no room for one more connection (X005)."""
+        if used_up(self.max_connections, open_now):
+            raise LimitReached(
+                f"connection refused: node connection limit ({self.max_connections}) is reached"
+            )
+
+    def require_exchange(self, name: str, virtual_host: str, held: int) -> None:
+        """Raise PreconditionFailed if there is no room for one more exchange (X016)."""
+        if used_up(self.max_exchanges, held):
+            refused = f"cannot declare exchange '{name}' in vhost '{virtual_host}'"
+            raise PreconditionFailed(f"{refused}: exchange limit of {self.max_exchanges} is reached")
+
+    def require_consumer(self, on_channel: int) -> None:
+        """Raise LimitReached if there is no room for one more consumer (X025)."""
+        if used_up(self.max_consumers_per_channel, on_channel):
+            raise LimitReached(f"reached maximum ({self.max_consumers_per_channel}) of consumers per channel")

@@ -1,0 +1,312 @@
+"""Policies to definitions to limits: operators' wishes for queues and exchanges whose names match a pattern.
+
+For each queue or exchange one policy holds: of those that match, the one with the highest priority, and of
+equals the one whose name comes first. Policies do not add up. On top of it lies, chosen the same way, one
+operator policy, which may only hold numbers that bound a queue: where both say something the lower number
+holds, otherwise whoever speaks.
+
+What a client asked for in its arguments then meets that definition in `effective_limits`: of two numbers the
+lower one holds; where there is no lower (exchanges, keys, overflow) the argument holds. All of this happens
+when something changes, never per message; `Policies.revision` rises on every change. A key that a queue's
+type has no use for is passed over, the rest of the policy holds. The default exchange has no policy, whatever
+the pattern (S145, S146).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from functools import cached_property
+from typing import Final, TypeAlias
+
+import attrs
+
+from broker_core.errors import PreconditionFailed
+from broker_core.limits import (
+    Check,
+    Overflow,
+    QueueLimits,
+    QueueType,
+    age_fault,
+    age_ms,
+    count_fault,
+    expiry_fault,
+    one_of,
+    overflow_fault,
+    text,
+    text_fault,
+    ttl_fault,
+    whole,
+    whole_fault,
+)
+from broker_core.values import Table, Value
+
+Definition: TypeAlias = Table
+"""Policy keys such as `message-ttl` and their values."""
+
+
+class ApplyTo(Enum):
+    """What a policy is for, in the words of RabbitMQ's definition files."""
+
+    ALL = "all"
+    QUEUES = "queues"
+    EXCHANGES = "exchanges"
+    CLASSIC_QUEUES = "classic_queues"
+    QUORUM_QUEUES = "quorum_queues"
+    STREAMS = "streams"
+
+
+REACH: Final[dict[ApplyTo, frozenset[QueueType]]] = {
+    ApplyTo.ALL: frozenset(QueueType),
+    ApplyTo.QUEUES: frozenset(QueueType),
+    ApplyTo.EXCHANGES: frozenset(),
+    ApplyTo.CLASSIC_QUEUES: frozenset({QueueType.CLASSIC}),
+    ApplyTo.QUORUM_QUEUES: frozenset({QueueType.QUORUM}),
+    ApplyTo.STREAMS: frozenset({QueueType.STREAM}),
+}
+
+# What may stand in a definition. Ignored keys are checked, kept and listed; they mean nothing on a single
+# node.
+
+KEYS: Final[dict[str, Check]] = {
+    "message-ttl": ttl_fault,
+    "expires": expiry_fault,
+    "max-length": count_fault,
+    "max-length-bytes": count_fault,
+    "overflow": overflow_fault,
+    "dead-letter-exchange": text_fault,
+    "dead-letter-routing-key": text_fault,
+    "delivery-limit": whole_fault,
+    "consumer-timeout": count_fault,
+    "max-age": age_fault,
+    "alternate-exchange": text_fault,
+}
+
+
+def anything(value: Value) -> str | None:
+    return None
+
+
+IGNORED_KEYS: Final[dict[str, Check]] = {
+    "queue-mode": one_of("default", "lazy"),
+    "queue-version": whole_fault,
+    "queue-master-locator": text_fault,
+    "queue-leader-locator": text_fault,
+    "dead-letter-strategy": one_of("at-most-once", "at-least-once"),
+    "max-in-memory-length": count_fault,
+    "max-in-memory-bytes": count_fault,
+    "initial-cluster-size": count_fault,
+    "target-group-size": count_fault,
+    "max-segment-size": count_fault,
+    "stream-max-segment-size-bytes": count_fault,
+    "stream-filter-size-bytes": count_fault,
+    "ha-mode": anything,
+    "ha-params": anything,
+    "ha-sync-mode": anything,
+    "ha-sync-batch-size": anything,
+    "ha-promote-on-shutdown": anything,
+    "ha-promote-on-failure": anything,
+}
+
+OPERATOR_KEYS: Final = (
+    "message-ttl",
+    "expires",
+    "max-length",
+    "max-length-bytes",
+    "delivery-limit",
+    "max-in-memory-length",
+    "max-in-memory-bytes",
+    "target-group-size",
+)
+"""What an operator policy may hold: RabbitMQ's list, numbers only."""
+
+STREAM_KEYS: Final = ("max-length-bytes", "max-age")
+"""What bounds a stream; the other keys are for queues that settle deliveries."""
+
+
+@attrs.frozen(slots=False)  # cached_property needs a dictionary
+class Policy:
+    """One policy, or one operator policy: a pattern searched for in names, and what it says about matches."""
+
+    name: str
+    virtual_host: str
+    pattern: str
+    definition: Definition
+    priority: int = 0
+    apply_to: ApplyTo = ApplyTo.ALL
+
+    @cached_property
+    def regular_expression(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+    def matches_queue(self, name: str, queue_type: QueueType) -> bool:
+        return queue_type in REACH[self.apply_to] and self.regular_expression.search(name) is not None
+
+    def matches_exchange(self, name: str) -> bool:
+        reaches = self.apply_to in (ApplyTo.ALL, ApplyTo.EXCHANGES)
+        return reaches and name != "" and self.regular_expression.search(name) is not None
+
+
+class Policies:
+    """The policies and operator policies of all virtual hosts."""
+
+    def __init__(self) -> None:
+        self.revision = 0  # rises on every change
+        self._policies: dict[tuple[str, str], Policy] = {}
+        self._operator: dict[tuple[str, str], Policy] = {}
+
+    def set(self, policy: Policy) -> None:
+        """Add a policy, or replace the one of this name. Raises PreconditionFailed."""
+        refuse_invalid(policy, "policy", {**KEYS, **IGNORED_KEYS})
+        self._policies[policy.virtual_host, policy.name] = policy
+        self.revision += 1
+
+    def set_operator(self, policy: Policy) -> None:
+        """Like `set`, for operator policies."""
+        known = {**KEYS, **IGNORED_KEYS}
+        refuse_invalid(policy, "operator policy", {key: known[key] for key in OPERATOR_KEYS})
+        self._operator[policy.virtual_host, policy.name] = policy
+        self.revision += 1
+
+    def clear(self, virtual_host: str, name: str) -> bool:
+        """Forget a policy. False if there was none."""
+        return self._forget(self._policies, virtual_host, name)
+
+    def clear_operator(self, virtual_host: str, name: str) -> bool:
+        return self._forget(self._operator, virtual_host, name)
+
+    def forget_virtual_host(self, virtual_host: str) -> None:
+        """The virtual host has been deleted, and its policies with it."""
+        for policy in (*self.list(virtual_host), *self.list_operator(virtual_host)):
+            self._policies.pop((virtual_host, policy.name), None)
+            self._operator.pop((virtual_host, policy.name), None)
+        self.revision += 1
+
+    def list(self, virtual_host: str | None = None) -> Sequence[Policy]:
+        """The policies of one virtual host, or all, by name."""
+        return listed(self._policies, virtual_host)
+
+    def list_operator(self, virtual_host: str | None = None) -> Sequence[Policy]:
+        return listed(self._operator, virtual_host)
+
+    def queue_policies(
+        self, virtual_host: str, name: str, queue_type: QueueType
+    ) -> tuple[Policy | None, Policy | None]:
+        """The policy and the operator policy that hold for a queue."""
+        return (
+            foremost(p for p in self.list(virtual_host) if p.matches_queue(name, queue_type)),
+            foremost(p for p in self.list_operator(virtual_host) if p.matches_queue(name, queue_type)),
+        )
+
+    def exchange_policy(self, virtual_host: str, name: str) -> Policy | None:
+        """The policy that holds for an exchange. Operator policies say nothing about exchanges."""
+        return foremost(p for p in self.list(virtual_host) if p.matches_exchange(name))
+
+    def for_queue(self, virtual_host: str, name: str, queue_type: QueueType) -> Definition:
+        """What policy and operator policy together say about a queue; empty if none matches."""
+        policy, operator = self.queue_policies(virtual_host, name, queue_type)
+        said = merged(policy.definition if policy else {}, operator.definition if operator else {})
+        if queue_type is QueueType.STREAM:
+            return {key: value for key, value in said.items() if key in STREAM_KEYS}
+        return said
+
+    def for_exchange(self, virtual_host: str, name: str) -> Definition:
+        """What policy says about an exchange; always empty for the default exchange (S145)."""
+        policy = self.exchange_policy(virtual_host, name)
+        return policy.definition if policy else {}
+
+    def _forget(self, policies: dict[tuple[str, str], Policy], virtual_host: str, name: str) -> bool:
+        if policies.pop((virtual_host, name), None) is None:
+            return False
+        self.revision += 1
+        return True
+
+
+def refuse_invalid(policy: Policy, kind: str, known: dict[str, Check]) -> None:
+    """Raise PreconditionFailed, saying which policy is wrong and where."""
+    if (fault := policy_fault(policy, known)) is not None:
+        raise PreconditionFailed(f"invalid {kind} '{policy.name}' in vhost '{policy.virtual_host}': {fault}")
+
+
+def policy_fault(policy: Policy, known: dict[str, Check]) -> str | None:
+    try:
+        re.compile(policy.pattern)
+    except re.error as error:
+        return f"pattern '{policy.pattern}' is not a regular expression ({error})"
+    if not policy.definition:
+        return "the definition is empty"
+    return next((f for key, value in policy.definition.items() if (f := key_fault(key, value, known))), None)
+
+
+def key_fault(key: str, value: Value, known: dict[str, Check]) -> str | None:
+    if key not in known:
+        return f"'{key}' is not one of {', '.join(known)}"
+    fault = known[key](value)
+    return None if fault is None else f"{key}: {fault}"
+
+
+def listed(policies: dict[tuple[str, str], Policy], virtual_host: str | None) -> list[Policy]:
+    chosen = [p for p in policies.values() if virtual_host is None or p.virtual_host == virtual_host]
+    return sorted(chosen, key=lambda policy: (policy.virtual_host, policy.name))
+
+
+def foremost(policies: Iterable[Policy]) -> Policy | None:
+    """The highest priority; of equals, the first by name: the order of setting never matters."""
+    return min(policies, key=lambda policy: (-policy.priority, policy.name), default=None)
+
+
+def merged(definition: Definition, operator: Definition) -> Definition:
+    """A policy's definition under an operator's: the lower of two numbers, otherwise whoever speaks."""
+    result = dict(definition)
+    for key, value in operator.items():
+        result[key] = lower(whole(value), whole(definition.get(key)), unlimited_below=unlimited_below(key))
+    return result
+
+
+def unlimited_below(key: str) -> int:
+    """Numbers below this mean `no limit`: negative delivery limits, a consumer timeout of 0."""
+    return 1 if key == "consumer-timeout" else 0
+
+
+def lower(one: int | None, other: int | None, unlimited_below: int = 0) -> int | None:
+    """The stricter of two limits; absent ones do not count, and a said `unlimited` yields to any number."""
+    said = [number for number in (one, other) if number is not None]
+    return min(said, key=lambda number: math.inf if number < unlimited_below else number, default=None)
+
+
+def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
+    """What a queue's arguments and its policies say together.
+
+    Of two numbers the lower holds; of two exchanges, keys or overflows the argument's (S128, X031).
+    """
+    timeout_ms = whole(definition.get("consumer-timeout"))
+    return attrs.evolve(
+        asked,
+        message_ttl_ms=lower(asked.message_ttl_ms, whole(definition.get("message-ttl"))),
+        expires_ms=lower(asked.expires_ms, whole(definition.get("expires"))),
+        max_length=lower(asked.max_length, whole(definition.get("max-length"))),
+        max_bytes=lower(asked.max_bytes, whole(definition.get("max-length-bytes"))),
+        max_age_ms=lower(asked.max_age_ms, age_ms(definition.get("max-age"))),
+        overflow=effective_overflow(asked, definition),
+        dead_letter_exchange=first(asked.dead_letter_exchange, definition.get("dead-letter-exchange")),
+        dead_letter_key=first(asked.dead_letter_key, definition.get("dead-letter-routing-key")),
+        delivery_limit=lower(asked.delivery_limit, whole(definition.get("delivery-limit"))),
+        consumer_timeout_ms=lower(asked.consumer_timeout_ms, timeout_ms, unlimited_below=1),
+    )
+
+
+def effective_alternate(arguments: Table, definition: Definition) -> str | None:
+    """The alternate exchange in force: by argument, else by policy (S128)."""
+    return first(text(arguments.get("alternate-exchange")), definition.get("alternate-exchange"))
+
+
+def effective_overflow(asked: QueueLimits, definition: Definition) -> Overflow:
+    said = text(definition.get("overflow"))
+    return asked.overflow if asked.overflow_asked or said is None else Overflow(said)
+
+
+def first(asked: str | None, said: Value) -> str | None:
+    """The argument if there is one (the empty string names the default exchange), else the policy's word."""
+    return text(said) if asked is None else asked
