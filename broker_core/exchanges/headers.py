@@ -1,0 +1,147 @@
+"""`headers`: the queues whose binding arguments are found among the message's headers.
+
+The argument `x-match` says how: `all` (the default) or `any` of the other arguments; those whose name
+starts with `x-` count only in `all-with-x` and `any-with-x`. An argument without value (void) asks that the
+header be there. `all` without criteria matches every message, `any` without criteria none (S051, S052,
+X013).
+
+Values are compared by value, not by wire type, also inside arrays and tables: 1 equals 1.0, text equals
+binary of the same octets, but true is not 1.
+
+Each `any` binding is filed under all of its criteria: one hit is a match. Each `all` binding is filed under
+one, the one with fewest others; only if the message meets that one are the rest looked at. So the cost per
+message grows with its headers and with the bindings that have a chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from broker_core.errors import PreconditionFailed
+from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
+from broker_core.message import Message
+from broker_core.values import Table, Value, printed, type_name
+
+#                    one is enough?  count names with `x-`?
+MODES: Final = {
+    "all": (False, False),
+    "any": (True, False),
+    "all-with-x": (False, True),
+    "any-with-x": (True, True),
+}
+
+PRESENT: Final = object()  # the criterion that any value meets
+TRUTH: Final = object()  # sets truth values apart from numbers
+
+Criterion: TypeAlias = tuple[str, object]  # header name, comparable value or PRESENT
+Identity: TypeAlias = tuple[object, ...]
+
+
+class Wanted:
+    """What one binding asks of the headers."""
+
+    __slots__ = ("any_will_do", "criteria", "destination", "filed")
+
+    def __init__(self, binding: Binding) -> None:
+        mode = binding.arguments.get("x-match")
+        self.any_will_do, with_x = MODES.get(mode, MODES["all"]) if isinstance(mode, str) else MODES["all"]
+        self.criteria = tuple(criteria_in(binding.arguments, with_x))
+        self.destination = binding.destination
+        self.filed: tuple[Criterion, ...] = ()  # the criteria it can be found under
+
+    def met_by(self, met: dict[Criterion, None]) -> bool:
+        return self.any_will_do or all(criterion in met for criterion in self.criteria)
+
+
+class Headers(ExchangeType):
+    name = "headers"
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._wanted: dict[Identity, Wanted] = {}
+        self._unconditional: dict[Identity, Destination] = {}
+        self._by_criterion: dict[Criterion, dict[Identity, Wanted]] = {}
+        self._asked_for: dict[str, int] = {}  # header name -> how many criteria name it
+
+    def validate_binding(self, key: str, arguments: Table) -> None:
+        if "x-match" not in arguments:
+            return
+        mode = arguments["x-match"]
+        if not isinstance(mode, str | bytes):
+            raise PreconditionFailed(
+                f"Invalid x-match field type {type_name(mode)} (value {printed(mode)}); expected longstr"
+            )
+        if mode not in MODES:
+            raise PreconditionFailed(
+                f'Invalid x-match field value "{printed(mode)}"; expected all, any, all-with-x, or any-with-x'
+            )
+
+    def route(self, message: Message) -> Iterable[Destination]:
+        found = list(self._unconditional.values())
+        met = self._criteria_met_by(message.headers)
+        for criterion in met:
+            candidates = self._by_criterion.get(criterion, {})
+            found += [wanted.destination for wanted in candidates.values() if wanted.met_by(met)]
+        return found
+
+    def bind(self, binding: Binding) -> None:
+        wanted = Wanted(binding)
+        self._wanted[binding.identity] = wanted
+        self._count(wanted, 1)
+        if not wanted.criteria and not wanted.any_will_do:
+            self._unconditional[binding.identity] = binding.destination
+        wanted.filed = wanted.criteria if wanted.any_will_do else self._rarest(wanted.criteria)
+        for criterion in wanted.filed:
+            self._by_criterion.setdefault(criterion, {})[binding.identity] = wanted
+
+    def unbind(self, binding: Binding) -> None:
+        wanted = self._wanted.pop(binding.identity)
+        self._count(wanted, -1)
+        self._unconditional.pop(binding.identity, None)
+        for criterion in wanted.filed:
+            filed_there = self._by_criterion[criterion]
+            del filed_there[binding.identity]
+            if not filed_there:
+                del self._by_criterion[criterion]
+
+    def _criteria_met_by(self, headers: Table) -> dict[Criterion, None]:
+        """The criteria that a message meets, as far as any binding asks for them; in the message's order."""
+        met: dict[Criterion, None] = {}
+        for name, value in headers.items():
+            if name in self._asked_for:
+                met[name, comparable(value)] = None
+                met[name, PRESENT] = None
+        return met
+
+    def _rarest(self, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+        """The criterion under which fewest bindings are filed, if there is any criterion."""
+        return tuple(sorted(criteria, key=lambda criterion: len(self._by_criterion.get(criterion, ())))[:1])
+
+    def _count(self, wanted: Wanted, step: int) -> None:
+        for name, _ in wanted.criteria:
+            self._asked_for[name] = self._asked_for.get(name, 0) + step
+            if not self._asked_for[name]:
+                del self._asked_for[name]
+
+
+def criteria_in(arguments: Table, with_x: bool) -> Iterable[Criterion]:
+    for name, value in arguments.items():
+        if name != "x-match" and (with_x or not name.startswith("x-")):
+            yield name, PRESENT if value is None else comparable(value)
+
+
+def comparable(value: Value) -> object:
+    """A hashable stand-in: equal for equal values of whatever wire type."""
+    if isinstance(value, bool):
+        return (TRUTH, value)
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, Mapping):
+        return frozenset((name, comparable(item)) for name, item in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(comparable(item) for item in value)
+    if isinstance(value, Decimal) and value.is_nan():
+        return object()  # equals nothing
+    return value

@@ -1,0 +1,151 @@
+"""`topic`: the queues whose binding pattern matches the words of the routing key.
+
+Keys and patterns are words separated by dots. In a pattern `*` stands for exactly one word and `#` for any
+number of words, none included. The empty key has no words at all: `#` and the empty pattern match it, `*`
+does not. Dots make words wherever they stand: `a.` is the word `a` and an empty word (S049, S050; so does
+RabbitMQ).
+
+The patterns are kept in a trie with one node per word. Routing walks all matching paths at once, word by
+word, and holds each node at most once per word, so that no combination of patterns and key costs more than
+(words of the key) x (nodes that can still match). Patterns that cannot match are never looked at: they cost
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from broker_core.errors import PreconditionFailed
+from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
+from broker_core.message import Message
+from broker_core.values import Table
+
+
+class Node:
+    """What follows one word of a pattern, and the bindings whose pattern ends here."""
+
+    __slots__ = ("any_word", "any_words", "destinations", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[str, Node] = {}
+        self.any_word: Node | None = None  # after `*`
+        self.any_words: Node | None = None  # after `#`
+        self.destinations: dict[tuple[object, ...], Destination] = {}  # by the binding's identity
+
+    @property
+    def leads_on(self) -> bool:
+        return bool(self.words) or self.any_word is not None or self.any_words is not None
+
+    def after(self, word: str) -> Node | None:
+        """The node that a pattern's next word leads to."""
+        if word == "*":
+            return self.any_word
+        return self.any_words if word == "#" else self.words.get(word)
+
+    def attach(self, word: str, node: Node | None) -> None:
+        """Put `node` after a pattern's word, or with None nothing."""
+        if word == "*":
+            self.any_word = node
+        elif word == "#":
+            self.any_words = node
+        elif node is None:
+            del self.words[word]
+        else:
+            self.words[word] = node
+
+
+class Topic(ExchangeType):
+    """`wildcards_max` limits the `#` in one pattern (X012); see `limited`."""
+
+    name = "topic"
+    looks_at = LooksAt.KEY
+    wildcards_max: ClassVar[int | None] = None
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._root = Node()
+
+    def route(self, message: Message) -> Iterable[Destination]:
+        return [
+            destination
+            for key in message.keys
+            for node in matching(self._root, words_of(key))
+            for destination in node.destinations.values()
+        ]
+
+    def validate_binding(self, key: str, arguments: Table) -> None:
+        count = words_of(key).count("#")
+        if self.wildcards_max is not None and count > self.wildcards_max:
+            raise PreconditionFailed(
+                f"Topic binding key '{key}' uses {count} '#' wildcards, "
+                f"at most {self.wildcards_max} are allowed"
+            )
+
+    def bind(self, binding: Binding) -> None:
+        node = self._root
+        for word in words_of(binding.key):
+            child = node.after(word)
+            if child is None:
+                child = Node()
+                node.attach(word, child)
+            node = child
+        node.destinations[binding.identity] = binding.destination
+
+    def unbind(self, binding: Binding) -> None:
+        node, path = self._root, []
+        for word in words_of(binding.key):
+            path.append((node, word))
+            child = node.after(word)
+            assert child is not None, f"{binding} was never bound"
+            node = child
+        del node.destinations[binding.identity]
+        prune(node, path)
+
+
+def limited(wildcards_max: int | None) -> type[Topic]:
+    """The topic type that lets patterns hold at most `wildcards_max` `#` (X012); None: any number."""
+    return type("Topic", (Topic,), {"wildcards_max": wildcards_max, "__doc__": Topic.__doc__})
+
+
+def words_of(key: str) -> list[str]:
+    return key.split(".") if key else []
+
+
+def matching(root: Node, words: list[str]) -> Iterable[Node]:
+    """The nodes where patterns end that match `words`, each once."""
+    found: dict[Node, None] = {}
+    here: dict[Node, None] = {}
+    enter(root, here, found)
+    for word in words:
+        before, here = here, {}
+        for node in before:
+            if (
+                node in found
+            ):  # only a node after `#` matches before the key has ended: it may take this word too
+                here[node] = None
+            if (child := node.words.get(word)) is not None:
+                enter(child, here, found)
+            if node.any_word is not None:
+                enter(node.any_word, here, found)
+    return found | here
+
+
+def enter(node: Node, here: dict[Node, None], found: dict[Node, None]) -> None:
+    """Stand at `node` and behind every `#` that follows it, since `#` may take no word.
+
+    What ends in `#` is found whatever the rest of the key is, and need not be stood at unless it leads on.
+    """
+    here[node] = None
+    while node.any_words is not None:
+        node = node.any_words
+        found[node] = None
+        if node.leads_on:
+            here[node] = None
+
+
+def prune(node: Node, path: list[tuple[Node, str]]) -> None:
+    """Take away the nodes at the end of `path` that no binding needs any more."""
+    while path and not node.destinations and not node.leads_on:
+        node, word = path.pop()
+        node.attach(word, None)
