@@ -1,0 +1,390 @@
+"""The sections of the configuration: a frozen record for each table, with kinds, defaults and a sentence per key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from broker_core.kinds import (
+    FREE_TABLE,
+    Address,
+    AnyValue,
+    Expression,
+    FilePath,
+    Flag,
+    HostAndPort,
+    Limit,
+    ListOf,
+    Octets,
+    OneOf,
+    Plain,
+    Secret,
+    TableOf,
+    Text,
+    Whole,
+    printed,
+)
+from broker_core.settings import Record, RecordOf, key
+from broker_core.values import Table
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+MANY: Final = (1 << 31) - 1
+
+NAME: Final = Text("a name of 1 to 255 characters", r"(?s).{1,255}")
+NAMES: Final = ListOf(Text())
+
+
+@attrs.frozen(kw_only=True)
+class NodeSettings(Record):
+    """The node as a whole."""
+
+    name: str = key(NAME, "What the node calls itself in logs and to clients.", "leveret")
+    data_dir: Path | None = key(
+        FilePath(), "The folder for durable data; without it everything is kept in memory only.", None
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LogSettings(Record):
+    """What is written to standard error."""
+
+    level: str = key(
+        OneOf("debug", "info", "warning", "error"), "The least important events to log.", "info", reload=True
+    )
+    format: str = key(OneOf("text", "json"), "Lines for people, or one JSON object a line.", "text")
+
+
+@attrs.frozen(kw_only=True)
+class ListenerEntry(Record):
+    """An address to accept connections on. Without any, the node listens on 127.0.0.1:5672 and [::1]:5672."""
+
+    address: Address = key(HostAndPort(), "Where to listen; port 0 takes any free port.")
+    protocols: tuple[str, ...] | None = key(
+        ListOf(Text(), least=1),
+        "The protocols served here, by their names; without it every enabled one.",
+        None,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Amqp091Settings(Record):
+    """AMQP 0-9-1. New values hold for connections opened afterwards."""
+
+    enabled: bool = key(Flag(), "Serve this protocol.", True)
+    frame_max: int = key(
+        Octets(4 * KIB, 16 * MIB),
+        "The largest frame, offered to clients and enforced.",
+        128 * KIB,
+        reload=True,
+    )
+    frame_min: int = key(
+        Octets(4 * KIB, 8 * KIB), "The smallest frame-max that a client may ask for.", 4 * KIB, reload=True
+    )
+    initial_frame_max: int = key(
+        Octets(4 * KIB, MIB), "The largest frame before a user has logged in.", 8 * KIB, reload=True
+    )
+    channel_max: int = key(Whole(1, 65535), "The most channels on one connection.", 2047, reload=True)
+    heartbeat_s: int = key(
+        Whole(0, 65535),
+        "Seconds between heartbeats, as suggested to clients; 0 suggests none.",
+        60,
+        reload=True,
+    )
+    handshake_timeout_s: int = key(
+        Whole(1, 3600), "Seconds from the first byte until the virtual host is open.", 10, reload=True
+    )
+    mechanisms: tuple[str, ...] = key(
+        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
+        ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
+        reload=True,
+    )
+
+    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+        if self.frame_min > self.frame_max:
+            yield "frame_min", str(self.frame_min), f"at most frame_max ({self.frame_max})"
+
+
+NO_TABLES: Final[Mapping[str, Table]] = {}
+NO_ROWS: Final[Table] = {}
+
+
+@attrs.frozen(kw_only=True)
+class ProtocolsSettings(Record):
+    """One table for each protocol."""
+
+    amqp091: Amqp091Settings = key(RecordOf(Amqp091Settings), "AMQP 0-9-1.", Amqp091Settings())
+    others: Mapping[str, Table] = key(
+        TableOf(FREE_TABLE, "a table for each protocol"),
+        "Protocols that plug in: `enabled`, and whatever keys each of them documents.",
+        NO_TABLES,
+        rest=True,
+    )
+
+    def enabled(self, name: str) -> bool:
+        """Whether a protocol is to be served; one that is not mentioned is."""
+        if name == "amqp091":
+            return self.amqp091.enabled
+        return self.others.get(name, {}).get("enabled", True) is True
+
+    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+        for name, table in self.others.items():
+            if not isinstance(table.get("enabled", True), bool):
+                yield f"{name}.enabled", printed(table["enabled"]), Flag.accepted
+
+
+@attrs.frozen(kw_only=True)
+class HttpSettings(Record):
+    """The control endpoint that `leveret status` and its companions talk to."""
+
+    enabled: bool = key(Flag(), "Serve it.", True)
+    address: Address = key(HostAndPort(), "Where to listen for HTTP.", Address("127.0.0.1", 15672))
+
+
+@attrs.frozen(kw_only=True)
+class LimitsSettings(Record):
+    """What one node, virtual host, connection or message may use up."""
+
+    connections_max: int | None = key(Limit(0, MANY), "Connections to the node.", None, reload=True)
+    virtual_hosts_max: int | None = key(Limit(1, MANY), "Virtual hosts.", None, reload=True)
+    queues_max: int | None = key(
+        Limit(0, MANY), "Queues in a virtual host that sets no limit of its own.", None, reload=True
+    )
+    exchanges_max: int | None = key(
+        Limit(0, MANY), "Exchanges in a virtual host that sets no limit of its own.", None, reload=True
+    )
+    consumers_per_channel_max: int | None = key(
+        Limit(0, MANY), "Consumers on one channel, session or its like.", None, reload=True
+    )
+    message_size_max: int = key(Octets(0, 512 * MIB), "The largest message body.", 16 * MIB, reload=True)
+    outbox_size_max: int = key(
+        Octets(4 * KIB, GIB),
+        "What may wait to be sent to one client before its consumers are passed over.",
+        MIB,
+        reload=True,
+    )
+    consumer_timeout_ms: int | None = key(
+        Limit(1000, MANY),
+        "Milliseconds that a consumer may keep a delivery unsettled.",
+        30 * 60 * 1000,
+        reload=True,
+    )
+
+
+class Watermark(Plain[int | float]):
+    """A fraction of the memory (float), or octets (int)."""
+
+    octets = Octets(64 * KIB, 1 << 50)
+    accepted = 'a fraction of the memory from 0.0 to 64.0, 0 for none, or octets such as "512MiB"'
+
+    def convert(self, value: object) -> int | float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 64:
+            return float(value)
+        return self.octets.convert(value)
+
+
+@attrs.frozen(kw_only=True)
+class MemorySettings(Record):
+    """When publishers have to wait for memory."""
+
+    watermark: int | float = key(
+        Watermark(), "Above it the memory alarm is raised; 0 switches the alarm off.", 0.4, reload=True
+    )
+
+    def limit(self, total: int) -> int | None:
+        """The watermark in octets on a machine with `total` octets of memory; None: no alarm."""
+        octets = int(self.watermark * total) if isinstance(self.watermark, float) else self.watermark
+        return octets or None
+
+
+@attrs.frozen(kw_only=True)
+class DiskSettings(Record):
+    """When publishers have to wait for disk space."""
+
+    free_limit: int = key(
+        Octets(0, 1 << 50),
+        "With less free space in the data folder the disk alarm is raised; 0 switches it off.",
+        50_000_000,
+        reload=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class FlowSettings(Record):
+    """How publishers are held back during an alarm."""
+
+    mechanism: str = key(
+        OneOf("block", "channel-flow"),
+        "`block` stops reading from connections that publish; `channel-flow` asks their channels to pause.",
+        "block",
+        reload=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PluginsSettings(Record):
+    """Exchange types, protocols and mechanisms from elsewhere."""
+
+    folders: tuple[Path, ...] = key(
+        ListOf(FilePath()), "Folders whose *.py files are loaded as plug-ins.", (), reload=True
+    )
+    watch: bool = key(Flag(), "Reload a plug-in when its file changes.", False, reload=True)
+    disabled: tuple[str, ...] = key(NAMES, "Names of plug-ins that are not loaded.", (), reload=True)
+
+
+@attrs.frozen(kw_only=True)
+class PermissionEntry(Record):
+    """What a user may do in a virtual host: one regular expression on the names for each kind of operation."""
+
+    configure: str = key(Expression(), "Names of what may be declared and deleted.", "^$")
+    write: str = key(Expression(), "Names of what may be published to and bound.", "^$")
+    read: str = key(Expression(), "Names of what may be consumed from and bound to.", "^$")
+
+
+@attrs.frozen(kw_only=True)
+class TopicPermissionEntry(Record):
+    """What a user may do on a topic exchange: one regular expression on the routing keys for each direction."""
+
+    write: str = key(Expression(), "Routing keys that may be published with.", ".*")
+    read: str = key(Expression(), "Routing keys that may be bound with.", ".*")
+
+
+class PasswordHash(Plain[str]):
+    """Base64 of a 4-octet salt and the SHA-256 or SHA-512 of salt and password, as RabbitMQ writes it."""
+
+    secret = True
+    accepted = "base64 of a salt of 4 octets and the SHA-256 or SHA-512 of salt and password"
+
+    def convert(self, value: object) -> str:
+        try:
+            octets = len(base64.b64decode(value, validate=True)) if isinstance(value, str) else 0
+        except binascii.Error:
+            octets = 0
+        if isinstance(value, str) and octets in (4 + 32, 4 + 64):
+            return value
+        raise ValueError
+
+
+PERMISSIONS: Final = TableOf(RecordOf(PermissionEntry), "a table with a permission for each virtual host")
+TOPIC_PERMISSIONS: Final = TableOf(
+    TableOf(RecordOf(TopicPermissionEntry), "a table with a permission for each exchange"),
+    "a table for each virtual host",
+)
+NO_PERMISSIONS: Final[Mapping[str, PermissionEntry]] = {}
+NO_TOPIC_PERMISSIONS: Final[Mapping[str, Mapping[str, TopicPermissionEntry]]] = {}
+
+
+@attrs.frozen(kw_only=True)
+class UserEntry(Record):
+    """A user. Without any, there is `guest` with password `guest`, an administrator who may do everything in `/`.
+
+    At most one of the four password keys is given; a user without any cannot log in with a password.
+    """
+
+    name: str = key(NAME, "The name to log in with.")
+    password: str | None = key(Secret(), "The password, as it is.", None)
+    password_hash: str | None = key(PasswordHash(), "The password's hash, in RabbitMQ's format.", None)
+    password_env: str | None = key(Text(), "The environment variable with the password.", None)
+    password_file: Path | None = key(
+        FilePath(), "The file with the password; its last line end is dropped.", None
+    )
+    tags: tuple[str, ...] = key(
+        NAMES, "`administrator`, `monitoring`, `policymaker`, `management`; none for plain clients.", ()
+    )
+    permissions: Mapping[str, PermissionEntry] = key(
+        PERMISSIONS, "Virtual host -> what the user may do there; others cannot be opened.", NO_PERMISSIONS
+    )
+    topic_permissions: Mapping[str, Mapping[str, TopicPermissionEntry]] = key(
+        TOPIC_PERMISSIONS,
+        "Virtual host -> topic exchange -> routing keys; others are free.",
+        NO_TOPIC_PERMISSIONS,
+    )
+    connections_max: int | None = key(Limit(0, MANY), "Connections of this user.", None)
+    channels_max: int | None = key(Limit(0, MANY), "Channels on all connections of this user.", None)
+
+    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+        given = [name for name in PASSWORD_KEYS if getattr(self, name) is not None]
+        for name in given[1:]:
+            yield name, f"{given[0]} as well", "one of " + ", ".join(PASSWORD_KEYS)
+
+
+PASSWORD_KEYS: Final = ("password", "password_hash", "password_env", "password_file")
+EVERYTHING: Final = PermissionEntry(configure=".*", write=".*", read=".*")
+GUEST: Final = UserEntry(
+    name="guest", password="guest", tags=("administrator",), permissions={"/": EVERYTHING}
+)
+
+
+@attrs.frozen(kw_only=True)
+class SecuritySettings(Record):
+    """Who may come in, and from where."""
+
+    loopback_users: tuple[str, ...] = key(
+        NAMES, "Users who can log in from this machine only.", ("guest",), reload=True
+    )
+    anonymous_user: str | None = key(
+        Text("the name of a user, or an empty string for nobody", r"(?s).*"),
+        "The user that ANONYMOUS logs in as; without it `guest` as long as no users are configured, then nobody.",
+        None,
+        reload=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class VirtualHostEntry(Record):
+    """A virtual host. Without any, there is `/`."""
+
+    name: str = key(NAME, "The name that clients open.")
+    connections_max: int | None = key(Limit(0, MANY), "Connections to this virtual host.", None)
+    queues_max: int | None = key(Limit(0, MANY), "Queues in it; without it `limits.queues_max` holds.", None)
+    exchanges_max: int | None = key(
+        Limit(0, MANY), "Exchanges in it; without it `limits.exchanges_max` holds.", None
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PolicyEntry(Record):
+    """Settings for all queues or exchanges whose names match."""
+
+    name: str = key(NAME, "The policy's name.")
+    virtual_host: str = key(NAME, "Where it applies.", "/")
+    pattern: str = key(Expression(), "The names it applies to.")
+    apply_to: str = key(
+        OneOf("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams"),
+        "The kind of thing it applies to.",
+        "all",
+    )
+    priority: int = key(
+        Whole(-MANY, MANY), "Of several that match, the one with the highest priority holds.", 0
+    )
+    operator: bool = key(Flag(), "An operator policy: it can only tighten what the others say.", False)
+    definition: Table = key(FREE_TABLE, "What it sets, such as { max-length = 1000 }.")
+
+
+@attrs.frozen(kw_only=True)
+class DefinitionsSettings(Record):
+    """Users, virtual hosts, queues, exchanges and bindings to create at start."""
+
+    load: tuple[Path, ...] = key(ListOf(FilePath()), "Files in RabbitMQ's definitions format (JSON).", ())
+
+
+@attrs.frozen(kw_only=True)
+class CompatSettings(Record):
+    """Which side to take where specifications and brokers differ."""
+
+    profile: str = key(
+        OneOf("default", "spec", "rabbitmq-3.13", "rabbitmq-4"), "Sets every row together.", "default"
+    )
+    rows: Table = key(
+        TableOf(AnyValue(), "a value for each row"),
+        "Single rows that differ from the profile.",
+        NO_ROWS,
+        rest=True,
+    )

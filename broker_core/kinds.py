@@ -1,0 +1,398 @@
+"""What a setting accepts: from a value in the file to the value the program uses, or a problem in words.
+
+A `Kind` says what it accepts, reads it, and prints it. Reading never stops at a mistake: a refused value is reported
+to its `Place`, and whoever reads goes on, so that one run tells everything. A value is never repeated in a problem if
+its kind is secret or if it is a whole table.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from broker_core.values import Table, Value
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Refused(Enum):
+    """What reading returns instead of a value, after the problem has been reported."""
+
+    REFUSED = "refused"
+
+
+REFUSED: Final = Refused.REFUSED
+
+
+@attrs.frozen
+class Problem:
+    """One thing wrong with the settings: where, what was found there (never a secret), what is accepted."""
+
+    where: str
+    found: str
+    accepted: str
+    hint: str = ""
+    origin: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.where} (from {self.origin})" if self.origin else self.where
+        hint = f"; did you mean '{self.hint}'?" if self.hint else ""
+        return f"{where}: found {self.found}, accepted: {self.accepted}{hint}"
+
+
+class Place:
+    """Where in the settings a value stands, and the list that its problems go to."""
+
+    __slots__ = ("folder", "origins", "path", "problems")
+
+    def __init__(
+        self,
+        problems: list[Problem],
+        path: str = "",
+        folder: Path | None = None,
+        origins: dict[str, str] | None = None,
+    ) -> None:
+        self.problems = problems
+        self.path = path
+        self.folder = folder or Path()  # relative file names start here
+        self.origins = {} if origins is None else origins  # path -> what set it, where that is not the file
+
+    def at(self, name: str) -> Place:
+        return self.within(name if re.fullmatch(r"[\w-]+", name) else json.dumps(name))
+
+    def item(self, index: int) -> Place:
+        return self._inner(f"{self.path}[{index}]")
+
+    def within(self, path: str) -> Place:
+        return self._inner(f"{self.path}.{path}" if self.path else path)
+
+    @property
+    def refused(self) -> bool:
+        """There is a problem here or further in."""
+        inner = (f"{self.path}.", f"{self.path}[")
+        return any(p.where == self.path or p.where.startswith(inner) for p in self.problems)
+
+    def refuse(self, found: str, accepted: str, hint: str = "") -> Refused:
+        self.problems.append(Problem(self.path, found, accepted, hint, self._origin()))
+        return REFUSED
+
+    def _inner(self, path: str) -> Place:
+        return Place(self.problems, path, self.folder, self.origins)
+
+    def _origin(self) -> str:
+        for path, origin in self.origins.items():
+            if self.path == path or self.path.startswith((f"{path}.", f"{path}[")):
+                return origin
+        return ""
+
+
+class Kind(ABC, Generic[T_co]):
+    """What a key accepts. `accepted` says it in words, after "accepted:"."""
+
+    accepted: str
+
+    @abstractmethod
+    def read(self, value: object, place: Place) -> T_co | Refused:
+        """The value as the program uses it, or `REFUSED` once `place` has been told why."""
+
+    def from_text(self, text: str) -> object:
+        """The value in an environment variable: written as in the file."""
+        return toml_value(text)
+
+    def shown(self, value: object) -> str:
+        """A value as the documentation prints it."""
+        return printed(value)
+
+
+class Plain(Kind[T_co]):
+    """A kind whose value stands alone."""
+
+    secret = False
+
+    @abstractmethod
+    def convert(self, value: object) -> T_co:
+        """Raises `ValueError` for what is not accepted; its text, if any, is added to the problem."""
+
+    def read(self, value: object, place: Place) -> T_co | Refused:
+        try:
+            return self.convert(value)
+        except ValueError as error:
+            found = f"{type_word(value)} (hidden)" if self.secret else found_word(value)
+            return place.refuse(found, f"{self.accepted} ({error})" if str(error) else self.accepted)
+
+
+class Flag(Plain[bool]):
+    accepted = "true or false"
+
+    def convert(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise ValueError
+
+
+class Text(Plain[str]):
+    """A string; `pattern` must match all of it."""
+
+    def __init__(self, accepted: str = "a string that is not empty", pattern: str = r"(?s).+") -> None:
+        self.accepted = accepted
+        self.pattern = re.compile(pattern)
+
+    def convert(self, value: object) -> str:
+        if isinstance(value, str) and self.pattern.fullmatch(value):
+            return value
+        raise ValueError
+
+    def from_text(self, text: str) -> object:
+        return text
+
+
+class Secret(Text):
+    """Never shown again, right or wrong."""
+
+    secret = True
+
+
+class OneOf(Text):
+    """One of a few words."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(" or ".join(f'"{name}"' for name in names), "|".join(map(re.escape, names)))
+
+
+class Expression(Text):
+    """A regular expression, kept as text."""
+
+    def __init__(self) -> None:
+        super().__init__("a regular expression", r"(?s).*")
+
+    def convert(self, value: object) -> str:
+        try:
+            re.compile(text := super().convert(value))
+        except re.error as error:
+            raise ValueError(str(error)) from None
+        return text
+
+
+class FilePath(Kind[Path]):
+    """A file or folder; a relative one starts at the folder of the settings file."""
+
+    accepted = "the path of a file or folder"
+
+    def read(self, value: object, place: Place) -> Path | Refused:
+        if isinstance(value, Path):
+            return value
+        if isinstance(value, str) and value:
+            return place.folder / Path(value).expanduser()
+        return place.refuse(found_word(value), self.accepted)
+
+    def from_text(self, text: str) -> object:
+        return text
+
+
+class Whole(Plain[int]):
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.high = high
+        self.accepted = f"a whole number from {low} to {high}"
+
+    def convert(self, value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
+            return value
+        raise ValueError
+
+
+class Limit(Plain[int | None]):
+    """A whole number, or None for as many as come."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.number = Whole(low, high)
+        self.accepted = f'{self.number.accepted}, or "unlimited"'
+
+    def convert(self, value: object) -> int | None:
+        return None if value is None or value == "unlimited" else self.number.convert(value)
+
+    def shown(self, value: object) -> str:
+        return '"unlimited"' if value is None else printed(value)
+
+
+UNITS: Final = {"B": 1} | {
+    f"{letter}{i}B": base**power
+    for power, letter in enumerate("KMGT", start=1)
+    for i, base in (("", 1000), ("i", 1024))
+}
+UNIT_BY_LOWER_CASE: Final = {name.lower(): size for name, size in UNITS.items()}
+
+
+class Octets(Plain[int]):
+    """A size: a whole number of octets, or a string with a unit."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.number = Whole(low, high)
+        self.accepted = f'octets from {size_text(low)} to {size_text(high)}, such as 65536 or "64KiB"'
+
+    def convert(self, value: object) -> int:
+        if isinstance(value, str) and (
+            found := re.fullmatch(r"(\d{1,15})\s*([kmgt]?i?b)", value.strip().lower())
+        ):
+            if found[2] not in UNIT_BY_LOWER_CASE:
+                raise ValueError
+            value = int(found[1]) * UNIT_BY_LOWER_CASE[found[2]]
+        return self.number.convert(value)
+
+    def from_text(self, text: str) -> object:
+        return int(text) if text.strip().isdecimal() else text
+
+    def shown(self, value: object) -> str:
+        return size_text(value) if isinstance(value, int) else printed(value)
+
+
+@attrs.frozen
+class Address:
+    """Where to listen: a host and a port (0: any free one)."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class HostAndPort(Plain[Address]):
+    accepted = '"HOST:PORT" with a name, an IPv4 address or an IPv6 address in brackets, such as "[::1]:5672"'
+
+    def convert(self, value: object) -> Address:
+        if isinstance(value, Address):
+            return value
+        if not isinstance(value, str) or not (
+            found := re.fullmatch(r"(?:\[([^]]+)]|([A-Za-z0-9._-]+)):(\d{1,5})", value)
+        ):
+            raise ValueError
+        if int(found[3]) > 65535:
+            raise ValueError("ports end at 65535")
+        return Address(str(ipaddress.IPv6Address(found[1])) if found[1] else host(found[2]), int(found[3]))
+
+    def from_text(self, text: str) -> object:
+        return text
+
+
+def host(name: str) -> str:
+    """An IPv4 address or a name; what consists of digits and dots has to be an address."""
+    return str(ipaddress.IPv4Address(name)) if re.fullmatch(r"[\d.]+", name) else name
+
+
+class ListOf(Kind[tuple[T, ...]], Generic[T]):
+    """Items of one kind, in order."""
+
+    def __init__(self, item: Kind[T], least: int = 0) -> None:
+        self.item = item
+        self.least = least
+        self.accepted = f"a list, each item {item.accepted}"
+
+    def read(self, value: object, place: Place) -> tuple[T, ...] | Refused:
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+            return place.refuse(type_word(value), self.accepted)
+        if len(value) < self.least:
+            return place.refuse("an empty list", self.accepted)
+        items = (self.item.read(each, place.item(index)) for index, each in enumerate(value))
+        return tuple(each for each in items if each is not REFUSED)
+
+    def from_text(self, text: str) -> object:
+        """A list as in the file, or simply its items with commas between them."""
+        listed = toml_value(text)
+        if isinstance(listed, list):
+            return listed
+        return [self.item.from_text(part.strip()) for part in text.split(",") if part.strip()]
+
+
+class TableOf(Kind[Mapping[str, T]], Generic[T]):
+    """Any names, each with a value of one kind."""
+
+    def __init__(self, item: Kind[T], accepted: str) -> None:
+        self.item = item
+        self.accepted = accepted
+
+    def read(self, value: object, place: Place) -> Mapping[str, T] | Refused:
+        if not isinstance(value, Mapping):
+            return place.refuse(type_word(value), self.accepted)
+        items = ((str(name), self.item.read(each, place.at(str(name)))) for name, each in value.items())
+        return {name: each for name, each in items if each is not REFUSED}
+
+
+class AnyValue(Kind[Value]):
+    """Whatever else the file can say, dates aside; the reader of the value knows what it should be."""
+
+    accepted = "a string, a number, true, false, a list or a table"
+
+    def read(self, value: object, place: Place) -> Value | Refused:
+        if isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, list | tuple):
+            return ListOf(self).read(value, place)
+        if isinstance(value, Mapping):
+            return FREE_TABLE.read(value, place)
+        return place.refuse(found_word(value), self.accepted)
+
+
+FREE_TABLE: Final[Kind[Table]] = TableOf(AnyValue(), "a table")
+
+
+def toml_value(text: str) -> object:
+    """What `key = text` would give in the file; the text itself if that is not a value."""
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return read["value"] if len(read) == 1 else text
+
+
+def printed(value: object) -> str:
+    """A value in the notation of the file, on one line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | Path | Address):
+        return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(name)} = {printed(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(printed(item) for item in value) + "]"
+    return "" if value is None else str(value)
+
+
+def size_text(octets: int) -> str:
+    """A size in the largest unit that says it exactly: 134217728 is 128MiB, 50000000 is 50MB."""
+    unit = max(
+        (name for name in UNITS if octets and octets % UNITS[name] == 0), key=UNITS.__getitem__, default="B"
+    )
+    return str(octets) if unit == "B" else f"{octets // UNITS[unit]}{unit}"
+
+
+WORDS: Final = (
+    (bool, "a truth value"),
+    (int, "a whole number"),
+    (float, "a number"),
+    (str, "a string"),
+    (Mapping, "a table"),
+    (Sequence, "a list"),
+)
+
+
+def type_word(value: object) -> str:
+    return next((word for kind, word in WORDS if isinstance(value, kind)), "a date or time")
+
+
+def found_word(value: object) -> str:
+    """A single value as a problem shows it; of lists and tables, which may hold secrets, only that."""
+    if isinstance(value, Mapping | list | tuple):
+        return type_word(value)
+    text = printed(value)
+    return text if len(text) <= 80 else text[:79] + "…"
