@@ -132,8 +132,8 @@ def age_fault(value: Value) -> str | None:
 
 def text(value: Value) -> str | None:
     """A string argument; octets that are not UTF-8 are kept as surrogate escapes."""
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", "surrogateescape")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
     return value if isinstance(value, str) else None
 
 

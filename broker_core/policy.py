@@ -141,12 +141,15 @@ class Policy:
     def regular_expression(self) -> re.Pattern[str]:
         return re.compile(self.pattern)
 
-    def matches_queue(self, name: str, queue_type: QueueType) -> bool:
-        return queue_type in REACH[self.apply_to] and self.regular_expression.search(name) is not None
+    def reaches_queue(self, virtual_host: str, name: str, type_: QueueType) -> bool:
+        return type_ in REACH[self.apply_to] and self._names(virtual_host, name)
 
-    def matches_exchange(self, name: str) -> bool:
+    def reaches_exchange(self, virtual_host: str, name: str) -> bool:
         reaches = self.apply_to in (ApplyTo.ALL, ApplyTo.EXCHANGES)
-        return reaches and name != "" and self.regular_expression.search(name) is not None
+        return reaches and name != "" and self._names(virtual_host, name)
+
+    def _names(self, virtual_host: str, name: str) -> bool:
+        return virtual_host == self.virtual_host and self.regular_expression.search(name) is not None
 
 
 class Policies:
@@ -192,23 +195,23 @@ class Policies:
         return listed(self._operator, virtual_host)
 
     def queue_policies(
-        self, virtual_host: str, name: str, queue_type: QueueType
+        self, virtual_host: str, name: str, type_: QueueType
     ) -> tuple[Policy | None, Policy | None]:
         """The policy and the operator policy that hold for a queue."""
         return (
-            foremost(p for p in self.list(virtual_host) if p.matches_queue(name, queue_type)),
-            foremost(p for p in self.list_operator(virtual_host) if p.matches_queue(name, queue_type)),
+            foremost(p for p in self._policies.values() if p.reaches_queue(virtual_host, name, type_)),
+            foremost(p for p in self._operator.values() if p.reaches_queue(virtual_host, name, type_)),
         )
 
     def exchange_policy(self, virtual_host: str, name: str) -> Policy | None:
         """The policy that holds for an exchange. Operator policies say nothing about exchanges."""
-        return foremost(p for p in self.list(virtual_host) if p.matches_exchange(name))
+        return foremost(p for p in self._policies.values() if p.reaches_exchange(virtual_host, name))
 
-    def for_queue(self, virtual_host: str, name: str, queue_type: QueueType) -> Definition:
+    def for_queue(self, virtual_host: str, name: str, type_: QueueType) -> Definition:
         """What policy and operator policy together say about a queue; empty if none matches."""
-        policy, operator = self.queue_policies(virtual_host, name, queue_type)
+        policy, operator = self.queue_policies(virtual_host, name, type_)
         said = merged(policy.definition if policy else {}, operator.definition if operator else {})
-        if queue_type is QueueType.STREAM:
+        if type_ is QueueType.STREAM:
             return {key: value for key, value in said.items() if key in STREAM_KEYS}
         return said
 
@@ -259,15 +262,8 @@ def foremost(policies: Iterable[Policy]) -> Policy | None:
 
 def merged(definition: Definition, operator: Definition) -> Definition:
     """A policy's definition under an operator's: the lower of two numbers, otherwise whoever speaks."""
-    result = dict(definition)
-    for key, value in operator.items():
-        result[key] = lower(whole(value), whole(definition.get(key)), unlimited_below=unlimited_below(key))
-    return result
-
-
-def unlimited_below(key: str) -> int:
-    """Numbers below this mean `no limit`: negative delivery limits, a consumer timeout of 0."""
-    return 1 if key == "consumer-timeout" else 0
+    both = {key: lower(whole(value), whole(definition.get(key))) for key, value in operator.items()}
+    return {**definition, **both}
 
 
 def lower(one: int | None, other: int | None, unlimited_below: int = 0) -> int | None:
