@@ -1,0 +1,168 @@
+"""`x-delayed-message`: holds each message for as long as its header says, then routes it as another type would.
+
+The argument `x-delayed-type` names that other type, which may be any registered one; it is asked with the
+exchange's own bindings and arguments. The header `x-delay` gives whole milliseconds. Without it, and with
+anything but a positive integer (zero, a negative number, text), the message is routed at once. Any length
+of delay is kept: there is no wrap at 2^32 ms, where RabbitMQ's plugin stops delaying.
+
+A held message counts as routed: its publisher gets the confirm, and no return. When its time has come it is
+routed as if published now: by the bindings of that moment, alternate exchange included. Messages due
+together keep the order in which they were published. The header stays as it was, so another delayed
+exchange on the way delays the message again.
+
+Held messages live in memory: a reload of the type carries them over, deleting the exchange or stopping the
+node drops them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Final
+
+import attrs
+
+from broker_core.clock import Timer
+from broker_core.errors import PreconditionFailed
+from broker_core.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from broker_core.message import Message
+from broker_core.values import Table
+
+DELAYED_TYPE: Final = "x-delayed-type"
+DELAY: Final = "x-delay"
+DELAY_MAX: Final = 2**53  # ms, 285 000 years; longer ones are cut, since clocks count in floats
+
+
+@attrs.frozen(order=True)
+class Held:
+    """A message that waits. Sorts by time, then by age."""
+
+    due: float  # monotonic seconds
+    order: int
+    message: Message = attrs.field(order=False)
+
+
+@attrs.frozen
+class State:
+    """What a newer version takes over."""
+
+    held: tuple[Held, ...]
+    order: int
+    inner: object
+
+
+class DelayedMessage(ExchangeType):
+    name = "x-delayed-message"
+    argument_names = (DELAYED_TYPE,)
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Raises `PreconditionFailed` if `x-delayed-type` is not a registered type or refuses the arguments."""
+        super().__init__(exchange)
+        self._inner = inner_type(exchange)(exchange)
+        self._held: list[Held] = []  # a heap
+        self._order = 0
+        self._timer: Timer | None = None  # for the earliest in the heap
+        self._released: Message | None = None  # the one being routed because its time has come
+
+    @property
+    def held(self) -> int:
+        """How many messages wait."""
+        return len(self._held)
+
+    @classmethod
+    def validate(cls, arguments: Table) -> None:
+        inner_name_in(arguments)
+
+    def validate_binding(self, key: str, arguments: Table) -> None:
+        self._inner.validate_binding(key, arguments)
+
+    def bind(self, binding: Binding) -> None:
+        self._inner.bind(binding)
+
+    def unbind(self, binding: Binding) -> None:
+        self._inner.unbind(binding)
+
+    def route(self, message: Message) -> Iterable[Destination] | Handled:
+        return HANDLED if self._wait_ms(message) else self._inner.route(message)
+
+    def keep(self, message: Message) -> None:
+        if wait_ms := self._wait_ms(message):
+            self._hold(message, wait_ms)
+        else:
+            self._inner.keep(message)
+
+    def equivalent(self, arguments: Table) -> str | None:
+        return super().equivalent(arguments) or self._inner.equivalent(arguments)
+
+    def close(self) -> None:
+        self.exchange.virtual_host.broker.timers.cancel(self._timer)
+        self._held.clear()
+        self._inner.close()
+
+    def state(self) -> object:
+        return State(tuple(self._held), self._order, self._inner.state())
+
+    def restore(self, state: object) -> None:
+        assert isinstance(state, State)
+        if state.inner is not None:
+            self._inner.restore(state.inner)
+        self._held = list(state.held)
+        self._order = state.order
+        self._wake_at_the_earliest()  # last: what raised before this has left no timer behind
+
+    def _wait_ms(self, message: Message) -> int:
+        return 0 if message is self._released else delay_ms(message.headers)
+
+    def _hold(self, message: Message, wait_ms: int) -> None:
+        self._order += 1
+        due = self.exchange.virtual_host.broker.clock.now() + wait_ms / 1000
+        held = Held(due, self._order, message)
+        heappush(self._held, held)
+        if self._held[0] is held:
+            self._wake_at_the_earliest()
+
+    def _wake_at_the_earliest(self) -> None:
+        timers = self.exchange.virtual_host.broker.timers
+        timers.cancel(self._timer)
+        self._timer = timers.at(self._held[0].due, self._release_due) if self._held else None
+
+    def _release_due(self, now: float) -> None:
+        try:
+            while self._held and self._held[0].due <= now:
+                self._release(heappop(self._held).message)
+        finally:
+            self._wake_at_the_earliest()
+
+    def _release(self, message: Message) -> None:
+        self._released = message
+        try:
+            self.exchange.virtual_host.broker.release_delayed(self.exchange, message)
+        finally:
+            self._released = None
+
+
+def delay_ms(headers: Table) -> int:
+    """How long a message wants to wait; 0: not at all."""
+    delay = headers.get(DELAY)
+    if not isinstance(delay, int) or isinstance(delay, bool):
+        return 0
+    return min(max(delay, 0), DELAY_MAX)
+
+
+def inner_name_in(arguments: Table) -> str:
+    name = arguments.get(DELAYED_TYPE)
+    if isinstance(name, str) and name not in ("", DelayedMessage.name):
+        return name
+    raise PreconditionFailed(f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type")
+
+
+def inner_type(exchange: Exchange) -> type[ExchangeType]:
+    """The class that decides where messages go in the end."""
+    name = inner_name_in(exchange.arguments)
+    found = exchange.virtual_host.broker.exchange_types.get(name)
+    if found is None:
+        raise PreconditionFailed(
+            f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type, not '{name}'"
+        )
+    found.validate(exchange.arguments)
+    return found

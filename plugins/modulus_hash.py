@@ -1,0 +1,43 @@
+"""`x-modulus-hash`: each routing key to one queue, spread evenly; binding keys do not matter.
+
+The bound destinations are put in the order of their names, and the hash of the key modulo their number
+picks one. Cheap and even, but most keys move when a queue comes or goes: for that there is
+`x-consistent-hash`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from zlib import crc32
+
+from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
+from broker_core.message import Message
+
+
+class ModulusHash(ExchangeType):
+    name = "x-modulus-hash"
+    looks_at = LooksAt.KEY
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._destinations: list[Destination] | None = None  # in order; None: bindings have changed
+
+    def bind(self, binding: Binding) -> None:
+        self._destinations = None
+
+    def unbind(self, binding: Binding) -> None:
+        self._destinations = None
+
+    def route(self, message: Message) -> Iterable[Destination]:
+        if self._destinations is None:
+            self._destinations = in_order(self.exchange.bindings)
+        if not self._destinations:
+            return []
+        hashed = crc32(message.key.encode("utf-8", "surrogatepass"))  # the same in every process
+        return [self._destinations[hashed % len(self._destinations)]]
+
+
+def in_order(bindings: Iterable[Binding]) -> list[Destination]:
+    """The destinations bound, each once, whatever the order they were bound in."""
+    distinct = {binding.destination for binding in bindings}
+    return sorted(distinct, key=lambda destination: (destination.kind, destination.name))

@@ -1,0 +1,22 @@
+"""`x-random`: one of the bound queues, by chance, all with the same chance; keys do not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from broker_core.exchange import Destination, Exchange, ExchangeType
+from broker_core.message import Message
+
+
+class RandomExchange(ExchangeType):
+    name = "x-random"
+
+    def __init__(self, exchange: Exchange, random: Random | None = None) -> None:
+        super().__init__(exchange)
+        self._random = random or Random()
+
+    def route(self, message: Message) -> Iterable[Destination]:
+        # bound twice is still one; a dict keeps the order, so that a seeded Random repeats itself
+        distinct = list(dict.fromkeys(binding.destination for binding in self.exchange.bindings))
+        return [self._random.choice(distinct)] if distinct else []

@@ -1,0 +1,61 @@
+"""`x-recent-history`: to every bound queue, and the last messages also to each queue that is bound later.
+
+The argument `x-recent-history-length` says how many messages are remembered (20); a message with the header
+`x-recent-history-no-store: true` is not. They are remembered in memory, and handed to queues, not on to
+exchanges: what lies behind a bound exchange has its own history or none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from broker_core.errors import PreconditionFailed
+from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
+from broker_core.message import Message
+from broker_core.values import Table, printed
+
+LENGTH: Final = "x-recent-history-length"
+LENGTH_DEFAULT: Final = 20
+NO_STORE: Final = "x-recent-history-no-store"
+
+
+class RecentHistory(ExchangeType):
+    name = "x-recent-history"
+    looks_at = LooksAt.NOTHING
+    argument_names = (LENGTH,)
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self._recent: deque[Message] = deque(maxlen=length_in(exchange.arguments))
+
+    @classmethod
+    def validate(cls, arguments: Table) -> None:
+        length_in(arguments)
+
+    def route(self, message: Message) -> Iterable[Destination]:
+        return [binding.destination for binding in self.exchange.bindings]
+
+    def keep(self, message: Message) -> None:
+        if message.headers.get(NO_STORE) is not True:
+            self._recent.append(message)
+
+    def bind(self, binding: Binding) -> None:
+        if not binding.destination.is_exchange:
+            for message in self._recent:  # empty when the bindings are told again after a reload
+                self.exchange.virtual_host.broker.deliver(message, [binding.destination])
+
+    def state(self) -> object:
+        return list(self._recent)
+
+    def restore(self, state: object) -> None:
+        assert isinstance(state, list)
+        self._recent.extend(state)
+
+
+def length_in(arguments: Table) -> int:
+    length = arguments.get(LENGTH, LENGTH_DEFAULT)
+    if isinstance(length, int) and not isinstance(length, bool) and length > 0:
+        return length
+    raise PreconditionFailed(f"Invalid argument '{printed(length)}', '{LENGTH}' must be a positive integer")
