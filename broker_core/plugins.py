@@ -1,0 +1,297 @@
+"""Where exchange types and protocols come from: entry points, folders and decorators become two registries.
+
+    installed packages   entry point groups `leveret.exchanges` and `leveret.protocols`
+    plugin folders       each `*.py` without a leading underscore; its classes and protocols are found by themselves
+    imported code        `@exchange_type`, `register_exchange_type(cls)`, `register_protocol(protocol)`
+
+`Plugins` owns the registries of one node. At boot everything that is wrong with a plugin is fatal and names the
+plugin: a name taken twice, a name without `x-`, a method that cannot be called as the contract says (X014). Later,
+`reload` reads the files of the folders that have changed. A file that no longer loads is refused with its traceback
+and what it offered before stays; a file that has gone takes its names along, but exchanges declared earlier live on.
+
+A file is executed from the very bytes that were read, not through the import system: no stale bytecode, and what is
+remembered as loaded is what was loaded. Its module has a private name, so files in two folders do not collide.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from types import ModuleType
+from typing import Final, TypeAlias, TypeVar
+
+import attrs
+
+from broker_core.exchange import Exchange, ExchangeType
+from broker_core.exchanges import STANDARD
+from broker_core.frontend import Protocol
+from broker_core.plugin_check import faults
+
+GROUPS: Final = ("leveret.exchanges", "leveret.protocols")
+
+Plugin: TypeAlias = type[ExchangeType] | Protocol
+EntryPoints: TypeAlias = Callable[[str], Iterable[importlib.metadata.EntryPoint]]
+ExchangeClass = TypeVar("ExchangeClass", bound=type[ExchangeType])
+
+
+class BadPlugin(Exception):  # noqa: N818 - `raise BadPlugin` says it
+    """A plugin cannot be used. The text names the plugin and says why."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"plugin {source}: {reason}")
+
+
+# What imported code has announced in this process: the module's name and the plugin. Every node takes it from here,
+# because code that is imported once may serve several nodes.
+_announced: list[tuple[str, Plugin]] = []
+
+
+def exchange_type(cls: ExchangeClass) -> ExchangeClass:
+    """Decorator: offer this class as an exchange type to every node that starts in this process from now on."""
+    _announced.append((cls.__module__, cls))
+    return cls
+
+
+def register_exchange_type(cls: type[ExchangeType]) -> None:
+    """`exchange_type` as a plain call, for classes that are made elsewhere."""
+    exchange_type(cls)
+
+
+def register_protocol(protocol: Protocol) -> None:
+    """Offer a protocol to every node that starts in this process from now on."""
+    caller = sys._getframe(1).f_globals
+    _announced.append((str(caller.get("__name__")), protocol))
+
+
+@attrs.frozen
+class ReloadReport:
+    """What a reload did. Names are those of exchange types and protocols."""
+
+    loaded: tuple[str, ...]  # from files that are new or have changed
+    unchanged: tuple[str, ...]  # from files that are as they were
+    refused: tuple[
+        tuple[str, str], ...
+    ]  # a file, or a type in an exchange that stays with the old one; traceback
+    removed: tuple[str, ...]  # no plugin offers them any more
+
+
+class Plugins:
+    """The registries of one node, by name: `exchange_types` and `protocols`. Both are live; only this class edits them.
+
+    `folders` are the plugin folders; `standard` are the exchange types that need no `x-` in their name.
+    """
+
+    def __init__(
+        self,
+        folders: Iterable[Path] = (),
+        standard: Mapping[str, type[ExchangeType]] = STANDARD,
+        entry_points: EntryPoints = lambda group: importlib.metadata.entry_points(group=group),
+    ) -> None:
+        self.exchange_types: dict[str, type[ExchangeType]] = dict(standard)
+        self.protocols: dict[str, Protocol] = {}
+        self._folders = tuple(folders)
+        self._entry_points = entry_points
+        self._offers: dict[str, tuple[Plugin, ...]] = {"leveret": tuple(standard.values())}  # by source
+        self._contents: dict[Path, bytes] = {}  # of the files whose offers are in force
+        self._stamps: dict[
+            Path, tuple[int, int]
+        ] = {}  # as of the last look, files that were refused included
+
+    def load(self) -> None:
+        """Load everything there is; called once, at boot. Raises `BadPlugin` for the first thing that is wrong."""
+        for group in GROUPS:
+            for entry_point in self._entry_points(group):
+                self._load_entry_point(entry_point)
+        for folder in self._folders:
+            if not folder.is_dir():
+                raise BadPlugin(str(folder), "there is no such plugin folder")
+        self._stamps = stamps_in(self._folders)
+        for path in self._stamps:
+            self._load_file_at_boot(path)
+        for module, plugin in _announced:
+            self._add(f"module {module}", plugin)
+
+    def changed(self) -> bool:
+        """Whether a reload might find something new; costs a listing of the folders and a stat for each file."""
+        return stamps_in(self._folders) != self._stamps
+
+    def reload(self, exchanges: Iterable[Exchange] = ()) -> ReloadReport:
+        """Take in what has changed in the plugin folders, and move those of the live `exchanges` over that it concerns.
+
+        Never raises for a plugin's fault: the report tells, and what was there before stays in force.
+        """
+        names_before = self._names()
+        self._stamps = stamps_in(self._folders)
+        self._forget_deleted_files()
+        fresh, refused = self._load_changed_files()
+        loaded = [plugin for source in fresh for plugin in self._offers[source]]
+        kept = [p for path in self._contents if str(path) not in fresh for p in self._offers[str(path)]]
+        refused += self._move_over({plugin.name for plugin in loaded}, exchanges)
+        return ReloadReport(
+            loaded=tuple(plugin.name for plugin in loaded),
+            unchanged=tuple(plugin.name for plugin in kept),
+            refused=tuple(refused),
+            removed=tuple(sorted(names_before - self._names())),
+        )
+
+    def _load_entry_point(self, entry_point: importlib.metadata.EntryPoint) -> None:
+        source = f"entry point {entry_point.name} = {entry_point.value}"
+        try:
+            plugin: Plugin = entry_point.load()
+        except Exception as error:
+            raise BadPlugin(source, f"{type(error).__name__}: {error}") from error
+        self._add(source, plugin)
+
+    def _load_file_at_boot(self, path: Path) -> None:
+        try:
+            self._load_file(path, path.read_bytes())
+        except BadPlugin:
+            raise
+        except Exception as error:
+            raise BadPlugin(str(path), f"{type(error).__name__}: {error}") from error
+
+    def _load_file(self, path: Path, content: bytes) -> None:
+        self._offer(str(path), offers_of(path, content))
+        self._contents[path] = content
+
+    def _add(self, source: str, plugin: Plugin) -> None:
+        self._offer(source, (*self._offers.get(source, ()), plugin))
+
+    def _offer(self, source: str, plugins: tuple[Plugin, ...]) -> None:
+        """Put what a source offers in force, in place of what it offered before. All of it or, raising, nothing."""
+        for plugin in plugins:
+            if (fault := next(iter(faults(plugin)), None)) is not None:
+                raise BadPlugin(source, fault)
+        offers = {**self._offers, source: plugins}
+        require_distinct_names(source, offers)
+        self._offers = offers
+        self._publish()
+
+    def _publish(self) -> None:
+        """Bring the registries up to date; the dicts stay the same, others hold them."""
+        everything = [plugin for plugins in self._offers.values() for plugin in plugins]
+        self.exchange_types.clear()
+        self.exchange_types.update({plugin.name: plugin for plugin in everything if isinstance(plugin, type)})
+        self.protocols.clear()
+        self.protocols.update({plugin.name: plugin for plugin in everything if isinstance(plugin, Protocol)})
+
+    def _names(self) -> set[str]:
+        return {*self.exchange_types, *self.protocols}
+
+    def _forget_deleted_files(self) -> None:
+        for path in [path for path in self._contents if path not in self._stamps]:
+            del self._contents[path]
+            del self._offers[str(path)]
+        self._publish()
+
+    def _load_changed_files(self) -> tuple[list[str], list[tuple[str, str]]]:
+        """The sources that have been loaded, and those refused with the traceback."""
+        fresh, refused = [], []
+        for path in self._stamps:
+            try:
+                content = path.read_bytes()
+                if content != self._contents.get(path):
+                    self._load_file(path, content)
+                    fresh.append(str(path))
+            except Exception as error:
+                refused.append((str(path), traceback_of(error)))
+        return fresh, refused
+
+    def _move_over(self, names: set[str], exchanges: Iterable[Exchange]) -> list[tuple[str, str]]:
+        """Give the exchanges concerned their new type; returns those that could not take it."""
+        refused = []
+        for exchange in list(exchanges):
+            type_class = self.exchange_types.get(exchange.type.name)
+            if type_class is None or not names.intersection(types_named_by(exchange)):
+                continue
+            try:
+                exchange.replace_type(type_class)
+            except Exception as error:
+                where = (
+                    f"{type_class.name} in exchange '{exchange.name}' in vhost '{exchange.virtual_host.name}'"
+                )
+                refused.append((where, traceback_of(error)))
+        return refused
+
+
+def types_named_by(exchange: Exchange) -> Iterable[str]:
+    """The type of an exchange and those it may be built on: x-delayed-message names another one in an argument.
+
+    Which arguments name types is not known here. To renew a type without need is harmless.
+    """
+    return [exchange.type.name, *(value for value in exchange.arguments.values() if isinstance(value, str))]
+
+
+def require_distinct_names(source: str, offers: Mapping[str, tuple[Plugin, ...]]) -> None:
+    """Raise `BadPlugin` if something `source` offers has the name of something else. Offered twice is no harm."""
+    for plugin in offers[source]:
+        for other_source, others in offers.items():
+            for other in others:
+                if other is not plugin and other.name == plugin.name and is_type(other) == is_type(plugin):
+                    raise BadPlugin(source, f"'{plugin.name}' is offered by {other_source} too")
+
+
+def is_type(plugin: Plugin) -> bool:
+    return isinstance(plugin, type)
+
+
+def stamps_in(folders: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """The plugin files in the folders in order of name, with modification time (ns) and size."""
+    stamps = {}
+    for folder in folders:
+        for path in sorted(folder.glob("[!_]*.py")):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # deleted since it was listed
+            stamps[path] = (status.st_mtime_ns, status.st_size)
+    return stamps
+
+
+def offers_of(path: Path, content: bytes) -> tuple[Plugin, ...]:
+    """Execute a plugin file. Its public exchange types and protocols, and whatever it announces."""
+    module = ModuleType(private_name(path))
+    module.__file__ = str(path)
+    replaced = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module  # attrs, typing and pickle look modules up there
+    already = len(_announced)
+    try:
+        exec(compile(content, str(path), "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[module.__name__]
+        if replaced is not None:
+            sys.modules[replaced.__name__] = replaced
+        raise
+    finally:
+        announced = taken_back(module.__name__, already)
+    return tuple(dict.fromkeys([*announced, *public_plugins(module)]))
+
+
+def private_name(path: Path) -> str:
+    return f"leveret_plugin_{path.stem}_{blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()}"
+
+
+def taken_back(module: str, start: int) -> list[Plugin]:
+    """What a module has announced since `start`, no longer announced: a file's plugins belong to one node."""
+    taken = [plugin for announcer, plugin in _announced[start:] if announcer == module]
+    _announced[start:] = [entry for entry in _announced[start:] if entry[0] != module]
+    return taken
+
+
+def public_plugins(module: ModuleType) -> Iterable[Plugin]:
+    for name, value in vars(module).items():
+        if not name.startswith("_") and (isinstance(value, Protocol) or is_exchange_type_of(module, value)):
+            yield value
+
+
+def is_exchange_type_of(module: ModuleType, value: object) -> bool:
+    """Whether `value` is an exchange type made in this module, not imported into it."""
+    return isinstance(value, type) and issubclass(value, ExchangeType) and value.__module__ == module.__name__
+
+
+def traceback_of(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
