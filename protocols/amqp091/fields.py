@@ -53,6 +53,12 @@ class Timestamp(int):
         return f"Timestamp({int(self)})"
 
 
+class LongLong(int):
+    """An integer that goes out as `l` however small it is, for where clients expect 64 bits."""
+
+    __slots__ = ()
+
+
 class ByteArray(bytes):
     """A field of type `x`, told apart from long strings."""
 
@@ -319,7 +325,7 @@ def _encode_number(value: bool | int | float | Decimal) -> bytes:
 
 
 def _encode_integer(value: int) -> bytes:
-    if -(1 << 31) <= value < 1 << 31:
+    if -(1 << 31) <= value < 1 << 31 and not isinstance(value, LongLong):
         return b"I" + NUMBERS[ord("I")].pack(value)
     if -(1 << 63) <= value < 1 << 63:
         return b"l" + NUMBERS[ord("l")].pack(value)

@@ -17,6 +17,7 @@ from protocols.amqp091.fields import (
     ByteArray,
     FieldTable,
     FieldValue,
+    LongLong,
     MalformedError,
     Method,
     Timestamp,
@@ -53,6 +54,7 @@ __all__ = [
     "ByteArray",
     "FieldTable",
     "FieldValue",
+    "LongLong",
     "MalformedError",
     "Method",
     "Timestamp",
@@ -94,17 +96,13 @@ DELIVERY: Final = Struct(">Q?")  # delivery tag, redelivered
 def method_at(data: bytes, at: int, end: int) -> Method:
     """The method whose frame payload is `data[at:end]`.
 
-    Raises, with its numbers, AmqpError 503 for a method nobody knows and MalformedError for bad arguments.
+    Raises AmqpError 503 for a method nobody knows, MalformedError for bad arguments.
     """
     key, arguments = long_at(data, at, end)
     method = METHODS.get(key)
     if method is None:
-        raise AmqpError(503, "unimplemented method", key >> 16, key & 0xFFFF)
-    try:
-        return method.decode(data, arguments, end)
-    except MalformedError as error:
-        error.class_id, error.method_id = method.class_id, method.method_id
-        raise
+        raise AmqpError(503, "unimplemented method")
+    return method.decode(data, arguments, end)
 
 
 def method_frame(channel: int, payload: bytes) -> bytes:
