@@ -93,6 +93,26 @@ class Config(Record):
             return GUEST.name if self.users == (GUEST,) else None
         return name or None
 
+    def memory_limit(self, total: int) -> int | None:
+        """The memory watermark in octets on a machine with `total` octets of memory; None: no alarm."""
+        mark = self.memory_watermark
+        return (int(mark * total) if isinstance(mark, float) else mark) or None
+
+    @property
+    def memory_watermark(self) -> int | float:
+        """A fraction of the memory, or octets; 0 for no alarm."""
+        mark = self.memory.watermark
+        return self.compat.chosen.memory_watermark if mark is None else mark
+
+    @property
+    def flow_mechanism(self) -> FlowMechanism:
+        return FlowMechanism(self.flow.mechanism or self.compat.chosen.flow_mechanism)
+
+    @property
+    def frame_min(self) -> int:
+        """The smallest frame-max that an AMQP 0-9-1 client may ask for, in octets."""
+        return self.protocols.amqp091.frame_min or self.compat.chosen.frame_min_size
+
     def contradictions(self) -> Iterator[tuple[str, str, str]]:
         yield from _repeated(
             "listeners", [str(entry.address) for entry in self.listeners if entry.address.port]
@@ -101,6 +121,13 @@ class Config(Record):
         yield from _repeated("virtual_hosts", [virtual_host.name for virtual_host in self.virtual_hosts])
         yield from _repeated("policies", [(p.virtual_host, p.operator, p.name) for p in self.policies])
         yield from self._disabled_protocols()
+        frame_max = self.protocols.amqp091.frame_max
+        if not self.compat.problems and frame_max < self.frame_min:
+            yield (
+                "protocols.amqp091.frame_max",
+                str(frame_max),
+                f"at least the smallest frame ({self.frame_min})",
+            )
         if not self.definitions.load:  # definitions may bring further users and virtual hosts
             yield from self._unknown_names()
 
@@ -138,7 +165,8 @@ def load(
 ) -> Config:
     """The configuration from a file, environment variables and flags.
 
-    `overrides` has the keys' paths as names: `{"http.address": "127.0.0.1:15673"}`. Raises `ConfigError`.
+    `overrides` has the keys' paths as names: `{"http.address": "127.0.0.1:15673"}`; None takes the default.
+    Raises `ConfigError`.
     """
     table = _read_file(path) if path is not None else {}
     return parse(table, environ, overrides, path.parent if path is not None else None)

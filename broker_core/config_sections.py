@@ -10,6 +10,8 @@ from typing import Final
 
 import attrs
 
+from broker_core.compat import PROFILES, Compat, compat
+from broker_core.errors import PreconditionFailed
 from broker_core.kinds import (
     FREE_TABLE,
     Address,
@@ -22,13 +24,16 @@ from broker_core.kinds import (
     ListOf,
     Octets,
     OneOf,
+    Place,
     Plain,
+    Problem,
     Secret,
     TableOf,
     Text,
     Whole,
     printed,
 )
+from broker_core.policy import ApplyTo, Policies, Policy
 from broker_core.settings import Record, RecordOf, key
 from broker_core.values import Table
 
@@ -84,8 +89,11 @@ class Amqp091Settings(Record):
         128 * KIB,
         reload=True,
     )
-    frame_min: int = key(
-        Octets(4 * KIB, 8 * KIB), "The smallest frame-max that a client may ask for.", 4 * KIB, reload=True
+    frame_min: int | None = key(
+        Octets(4 * KIB, 8 * KIB),
+        "The smallest frame-max that a client may ask for; without it `compat.frame_min_size` holds (4096).",
+        None,
+        reload=True,
     )
     initial_frame_max: int = key(
         Octets(4 * KIB, MIB), "The largest frame before a user has logged in.", 8 * KIB, reload=True
@@ -106,10 +114,6 @@ class Amqp091Settings(Record):
         ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
         reload=True,
     )
-
-    def contradictions(self) -> Iterator[tuple[str, str, str]]:
-        if self.frame_min > self.frame_max:
-            yield "frame_min", str(self.frame_min), f"at most frame_max ({self.frame_max})"
 
 
 NO_TABLES: Final[Mapping[str, Table]] = {}
@@ -194,14 +198,12 @@ class Watermark(Plain[int | float]):
 class MemorySettings(Record):
     """When publishers have to wait for memory."""
 
-    watermark: int | float = key(
-        Watermark(), "Above it the memory alarm is raised; 0 switches the alarm off.", 0.4, reload=True
+    watermark: int | float | None = key(
+        Watermark(),
+        "Above it the memory alarm is raised, 0: never; without it `compat.memory_watermark` holds (0.4).",
+        None,
+        reload=True,
     )
-
-    def limit(self, total: int) -> int | None:
-        """The watermark in octets on a machine with `total` octets of memory; None: no alarm."""
-        octets = int(self.watermark * total) if isinstance(self.watermark, float) else self.watermark
-        return octets or None
 
 
 @attrs.frozen(kw_only=True)
@@ -220,10 +222,11 @@ class DiskSettings(Record):
 class FlowSettings(Record):
     """How publishers are held back during an alarm."""
 
-    mechanism: str = key(
+    mechanism: str | None = key(
         OneOf("block", "channel-flow"),
-        "`block` stops reading from connections that publish; `channel-flow` asks their channels to pause.",
-        "block",
+        "`block` stops reading from connections that publish; `channel-flow` asks their channels to pause. "
+        "Without it `compat.flow_mechanism` holds (block).",
+        None,
         reload=True,
     )
 
@@ -367,6 +370,25 @@ class PolicyEntry(Record):
     operator: bool = key(Flag(), "An operator policy: it can only tighten what the others say.", False)
     definition: Table = key(FREE_TABLE, "What it sets, such as { max-length = 1000 }.")
 
+    @property
+    def policy(self) -> Policy:
+        """The same in the core's words."""
+        return Policy(
+            name=self.name,
+            virtual_host=self.virtual_host,
+            pattern=self.pattern,
+            definition=self.definition,
+            priority=self.priority,
+            apply_to=ApplyTo(self.apply_to),
+        )
+
+    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+        policies = Policies()
+        try:
+            (policies.set_operator if self.operator else policies.set)(self.policy)
+        except PreconditionFailed as error:
+            yield "definition", "something else", f"what a policy can set ({error})"
+
 
 @attrs.frozen(kw_only=True)
 class DefinitionsSettings(Record):
@@ -379,12 +401,26 @@ class DefinitionsSettings(Record):
 class CompatSettings(Record):
     """Which side to take where specifications and brokers differ."""
 
-    profile: str = key(
-        OneOf("default", "spec", "rabbitmq-3.13", "rabbitmq-4"), "Sets every row together.", "default"
-    )
+    profile: str = key(OneOf(*PROFILES), "Sets every row together.", "default")
     rows: Table = key(
         TableOf(AnyValue(), "a value for each row"),
         "Single rows that differ from the profile.",
         NO_ROWS,
         rest=True,
     )
+
+    @property
+    def chosen(self) -> Compat:
+        """The profile with the rows that differ."""
+        return compat(self.profile, **self.rows)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong with the rows; while there is anything, there is no `chosen`."""
+        problems: list[Problem] = []
+        RecordOf(Compat).read(self.rows, Place(problems))
+        return problems
+
+    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+        for problem in self.problems:
+            yield problem.where, problem.found, problem.accepted

@@ -102,6 +102,7 @@ class RecordOf(Kind[R], Generic[R]):
         """What the table gives for each key. Refused values are left out, so that their defaults apply."""
         keys = keys_of(self.record)
         rest = next((known for known in keys.values() if known.rest), None)
+        table = {name: item for name, item in table.items() if item is not None}  # None: as if not there
         named = {name: item for name, item in table.items() if name in keys and not keys[name].rest}
         others = {name: item for name, item in table.items() if name not in named}
         values = {name: keys[name].kind.read(item, place.at(name)) for name, item in named.items()}

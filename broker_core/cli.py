@@ -1,0 +1,302 @@
+"""The command `leveret`: serve a node, check a file, ask a running node.
+
+Exit codes: 0 done; 1 refused, or something is wrong with the configuration; 2 wrong usage; 3 the node cannot be
+reached or does not let us in. What a command found goes to standard output, why it failed to standard error.
+
+Imports are made where they are needed: `leveret --help` and `leveret status` should not wait for a broker to load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker_core.version import VERSION
+
+if TYPE_CHECKING:
+    from broker_core.config import Config
+    from broker_core.control_client import ControlClient
+
+DONE: Final = 0
+REFUSED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+
+SERVE_EXAMPLES: Final = """\
+examples:
+  leveret serve                                 every protocol on 127.0.0.1:5672 and [::1]:5672, in memory
+  leveret serve --config leveret.toml           as the file says
+  leveret serve --listen 0.0.0.0:5672 --listen [::]:5672
+  LEVERET_LOG__LEVEL=debug leveret serve        every key of the file can be set like this
+
+Flags win over environment variables, these over the file. SIGHUP reads the file again.
+"""
+CONTROL_EXAMPLES: Final = """\
+The password comes from --password-file, from the variable LEVERET_PASSWORD, or is asked for; guest's is guest.
+Exit codes: 0 done, 1 refused, 2 wrong usage, 3 the node cannot be reached or does not let us in.
+"""
+EXPLAIN_EXAMPLES: Final = """\
+examples:
+  leveret explain --exchange orders --key eu.new
+  leveret explain --exchange by-kind --header kind=invoice --header copies=2
+  leveret explain --vhost /prod --as-user shop --exchange orders --key eu.new --json
+
+The values of headers are written as in the configuration file: 2, true, "2"; anything else is text.
+"""
+
+
+def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
+    """Run the command line. Returns the exit code; wrong usage raises `SystemExit(2)`."""
+    options = parser(environ).parse_args(arguments)
+    command: Callable[[argparse.Namespace, Mapping[str, str]], int] = options.command
+    try:
+        return command(options, environ)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as head, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+
+
+def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="leveret",
+        description="A multi-protocol message broker.",
+        epilog="`leveret COMMAND --help` tells more and shows examples.",
+    )
+    top.add_argument("--version", action="version", version=f"leveret {VERSION}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_serve(commands, environ)
+    _add_check(commands)
+    for name, command, text in (
+        ("status", status, "Show what a running node serves and holds."),
+        ("reload", reload, "Let a running node read its configuration again."),
+    ):
+        _add_control(commands, environ, name, command, text)
+    _add_plugins(commands, environ)
+    _add_explain(commands, environ)
+    return top
+
+
+Commands = argparse._SubParsersAction  # the type of `add_subparsers`, which argparse keeps private
+
+
+def _add_serve(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    serving = _add(commands, "serve", serve, "Run a node until it is told to stop.", SERVE_EXAMPLES)
+    serving.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=environ.get("LEVERET_CONFIG") or None,
+        help="the configuration, in TOML (default: $LEVERET_CONFIG, else the defaults)",
+    )
+    serving.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        action="append",
+        help="where to accept connections; may be repeated, and replaces the listeners of the file",
+    )
+    serving.add_argument("--http", metavar="HOST:PORT", help="where the control endpoint listens")
+    where = serving.add_mutually_exclusive_group()
+    where.add_argument("--data", metavar="DIR", type=Path, help="the folder for durable data")
+    where.add_argument("--memory", action="store_true", help="keep everything in memory only")
+
+
+def _add_check(commands: Commands[argparse.ArgumentParser]) -> None:
+    checking = _add(commands, "check", check, "Read a configuration file and tell everything wrong with it.")
+    checking.add_argument("file", metavar="FILE", type=Path)
+    checking.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_plugins(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    asking = _add_control(
+        commands, environ, "plugins", plugins, "List a node's plug-ins, or load them again."
+    )
+    asking.add_argument("action", nargs="?", choices=["list", "reload"], default="list")
+
+
+def _add_explain(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "Tell where a message would go, and why, without publishing it."
+    asking = _add_control(commands, environ, "explain", explain, text, EXPLAIN_EXAMPLES)
+    asking.add_argument(
+        "--exchange", metavar="NAME", default="", help="the exchange (default: the default one)"
+    )
+    asking.add_argument("--key", default="", help="the routing key")
+    asking.add_argument(
+        "--header", metavar="NAME=VALUE", action="append", default=[], type=_header, help="may be repeated"
+    )
+    asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+    asking.add_argument("--as-user", metavar="NAME", help="check the permissions of this user")
+
+
+def _header(text: str) -> str:
+    if text.find("=") < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return text
+
+
+def _add_control(
+    commands: Commands[argparse.ArgumentParser],
+    environ: Mapping[str, str],
+    name: str,
+    command: Callable[[argparse.Namespace, Mapping[str, str]], int],
+    text: str,
+    examples: str = "",
+) -> argparse.ArgumentParser:
+    """A command that asks a running node."""
+    asking = _add(commands, name, command, text, "\n".join(filter(None, [examples, CONTROL_EXAMPLES])))
+    url = environ.get("LEVERET_URL") or "http://127.0.0.1:15672"
+    user = environ.get("LEVERET_USER") or "guest"
+    asking.add_argument(
+        "--url", default=url, help="the node's control endpoint (default: $LEVERET_URL, else %(default)s)"
+    )
+    asking.add_argument("--user", default=user, help="who asks (default: $LEVERET_USER, else %(default)s)")
+    asking.add_argument("--password-file", metavar="FILE", type=Path, help="a file with the password")
+    asking.add_argument("--json", action="store_true", help="print the node's answer as JSON")
+    return asking
+
+
+def _add(
+    commands: Commands[argparse.ArgumentParser],
+    name: str,
+    command: Callable[[argparse.Namespace, Mapping[str, str]], int],
+    text: str,
+    epilog: str = "",
+) -> argparse.ArgumentParser:
+    added = commands.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    added.set_defaults(command=command)
+    return added
+
+
+def serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from broker_core.config import ConfigError, load
+
+    def reread() -> Config:
+        return load(options.config, environ, _overrides(options))
+
+    try:
+        config = reread()
+    except ConfigError as error:
+        return _failed(f"the configuration cannot be used\n{error}")
+    try:
+        run_node(config, reread, source=str(options.config or ""))
+    except OSError as error:
+        return _failed(str(error))
+    return DONE
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, object]:
+    """The flags of `leveret serve` by the paths of the keys that they override."""
+    overrides: dict[str, object] = {}
+    if options.listen:
+        overrides["listeners"] = [{"address": address} for address in options.listen]
+    if options.http:
+        overrides["http.address"] = options.http
+    if options.data:
+        overrides["node.data_dir"] = options.data.absolute()
+    if options.memory:
+        overrides["node.data_dir"] = None
+    return overrides
+
+
+def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
+    """Run a node until a signal ends it; `reread` gives the configuration again when it is asked to reload."""
+    import importlib
+
+    node = importlib.import_module("broker_core.node")
+    node.run(config, reread, source)
+
+
+def check(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from broker_core import cli_text
+    from broker_core.config import ConfigError, load
+
+    try:
+        config = load(options.file, environ)
+    except ConfigError as error:
+        if options.json:
+            print(cli_text.problems_json(error.problems))
+            return REFUSED
+        return _failed(f"{options.file} has {len(error.problems)} problem(s)\n{error}")
+    print(
+        cli_text.summary_json(config) if options.json else f"{options.file}: OK\n{cli_text.summary(config)}"
+    )
+    return DONE
+
+
+def status(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _asked(options, environ, "GET", "/api/leveret/status")
+
+
+def reload(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _asked(options, environ, "POST", "/api/leveret/reload")
+
+
+def plugins(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    if options.action == "reload":
+        return _asked(options, environ, "POST", "/api/leveret/plugins/reload")
+    return _asked(options, environ, "GET", "/api/leveret/plugins")
+
+
+def explain(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from urllib.parse import urlencode
+
+    asked = [("vhost", options.vhost), ("exchange", options.exchange), ("key", options.key)]
+    asked += [("user", options.as_user)] if options.as_user else []
+    asked += [("header", header) for header in options.header]
+    return _asked(options, environ, "GET", f"/api/leveret/explain?{urlencode(asked)}")
+
+
+def _asked(options: argparse.Namespace, environ: Mapping[str, str], method: str, path: str) -> int:
+    """Put a question to the node and print what it says."""
+    from broker_core import cli_text
+    from broker_core.control_client import Unreachable
+
+    try:
+        answer = _client(options, environ).ask(method, path)
+    except Unreachable as error:
+        return _failed(str(error), UNREACHABLE)
+    except (OSError, ValueError) as error:
+        return _failed(str(error))
+    if answer.refused:
+        return _failed(answer.reason)
+    print(answer.text if options.json else cli_text.told(path, answer.content))
+    return REFUSED if answer.partly_failed else DONE
+
+
+def _client(options: argparse.Namespace, environ: Mapping[str, str]) -> ControlClient:
+    from broker_core.control_client import ControlClient
+
+    return ControlClient(options.url, options.user, _password(options, environ))
+
+
+def _password(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
+    """Never an argument: other users of the machine can read those."""
+    if options.password_file:
+        return str(options.password_file.read_text()).rstrip("\r\n")
+    if "LEVERET_PASSWORD" in environ:
+        return environ["LEVERET_PASSWORD"]
+    if options.user == "guest" or not sys.stdin.isatty():
+        return "guest"
+    from getpass import getpass
+
+    return getpass(f"Password of {options.user}: ")
+
+
+def _failed(reason: str, code: int = REFUSED) -> int:
+    print(f"leveret: {reason}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Answers to lines for people: tables, trees, summaries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from broker_core.config import Config
+from broker_core.kinds import Problem, printed, size_text
+from broker_core.version import VERSION
+
+Object: TypeAlias = Mapping[str, object]
+
+
+def start_screen(
+    config: Config, listening: Mapping[str, Sequence[str]], http: str | None = None, source: str = ""
+) -> str:
+    """What `leveret serve` prints once it accepts connections. `listening` has the addresses of each protocol."""
+    rows = [(name, "  ".join(addresses)) for name, addresses in listening.items()]
+    rows.append(("control", f"http://{http}" if http else "switched off"))
+    rows.append(("data", _data(config)))
+    rows.append(("config", source or "none; everything has its default"))
+    if (hint := _user_hint(config)) is not None:
+        rows.append(("log in", hint))
+    return "\n".join([f"Leveret {VERSION}", "", *_columns(rows, indent="  "), "", "Ctrl-C stops the node."])
+
+
+def _data(config: Config) -> str:
+    return str(config.node.data_dir) if config.node.data_dir else "in memory, gone when the node stops"
+
+
+def _user_hint(config: Config) -> str | None:
+    """How to log in, as long as that is no secret."""
+    if any(user.name == "guest" and user.password == "guest" for user in config.users):
+        local = ", from this machine only" if "guest" in config.security.loopback_users else ""
+        return f"user guest, password guest{local}"
+    return None
+
+
+def summary(config: Config) -> str:
+    """What a configuration comes to, in a few lines."""
+    return "\n".join(_columns([(name, ", ".join(items)) for name, items in _summary(config)], indent="  "))
+
+
+def summary_json(config: Config) -> str:
+    return json.dumps({"ok": True, **{name: list(items) for name, items in _summary(config)}}, indent=2)
+
+
+def problems_json(problems: Iterable[Problem]) -> str:
+    listed = [
+        {
+            name: text
+            for name in ("where", "origin", "found", "accepted", "hint")
+            if (text := getattr(each, name))
+        }
+        for each in problems
+    ]
+    return json.dumps({"ok": False, "problems": listed}, indent=2)
+
+
+def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "listeners", [_listener(entry.address, entry.protocols) for entry in config.listeners]
+    yield "control", [f"http://{config.http.address}"] if config.http.enabled else ["switched off"]
+    yield "data", [_data(config)]
+    yield "virtual hosts", [entry.name for entry in config.virtual_hosts]
+    yield "users", [entry.name for entry in config.users]
+    yield "policies", [entry.name for entry in config.policies] or ["none"]
+    yield "definitions", [str(path) for path in config.definitions.load] or ["none"]
+    yield "plug-in folders", [str(path) for path in config.plugins.folders] or ["none"]
+    yield "memory alarm", [_watermark(config)]
+    yield (
+        "compatibility",
+        [config.compat.profile, *(f"{row} = {printed(value)}" for row, value in config.compat.rows.items())],
+    )
+
+
+def _listener(address: object, protocols: Sequence[str] | None) -> str:
+    return f"{address} ({', '.join(protocols)})" if protocols else str(address)
+
+
+def _watermark(config: Config) -> str:
+    mark = config.memory_watermark
+    if not mark:
+        return "off"
+    return f"above {mark:g} of the memory" if isinstance(mark, float) else f"above {size_text(mark)}"
+
+
+def told(path: str, content: object) -> str:
+    """The node's answer to a question, for people."""
+    if path.startswith("/api/leveret/explain") and isinstance(content, Mapping):
+        return explained(content)
+    return "\n".join(_lines(content)) or "done"
+
+
+def _lines(content: object, indent: str = "") -> Iterator[str]:
+    """Any JSON: single values aligned, lists of objects as tables, objects one step further in."""
+    if not isinstance(content, Mapping):
+        yield from (
+            f"{indent}{_cell(item)}" for item in (content if isinstance(content, list) else [content])
+        )
+        return
+    single = {name: value for name, value in content.items() if not _nested(value)}
+    yield from _columns([(_label(name), _cell(value)) for name, value in single.items()], indent)
+    for name, value in content.items():
+        if not _nested(value):
+            continue
+        yield f"{indent}{_label(name)}"
+        if isinstance(value, list):
+            yield from _table(value, f"{indent}  ")
+        else:
+            yield from _lines(value, f"{indent}  ")
+
+
+def _nested(value: object) -> bool:
+    return bool(value) and (
+        isinstance(value, Mapping)
+        or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value))
+    )
+
+
+def _table(rows: Sequence[object], indent: str) -> Iterator[str]:
+    objects = [row for row in rows if isinstance(row, Mapping)]
+    names = list(dict.fromkeys(str(name) for row in objects for name in row))
+    cells = [tuple(_cell(row.get(name)) for name in names) for row in objects]
+    yield from _columns([tuple(_label(name) for name in names), *cells], indent)
+
+
+def _columns(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
+    """Rows with their columns aligned; a cell of several lines goes on below, in its column."""
+    if not rows:
+        return
+    widths = [
+        max((len(line) for cell in column for line in cell.splitlines()), default=0)
+        for column in zip(*rows, strict=True)
+    ]
+    for row in rows:
+        cells = [cell.splitlines() or [""] for cell in row]
+        for line in range(max(map(len, cells))):
+            parts = (cell[line] if line < len(cell) else "" for cell in cells)
+            yield (
+                indent + "  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
+            ).rstrip()
+
+
+def _label(name: object) -> str:
+    return str(name).replace("_", " ")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value)) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_cell(item)}" for name, item in value.items()) or "none"
+    return "-" if value is None else str(value)
+
+
+def explained(content: Object) -> str:
+    """The answer of `explain`: the outcome, then each exchange tried, further in the further on."""
+    return "\n".join(
+        [_outcome(content), "", *_tree(_objects(content.get("steps"))), *_permission(content)]
+    ).rstrip()
+
+
+def _outcome(content: Object) -> str:
+    queues = content.get("queues")
+    names = [str(name) for name in queues] if isinstance(queues, list) else []
+    if names:
+        return f"routed to {len(names)} queue{'s' if len(names) > 1 else ''}: {', '.join(names)}"
+    if content.get("routed"):
+        return "taken by the exchange itself"
+    return f"dropped: {content.get('dropped') or 'no queue is bound'}"
+
+
+def _tree(steps: Sequence[Object]) -> Iterator[str]:
+    """Steps in the order they were tried: each below the exchange whose binding, or whose alternate, led to it."""
+    depths: dict[str, int] = {}  # exchange -> how far in it stands when a binding leads to it
+    alternates = 0
+    for step in steps:
+        via = str(step.get("via", ""))
+        alternates += via == "alternate"
+        depth = depths.get(str(step.get("exchange")), 0) if via == "binding" else alternates
+        indent = "    " * depth
+        yield f"{indent}{_exchange(step.get('exchange'))} ({step.get('type')}), {VIA.get(via, via)}"
+        for matched in _objects(step.get("matched")):
+            yield f"{indent}  {_match(matched)}"
+            if matched.get("kind") == "exchange":
+                depths.setdefault(str(matched.get("name")), depth + 1)
+        if step.get("reason"):
+            yield f"{indent}  {step['reason']}"
+
+
+VIA = {"publish": "published to", "binding": "reached by a binding", "alternate": "tried as the alternate"}
+
+
+def _exchange(name: object) -> str:
+    return f"exchange '{name}'" if name else "the default exchange"
+
+
+def _match(matched: Object) -> str:
+    arguments = matched.get("arguments")
+    details = f" {_cell(arguments)}" if arguments else ""
+    return f"'{matched.get('key', '')}'{details} -> {matched.get('kind', 'queue')} '{matched.get('name')}'"
+
+
+def _permission(content: Object) -> Iterator[str]:
+    permission = content.get("permission")
+    if isinstance(permission, Mapping) and permission:
+        yield ""
+        yield f"permission: {_cell(permission)}"
+
+
+def _objects(value: object) -> list[Object]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -1,0 +1,89 @@
+"""Questions to a running node over HTTP, and its answers: JSON in and out, Basic authentication."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+
+TIMEOUT_S: Final = 10.0
+
+
+class Unreachable(Exception):  # noqa: N818 - a state of affairs, not a mistake
+    """Nobody answers at the address, somebody else does, or the node does not let us in."""
+
+
+@attrs.frozen
+class Answer:
+    """What the node said: the status, the text as it came, and its JSON content."""
+
+    status: int
+    text: str
+    content: object
+
+    @property
+    def refused(self) -> bool:
+        return self.status >= 400
+
+    @property
+    def reason(self) -> str:
+        """Why the node refused, in its own words: `reason` (or `error`) and each of `problems` on a line."""
+        content = self.content if isinstance(self.content, Mapping) else {}
+        problems = content.get("problems")
+        lines = [str(content.get("reason") or content.get("error") or f"the node answered {self.status}")]
+        return "\n".join(
+            lines + [str(problem) for problem in (problems if isinstance(problems, list) else ())]
+        )
+
+    @property
+    def partly_failed(self) -> bool:
+        """Done, but not all of it."""
+        return isinstance(self.content, Mapping) and bool(self.content.get("failed"))
+
+
+class ControlClient:
+    """The control endpoint at `url`, asked as `user`."""
+
+    def __init__(self, url: str, user: str, password: str) -> None:
+        self._url = url
+        self._address = urlsplit(url if "//" in url else f"http://{url}")
+        credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json"}
+        self._user = user
+
+    def ask(self, method: str, path: str) -> Answer:
+        """Raises `Unreachable` unless the node itself has answered."""
+        connection = self._connection()
+        try:
+            connection.request(method, self._address.path.rstrip("/") + path, headers=self._headers)
+            response = connection.getresponse()
+            text = response.read().decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Unreachable(
+                f"no node answers at {self._url} ({reason}); is `leveret serve` running?"
+            ) from None
+        finally:
+            connection.close()
+        if response.status == 401:
+            raise Unreachable(f"{self._url} does not let '{self._user}' in: wrong user or password")
+        return Answer(response.status, text.rstrip(), self._content(text))
+
+    def _connection(self) -> http.client.HTTPConnection:
+        scheme, host = self._address.scheme, self._address.hostname
+        if scheme not in ("http", "https") or not host:
+            raise Unreachable(f"{self._url} is not a URL such as http://127.0.0.1:15672")
+        if scheme == "https":
+            return http.client.HTTPSConnection(host, self._address.port or 15671, timeout=TIMEOUT_S)
+        return http.client.HTTPConnection(host, self._address.port or 15672, timeout=TIMEOUT_S)
+
+    def _content(self, text: str) -> object:
+        try:
+            return json.loads(text) if text else {}
+        except ValueError:
+            raise Unreachable(f"{self._url} is not the control endpoint of a node") from None
