@@ -17,6 +17,7 @@ from typing import Final
 
 import attrs
 
+from broker_core.compat import FlowMechanism
 from broker_core.config_sections import (
     GUEST,
     CompatSettings,
