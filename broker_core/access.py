@@ -1,0 +1,352 @@
+"""Users and what they may do: names and patterns to yes or no.
+
+A user has, in each virtual host that he may enter, three regular expressions: the names of what he may configure,
+write to and read from. They are searched for, not matched whole, and the empty expression means `^$`. The default
+exchange is looked up as `amq.default`. On a topic exchange two more expressions can restrict the routing keys;
+where nobody has set any for that exchange, every key is allowed.
+
+`Access` owns all of it. `revision` rises on every change, so that whoever remembers an answer needs one
+comparison. Passwords are kept as RabbitMQ keeps them (salt of 4 octets, then the digest of salt and password), so
+that its definition files can be taken over; no record shows them when printed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
+from broker_core.limits import UserLimits
+
+DEFAULT_EXCHANGE: Final = "amq.default"
+IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish under any user-id (S089)
+GRANTS_MAX: Final = 10_000  # remembered answers; a client that asks about more names starts them afresh
+
+
+class Permission(Enum):
+    """What is asked for. The values are the words of the error texts."""
+
+    CONFIGURE = "configure"
+    WRITE = "write"
+    READ = "read"
+
+
+# Passwords.
+
+
+SALT_SIZE: Final = 4
+ALGORITHMS: Final = {
+    "rabbit_password_hashing_sha256": "sha256",
+    "rabbit_password_hashing_sha512": "sha512",
+}
+SHA256: Final = "rabbit_password_hashing_sha256"
+
+
+@attrs.frozen
+class PasswordHash:
+    """A password as it is kept: 4 octets of salt and the digest of salt and password."""
+
+    salted: bytes = attrs.field(repr=False)
+    algorithm: str = SHA256
+
+    @classmethod
+    def of(cls, password: str | bytes, salt: bytes, algorithm: str = SHA256) -> PasswordHash:
+        return cls(salt + digest(algorithm, salt, password), algorithm)
+
+    @classmethod
+    def parse(cls, text: str, algorithm: str = SHA256) -> PasswordHash:
+        """From a definition file's `password_hash` and `hashing_algorithm`. Raises ValueError."""
+        if algorithm not in ALGORITHMS:
+            raise ValueError(f"hashing algorithm '{algorithm}' is not one of {', '.join(ALGORITHMS)}")
+        try:
+            salted = base64.b64decode(text, validate=True)
+        except binascii.Error:
+            raise ValueError("the password hash is not base64") from None
+        size = SALT_SIZE + hashlib.new(ALGORITHMS[algorithm]).digest_size
+        if len(salted) != size:
+            raise ValueError(f"the password hash has {len(salted)} octets, {algorithm} needs {size}")
+        return cls(salted, algorithm)
+
+    @property
+    def text(self) -> str:
+        """As definition files hold it."""
+        return base64.b64encode(self.salted).decode()
+
+    def matches(self, password: str | bytes) -> bool:
+        salt = self.salted[:SALT_SIZE]
+        return hmac.compare_digest(self.salted[SALT_SIZE:], digest(self.algorithm, salt, password))
+
+
+def digest(algorithm: str, salt: bytes, password: str | bytes) -> bytes:
+    octets = password.encode("utf-8", "surrogatepass") if isinstance(password, str) else password
+    return hashlib.new(ALGORITHMS[algorithm], salt + octets).digest()
+
+
+NOBODYS: Final = PasswordHash.of(b"", bytes(SALT_SIZE))  # compared when there is no password, to take as long
+
+
+@attrs.frozen
+class User:
+    """Somebody who can log in. Without `password` not by password."""
+
+    name: str
+    tags: frozenset[str] = frozenset()
+    password: PasswordHash | None = attrs.field(default=None, repr=False)
+    limits: UserLimits = attrs.field(factory=UserLimits)
+
+
+@attrs.frozen
+class Permissions:
+    """What one user may do in one virtual host: an expression for each `Permission`."""
+
+    configure: str
+    write: str
+    read: str
+
+    def expression(self, permission: Permission) -> str:
+        if permission is Permission.CONFIGURE:
+            return self.configure
+        return self.write if permission is Permission.WRITE else self.read
+
+
+@attrs.frozen
+class TopicPermissions:
+    """Which routing keys one user may use on one topic exchange.
+
+    `{username}`, `{vhost}` and `{client_id}` stand for the connection's own; they are taken literally.
+    """
+
+    write: str
+    read: str
+
+    def expression(self, permission: Permission) -> str:
+        return self.write if permission is Permission.WRITE else self.read
+
+
+class Access:
+    """Every user, permission and topic permission of the node."""
+
+    def __init__(self, random_octets: Callable[[int], bytes] = os.urandom) -> None:
+        self.revision = 0  # rises on every change
+        self.loopback_users: frozenset[str] = frozenset({"guest"})
+        self.anonymous_user: str | None = "guest"
+        self._random_octets = random_octets
+        self._users: dict[str, User] = {}
+        self._permissions: dict[tuple[str, str], Permissions] = {}
+        self._topic_permissions: dict[tuple[str, str, str], TopicPermissions] = {}
+        self._grants: dict[tuple[str, str, Permission, str], bool] = {}  # forgotten on every change
+
+    # Users.
+
+    def add_user(
+        self,
+        name: str,
+        password: str | bytes | None = None,
+        tags: Iterable[str] = (),
+        limits: UserLimits | None = None,
+    ) -> User:
+        """Add a user, or replace one; permissions stay. Without a password, login by password is refused."""
+        kept = PasswordHash.of(password, self._random_octets(SALT_SIZE)) if password else None
+        return self.put_user(User(name, frozenset(tags), kept, limits or UserLimits()))
+
+    def put_user(self, user: User) -> User:
+        """As `add_user`, for a user whose password hash is known (`PasswordHash.parse`)."""
+        self._users[user.name] = user
+        self._changed()
+        return user
+
+    def delete_user(self, name: str) -> bool:
+        """Delete a user with all permissions. False if there was none."""
+        if self._users.pop(name, None) is None:
+            return False
+        self._permissions = {key: p for key, p in self._permissions.items() if key[0] != name}
+        self._topic_permissions = {key: p for key, p in self._topic_permissions.items() if key[0] != name}
+        self._changed()
+        return True
+
+    def user(self, name: str) -> User | None:
+        return self._users.get(name)
+
+    def users(self) -> list[User]:
+        return sorted(self._users.values(), key=lambda user: user.name)
+
+    def set_loopback_users(self, names: Iterable[str]) -> None:
+        """The users who may only come from this machine (S008)."""
+        self.loopback_users = frozenset(names)
+        self._changed()
+
+    def set_anonymous_user(self, name: str | None) -> None:
+        """Who ANONYMOUS logs in as; None: nobody."""
+        self.anonymous_user = name
+        self._changed()
+
+    def authenticate_password(self, name: str, password: str | bytes) -> User | None:
+        """The user, if that is the password. An empty password is nobody's."""
+        user = self._users.get(name)
+        kept = None if user is None else user.password
+        matches = (kept or NOBODYS).matches(password)
+        return user if matches and kept is not None and password else None
+
+    def may_connect(self, user: User, peer_is_loopback: bool) -> bool:
+        """S008."""
+        return peer_is_loopback or user.name not in self.loopback_users
+
+    # Permissions.
+
+    def set_permissions(self, user: str, virtual_host: str, configure: str, write: str, read: str) -> None:
+        """Let a user into a virtual host. Raises NotFound (user), PreconditionFailed (expression)."""
+        self._require_user(user)
+        for expression in (configure, write, read):
+            compiled(expression)
+        self._permissions[user, virtual_host] = Permissions(configure, write, read)
+        self._changed()
+
+    def clear_permissions(self, user: str, virtual_host: str) -> bool:
+        """Shut a user out of a virtual host. False if he was out."""
+        if self._permissions.pop((user, virtual_host), None) is None:
+            return False
+        self._changed()
+        return True
+
+    def permissions(self) -> list[tuple[str, str, Permissions]]:
+        """User, virtual host and permissions, in order."""
+        return [(*key, self._permissions[key]) for key in sorted(self._permissions)]
+
+    def set_topic_permissions(
+        self, user: str, virtual_host: str, exchange: str, write: str, read: str
+    ) -> None:
+        """Restrict a user's routing keys on a topic exchange. Raises as `set_permissions`."""
+        self._require_user(user)
+        for expression in (write, read):
+            compiled(expression)
+        self._topic_permissions[user, virtual_host, exchange or DEFAULT_EXCHANGE] = TopicPermissions(
+            write, read
+        )
+        self._changed()
+
+    def clear_topic_permissions(self, user: str, virtual_host: str, exchange: str | None = None) -> bool:
+        """Lift the restriction on one exchange, or on all of a virtual host. False if there was none."""
+        before = len(self._topic_permissions)
+        wanted = None if exchange is None else exchange or DEFAULT_EXCHANGE
+        self._topic_permissions = {
+            key: p
+            for key, p in self._topic_permissions.items()
+            if key[:2] != (user, virtual_host) or wanted not in (None, key[2])
+        }
+        if len(self._topic_permissions) == before:
+            return False
+        self._changed()
+        return True
+
+    def topic_permissions(self) -> list[tuple[str, str, str, TopicPermissions]]:
+        """User, virtual host, exchange and permissions, in order."""
+        return [(*key, self._topic_permissions[key]) for key in sorted(self._topic_permissions)]
+
+    def forget_virtual_host(self, virtual_host: str) -> None:
+        """The virtual host has been deleted, and everybody's permissions in it."""
+        self._permissions = {key: p for key, p in self._permissions.items() if key[1] != virtual_host}
+        self._topic_permissions = {
+            key: p for key, p in self._topic_permissions.items() if key[1] != virtual_host
+        }
+        self._changed()
+
+    # Questions.
+
+    def may_enter(self, user: User, virtual_host: str) -> bool:
+        """Whether the user has any permission record there (S015)."""
+        return (user.name, virtual_host) in self._permissions
+
+    def allowed(self, user: User, virtual_host: str, permission: Permission, name: str) -> bool:
+        """Whether the user may do that to the exchange or queue `name`."""
+        asked = (user.name, virtual_host, permission, name)
+        if (known := self._grants.get(asked)) is not None:
+            return known
+        if len(self._grants) >= GRANTS_MAX:
+            self._grants.clear()
+        granted = self._grants[asked] = self._granted(*asked)
+        return granted
+
+    def check(self, user: User, virtual_host: str, permission: Permission, kind: str, name: str) -> None:
+        """As `allowed`; raises AccessRefused (S087, S098). `kind` is `exchange` or `queue`."""
+        shown = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
+        if not self.allowed(user, virtual_host, permission, shown):
+            raise refused(permission, f"{kind} '{shown}'", virtual_host, user)
+
+    def topic_allowed(
+        self,
+        user: User,
+        virtual_host: str,
+        permission: Permission,
+        exchange: str,
+        key: str,
+        client_id: str = "",
+    ) -> bool:
+        """Whether the user may use a routing key; any, where no topic permission says otherwise."""
+        found = self._topic_permissions.get((user.name, virtual_host, exchange or DEFAULT_EXCHANGE))
+        if found is None:
+            return True
+        own = {"username": user.name, "vhost": virtual_host, "client_id": client_id}
+        return compiled(filled(found.expression(permission), own)).search(key) is not None
+
+    def check_topic(
+        self,
+        user: User,
+        virtual_host: str,
+        permission: Permission,
+        exchange: str,
+        key: str,
+        client_id: str = "",
+    ) -> None:
+        """As `topic_allowed`; raises AccessRefused (S088). Only for topic exchanges."""
+        if not self.topic_allowed(user, virtual_host, permission, exchange, key, client_id):
+            shown = exchange or DEFAULT_EXCHANGE
+            raise refused(permission, f"topic '{key}' in exchange '{shown}'", virtual_host, user)
+
+    def check_user_id(self, user: User, claimed: str) -> None:
+        """The user-id of a message is the publisher's own, unless he is an impersonator (S089).
+
+        Raises PreconditionFailed.
+        """
+        if claimed != user.name and IMPERSONATOR not in self._users.get(user.name, user).tags:
+            raise PreconditionFailed(
+                f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
+            )
+
+    def _granted(self, user: str, virtual_host: str, permission: Permission, name: str) -> bool:
+        found = self._permissions.get((user, virtual_host))
+        return found is not None and compiled(found.expression(permission)).search(name) is not None
+
+    def _require_user(self, name: str) -> None:
+        if name not in self._users:
+            raise NotFound(f"no user '{name}'")
+
+    def _changed(self) -> None:
+        self.revision += 1
+        self._grants.clear()
+
+
+def refused(permission: Permission, thing: str, virtual_host: str, user: User) -> AccessRefused:
+    access = f"{permission.value} access to {thing} in vhost '{virtual_host}'"
+    return AccessRefused(f"{access} refused for user '{user.name}'")
+
+
+def compiled(expression: str) -> re.Pattern[str]:
+    """A permission's expression; `re` itself remembers the last few hundred. Raises PreconditionFailed."""
+    try:
+        return re.compile(expression or r"\A\Z")
+    except re.error as error:
+        raise PreconditionFailed(f"'{expression}' is not a regular expression ({error})") from None
+
+
+def filled(expression: str, own: dict[str, str]) -> str:
+    """A topic permission's expression with its variables replaced by the connection's own, taken literally."""
+    return re.sub(r"\{(username|vhost|client_id)\}", lambda match: re.escape(own[match[1]]), expression)
