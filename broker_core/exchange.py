@@ -19,11 +19,12 @@ from broker_core.values import Table, Value, printed, type_name
 
 if TYPE_CHECKING:
     from broker_core.message import Message
+    from broker_core.routing import Route
     from broker_core.topology import VirtualHost
 
 
 class Handled(Enum):
-    """A route of `HANDLED` means: the exchange has taken the message itself. No destination, and no alternate."""
+    """A route of `HANDLED` means: the exchange takes the message itself (`keep`). No destination, and no alternate."""
 
     HANDLED = "handled"
 
@@ -83,7 +84,9 @@ class ExchangeType(ABC):
 
     name: ClassVar[str]
     looks_at: ClassVar[LooksAt] = LooksAt.MESSAGE
-    argument_names: ClassVar[tuple[str, ...]] = ()  # arguments that must be equal when the exchange is redeclared
+    argument_names: ClassVar[
+        tuple[str, ...]
+    ] = ()  # arguments that must be equal when the exchange is redeclared
 
     def __init__(self, exchange: Exchange) -> None:
         """Called when the exchange is declared, and again when the type is reloaded; `bind` follows per binding."""
@@ -93,7 +96,15 @@ class ExchangeType(ABC):
     def route(self, message: Message) -> Iterable[Destination] | Handled:
         """Where `message` goes. `message.key` and `message.keys`, `.headers`, `.body`, `.facts` tell about it.
 
-        Called for each message (or once for each key and topology, see `looks_at`). Repeated destinations are fine.
+        Called for each message (or once for each key and topology, see `looks_at`), and for dry runs: it must not
+        change anything. Repeated destinations are fine. `HANDLED`: none, and the alternate is not for it; `keep`
+        follows.
+        """
+
+    def keep(self, message: Message) -> None:
+        """Called after a message was really published through this exchange (in a transaction: at commit).
+
+        A type that overrides it may remember the message, or hold it, having answered `HANDLED`.
         """
 
     @classmethod
@@ -166,7 +177,7 @@ class Exchange(Destination):
         self.bindings_by_identity: dict[tuple[object, ...], Binding] = {}
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
         self.warned_alternate: str | None = None  # the missing alternate that has been logged
-        self.routes: dict[str, object] = {}  # routing key -> Route; stale when routes_revision is not the topology's
+        self.routes: dict[str, Route] = {}  # by routing key; good for `routes_revision` of the topology
         self.routes_revision = -1
         self.published = 0  # messages
         self.unroutable = 0  # messages that found no queue, alternate included
@@ -208,7 +219,9 @@ def described(value: Value) -> str:
     return "none" if value is None else f"the value '{printed(value)}' of type '{type_name(value)}'"
 
 
-def inequivalent(argument: str, thing: str, name: str, virtual_host: str, new: str, current: str) -> PreconditionFailed:
+def inequivalent(
+    argument: str, thing: str, name: str, virtual_host: str, new: str, current: str
+) -> PreconditionFailed:
     return PreconditionFailed(
         f"inequivalent arg '{argument}' for {thing} '{name}' in vhost '{virtual_host}': "
         f"received {new} but current is {current}"

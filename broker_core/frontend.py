@@ -15,6 +15,7 @@ import attrs
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
+    from broker_core.config import Config
     from broker_core.outbox import Outbox
 
 
@@ -44,7 +45,9 @@ class FrontEnd(ABC):
 
     outbox: Outbox
     closed: bool = False  # send what is in the outbox, then close the socket
-    publishing: bool = False  # has published; an alarm then stops reading from it
+    blocked: bool = (
+        False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
+    )
     description: str = ""  # for logs: user and virtual host once known
 
     @abstractmethod
@@ -59,13 +62,13 @@ class FrontEnd(ABC):
         """When `on_deadline` wants to be called, or None. Asked after every call into the front-end."""
         return None
 
-    def on_deadline(self, now: float) -> None:  # noqa: B027 - most protocols have no timers
+    def on_deadline(self, now: float) -> None:
         """The time given by `deadline` has come."""
 
-    def drained(self) -> None:  # noqa: B027
+    def drained(self) -> None:
         """The outbox was full and has been sent: deliveries may go on."""
 
-    def alarm(self, reason: str | None) -> None:  # noqa: B027
+    def alarm(self, reason: str | None) -> None:
         """A resource alarm was raised (reason such as `low on memory`) or, with None, the last one cleared."""
 
     def shut_down(self, reason: str) -> None:
@@ -73,7 +76,7 @@ class FrontEnd(ABC):
         self.closed = True
 
 
-Factory = Callable[["Broker", "Outbox", Peer, float], FrontEnd]
+Factory = Callable[["Broker", "Config", "Outbox", Peer, float], FrontEnd]
 
 
 @attrs.frozen
@@ -81,8 +84,9 @@ class Protocol:
     """A front-end's registration.
 
     `first_bytes` are the prefixes (1 to 8 octets each) by which a listener that serves several protocols recognises
-    this one. `factory(broker, outbox, peer, now)` makes the machine for one connection; it is then fed everything from
-    the first byte on. `fallback` marks the protocol that answers first bytes nobody recognises.
+    this one. `factory(broker, config, outbox, peer, now)` makes the machine for one connection; it is then fed
+    everything from the first byte on. Its own settings are `config.protocols.others.get(name, {})`.
+    `fallback` marks the protocol that answers first bytes nobody recognises.
     """
 
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from broker_core.values import Table
+from broker_core.values import Properties, Table, Value
 
 
 class Facts:
@@ -70,14 +70,12 @@ class Death:
 class Notes:
     """What the broker adds to a message that has a history. Most messages have none."""
 
-    __slots__ = ("deaths", "first_death", "last_death", "reply_to", "routed_by")
+    __slots__ = ("deaths", "first_death", "last_death")
 
     def __init__(self) -> None:
         self.deaths: tuple[Death, ...] = ()  # newest first
         self.first_death: tuple[str, str, str] | None = None  # reason, queue, exchange
         self.last_death: tuple[str, str, str] | None = None
-        self.reply_to: str | None = None  # replaces the publisher's reply-to (direct reply-to)
-        self.routed_by: Table | None = None  # tracing headers
 
 
 class Encoding(ABC):
@@ -88,6 +86,19 @@ class Encoding(ABC):
     @abstractmethod
     def headers(self, properties: bytes) -> Table:
         """The application headers, decoded; empty if there are none."""
+
+    @abstractmethod
+    def read(self, properties: bytes) -> Properties:
+        """All properties under their neutral names."""
+
+    @abstractmethod
+    def write(self, properties: Properties) -> bytes:
+        """Neutral properties as this protocol's bytes; what it cannot say is left out."""
+
+    def property(self, properties: bytes, name: str) -> Value:
+        """One property under its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent."""
+        found: Value = getattr(self.read(properties), name)
+        return found
 
 
 class Message:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 
 class Outbox:
-    """Pieces of bytes for one peer. The node sends them and says `sent`; a full outbox gets no further deliveries.
+    """Pieces of bytes for one peer. The node takes and sends them; a full outbox gets no further deliveries.
 
     `ready` is the node's list of outboxes with something to send; an outbox puts itself there when its first piece
     arrives. `limit` is the high-water mark in octets.
     """
 
-    __slots__ = ("limit", "pieces", "ready", "size", "waiting")
+    __slots__ = ("gone", "limit", "pieces", "ready", "size", "waiting")
 
     def __init__(self, ready: list[Outbox], limit: int = 1 << 20) -> None:
         self.ready = ready
         self.limit = limit
         self.pieces: list[bytes] = []
-        self.size = 0  # octets written and not yet taken by the operating system
+        self.size = 0  # octets written and not yet with the operating system
+        self.gone = 0  # octets with the operating system
         self.waiting = False  # a consumer was passed over because this outbox was full
 
     def write(self, data: bytes) -> None:
@@ -25,9 +26,26 @@ class Outbox:
         self.pieces.append(data)
         self.size += len(data)
 
-    @property
-    def full(self) -> bool:
-        return self.size > self.limit
+    def open(self) -> list[bytes]:
+        """The list to append several pieces to; `wrote` must follow. For the delivery path: one call a batch."""
+        if not self.pieces:
+            self.ready.append(self)
+        return self.pieces
+
+    def wrote(self, count: int) -> None:
+        """`count` octets were appended to the list that `open` gave."""
+        self.size += count
+
+    def written(self) -> int:
+        """All octets ever written here."""
+        return self.gone + self.size
+
+    def room(self) -> int:
+        """Octets until the high-water mark; at 0 or less the node will say when it is drained."""
+        room = self.limit - self.size
+        if room <= 0:
+            self.waiting = True
+        return room
 
     def take(self) -> list[bytes]:
         """Everything gathered so far; the caller reports each octet it got rid of with `sent`."""
@@ -35,5 +53,11 @@ class Outbox:
         self.pieces = []
         return pieces
 
-    def sent(self, count: int) -> None:
+    def sent(self, count: int) -> bool:
+        """`count` octets have gone. True: consumers that were passed over can go on."""
         self.size -= count
+        self.gone += count
+        if self.waiting and self.size * 2 <= self.limit:
+            self.waiting = False
+            return True
+        return False

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TypeAlias
 
+import attrs
+
 Value: TypeAlias = (
-    "None | bool | int | float | Decimal | str | bytes | bytearray | Sequence[Value] | Mapping[str, Value]"
+    "bool | int | float | Decimal | str | bytes | bytearray | Sequence[Value] | Mapping[str, Value] | None"
 )
 Table: TypeAlias = Mapping[str, Value]
 
@@ -20,6 +22,25 @@ class Timestamp(int):
     """Whole seconds since 1970-01-01 UTC, where a wire format has a type of its own for them."""
 
     __slots__ = ()
+
+
+@attrs.frozen
+class Properties:
+    """A message's properties in neutral names: what encodings convert through. None: absent."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: Table | None = None
+    durable: bool = False
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    ttl_ms: int | None = None
+    message_id: str | None = None
+    timestamp: int | None = None  # seconds since 1970-01-01 UTC
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
 
 
 def type_name(value: Value) -> str:

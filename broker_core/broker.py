@@ -1,0 +1,296 @@
+"""The broker: virtual hosts, and the path of a message through them.
+
+    publish ─> route (remembered) ─> Queue.push ─┐            once per message, nothing waits
+    settle: dead letters ─> touched queues dispatch ─> publishers are told    once per batch of input
+
+Between two calls of `settle` messages only pile up in queues; `settle` lets them out. One thread owns all of it. Time
+comes from `clock` and stands still within a batch: `tick` reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from broker_core.access import Access
+from broker_core.clock import Clock, SystemClock, Timers
+from broker_core.compat import Compat
+from broker_core.errors import NotFound
+from broker_core.exchange import Destination, Exchange, ExchangeType
+from broker_core.exchanges import STANDARD
+from broker_core.flow import Alarms
+from broker_core.limits import NodeLimits, VirtualHostLimits
+from broker_core.message import Death, Facts, Message, Notes
+from broker_core.policy import Policies
+from broker_core.queue import REJECTED, Queue
+from broker_core.routing import Route, route, walk
+from broker_core.topology import VirtualHost
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+log: Final = logging.getLogger("leveret.broker")
+
+
+class Outcome(Enum):
+    """What became of a published message."""
+
+    TAKEN = "taken"  # every matching queue has it, or an exchange took it itself
+    UNROUTABLE = "unroutable"  # no queue matched
+    REFUSED = "refused"  # at least one matching queue was full
+    UNDELIVERABLE = "undeliverable"  # immediate, and no queue could deliver it at once
+
+
+TAKEN: Final = Outcome.TAKEN
+UNROUTABLE: Final = Outcome.UNROUTABLE
+REFUSED: Final = Outcome.REFUSED
+
+
+class Publisher(ABC):
+    """Somebody who wants to know when what was published so far is safe (confirms, accepted, completion)."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def taken(self) -> None:
+        """Everything published before this settle is with its queues, and on disk where it must be."""
+
+
+class Broker:
+    """All state of one node that is not about sockets."""
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        exchange_types: Mapping[str, type[ExchangeType]] | None = None,
+        access: Access | None = None,
+        policies: Policies | None = None,
+        compat: Compat | None = None,
+        node_limits: NodeLimits | None = None,
+        alarms: Alarms | None = None,
+        consumer_timeout_ms: int | None = 1_800_000,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.timers = Timers()
+        self.exchange_types: Mapping[str, type[ExchangeType]] = (
+            STANDARD if exchange_types is None else exchange_types
+        )
+        self.access = access or Access()
+        self.policies = policies or Policies()
+        self.compat = compat or Compat()
+        self.node_limits = node_limits or NodeLimits()
+        self.alarms = alarms or Alarms()
+        self.consumer_timeout_ms = consumer_timeout_ms  # where neither queue nor consumer says otherwise
+        self.now = self.clock.now()
+        self.touched: list[Queue] = []  # queues to look at in the next settle
+        self.publishers: list[Publisher] = []  # to be told at its end
+        self.dying: deque[tuple[Queue, Message, str]] = deque()
+        self.virtual_hosts: dict[str, VirtualHost] = {}
+        self.clients: dict[Client, None] = {}  # connections that have entered a virtual host
+        self._known_cycles: set[tuple[str, str]] = set()
+
+    # ---- virtual hosts ---------------------------------------------------------------------------------------------
+
+    def add_virtual_host(self, name: str, limits: VirtualHostLimits | None = None) -> VirtualHost:
+        """The virtual host, made if it is not there."""
+        if (host := self.virtual_hosts.get(name)) is None:
+            host = self.virtual_hosts[name] = VirtualHost(self, name, limits)
+        elif limits is not None:
+            host.limits = limits
+        return host
+
+    def virtual_host(self, name: str) -> VirtualHost:
+        """The virtual host of that name, or `NotFound`."""
+        if (host := self.virtual_hosts.get(name)) is None:
+            raise NotFound(f"vhost {name} not found")
+        return host
+
+    def delete_virtual_host(self, name: str) -> None:
+        self.virtual_host(name).close()
+        del self.virtual_hosts[name]
+
+    def hosts(self) -> Iterable[VirtualHost]:
+        return self.virtual_hosts.values()
+
+    def connections_of(self, user: str) -> int:
+        """How many connections a user has open."""
+        return sum(client.user.name == user for client in self.clients)
+
+    def channels_of(self, user: str) -> int:
+        """How many channels a user has open, over all connections."""
+        return sum(client.channels for client in self.clients if client.user.name == user)
+
+    # ---- the path of a message -------------------------------------------------------------------------------------
+
+    def publish(self, exchange: Exchange, message: Message) -> Outcome:
+        """Route a message from `exchange` and put it into its queues."""
+        exchange.published += 1
+        found = self.route(exchange, message)
+        taken = found.give(message)
+        if found.queues or found.handled:
+            return TAKEN if taken else REFUSED
+        exchange.unroutable += 1
+        return UNROUTABLE
+
+    def route(self, exchange: Exchange, message: Message) -> Route:
+        """Where `message` would go from `exchange` now; does not change anything."""
+        if message.facts.cc or message.facts.bcc:
+            return walk(exchange, message)
+        if exchange.routes_revision == exchange.virtual_host.revision:
+            found = exchange.routes.get(message.key)
+            if found is not None:
+                return found
+        return route(exchange, message)
+
+    def publish_immediate(self, exchange: Exchange, message: Message) -> Outcome:
+        """As `publish`, but only into queues that can deliver to a consumer at once (S086, S142)."""
+        exchange.published += 1
+        found = walk(exchange, message, wanted=Queue.can_deliver_now)
+        taken = found.give(message)
+        if found.queues or found.handled:
+            return TAKEN if taken else REFUSED
+        exchange.unroutable += 1
+        return UNROUTABLE if walk(exchange, message).unroutable else Outcome.UNDELIVERABLE
+
+    def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
+        """Put a message straight into queues (an exchange type that replays its history does this)."""
+        for destination in destinations:
+            if isinstance(destination, Queue) and not destination.deleted:
+                destination.push(message)
+
+    def release_delayed(self, exchange: Exchange, message: Message) -> None:
+        """A message that `exchange` had held back goes its way now, alternates included."""
+        found = walk(exchange, message)
+        found.give(message)
+        exchange.unroutable += found.unroutable
+
+    def settle(self) -> None:
+        """Work off what the last batch of input caused: the dead, the touched queues, what is due, the publishers."""
+        while True:
+            while self.touched or self.dying:
+                while self.dying:
+                    self._bury(*self.dying.popleft())
+                touched, self.touched = self.touched, []
+                for queue in touched:
+                    queue.dispatch()
+            if not self.timers.run(self.now):
+                break
+        if self.publishers:
+            publishers, self.publishers = self.publishers, []
+            for publisher in publishers:
+                publisher.taken()
+
+    def tick(self) -> float:
+        """Read the clock: a new batch begins. Returns monotonic seconds."""
+        self.now = self.clock.now()
+        return self.now
+
+    # ---- dead letters ----------------------------------------------------------------------------------------------
+
+    def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
+        """A message died in `queue`; it goes to the queue's dead-letter exchange in the next settle."""
+        if queue.limits.dead_letter_exchange is not None:
+            self.dying.append((queue, message, reason))
+
+    def _bury(self, queue: Queue, message: Message, reason: str) -> None:
+        host = queue.virtual_host
+        target = queue.limits.dead_letter_exchange
+        exchange = None if target is None else host.exchanges.get(target)
+        if exchange is None:
+            return  # X038
+        dead = self._dead(queue, message, reason, exchange.name)
+        found = self.route(exchange, dead)
+        if reason != REJECTED:
+            queues = tuple(q for q in found.queues if not self._is_cycle(q, dead))
+            found = Route(queues, found.handled, found.keepers, lasting=False)
+        exchange.published += 1
+        found.give(dead)
+
+    def _dead(self, queue: Queue, message: Message, reason: str, exchange: str) -> Message:
+        """The message as it lies in its coffin: same properties and body, new address, and a note of the death."""
+        facts = message.facts
+        replaced = queue.limits.dead_letter_key
+        key = message.key if replaced is None else replaced
+        buried = Facts(
+            durable=facts.durable,
+            priority=facts.priority,
+            user_id=facts.user_id,
+            reply_to=facts.reply_to,
+            cc=facts.cc if replaced is None else (),
+            bcc=facts.bcc if replaced is None else (),
+            has_headers=facts.has_headers,
+        )
+        return Message(
+            message.encoding,
+            exchange,
+            key,
+            message.properties,
+            message.body,
+            buried,
+            self._note_death(queue.name, message, reason),
+        )
+
+    def _note_death(self, queue: str, message: Message, reason: str) -> Notes:
+        """X032-X034: one entry per queue and reason, newest first, counting."""
+        before = message.notes
+        wall = int(self.clock.wall())
+        earlier = before.deaths if before is not None else ()
+        same = next((d for d in earlier if d.queue == queue and d.reason == reason), None)
+        if same is None:
+            keys = (message.key, *message.facts.cc)
+            death = Death(queue, reason, 1, wall, wall, message.exchange, keys, message.facts.ttl_ms)
+        else:
+            death = Death(
+                queue, reason, same.count + 1, same.first_time, wall, same.exchange, same.keys, same.ttl_ms
+            )
+        notes = Notes()
+        notes.deaths = (death, *(d for d in earlier if d is not same))
+        notes.last_death = (reason, queue, message.exchange)
+        notes.first_death = (
+            notes.last_death if before is None or before.first_death is None else before.first_death
+        )
+        return notes
+
+    def _is_cycle(self, queue: Queue, message: Message) -> bool:
+        """X037: the message has died here before, and nobody has rejected it since."""
+        assert message.notes is not None
+        for death in message.notes.deaths:
+            if death.reason == REJECTED:
+                return False
+            if death.queue == queue.name:
+                self._report_cycle(queue)
+                return True
+        return False
+
+    # ---- reports ---------------------------------------------------------------------------------------------------
+
+    def _report_cycle(self, queue: Queue) -> None:
+        known = (queue.virtual_host.name, queue.name)
+        if known not in self._known_cycles:
+            self._known_cycles.add(known)
+            log.warning(
+                "dead-letter cycle at queue '%s' in vhost '%s': messages dropped", queue.name, known[0]
+            )
+
+    def report_missing_alternate(self, exchange: Exchange, alternate: str) -> None:
+        """S131: said once for each exchange and alternate."""
+        if exchange.warned_alternate != alternate and self.compat.warns_missing_alternate:
+            exchange.warned_alternate = alternate
+            host = exchange.virtual_host.name
+            log.warning(
+                "alternate exchange '%s' of exchange '%s' in vhost '%s' is missing",
+                alternate,
+                exchange.name,
+                host,
+            )
+
+    def report_route_error(self, exchange: Exchange, error: Exception) -> None:
+        """An exchange type raised: counted by the exchange, logged the first time."""
+        if exchange.route_errors == 1:
+            host = exchange.virtual_host.name
+            where = f"exchange '{exchange.name}' of type {exchange.type.name} in vhost '{host}'"
+            log.error("%s failed to route; its alternate gets the messages", where, exc_info=error)

@@ -1,0 +1,273 @@
+"""A connected client in one virtual host: every verb it may use, with its permissions checked on the way.
+
+Every protocol goes through here, so that a permission is asked for in one place, by one rule, with one text (S087,
+S098, S147). A client also owns what dies with its connection: its exclusive queues.
+
+| verb                          | permission                                                    |
+|-------------------------------|---------------------------------------------------------------|
+| declare, delete               | configure on the thing                                        |
+| declare exchange, alternate   | also read on the exchange, write on the alternate             |
+| declare queue, dead letters   | also read on the queue, write on the dead-letter exchange     |
+| passive declare               | any of the three (S041)                                       |
+| bind, unbind                  | write on the destination, read on the source (and on a topic) |
+| publish                       | write on the exchange (and on a topic)                        |
+| consume, get, purge           | read on the queue                                             |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.access import Permission, User
+from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, Unsupported
+from broker_core.exchange import Destination, Exchange
+from broker_core.limits import QueueType
+from broker_core.queue import Queue
+from broker_core.topology import VirtualHost, generated_name
+from broker_core.values import Table
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.delivery import Consumer, Delivery
+
+CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
+DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know the default exchange
+
+
+class Client:
+    """One user on one connection in one virtual host."""
+
+    def __init__(self, broker: Broker, user: User, name: str = "") -> None:
+        self.broker = broker
+        self.user = user
+        self.name = name  # of the connection, for people
+        self.host: VirtualHost = None  # type: ignore[assignment]  # until `enter`
+        self.exclusive_queues: dict[Queue, None] = {}
+        self.channels = 0
+        self._entered = False
+
+    # ---- coming and going ------------------------------------------------------------------------------------------
+
+    def enter(self, virtual_host: str) -> None:
+        """Open a virtual host: it must exist, the user must have a permission in it, and limits leave room (S014-S016).
+
+        Raises NotAllowed or LimitReached.
+        """
+        broker, user = self.broker, self.user
+        try:
+            host = broker.virtual_host(virtual_host)
+        except NotFound as failure:
+            raise NotAllowed(str(failure)) from None
+        if not broker.access.may_enter(user, virtual_host):
+            raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
+        broker.node_limits.require_connection(sum(h.connections for h in broker.hosts()))
+        host.limits.require_connection(virtual_host, user.name, host.connections)
+        user.limits.require_connection(user.name, broker.connections_of(user.name))
+        self.host = host
+        self._entered = True
+        host.connections += 1
+        broker.clients[self] = None
+
+    def leave(self) -> None:
+        """The connection has ended: exclusive queues go (S067)."""
+        if not self._entered:
+            return
+        self._entered = False
+        self.host.connections -= 1
+        del self.broker.clients[self]
+        for queue in list(self.exclusive_queues):
+            self.host.delete_queue(queue)
+
+    @property
+    def revision(self) -> tuple[int, int]:
+        """Moves when anything moved that a remembered publish target depends on."""
+        return self.host.revision, self.broker.access.revision
+
+    # ---- permissions -----------------------------------------------------------------------------------------------
+
+    def _check(self, permission: Permission, kind: str, name: str) -> None:
+        shown = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
+        self.broker.access.check(self.user, self.host.name, permission, kind, shown)
+
+    def _check_any(self, kind: str, name: str) -> None:
+        access = self.broker.access
+        if not any(access.allowed(self.user, self.host.name, permission, name) for permission in Permission):
+            self._check(CONFIGURE, kind, name)
+
+    def _check_topic(self, permission: Permission, exchange: Exchange, key: str) -> None:
+        if exchange.type.name == "topic":
+            self.broker.access.check_topic(self.user, self.host.name, permission, exchange.name, key)
+
+    def require_user_id(self, claimed: str) -> None:
+        """The user-id property must be the user's own (S089). Raises PreconditionFailed."""
+        self.broker.access.check_user_id(self.user, claimed)
+
+    # ---- exchanges -------------------------------------------------------------------------------------------------
+
+    def declare_exchange(
+        self,
+        name: str,
+        type_: str,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+    ) -> Exchange:
+        """Declare an exchange (S035-S041, S147, S148)."""
+        _not_default(name)
+        self._check(CONFIGURE, "exchange", name)
+        alternate = (arguments or {}).get("alternate-exchange")
+
+        def may_create() -> None:
+            if isinstance(alternate, str):
+                self._check(READ, "exchange", name)
+                self._check(WRITE, "exchange", alternate)
+
+        return self.host.declare_exchange(name, type_, durable, auto_delete, internal, arguments, may_create)
+
+    def find_exchange(self, name: str) -> Exchange:
+        """Passive declaration: the exchange, or NotFound (S041)."""
+        _not_default(name)
+        self._check_any("exchange", name)
+        return self.host.exchange(name)
+
+    def delete_exchange(self, name: str, if_unused: bool = False) -> None:
+        """Delete an exchange; a missing one is fine, unless the profile says otherwise (S043)."""
+        _not_default(name)
+        self._check(CONFIGURE, "exchange", name)
+        if name in self.host.exchanges or not self.broker.compat.delete_missing_ok:
+            self.host.delete_exchange(name, if_unused)
+
+    # ---- bindings --------------------------------------------------------------------------------------------------
+
+    def bind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
+        """Bind a queue, or an exchange, to an exchange (S054, S056, S073)."""
+        origin, target = self._ends(source, destination, is_exchange, key)
+        self.host.bind(origin, target, key, arguments)
+
+    def unbind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
+        """Take a binding away; a missing one is fine, unless the profile says otherwise (S057)."""
+        lenient = self.broker.compat.delete_missing_ok
+        try:
+            origin, target = self._ends(source, destination, is_exchange, key)
+        except NotFound:
+            if lenient:
+                return
+            raise
+        if not self.host.unbind(origin, target, key, arguments) and not lenient:
+            raise NotFound(f"no binding {key} between exchange '{source}' and '{destination}'")
+
+    def _ends(
+        self, source: str, destination: str, is_exchange: bool, key: str
+    ) -> tuple[Exchange, Destination]:
+        _not_default(source)
+        if is_exchange:
+            _not_default(destination)
+        self._check(WRITE, "exchange" if is_exchange else "queue", destination)
+        self._check(READ, "exchange", source)
+        target: Destination = self.host.exchange(destination) if is_exchange else self.own_queue(destination)
+        origin = self.host.exchange(source)
+        self._check_topic(READ, origin, key)
+        return origin, target
+
+    # ---- queues ----------------------------------------------------------------------------------------------------
+
+    def own_queue(self, name: str) -> Queue:
+        """A queue this client may touch at all, permissions aside: it exists, and is not somebody else's (S066)."""
+        queue = self.host.queue(name)
+        queue.require_access(self)
+        return queue
+
+    def declare_queue(
+        self,
+        name: str,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Table | None = None,
+    ) -> Queue:
+        """Declare a queue; an empty name asks for a generated one (S060-S066, S079)."""
+        target = (arguments or {}).get("x-dead-letter-exchange")
+        generated = name == ""
+        name = name or generated_name("amq.gen-")
+        self._check(CONFIGURE, "queue", name)
+
+        def may_create() -> None:
+            if isinstance(target, str):
+                self._check(READ, "queue", name)
+                self._check(WRITE, "exchange", target)
+
+        queue = self.host.declare_queue(
+            name, durable, exclusive, auto_delete, arguments, self, may_create, generated=generated
+        )
+        if queue.owner is self:
+            self.exclusive_queues[queue] = None
+        return queue
+
+    def find_queue(self, name: str) -> Queue:
+        """Passive declaration: the queue, or NotFound (S064)."""
+        self._check_any("queue", name)
+        queue = self.own_queue(name)
+        queue.used_at = self.broker.now
+        return queue
+
+    def purge(self, name: str) -> int:
+        """Drop waiting messages (S074). Returns how many."""
+        self._check(READ, "queue", name)
+        return self.own_queue(name).purge()
+
+    def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue; a missing one is fine, unless the profile says otherwise (S075, S076)."""
+        self._check(CONFIGURE, "queue", name)
+        if name not in self.host.queues and self.broker.compat.delete_missing_ok:
+            return 0
+        queue = self.own_queue(name)
+        if queue.type is QueueType.QUORUM and (if_unused or if_empty):
+            flag = "if-unused" if if_unused else "if-empty"
+            raise Unsupported(
+                f"cannot delete queue '{name}' in vhost '{self.host.name}'. "
+                f"queue.delete operations with {flag} flag set are not supported by quorum queues"
+            )
+        return self.host.delete_queue(queue, if_unused, if_empty)
+
+    # ---- messages --------------------------------------------------------------------------------------------------
+
+    def publish_target(self, exchange: str, key: str, more_keys: tuple[str, ...] = ()) -> Exchange:
+        """The exchange, after every check that publishing to it with these keys needs (S046, S047, S087, S088)."""
+        self._check(WRITE, "exchange", exchange)
+        target = self.host.exchange(exchange)
+        if target.internal:
+            raise AccessRefused(
+                f"cannot publish to internal exchange '{exchange}' in vhost '{self.host.name}'"
+            )
+        for each in (key, *more_keys):
+            self._check_topic(WRITE, target, each)
+        return target
+
+    def readable_queue(self, name: str) -> Queue:
+        """A queue this client may take messages from (S066, S098)."""
+        self._check(READ, "queue", name)
+        return self.own_queue(name)
+
+    def may_still_read(self, queue: Queue) -> bool:
+        """Whether a consumer may go on after permissions or credentials changed (X008)."""
+        return self.broker.access.allowed(self.user, self.host.name, READ, queue.name)
+
+    def consume(self, consumer: Consumer) -> None:
+        """Attach a consumer that `readable_queue` was asked for (S099)."""
+        consumer.queue.add_consumer(consumer)
+
+    def get(self, queue: Queue, settled: bool) -> Delivery | None:
+        """Fetch one message (S083, S112)."""
+        if queue.limits.single_active:
+            where = f"queue '{queue.name}' in vhost '{self.host.name}'"
+            raise Locked(
+                f"cannot obtain access to locked {where}. basic.get operations are not supported by "
+                "classic queues with single active consumer"
+            )
+        return queue.take_one(settled)
+
+
+def _not_default(name: str) -> None:
+    if name == "":
+        raise AccessRefused("operation not permitted on the default exchange")

@@ -1,0 +1,115 @@
+"""One message given to one consumer: how queues and consumers see each other.
+
+A `Delivery` is a message's place in one queue, from arrival to settlement: waiting (no consumer), unsettled (given to
+a consumer that has not answered), settled (gone). A `Consumer` is the queue's view of whoever takes messages; each
+protocol has its own. All credit there is - prefetch, link credit, message credit - is one number on the consumer and
+one on the window that consumers of a channel may share.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from broker_core.values import Table
+
+if TYPE_CHECKING:
+    from broker_core.message import Message
+    from broker_core.queue import Queue
+
+UNLIMITED: Final = 1 << 62  # credit that does not run out
+NEVER: Final = float("inf")  # a deadline that does not come
+
+
+class Delivery:
+    """A message's place in one queue. The queue alone changes it."""
+
+    __slots__ = (
+        "attempts",
+        "consumer",
+        "expires_at",
+        "given_at",
+        "message",
+        "position",
+        "queue",
+        "redelivered",
+    )
+
+    def __init__(self, message: Message, queue: Queue, position: int, expires_at: float) -> None:
+        self.message = message
+        self.queue = queue
+        self.position = position  # order of arrival in this queue; kept when the message comes back
+        self.expires_at = expires_at  # monotonic seconds
+        self.attempts = 0  # how often a consumer had it and failed
+        self.redelivered = False
+        self.consumer: Consumer | None = None  # who has it, if it is unsettled and was not fetched
+        self.given_at = 0.0  # monotonic seconds
+
+    def __lt__(self, other: Delivery) -> bool:
+        return self.position < other.position
+
+
+class Window:
+    """Credit shared by several consumers (a channel's prefetch across its consumers). One consumer is in one window."""
+
+    __slots__ = ("credit",)
+
+    def __init__(self, credit: int = UNLIMITED) -> None:
+        self.credit = credit
+
+
+class Consumer(ABC):
+    """Somebody who takes messages from one queue.
+
+    The queue takes `credit` off consumer and window before `deliver`; the protocol puts it back as its own rules say
+    and then calls `wake`. A consumer with `settled` set (no acknowledgements) uses no credit.
+    """
+
+    __slots__ = (
+        "able",
+        "arguments",
+        "attached",
+        "credit",
+        "exclusive",
+        "priority",
+        "queue",
+        "settled",
+        "window",
+    )
+
+    def __init__(
+        self,
+        queue: Queue,
+        settled: bool,
+        credit: int,
+        window: Window,
+        priority: int = 0,
+        exclusive: bool = False,
+        arguments: Table | None = None,
+    ) -> None:
+        self.queue = queue
+        self.settled = settled
+        self.credit = credit
+        self.window = window
+        self.priority = priority
+        self.exclusive = exclusive
+        self.arguments: Table = arguments or {}
+        self.attached = False  # the queue knows it
+        self.able = False  # it stands in the queue's ring of those believed to take messages
+
+    @abstractmethod
+    def room(self) -> int:
+        """How many octets it takes now; 0 or less: pass it over until `wake`."""
+
+    @abstractmethod
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take these, in order. Called only from `Queue.dispatch`; must not call back into the queue."""
+
+    @abstractmethod
+    def cancelled(self) -> None:
+        """The broker has ended this consumer: its queue is gone, or the user may no longer read it."""
+
+    def wake(self) -> None:
+        """Credit or room came back: stand in line again."""
+        if not self.able and self.attached:
+            self.queue.offer(self)

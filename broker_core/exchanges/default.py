@@ -1,0 +1,17 @@
+"""The default exchange: routing key K goes to queue K (S053, S072). Its bindings are implied and never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker_core.exchange import Destination, ExchangeType, LooksAt
+from broker_core.message import Message
+
+
+class ByQueueName(ExchangeType):
+    name = "direct"  # what it says it is, to everybody who asks
+    looks_at = LooksAt.KEY
+
+    def route(self, message: Message) -> Iterable[Destination]:
+        find = self.exchange.virtual_host.destination_queue
+        return [queue for key in message.keys if (queue := find(key)) is not None]

@@ -1,0 +1,146 @@
+"""From an exchange and a message to queues: hops between exchanges, alternates, and protection against cycles.
+
+One worklist and one set of exchanges already asked (S137). An exchange whose own answer is empty sends the message to
+its alternate, if that exists and has not been asked (S132-S136); destinations that are exchanges are asked in turn.
+`trace` makes the same walk observable, so that an explanation cannot differ from a delivery.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from broker_core.exchange import HANDLED, Destination, Exchange, ExchangeType, LooksAt
+from broker_core.queue import Queue
+
+if TYPE_CHECKING:
+    from broker_core.message import Message
+
+ROUTES_MAX: Final = 4096  # remembered keys per exchange; beyond that the memory is cleared
+
+
+class Route:
+    """Where a message goes."""
+
+    __slots__ = ("handled", "keepers", "lasting", "queues")
+
+    def __init__(
+        self, queues: tuple[Queue, ...], handled: bool, keepers: tuple[Exchange, ...], lasting: bool
+    ) -> None:
+        self.queues = queues
+        self.handled = handled  # an exchange on the way takes the message itself
+        self.keepers = keepers  # exchanges on the way whose types want to see each message
+        self.lasting = lasting  # the same for every message with this key, until the topology changes
+
+    @property
+    def unroutable(self) -> bool:
+        return not self.queues and not self.handled
+
+    def give(self, message: Message) -> bool:
+        """Put the message where it goes. False: at least one queue refused it."""
+        taken = True
+        for queue in self.queues:
+            if not queue.push(message):
+                taken = False
+        for keeper in self.keepers:
+            _keep(keeper, message)
+        return taken
+
+
+class Trace(ABC):
+    """Told what the walk does (see `explain.py`)."""
+
+    @abstractmethod
+    def asked(self, exchange: Exchange, via: str, answer: list[Destination] | None, note: str) -> None:
+        """An exchange was asked. `via`: publish, binding or alternate. `answer` None: it handled the message itself."""
+
+    @abstractmethod
+    def alternate(self, exchange: Exchange, note: str) -> None:
+        """What became of an exchange's alternate: followed, missing, already asked."""
+
+
+def route(exchange: Exchange, message: Message) -> Route:
+    """The queues for a message published to `exchange`; remembered by key where the types allow it."""
+    revision = exchange.virtual_host.revision
+    if exchange.routes_revision != revision:
+        exchange.routes.clear()
+        exchange.routes_revision = revision
+    found = walk(exchange, message)
+    if found.lasting:
+        if len(exchange.routes) >= ROUTES_MAX:
+            exchange.routes.clear()
+        exchange.routes[message.key] = found
+    return found
+
+
+def walk(
+    exchange: Exchange,
+    message: Message,
+    wanted: Callable[[Queue], bool] | None = None,
+    trace: Trace | None = None,
+) -> Route:
+    """The uncached walk. `wanted` leaves out queues that will not do (immediate delivery, S086 and S142)."""
+    queues: dict[Queue, None] = {}
+    asked = {exchange.name}
+    pending: list[tuple[Exchange, str]] = [(exchange, "publish")]
+    handled = False
+    keepers: list[Exchange] = []
+    lasting = wanted is None and not message.facts.cc and not message.facts.bcc
+    for current, via in pending:
+        lasting = lasting and current.type.looks_at is not LooksAt.MESSAGE
+        answer, note = _ask(current, message)
+        if type(current.type).keep is not ExchangeType.keep:
+            keepers.append(current)
+        if trace is not None:
+            trace.asked(current, via, answer, note)
+        if answer is None:
+            handled = True
+            continue
+        if wanted is not None:
+            answer = [d for d in answer if not isinstance(d, Queue) or wanted(d)]
+        for destination in answer:
+            if isinstance(destination, Queue):
+                queues[destination] = None
+            elif isinstance(destination, Exchange) and destination.name not in asked:
+                asked.add(destination.name)
+                pending.append((destination, "binding"))
+        if not answer and (alternate := _alternate(current, asked, trace)) is not None:
+            asked.add(alternate.name)
+            pending.append((alternate, "alternate"))
+    return Route(tuple(queues), handled, tuple(keepers), lasting)
+
+
+def _ask(exchange: Exchange, message: Message) -> tuple[list[Destination] | None, str]:
+    """The type's own answer. A type that raises has no destinations: the alternate, if any, gets the message."""
+    try:
+        answer = exchange.type.route(message)
+        return (None, "handled") if answer is HANDLED else (list(answer), "")
+    except Exception as error:  # a plugin's mistake is not ours to die of
+        _failed(exchange, error)
+        return [], f"{type(error).__name__}: {error}"
+
+
+def _keep(exchange: Exchange, message: Message) -> None:
+    try:
+        exchange.type.keep(message)
+    except Exception as error:
+        _failed(exchange, error)
+
+
+def _failed(exchange: Exchange, error: Exception) -> None:
+    exchange.route_errors += 1
+    exchange.virtual_host.broker.report_route_error(exchange, error)
+
+
+def _alternate(exchange: Exchange, asked: set[str], trace: Trace | None) -> Exchange | None:
+    name = exchange.alternate
+    if name is None:
+        return None
+    alternate = exchange.virtual_host.exchanges.get(name)
+    if trace is not None:
+        outcome = "missing" if alternate is None else "already asked" if name in asked else "followed"
+        trace.alternate(exchange, outcome)
+    if alternate is None:
+        exchange.virtual_host.broker.report_missing_alternate(exchange, name)
+    return None if alternate is None or name in asked else alternate

@@ -1,0 +1,63 @@
+"""Publishes and outcomes held back until commit (0-9-1 tx, 1.0 coordinator, 0-10 tx).
+
+Messages are routed when they are published (S122) and reach their queues at commit; outcomes take effect at commit and
+are forgotten by a rollback (S124).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker_core.routing import Route
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.exchange import Exchange
+    from broker_core.message import Message
+
+
+class Transaction:
+    """What one channel or session has done since its last commit or rollback."""
+
+    __slots__ = ("_outcomes", "_publishes", "octets")
+
+    def __init__(self) -> None:
+        self._publishes: list[tuple[Message, Route]] = []
+        self._outcomes: list[Callable[[], None]] = []
+        self.octets = 0  # bodies held
+
+    def publish(self, broker: Broker, exchange: Exchange, message: Message) -> bool:
+        """Route now, deliver at commit. False: unroutable, as things stand."""
+        exchange.published += 1
+        found = broker.route(exchange, message)
+        self._publishes.append((message, found))
+        self.octets += message.size
+        exchange.unroutable += found.unroutable
+        return not found.unroutable
+
+    def settle(self, outcome: Callable[[], None]) -> None:
+        """Do this at commit."""
+        self._outcomes.append(outcome)
+
+    def commit(self) -> int:
+        """Everything at once. Returns how many messages a full queue refused (X029)."""
+        refused = 0
+        for message, found in self._publishes:
+            refused += not _alive(found).give(message)
+        for outcome in self._outcomes:
+            outcome()
+        self.rollback()
+        return refused
+
+    def rollback(self) -> None:
+        """Forget everything."""
+        self._publishes.clear()
+        self._outcomes.clear()
+        self.octets = 0
+
+
+def _alive(found: Route) -> Route:
+    """The route without queues that were deleted since it was found."""
+    queues = tuple(queue for queue in found.queues if not queue.deleted)
+    return Route(queues, found.handled, found.keepers, lasting=False)

@@ -1,0 +1,292 @@
+"""AMQP 0-9-1 on the broker: the wire's machine on one side, a `Client` of the core on the other.
+
+    node ──bytes──> Connection (wire) ──calls──> Connection091 ──> Channel ──> broker_core
+    node <──outbox── frames <── Channel / ChannelConsumer <── broker_core
+
+What the core refuses comes as a `Failure`; `CODES` says which reply code that is here.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from typing import Final
+
+from broker_core.broker import Broker
+from broker_core.client import Client
+from broker_core.compat import FlowMechanism, Retired, UnknownExchangeType, UnknownVirtualHost
+from broker_core.config import Config
+from broker_core.errors import (
+    AccessRefused,
+    Failure,
+    Locked,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    Unsupported,
+)
+from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.outbox import Outbox
+from broker_core.sasl import (
+    AuthenticationFailed,
+    Challenge,
+    MalformedResponse,
+    Mechanism,
+    Mechanisms,
+    UnknownMechanism,
+)
+from broker_core.version import VERSION
+from protocols.amqp091 import methods as m
+from protocols.amqp091.channel import METHODS, Channel
+from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Writer
+from protocols.amqp091.sasl import AmqPlain
+from protocols.amqp091.wire import FieldTable, Method
+
+log: Final = logging.getLogger("leveret.amqp091")
+
+CODES: Final[dict[type[Failure], int]] = {
+    NotFound: m.NOT_FOUND,
+    AccessRefused: m.ACCESS_REFUSED,
+    Locked: m.RESOURCE_LOCKED,
+    PreconditionFailed: m.PRECONDITION_FAILED,
+    NotAllowed: m.NOT_ALLOWED,
+    Unsupported: m.NOT_IMPLEMENTED,
+    UnknownExchangeType: m.COMMAND_INVALID,
+    UnknownMechanism: m.COMMAND_INVALID,
+    MalformedResponse: m.SYNTAX_ERROR,
+    Retired: m.INTERNAL_ERROR,
+}
+
+CAPABILITIES: Final[FieldTable] = dict.fromkeys(
+    (
+        "publisher_confirms",
+        "exchange_exchange_bindings",
+        "basic.nack",
+        "consumer_cancel_notify",
+        "connection.blocked",
+        "consumer_priorities",
+        "authentication_failure_close",
+        "per_consumer_qos",
+        "direct_reply_to",
+    ),
+    True,
+)
+
+
+def reply(failure: Failure, class_id: int = 0, method_id: int = 0) -> AmqpError:
+    """A failure of the core in 0-9-1's words."""
+    code = next(CODES[kind] for kind in type(failure).__mro__ if kind in CODES)
+    return AmqpError(code, str(failure), class_id, method_id)
+
+
+class OutboxWriter(Writer):
+    """The connection's outbox, as the wire's machine wants it."""
+
+    __slots__ = ("_outbox",)
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def write(self, data: bytes) -> None:
+        self._outbox.write(data)
+
+    def written(self) -> int:
+        return self._outbox.written()
+
+
+class Connection091(Handler, FrontEnd):
+    """One connection: authentication, the virtual host, channels, and alarms."""
+
+    client: Client
+
+    def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
+        self.broker = broker
+        self.outbox = outbox
+        self.peer = peer
+        self.channels: dict[int, Channel] = {}
+        self._config = config
+        self._mechanisms = Mechanisms(broker.access, config.protocols.amqp091.mechanisms, (AmqPlain,))
+        self._attempt: Mechanism | None = None
+        self._entered = False
+        self._publishes = 0  # in this read
+        self._throttled = False  # channel.flow active=false was sent
+        self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
+
+    def _tuning(self) -> Tuning:
+        settings = self._config.protocols.amqp091
+        return Tuning(
+            channel_max=settings.channel_max,
+            frame_max=settings.frame_max,
+            heartbeat_s=settings.heartbeat_s,
+            frame_min=self._config.frame_min,
+            initial_frame_max=settings.initial_frame_max,
+            body_size_max=self._config.limits.message_size_max,
+            handshake_timeout_s=settings.handshake_timeout_s,
+            mechanisms=self._mechanisms.offered,
+            server_properties=self._server_properties(),
+        )
+
+    def _server_properties(self) -> FieldTable:
+        """S005."""
+        return {
+            "product": "Leveret",
+            "version": VERSION,
+            "platform": f"Python {platform.python_version()}",
+            "information": "Licensed under Apache-2.0",
+            "cluster_name": self._config.node.name,
+            "capabilities": CAPABILITIES,
+        }
+
+    # ---- the node's side -------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> None:
+        self._publishes = 0
+        self.wire.receive(data, now)
+        if self._publishes and self.broker.alarms.reason:
+            self._hold_back(self.broker.alarms.reason)
+
+    def lost(self) -> None:
+        self.wire.lost()
+        if self.wire.peer_spoke and not self.wire.peer_spoke.startswith("AMQP 0-9"):
+            log.warning("%s: refused, detected %s", self.peer.name, self.wire.peer_spoke)
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.wire.closed
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
+
+    def deadline(self) -> float | None:
+        return self.wire.deadline()
+
+    def on_deadline(self, now: float) -> None:
+        self.wire.on_deadline(now)
+
+    def drained(self) -> None:
+        for channel in self.channels.values():
+            channel.wake_all()
+
+    def shut_down(self, reason: str) -> None:
+        """X009."""
+        self.wire.fail(AmqpError(m.CONNECTION_FORCED, reason))
+
+    # ---- alarms (S155-S158) ----------------------------------------------------------------------------------------
+
+    def _hold_back(self, reason: str) -> None:
+        """It published during an alarm: stop reading from it, or ask its channels to pause (S156)."""
+        if self._config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
+            self._throttle(False)
+        elif not self.blocked:
+            self.blocked = True
+            self.wire.blocked(reason)
+
+    def alarm(self, reason: str | None) -> None:
+        if self._config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
+            self._throttle(reason is None)
+        elif reason is None and self.blocked:
+            self.blocked = False
+            self.wire.unblocked()
+        elif reason is not None and self.blocked:
+            self.wire.blocked(reason)  # another alarm joined
+
+    def _throttle(self, active: bool) -> None:
+        for channel in self.channels.values():
+            if channel.published and channel.asked_to_flow is not active:
+                channel.asked_to_flow = active
+                channel.send(m.ChannelFlow(active))
+
+    # ---- logging in ------------------------------------------------------------------------------------------------
+
+    def on_start_ok(self, mechanism: str, response: bytes, client_properties: FieldTable) -> bytes | None:
+        self._attempt = self._mechanisms.begin(mechanism, self.peer.loopback)
+        return self._authenticate(self._attempt, response, first=True)
+
+    def on_secure_ok(self, response: bytes) -> bytes | None:
+        assert self._attempt is not None
+        return self._authenticate(self._attempt, response, first=False)
+
+    def _authenticate(self, attempt: Mechanism, response: bytes, first: bool) -> bytes | None:
+        try:
+            answer = attempt.start(response) if first else attempt.step(response)
+        except AuthenticationFailed as failure:
+            log.warning("%s: login refused: %s", self.peer.name, failure.reason)
+            raise reply(failure) from None
+        except Failure as failure:
+            raise reply(failure) from None
+        if isinstance(answer, Challenge):
+            return answer.octets
+        self.client = Client(self.broker, answer.user, self.peer.name)
+        return None
+
+    def on_update_secret(self, secret: bytes, reason: str) -> None:
+        """X008."""
+        user = self.broker.access.authenticate_password(self.client.user.name, secret)
+        if user is None:
+            raise AmqpError(m.NOT_ALLOWED, "New secret was refused by one of the backends")
+        self.client.user = user
+        for channel in self.channels.values():
+            channel.recheck_consumers()
+
+    def on_open(self, virtual_host: str) -> None:
+        strict = self.broker.compat.unknown_virtual_host is UnknownVirtualHost.INVALID_PATH
+        if strict and virtual_host not in self.broker.virtual_hosts:
+            raise AmqpError(m.INVALID_PATH, f"vhost {virtual_host} not found")
+        try:
+            self.client.enter(virtual_host)
+        except Failure as failure:
+            raise reply(failure) from None
+        self._entered = True
+        log.info("%s: %s", self.peer.name, self.description)
+
+    # ---- channels --------------------------------------------------------------------------------------------------
+
+    def on_channel_open(self, channel: int) -> None:
+        user = self.client.user
+        try:
+            user.limits.require_channel(user.name, self.broker.channels_of(user.name))
+        except Failure as failure:
+            raise reply(failure) from None
+        self.client.channels += 1
+        self.channels[channel] = Channel(self, channel)
+
+    def on_channel_closed(self, channel: int) -> None:
+        self.client.channels -= 1
+        self.channels.pop(channel).close()
+
+    def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
+        self._publishes += 1
+        try:
+            self.channels[channel].publish(publish, properties, body)
+        except Failure as failure:
+            raise reply(failure, m.BasicPublish.class_id, m.BasicPublish.method_id) from None
+
+    def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        try:
+            self.channels[channel].ack(delivery_tag, multiple)
+        except Failure as failure:
+            raise reply(failure, m.BasicAck.class_id, m.BasicAck.method_id) from None
+
+    def on_method(self, channel: int, method: Method) -> None:
+        handle = METHODS.get(type(method))
+        if handle is None:
+            raise AmqpError(m.COMMAND_INVALID, "unimplemented method", method.class_id, method.method_id)
+        self.broker.settle()  # what came before in this read has happened before
+        try:
+            handle(self.channels[channel], method)
+        except Failure as failure:
+            raise reply(failure, method.class_id, method.method_id) from None
+
+    def on_closed(self) -> None:
+        if self._entered:
+            self._entered = False
+            self.client.leave()
+
+
+PROTOCOL: Final = Protocol(
+    name="amqp091",
+    first_bytes=(b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"),
+    factory=Connection091,
+    fallback=True,
+)

@@ -1,0 +1,78 @@
+"""A consumer of a 0-9-1 channel: deliveries become basic.deliver frames in the connection's outbox."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.delivery import UNLIMITED, Consumer, Delivery
+from broker_core.queue import Queue
+from broker_core.values import Table
+from protocols.amqp091 import wire
+from protocols.amqp091.encoding import ENCODING, rendered
+
+if TYPE_CHECKING:
+    from protocols.amqp091.channel import Channel
+
+PAUSED: Final = 0
+
+
+class ChannelConsumer(Consumer):
+    """One basic.consume."""
+
+    __slots__ = ("_exchange", "_key", "_prefix", "_target", "channel", "tag", "timeout_s")
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        prefetch: int,
+        priority: int,
+        exclusive: bool,
+        arguments: Table,
+    ) -> None:
+        credit = prefetch or UNLIMITED
+        super().__init__(queue, no_ack, credit, channel.window, priority, exclusive, arguments)
+        self.channel = channel
+        self.tag = tag
+        self.timeout_s: float | None = None  # to acknowledge in, if the consumer asked for its own
+        self._prefix = wire.deliver_prefix(tag)
+        self._exchange = self._key = ""
+        self._target = wire.deliver_target("", "")  # of the last message: most look alike
+
+    def room(self) -> int:
+        channel = self.channel
+        return channel.outbox.room() if channel.flowing else PAUSED
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        channel = self.channel
+        out = channel.outbox.open()
+        tag = channel.last_tag
+        unsettled = None if self.settled else channel.unsettled
+        size = 0
+        for delivery in deliveries:
+            message = delivery.message
+            tag += 1
+            if unsettled is not None:
+                unsettled[tag] = delivery
+            if message.exchange != self._exchange or message.key != self._key:
+                self._aim(message.exchange, message.key)
+            properties = message.properties
+            if message.notes is not None or delivery.attempts or message.encoding is not ENCODING:
+                properties = rendered(message, delivery.attempts)
+            method = wire.deliver_method(self._prefix, tag, delivery.redelivered, self._target)
+            size += wire.append_content(
+                out, channel.number, method, properties, message.body, channel.frame_max
+            )
+        channel.last_tag = tag
+        channel.outbox.wrote(size)
+        if unsettled is not None and channel.timeout_timer is None:
+            channel.watch_timeouts()
+
+    def _aim(self, exchange: str, key: str) -> None:
+        self._exchange, self._key = exchange, key
+        self._target = wire.deliver_target(exchange, key)
+
+    def cancelled(self) -> None:
+        self.channel.consumer_cancelled(self)

@@ -1,0 +1,231 @@
+"""Content properties of AMQP 0-9-1: what the core reads of them, and what a consumer is shown.
+
+`project` reads a publisher's property bytes once. `rendered` gives the bytes for a consumer: the publisher's own, to
+the byte, unless the message has a history (deaths, failed deliveries) or came from another protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.errors import PreconditionFailed
+from broker_core.limits import TTL_MAX_MS
+from broker_core.message import Death, Encoding, Facts, Message
+from broker_core.values import Properties, Table, type_name
+from protocols.amqp091 import wire
+from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
+
+DURABLE: Final = 2  # delivery-mode
+REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
+REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
+
+_remembered: dict[bytes, Facts] = {}
+
+
+class Encoding091(Encoding):
+    name = "amqp091"
+
+    def headers(self, properties: bytes) -> Table:
+        raw = wire.property_fields(properties).get("headers")
+        return {} if raw is None else wire.decode_table(raw)
+
+    def read(self, properties: bytes) -> Properties:
+        given = BasicProperties.decode(properties)
+        return Properties(
+            content_type=given.content_type,
+            content_encoding=given.content_encoding,
+            headers=given.headers,
+            durable=given.delivery_mode == DURABLE,
+            priority=given.priority,
+            correlation_id=given.correlation_id,
+            reply_to=given.reply_to,
+            ttl_ms=None if given.expiration is None else ttl_ms(given.expiration),
+            message_id=given.message_id,
+            timestamp=given.timestamp,
+            type=given.type,
+            user_id=given.user_id,
+            app_id=given.app_id,
+        )
+
+    def write(self, properties: Properties) -> bytes:
+        return BasicProperties(
+            content_type=properties.content_type,
+            content_encoding=properties.content_encoding,
+            headers=None if properties.headers is None else field_table(properties.headers),
+            delivery_mode=DURABLE if properties.durable else None,
+            priority=properties.priority,
+            correlation_id=properties.correlation_id,
+            reply_to=properties.reply_to,
+            expiration=None if properties.ttl_ms is None else str(properties.ttl_ms),
+            message_id=properties.message_id,
+            timestamp=properties.timestamp,
+            type=properties.type,
+            user_id=properties.user_id,
+            app_id=properties.app_id,
+        ).encode()
+
+
+ENCODING: Final = Encoding091()
+
+
+# ---- what the core reads -------------------------------------------------------------------------------------------
+
+
+def project(properties: bytes) -> tuple[Facts, bytes]:
+    """The facts, and the properties as consumers may see them (without BCC, S091).
+
+    Raises wire.MalformedError, or PreconditionFailed for an expiration or CC that makes no sense (S090, S091).
+    """
+    facts = _remembered.get(properties)
+    if facts is not None:
+        return facts, properties
+    given = BasicProperties.decode(properties)
+    headers = given.headers or {}
+    facts = Facts(
+        durable=given.delivery_mode == DURABLE,
+        priority=given.priority or 0,
+        ttl_ms=None if given.expiration is None else ttl_ms(given.expiration),
+        user_id=given.user_id,
+        reply_to=given.reply_to,
+        cc=_keys(headers, "CC"),
+        bcc=_keys(headers, "BCC"),
+        has_headers=bool(headers),
+    )
+    if "BCC" in headers:
+        return facts, wire.edit_headers(properties, frozenset({"BCC"}), {})
+    _remember(properties, facts)
+    return facts, properties
+
+
+def _remember(properties: bytes, facts: Facts) -> None:
+    if len(properties) <= REMEMBERED_SIZE_MAX:
+        if len(_remembered) >= REMEMBERED_MAX:
+            _remembered.clear()
+        _remembered[properties] = facts
+
+
+def ttl_ms(expiration: str) -> int:
+    """Expiration in milliseconds. Raises PreconditionFailed with RabbitMQ's words for what is wrong (S090)."""
+    digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration
+    leading = len(digits) - len(digits.lstrip("0123456789"))
+    if not leading:
+        fault = "no_integer"
+    elif leading < len(digits):
+        fault = "leftover_string"
+    elif expiration.startswith("-"):
+        fault = "value_negative"
+    elif len(digits) > 20 or int(digits) > TTL_MAX_MS:
+        fault = "value_too_large"
+    else:
+        return int(digits)
+    raise PreconditionFailed(f"invalid expiration '{expiration}': {fault}")
+
+
+def _keys(headers: FieldTable, name: str) -> tuple[str, ...]:
+    """The further routing keys of a CC or BCC header."""
+    given = headers.get(name)
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise PreconditionFailed(
+            f"invalid message: unacceptable type '{type_name(given)}' in header '{name}', expected an array"
+        )
+    return tuple(key for each in given if (key := _text(each)) is not None)
+
+
+def _text(value: FieldValue) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else None
+
+
+# ---- what a consumer sees ------------------------------------------------------------------------------------------
+
+
+def rendered(message: Message, attempts: int = 0) -> bytes:
+    """The properties for a consumer. `attempts`: failed deliveries so far, shown as x-delivery-count."""
+    if message.notes is None and message.encoding is ENCODING:
+        properties = message.properties
+    else:
+        properties = _converted(message)
+    if attempts:
+        properties = wire.edit_headers(properties, frozenset(), {"x-delivery-count": attempts})
+    return properties
+
+
+def _converted(message: Message) -> bytes:
+    """Other protocol's properties, or those of a dead letter; the last result stays with the message."""
+    remembered = message.converted
+    if isinstance(remembered, Converted):
+        return remembered.properties
+    if message.encoding is ENCODING:
+        properties = message.properties
+    else:
+        properties = ENCODING.write(message.encoding.read(message.properties))
+    if message.notes is not None and message.notes.deaths:
+        properties = _with_deaths(message, properties)
+    message.converted = Converted(properties)
+    return properties
+
+
+class Converted:
+    """Properties rendered for 0-9-1, remembered on a message."""
+
+    __slots__ = ("properties",)
+
+    def __init__(self, properties: bytes) -> None:
+        self.properties = properties
+
+
+DEATH_HEADERS: Final = frozenset(
+    {
+        "x-death",
+        *(
+            f"x-{which}-death-{what}"
+            for which in ("first", "last")
+            for what in ("reason", "queue", "exchange")
+        ),
+    }
+)
+
+
+def _with_deaths(message: Message, properties: bytes) -> bytes:
+    """X031-X036: x-death newest first, the first and last death, no expiration, no CC once it was replaced."""
+    notes = message.notes
+    assert notes is not None
+    headers: FieldTable = {"x-death": [_death_table(death) for death in notes.deaths]}
+    for which, death in (("first", notes.first_death), ("last", notes.last_death)):
+        if death is not None:
+            for what, text in zip(("reason", "queue", "exchange"), death, strict=True):
+                headers[f"x-{which}-death-{what}"] = text
+    removed = DEATH_HEADERS if message.facts.cc else DEATH_HEADERS | {"CC"}
+    return wire.edit_headers(wire.edit_properties(properties, {"expiration": None}), removed, headers)
+
+
+def _death_table(death: Death) -> FieldTable:
+    table: FieldTable = {
+        "count": wire.LongLong(death.count),
+        "reason": death.reason,
+        "queue": death.queue,
+        "time": wire.Timestamp(death.first_time),
+        "exchange": death.exchange,
+        "routing-keys": list(death.keys),
+    }
+    if death.ttl_ms is not None:
+        table["original-expiration"] = str(death.ttl_ms)
+    return table
+
+
+def field_table(table: Table) -> FieldTable:
+    """Neutral values as field values: lists and dicts of our own, texts as they are."""
+    return {name: _field(value) for name, value in table.items()}
+
+
+def _field(value: object) -> FieldValue:
+    if isinstance(value, dict):
+        return field_table(value)
+    if isinstance(value, list | tuple):
+        return [_field(item) for item in value]
+    if isinstance(value, bytearray):
+        return wire.ByteArray(value)
+    return value  # type: ignore[return-value]
