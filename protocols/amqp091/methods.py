@@ -2773,7 +2773,7 @@ class BasicNack(Method):
 
 
 class ConfirmSelect(Method):
-    __slots__ = ("nowait",)
+    __slots__ = ("no_wait",)
 
     class_id: ClassVar[int] = 85
     method_id: ClassVar[int] = 10
@@ -2782,9 +2782,9 @@ class ConfirmSelect(Method):
 
     def __init__(
         self,
-        nowait: bool = False,
+        no_wait: bool = False,
     ) -> None:
-        self.nowait = nowait
+        self.no_wait = no_wait
 
     @staticmethod
     def decode(data: bytes, at: int, end: int) -> "ConfirmSelect":
@@ -2795,7 +2795,7 @@ class ConfirmSelect(Method):
         )
 
     def encode(self) -> bytes:
-        bits = int(self.nowait)
+        bits = int(self.no_wait)
         return b"".join(
             (
                 b"\x00\x55\x00\x0a",
@@ -2805,7 +2805,7 @@ class ConfirmSelect(Method):
 
     def fields(self) -> FieldTable:
         return {
-            "nowait": self.nowait,
+            "no_wait": self.no_wait,
         }
 
 

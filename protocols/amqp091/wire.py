@@ -44,6 +44,7 @@ from protocols.amqp091.methods import (
     FRAME_METHOD,
     METHODS,
     PROPERTIES,
+    REPLY_NAMES,
     BasicDeliver,
     BasicProperties,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "method_at",
     "method_frame",
     "property_fields",
+    "reply_text",
     "table_fields",
 ]
 
@@ -103,6 +105,13 @@ def method_at(data: bytes, at: int, end: int) -> Method:
     if method is None:
         raise AmqpError(503, "unimplemented method")
     return method.decode(data, arguments, end)
+
+
+def reply_text(error: AmqpError) -> str:
+    """`NAME - explanation`, at most 255 octets and valid UTF-8, for a short string that any client can read."""
+    text = f"{REPLY_NAMES.get(error.code, 'INTERNAL_ERROR')} - {error.text}"
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return readable.encode()[:255].decode("utf-8", "ignore")
 
 
 def method_frame(channel: int, payload: bytes) -> bytes:

@@ -1,0 +1,36 @@
+"""The first eight octets of a peer that does not speak 0-9-1: what it speaks, and what it is answered."""
+
+from typing import Final
+
+HEADERS: Final = frozenset(
+    (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")
+)  # the second is how 0-9 spelt it
+HEADER_0_9_1: Final = b"AMQP\x00\x00\x09\x01"
+HEADER_OTHERWISE: Final = b"AMQP\x03\x01\x00\x00"  # AMQP 1.0 with SASL
+OTHER_AMQP: Final = {
+    b"\x00\x01\x00\x00": "AMQP 1.0",
+    b"\x03\x01\x00\x00": "AMQP 1.0 with SASL",
+    b"\x02\x01\x00\x00": "AMQP 1.0 with TLS",
+    b"\x01\x01\x00\x0a": "AMQP 0-10",
+}
+HTTP_METHODS: Final = frozenset(
+    ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "PATCH", "PRI")
+)
+HTTP_ANSWER: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 25\r\n"
+    b"Connection: close\r\n\r\nThis port speaks AMQP.\r\n\r\n"
+)
+TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol version
+
+
+def recognise(header: bytes) -> tuple[str, bytes]:
+    """What a peer speaks whose first eight octets are not ours, and what it is answered."""
+    verb = header.split(b" ")[0].decode("latin-1")
+    if verb in HTTP_METHODS:
+        return f"HTTP {verb}", HTTP_ANSWER
+    if header[:2] == b"\x16\x03":
+        return "TLS", TLS_ALERT
+    if header[:4] != b"AMQP":
+        return "an unknown protocol", HEADER_OTHERWISE
+    spoke = OTHER_AMQP.get(header[4:], "an unknown version of AMQP")
+    return spoke, HEADER_0_9_1 if header[4:6] == b"\x00\x00" and header[6] >= 9 else HEADER_OTHERWISE
