@@ -114,7 +114,7 @@ class Config(Record):
         """The smallest frame-max that an AMQP 0-9-1 client may ask for, in octets."""
         return self.protocols.amqp091.frame_min or self.compat.chosen.frame_min_size
 
-    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+    def contradictions(self) -> Iterator[Problem]:
         yield from _repeated(
             "listeners", [str(entry.address) for entry in self.listeners if entry.address.port]
         )
@@ -124,39 +124,38 @@ class Config(Record):
         yield from self._disabled_protocols()
         frame_max = self.protocols.amqp091.frame_max
         if not self.compat.problems and frame_max < self.frame_min:
-            yield (
-                "protocols.amqp091.frame_max",
-                str(frame_max),
-                f"at least the smallest frame ({self.frame_min})",
-            )
+            accepted = f"at least the smallest frame ({self.frame_min})"
+            yield Problem("protocols.amqp091.frame_max", str(frame_max), accepted)
         if not self.definitions.load:  # definitions may bring further users and virtual hosts
             yield from self._unknown_names()
 
-    def _disabled_protocols(self) -> Iterator[tuple[str, str, str]]:
+    def _disabled_protocols(self) -> Iterator[Problem]:
         for index, listener in enumerate(self.listeners):
             for name in listener.protocols or ():
                 if not self.protocols.enabled(name):
-                    yield f"listeners[{index}].protocols", f'"{name}", which is disabled', "enabled protocols"
+                    yield Problem(
+                        f"listeners[{index}].protocols", f'"{name}", which is disabled', "enabled protocols"
+                    )
 
-    def _unknown_names(self) -> Iterator[tuple[str, str, str]]:
+    def _unknown_names(self) -> Iterator[Problem]:
         users = {user.name for user in self.users}
         hosts = {virtual_host.name for virtual_host in self.virtual_hosts}
         known = "the name of a virtual host: " + ", ".join(sorted(hosts))
         for index, user in enumerate(self.users):
             for name in sorted({*user.permissions, *user.topic_permissions} - hosts):
-                yield f"users[{index}].permissions", f'"{name}"', known
+                yield Problem(f"users[{index}].permissions", f'"{name}"', known)
         for index, policy in enumerate(self.policies):
             if policy.virtual_host not in hosts:
-                yield f"policies[{index}].virtual_host", f'"{policy.virtual_host}"', known
+                yield Problem(f"policies[{index}].virtual_host", f'"{policy.virtual_host}"', known)
         if self.security.anonymous_user and self.security.anonymous_user not in users:
             found = f'"{self.security.anonymous_user}"'
-            yield "security.anonymous_user", found, "the name of a user: " + ", ".join(sorted(users))
+            yield Problem("security.anonymous_user", found, "the name of a user: " + ", ".join(sorted(users)))
 
 
-def _repeated(path: str, names: Sequence[object]) -> Iterator[tuple[str, str, str]]:
+def _repeated(path: str, names: Sequence[object]) -> Iterator[Problem]:
     for name, count in Counter(names).items():
         if count > 1:
-            yield path, f"{printed(name)} {count} times", "each once"
+            yield Problem(path, f"{printed(name)} {count} times", "each once")
 
 
 def load(

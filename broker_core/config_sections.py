@@ -138,10 +138,10 @@ class ProtocolsSettings(Record):
             return self.amqp091.enabled
         return self.others.get(name, {}).get("enabled", True) is True
 
-    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+    def contradictions(self) -> Iterator[Problem]:
         for name, table in self.others.items():
             if not isinstance(table.get("enabled", True), bool):
-                yield f"{name}.enabled", printed(table["enabled"]), Flag.accepted
+                yield Problem(f"{name}.enabled", printed(table["enabled"]), Flag.accepted)
 
 
 @attrs.frozen(kw_only=True)
@@ -312,10 +312,10 @@ class UserEntry(Record):
     connections_max: int | None = key(Limit(0, MANY), "Connections of this user.", None)
     channels_max: int | None = key(Limit(0, MANY), "Channels on all connections of this user.", None)
 
-    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+    def contradictions(self) -> Iterator[Problem]:
         given = [name for name in PASSWORD_KEYS if getattr(self, name) is not None]
         for name in given[1:]:
-            yield name, f"{given[0]} as well", "one of " + ", ".join(PASSWORD_KEYS)
+            yield Problem(name, f"{given[0]} as well", "one of " + ", ".join(PASSWORD_KEYS))
 
 
 PASSWORD_KEYS: Final = ("password", "password_hash", "password_env", "password_file")
@@ -382,12 +382,12 @@ class PolicyEntry(Record):
             apply_to=ApplyTo(self.apply_to),
         )
 
-    def contradictions(self) -> Iterator[tuple[str, str, str]]:
+    def contradictions(self) -> Iterator[Problem]:
         policies = Policies()
         try:
             (policies.set_operator if self.operator else policies.set)(self.policy)
         except PreconditionFailed as error:
-            yield "definition", "something else", f"what a policy can set ({error})"
+            yield Problem("definition", printed(self.definition), f"what a policy can set ({error})")
 
 
 @attrs.frozen(kw_only=True)
@@ -421,6 +421,5 @@ class CompatSettings(Record):
         RecordOf(Compat).read(self.rows, Place(problems))
         return problems
 
-    def contradictions(self) -> Iterator[tuple[str, str, str]]:
-        for problem in self.problems:
-            yield problem.where, problem.found, problem.accepted
+    def contradictions(self) -> Iterator[Problem]:
+        yield from self.problems

@@ -37,8 +37,8 @@ class Record:
 
     __slots__ = ()
 
-    def contradictions(self) -> Iterable[tuple[str, str, str]]:
-        """Path of the key, what was found, what is accepted: for every rule that is broken."""
+    def contradictions(self) -> Iterable[Problem]:
+        """Every rule that is broken; `where` starts at this record."""
         return ()
 
 
@@ -93,9 +93,10 @@ class RecordOf(Kind[R], Generic[R]):
         if any(known.default is UNSET and name not in values for name, known in keys_of(self.record).items()):
             return REFUSED
         record = self.record(**values)
-        for path, found, accepted in record.contradictions():
-            if not place.within(path).refused:
-                place.within(path).refuse(found, accepted)
+        for problem in record.contradictions():
+            inner = place.within(problem.where)
+            if not inner.refused:
+                inner.refuse(problem.found, problem.accepted, problem.hint)
         return record
 
     def _values(self, table: Raw, place: Place) -> dict[str, object]:

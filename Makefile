@@ -1,0 +1,54 @@
+# Everything sets itself up: a second run finds the stamps of the first and starts at once.
+
+VENV := .venv
+BIN := $(VENV)/bin
+NPM := tests/interop
+INPUTS := pyproject.toml constraints.txt scripts/setup.sh
+
+.PHONY: help run test lint format bench docs clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: $(VENV)/.ready-to-run ## start a node on port 5672
+	@$(BIN)/leveret serve $(ARGS)
+
+test: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## check format, types and imports, and run every test
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.ready-to-test ## format the code and sort the imports
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.ready-to-test ## measure speed, beside a RabbitMQ if there is one
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.ready-to-run ## print the pages that come from the code
+	$(BIN)/python -m broker_core.config --docs > docs/configuration.md
+
+clean: ## remove what was set up or built
+	rm -rf $(VENV) $(NPM)/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.ready-to-run: $(INPUTS)
+	@PYTHON="$(PYTHON)" scripts/setup.sh run
+	@touch $@
+
+$(VENV)/.ready-to-test: $(INPUTS)
+	@PYTHON="$(PYTHON)" scripts/setup.sh test
+	@touch $@ $(VENV)/.ready-to-run
+
+$(NPM)/node_modules/.ready: $(NPM)/package-lock.json scripts/setup.sh
+	@scripts/setup.sh peers
+	@if [ -d $(@D) ]; then touch $@; fi

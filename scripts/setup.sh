@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Sets up what `make run` and `make test` need:
+#   setup.sh run    .venv with Leveret in it
+#   setup.sh test   the same with the tools and the Python clients of the tests
+#   setup.sh peers  clients that are not Python: rabbitmq-c's command-line tools, Node.js with amqplib
+# On Debian, and as root, missing packages are installed; otherwise one line names them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+VENV=.venv
+
+can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+install_packages() {
+    echo "setup: installing $*"
+    export DEBIAN_FRONTEND=noninteractive
+    # the index of a fresh image is empty or old
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# A command that exists may still not run: version managers put stubs on the path.
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 /usr/bin/python3; do
+        if is_new_enough "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    echo "setup: Python 3.11 or newer is needed; install it, or name it: make PYTHON=/path/to/python3" >&2
+    return 1
+}
+
+make_venv() {
+    if is_new_enough "$VENV/bin/python" && "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+        return
+    fi
+    local python
+    python=$(find_python)
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        if can_install; then
+            install_packages "python3-venv" "$(basename "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')")-venv"
+        else
+            echo "setup: $python lacks the module venv; as root: apt-get install python3-venv" >&2
+            return 1
+        fi
+    fi
+    rm -rf "$VENV"
+    "$python" -m venv "$VENV"
+}
+
+install_leveret() {
+    make_venv
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e "$1"
+}
+
+# Prints the Debian packages of the commands that are missing.
+missing_packages() {
+    command -v amqp-publish >/dev/null || echo amqp-tools
+    command -v node >/dev/null || echo nodejs
+    command -v npm >/dev/null || echo npm
+}
+
+install_peers() {
+    local missing
+    mapfile -t missing < <(missing_packages)
+    if [ ${#missing[@]} -gt 0 ] && can_install; then
+        install_packages "${missing[@]}" || true
+        mapfile -t missing < <(missing_packages)
+    fi
+    if [ ${#missing[@]} -gt 0 ]; then
+        echo "setup: some interop tests need: ${missing[*]} (as root: apt-get install ${missing[*]})" >&2
+        [ -z "${CI:-}" ] || return 1
+    fi
+    if command -v npm >/dev/null; then
+        npm ci --silent --no-audit --no-fund --prefix tests/interop
+    fi
+}
+
+case "${1:-}" in
+    run) install_leveret . ;;
+    test) install_leveret '.[test,dev,interop]' ;;
+    peers) install_peers ;;
+    *)
+        echo "usage: scripts/setup.sh run|test|peers" >&2
+        exit 2
+        ;;
+esac
