@@ -14,12 +14,9 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
-from broker_core.errors import PreconditionFailed
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.message import Message
-from broker_core.values import Table
 
 
 class Node:
@@ -56,11 +53,8 @@ class Node:
 
 
 class Topic(ExchangeType):
-    """`wildcards_max` limits the `#` in one pattern (X012); see `limited`."""
-
     name = "topic"
     looks_at = LooksAt.KEY
-    wildcards_max: ClassVar[int | None] = None
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
@@ -73,14 +67,6 @@ class Topic(ExchangeType):
             for node in matching(self._root, words_of(key))
             for destination in node.destinations.values()
         ]
-
-    def validate_binding(self, key: str, arguments: Table) -> None:
-        count = words_of(key).count("#")
-        if self.wildcards_max is not None and count > self.wildcards_max:
-            raise PreconditionFailed(
-                f"Topic binding key '{key}' uses {count} '#' wildcards, "
-                f"at most {self.wildcards_max} are allowed"
-            )
 
     def bind(self, binding: Binding) -> None:
         node = self._root
@@ -101,11 +87,6 @@ class Topic(ExchangeType):
             node = child
         del node.destinations[binding.identity]
         prune(node, path)
-
-
-def limited(wildcards_max: int | None) -> type[Topic]:
-    """The topic type that lets patterns hold at most `wildcards_max` `#` (X012); None: any number."""
-    return type("Topic", (Topic,), {"wildcards_max": wildcards_max, "__doc__": Topic.__doc__})
 
 
 def words_of(key: str) -> list[str]:

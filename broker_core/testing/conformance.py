@@ -1,0 +1,292 @@
+"""Conformance kit: an exchange type and a few samples in, an AssertionError out if it does not keep the contract.
+
+    def test_longest_is_a_good_exchange_type():
+        check_exchange_type(Longest, bindings=[("a", {}), ("a.b", {})], messages=[("some.key", {})])
+
+The samples are what the type is made for; between them come odd keys, headers and arguments that Hypothesis thinks of.
+The kit repeats itself exactly from run to run. What it checks:
+
+    the class            can be registered and called as the broker does
+    refusals             `validate` and `validate_binding` raise PreconditionFailed and nothing else
+    routes               lead to bound destinations only, and to none once everything is unbound
+    bindings             leave no trace: bound and unbound again is as if never bound
+    `looks_at`           is true: what it does not name makes no difference
+    `route`              changes nothing, neither the message nor the next answer
+    a reload             in mid-life makes no difference
+    `keep` and `close`   raise nothing and leave no timer behind
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, TypeAlias, TypeVar
+
+import attrs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker_core.errors import PreconditionFailed
+from broker_core.exchange import HANDLED, ExchangeType, Handled, LooksAt
+from broker_core.exchanges import STANDARD
+from broker_core.message import Message
+from broker_core.plugin_check import faults
+from broker_core.testing.fakes import Bench, fake_message, publish
+from broker_core.values import Table, Timestamp, Value
+
+Sample: TypeAlias = tuple[str, Table]  # a binding's key and arguments, or a message's key and headers
+Answer: TypeAlias = set[str] | Handled
+Drawn = TypeVar("Drawn")
+
+DESTINATIONS: Final = (("q1", False), ("q2", False), ("q3", False), ("e1", True))
+
+
+@attrs.frozen
+class Subject:
+    """The type under test and its samples."""
+
+    type_class: type[ExchangeType]
+    arguments: Table
+    bindings: Sequence[Sample]
+    messages: Sequence[Sample]
+    exchange_types: Mapping[str, type[ExchangeType]]
+    by_chance: bool
+    examples: int
+
+    def bench(self) -> Bench:
+        return Bench(self.type_class, self.arguments, self.exchange_types)
+
+    def require(self, truth: bool, otherwise: str) -> None:
+        if not truth:
+            raise AssertionError(f"{self.type_class.__name__}: {otherwise}")
+
+
+@attrs.frozen
+class Planned:
+    """One binding of an example, and whether it is undone while others stay."""
+
+    place: tuple[str, bool]  # of DESTINATIONS
+    sample: Sample
+    passing: bool
+
+    def bind(self, bench: Bench) -> bool:
+        """False: the type refuses such a binding."""
+        (name, is_exchange), (key, arguments) = self.place, self.sample
+        try:
+            bench.bind(name, key, arguments, is_exchange)
+        except PreconditionFailed:
+            return False
+        return True
+
+    def unbind(self, bench: Bench) -> None:
+        (name, is_exchange), (key, arguments) = self.place, self.sample
+        bench.unbind(name, key, arguments, is_exchange)
+
+    def identity(self, bench: Bench) -> tuple[object, ...]:
+        (name, is_exchange), (key, arguments) = self.place, self.sample
+        return bench.binding(name, key, arguments, is_exchange).identity
+
+
+def check_exchange_type(
+    type_class: type[ExchangeType],
+    *,
+    arguments: Table | None = None,
+    bindings: Sequence[Sample] = (("", {}), ("a", {}), ("a.b", {})),
+    messages: Sequence[Sample] = (("", {}), ("a", {}), ("a.b", {})),
+    exchange_types: Mapping[str, type[ExchangeType]] = STANDARD,
+    by_chance: bool = False,
+    examples: int = 50,
+) -> None:
+    """Check that `type_class` keeps the contract of `ExchangeType`; raises AssertionError with the reason.
+
+    `arguments` must be accepted for an exchange of this type, and each of `bindings` (key, arguments) for a binding.
+    `messages` (key, headers) should interest the type. `by_chance`: answers may differ from one call to the next.
+    `exchange_types` are those registered, for a type built on others. `examples` are drawn for each check.
+    """
+    subject = Subject(type_class, arguments or {}, bindings, messages, exchange_types, by_chance, examples)
+    check_class(subject)
+    check_samples(subject)
+    check_with(subject, tables(subject), check_refusal)
+    messages_drawn = st.lists(drawn_messages(subject), max_size=4)
+    check_with(
+        subject, st.tuples(st.lists(planned_bindings(subject), max_size=6), messages_drawn), check_bindings
+    )
+    check_with(subject, messages_drawn, check_keep)
+    if not by_chance:
+        check_with(subject, st.tuples(drawn_messages(subject), drawn_messages(subject)), check_looks_at)
+
+
+def check_with(
+    subject: Subject, strategy: st.SearchStrategy[Drawn], check: Callable[[Subject, Drawn], None]
+) -> None:
+    """Run a check on drawn examples."""
+
+    @settings(
+        max_examples=subject.examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def run(drawn: Drawn) -> None:
+        check(subject, drawn)
+
+    run()
+
+
+def check_class(subject: Subject) -> None:
+    standard = STANDARD.get(subject.type_class.name) is subject.type_class  # these need no `x-`
+    found = [] if standard else list(faults(subject.type_class))
+    subject.require(not found, "; ".join(found))
+
+
+def check_samples(subject: Subject) -> None:
+    """The samples given are accepted."""
+    bench = subject.bench()
+    for key, arguments in subject.bindings:
+        bench.bind("q1", key, arguments)
+
+
+def check_refusal(subject: Subject, odd: Table) -> None:
+    """Odd arguments are accepted or refused with PreconditionFailed; anything else that is raised fails the check."""
+    with suppress(PreconditionFailed):
+        Bench(subject.type_class, odd, subject.exchange_types)
+    with suppress(PreconditionFailed):
+        subject.bench().exchange.type.validate_binding("key", odd)
+    difference = subject.bench().exchange.type.equivalent(odd)
+    subject.require(
+        difference is None or isinstance(difference, str), "equivalent() is the name of an argument, or None"
+    )
+
+
+def check_bindings(subject: Subject, example: tuple[list[Planned], list[Message]]) -> None:
+    """Bind, unbind some, reload, unbind the rest; compare with an exchange where the passing ones never were."""
+    plan, messages = example
+    bench, reference = subject.bench(), subject.bench()
+    bound = {planned.identity(bench): planned for planned in plan if planned.bind(bench)}.values()
+    check_answers(subject, messages, bench)
+    for planned in bound:
+        if planned.passing:
+            planned.unbind(bench)
+        else:
+            planned.bind(reference)
+    check_answers(subject, messages, bench, reference)
+    bench.exchange.replace_type(subject.type_class)
+    check_answers(subject, messages, bench, reference)
+    for planned in bound:
+        if not planned.passing:
+            planned.unbind(bench)
+    check_answers(subject, messages, bench, subject.bench())
+    check_close(subject, bench)
+
+
+def check_answers(
+    subject: Subject, messages: list[Message], bench: Bench, reference: Bench | None = None
+) -> None:
+    """The answers name bound destinations only, and are what the reference answers."""
+    bound = {binding.destination.name for binding in bench.exchange.bindings}
+    for message in [*messages, *(fake_message(key, headers) for key, headers in subject.messages)]:
+        answer = asked(subject, bench, message)
+        if answer is not HANDLED:
+            subject.require(answer <= bound, f"routes to {answer - bound}, not bound: {described(message)}")
+        if reference is not None and not subject.by_chance:
+            expected = asked(subject, reference, message)
+            otherwise = (
+                f"routes to {answer} after unbinding or reloading, else to {expected}: {described(message)}"
+            )
+            subject.require(answer == expected, otherwise)
+
+
+def check_keep(subject: Subject, messages: list[Message]) -> None:
+    """Publish for real, reload in between, and close."""
+    bench = subject.bench()
+    for key, arguments in subject.bindings:
+        bench.bind("q1", key, arguments)
+    for message in messages:
+        publish(bench.exchange, message)
+        bench.exchange.replace_type(subject.type_class)
+    check_close(subject, bench)
+
+
+def check_looks_at(subject: Subject, pair: tuple[Message, Message]) -> None:
+    """Two messages that differ in nothing the type says it looks at go the same way."""
+    one, other = pair
+    if subject.type_class.looks_at is LooksAt.MESSAGE:
+        return
+    if subject.type_class.looks_at is LooksAt.KEY:
+        other = Message(other.encoding, other.exchange, one.key, b"", other.body, other.facts)
+    bench = subject.bench()
+    for number, (key, arguments) in enumerate(subject.bindings):
+        bench.bind(f"q{number}", key, arguments)
+    same = asked(subject, bench, one) == asked(subject, bench, other)
+    subject.require(
+        same, f"looks at more than {subject.type_class.looks_at}: {described(one)}, {described(other)}"
+    )
+
+
+def check_close(subject: Subject, bench: Bench) -> None:
+    bench.exchange.type.close()
+    subject.require(bench.broker.timers.next_at() is None, "a timer is left behind after close()")
+
+
+def asked(subject: Subject, bench: Bench, message: Message) -> Answer:
+    """The type's answer, after making sure that asking has changed nothing."""
+    before = described(message)
+    answer = bench.route(message)
+    subject.require(
+        described(message) == before, f"route() changed the message: {before} -> {described(message)}"
+    )
+    if not subject.by_chance:
+        subject.require(bench.route(message) == answer, f"route() answers {before} one way, then another")
+    return answer
+
+
+def described(message: Message) -> str:
+    return f"key {message.key!r}, headers {message.headers!r}, body {message.body!r}"
+
+
+def planned_bindings(subject: Subject) -> st.SearchStrategy[Planned]:
+    samples = st.sampled_from(subject.bindings) | st.tuples(keys(subject), tables(subject))
+    return st.builds(Planned, st.sampled_from(DESTINATIONS), samples, st.booleans())
+
+
+def drawn_messages(subject: Subject) -> st.SearchStrategy[Message]:
+    samples = st.sampled_from(subject.messages) | st.tuples(keys(subject), tables(subject))
+    bodies = st.sampled_from([b"", b"body", b"\xff\x00"])
+    return st.builds(lambda sample, body: fake_message(sample[0], sample[1], body), samples, bodies)
+
+
+def keys(subject: Subject) -> st.SearchStrategy[str]:
+    """Keys from the samples, and odd ones: long, empty, many dots, and octets that were not UTF-8."""
+    known = [key for key, _ in (*subject.bindings, *subject.messages)]
+    odd = ["", ".", "a..b", "#", "*", "#.#.#", "-1", "1" * 255, "a." * 127, "\udcff", "\u00e9"]
+    return st.sampled_from([*known, *odd]) | st.text(max_size=30)
+
+
+def tables(subject: Subject) -> st.SearchStrategy[dict[str, Value]]:
+    """Tables whose names the type knows, mostly, with values of every type."""
+    samples = [subject.arguments, *(table for _, table in (*subject.bindings, *subject.messages))]
+    known = {name for table in samples for name in table} | set(subject.type_class.argument_names)
+    seen = [value for table in samples for value in table.values()]
+    names = st.sampled_from(sorted(known | {"x-match", "x-odd", ""})) | st.text(max_size=5)
+    found = st.sampled_from(seen) | values() if seen else values()
+    return st.dictionaries(names, found, max_size=4)
+
+
+def values() -> st.SearchStrategy[Value]:
+    plain: st.SearchStrategy[Value] = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**64 - 1),
+        st.floats(),
+        st.decimals(allow_nan=False, allow_infinity=False),
+        st.text(max_size=10),
+        st.binary(max_size=10),
+        st.builds(Timestamp, st.integers(0, 2**63)),
+    )
+    return st.recursive(
+        plain,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=5,
+    )

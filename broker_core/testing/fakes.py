@@ -1,0 +1,168 @@
+"""Stand-ins with which an exchange type is tested without a broker: queues that are lists, a clock moved by hand.
+
+    bench = Bench(Longest)
+    jobs = bench.bind("jobs", key="a")
+    bench.publish("some.key")
+    assert len(jobs.messages) == 1
+
+The exchange on the bench is a real `Exchange`; only what surrounds it is fake. There is no routing beyond
+it: a destination that is an exchange collects messages like a queue, and there are no alternates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, cast
+
+import attrs
+
+from broker_core.clock import ManualClock, Timers
+from broker_core.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from broker_core.exchanges import STANDARD
+from broker_core.message import Encoding, Facts, Message
+from broker_core.values import Properties, Table
+
+if TYPE_CHECKING:
+    from broker_core.topology import VirtualHost
+
+
+class FakeEncoding(Encoding):
+    """Properties that need no bytes: one instance per message carries them."""
+
+    name = "fake"
+
+    def __init__(self, properties: Properties) -> None:
+        self._properties = properties
+
+    def headers(self, properties: bytes) -> Table:
+        return self._properties.headers or {}
+
+    def read(self, properties: bytes) -> Properties:
+        return self._properties
+
+    def write(self, properties: Properties) -> bytes:
+        return b""
+
+
+def fake_message(
+    key: str = "",
+    headers: Table | None = None,
+    body: bytes = b"",
+    cc: tuple[str, ...] = (),
+    properties: Properties | None = None,
+    exchange: str = "",
+) -> Message:
+    """A message as an exchange type sees it."""
+    properties = attrs.evolve(properties or Properties(), headers=headers)
+    facts = Facts(cc=cc, has_headers=headers is not None)
+    return Message(FakeEncoding(properties), exchange, key, b"", body, facts)
+
+
+class FakeDestination(Destination):
+    """A queue, or with `is_exchange` another exchange, that keeps what it gets in a list."""
+
+    __slots__ = ("is_exchange", "messages", "name")
+
+    def __init__(self, name: str, is_exchange: bool = False) -> None:
+        self.name = name
+        self.is_exchange = is_exchange
+        self.messages: list[Message] = []
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name!r} with {len(self.messages)} messages>"
+
+
+class FakeBroker:
+    """What an exchange type may use of the broker."""
+
+    def __init__(self, exchange_types: Mapping[str, type[ExchangeType]] = STANDARD) -> None:
+        self.clock = ManualClock()
+        self.timers = Timers()
+        self.exchange_types = exchange_types
+
+    def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
+        """Put a message straight into queues; each gets one copy."""
+        for destination in dict.fromkeys(destinations):
+            assert isinstance(destination, FakeDestination)
+            destination.messages.append(message)
+
+    def release_delayed(self, exchange: Exchange, message: Message) -> None:
+        """Route a message that was held, as if published now."""
+        publish(exchange, message)
+
+
+class FakeVirtualHost:
+    def __init__(self, broker: FakeBroker, name: str = "/") -> None:
+        self.broker = broker
+        self.name = name
+        self.revision = 0
+
+
+def publish(exchange: Exchange, message: Message) -> None:
+    """Ask the exchange's type, give the message to the destinations, and let the type keep it: as the broker does."""
+    answer = exchange.type.route(message)
+    if answer is not HANDLED:
+        exchange.virtual_host.broker.deliver(message, answer)
+    exchange.type.keep(message)
+
+
+class Bench:
+    """One exchange of the type under test, and the verbs to try it; they validate as the broker does."""
+
+    def __init__(
+        self,
+        type_class: type[ExchangeType],
+        arguments: Table | None = None,
+        exchange_types: Mapping[str, type[ExchangeType]] = STANDARD,
+    ) -> None:
+        """Declares the exchange. Raises `PreconditionFailed` if the type refuses the arguments.
+
+        `exchange_types` are the registered types, for a type that is built on others.
+        """
+        self.broker = FakeBroker(exchange_types)
+        type_class.validate(arguments or {})
+        host = cast("VirtualHost", FakeVirtualHost(self.broker))
+        self.exchange = Exchange(host, "bench", type_class, arguments=arguments)
+        self._destinations: dict[tuple[bool, str], FakeDestination] = {}
+
+    def destination(self, name: str, is_exchange: bool = False) -> FakeDestination:
+        """The queue (or exchange) of that name, always the same one."""
+        return self._destinations.setdefault((is_exchange, name), FakeDestination(name, is_exchange))
+
+    def binding(self, name: str, key: str, arguments: Table | None, is_exchange: bool) -> Binding:
+        """A binding to the destination of that name, not yet in force."""
+        return Binding(self.exchange, self.destination(name, is_exchange), key, arguments or {})
+
+    def bind(
+        self, name: str, key: str = "", arguments: Table | None = None, is_exchange: bool = False
+    ) -> FakeDestination:
+        """Bind the queue (or exchange) of that name and return it. Raises `PreconditionFailed` if the type refuses."""
+        binding = self.binding(name, key, arguments, is_exchange)
+        if binding.identity not in self.exchange.bindings_by_identity:
+            self.exchange.type.validate_binding(key, binding.arguments)
+            self.exchange.bindings_by_identity[binding.identity] = binding
+            self.exchange.type.bind(binding)
+        return self.destination(name, is_exchange)
+
+    def unbind(
+        self, name: str, key: str = "", arguments: Table | None = None, is_exchange: bool = False
+    ) -> None:
+        """Take a binding away; it must be there."""
+        wanted = self.binding(name, key, arguments, is_exchange)
+        self.exchange.type.unbind(self.exchange.bindings_by_identity.pop(wanted.identity))
+
+    def route(self, message: Message) -> set[str] | Handled:
+        """The names of the destinations the type answers with, or HANDLED; nothing is delivered."""
+        answer = self.exchange.type.route(message)
+        return HANDLED if answer is HANDLED else {destination.name for destination in answer}
+
+    def publish(self, key: str = "", headers: Table | None = None, body: bytes = b"") -> Message:
+        """Publish through the exchange; look into the `messages` of its destinations."""
+        message = fake_message(key, headers, body)
+        publish(self.exchange, message)
+        return message
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and what is due happen."""
+        self.broker.clock.advance(seconds)
+        self.broker.timers.run(self.broker.clock.now())
