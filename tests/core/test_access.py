@@ -1,0 +1,353 @@
+"""Users, passwords and permissions: yes, no, and the sentence for no."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.access import GRANTS_MAX, Access, PasswordHash, Permission, User
+from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
+from broker_core.limits import UserLimits
+
+CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
+SALT = b"salt"
+
+
+def open_access() -> Access:
+    """`u` may configure what begins with c, write to what contains w, read nothing."""
+    access = Access(random_octets=lambda size: SALT[:size])
+    access.add_user("u", "secret")
+    access.set_permissions("u", "/", "^c", "w", "")
+    return access
+
+
+def user_of(access: Access, name: str = "u") -> User:
+    user = access.user(name)
+    assert user is not None
+    return user
+
+
+def test_a_password_is_kept_as_rabbitmq_keeps_it() -> None:
+    kept = user_of(open_access()).password
+    assert kept is not None
+    assert kept.text == base64.b64encode(SALT + hashlib.sha256(SALT + b"secret").digest()).decode()
+
+
+# A password and its hash from RabbitMQ's guide on passwords.
+GUIDE = ("test12", "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR")
+
+
+def test_a_hash_from_a_definition_file_is_accepted() -> None:
+    password, text = GUIDE
+    kept = PasswordHash.parse(text)
+    assert kept.matches(password)
+    assert not kept.matches("test13")
+    assert kept.text == text
+
+
+@given(st.text(), st.text(), st.binary(min_size=4, max_size=4), st.sampled_from(["256", "512"]))
+def test_a_hash_matches_its_password_only_and_survives_a_definition_file(
+    password: str, other: str, salt: bytes, size: str
+) -> None:
+    algorithm = f"rabbit_password_hashing_sha{size}"
+    kept = PasswordHash.parse(PasswordHash.of(password, salt, algorithm).text, algorithm)
+    assert kept.matches(password)
+    assert kept.matches(other) == (other == password)
+
+
+BAD_HASHES = [
+    ("no base64!", "rabbit_password_hashing_sha256", "is not base64"),
+    (base64.b64encode(bytes(20)).decode(), "rabbit_password_hashing_sha256", "has 20 octets"),
+    (GUIDE[1], "rabbit_password_hashing_sha512", "has 36 octets, rabbit_password_hashing_sha512 needs 68"),
+    (
+        GUIDE[1],
+        "rabbit_password_hashing_md5",
+        "hashing algorithm 'rabbit_password_hashing_md5' is not one of",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "algorithm", "reason"), BAD_HASHES)
+def test_a_hash_that_cannot_be_used_is_refused(text: str, algorithm: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)) as raised:
+        PasswordHash.parse(text, algorithm)
+    assert text not in str(raised.value)
+
+
+def test_only_the_right_password_logs_in() -> None:
+    access = open_access()
+    assert access.authenticate_password("u", "secret") is access.user("u")
+    assert access.authenticate_password("u", b"secret") is access.user("u")
+    for name, password in (("u", "Secret"), ("u", ""), ("v", "secret"), ("", "")):
+        assert access.authenticate_password(name, password) is None
+
+
+@pytest.mark.parametrize("password", [None, "", b""])
+def test_a_user_without_a_password_cannot_log_in_by_password(password: str | bytes | None) -> None:
+    access = Access()
+    access.add_user("u", password)
+    for guess in ("", "None", b"\0"):
+        assert access.authenticate_password("u", guess) is None
+
+
+def test_nothing_shows_a_secret() -> None:
+    user = user_of(open_access())
+    assert user.password is not None
+    shown = repr(user) + str(user) + repr(user.password) + str(user.password) + repr(open_access())
+    assert "secret" not in shown
+    assert user.password.text not in shown
+    assert repr(user.password.salted) not in shown
+
+
+def test_salts_come_from_the_outside_and_differ() -> None:
+    salts = iter([b"aaaa", b"bbbb"])
+    access = Access(random_octets=lambda size: next(salts))
+    one, other = access.add_user("a", "same").password, access.add_user("b", "same").password
+    assert one is not None
+    assert other is not None
+    assert one.salted != other.salted
+
+
+PATTERNS: list[tuple[str, str, bool]] = [
+    ("", "", True),
+    ("", "x", False),
+    ("^$", "", True),
+    ("^$", "x", False),
+    (".*", "anything", True),
+    (".*", "", True),
+    ("rd", "orders", True),  # searched, not matched whole
+    ("^rd", "orders", False),
+    ("^(orders|bills)$", "bills", True),
+    ("^(orders|bills)$", "bills2", False),
+]
+
+
+@pytest.mark.parametrize(("pattern", "name", "granted"), PATTERNS)
+@pytest.mark.parametrize("permission", Permission)
+def test_a_pattern_is_searched_for_and_the_empty_one_means_nothing(
+    permission: Permission, pattern: str, name: str, granted: bool
+) -> None:
+    access = open_access()
+    chosen = {each.value: pattern if each is permission else "^$" for each in Permission}
+    access.set_permissions("u", "/", **chosen)
+    assert access.allowed(user_of(access), "/", permission, name) is granted
+
+
+@given(st.text(alphabet="ab.*", max_size=4), st.text(alphabet="ab.*\n", max_size=4))
+def test_a_quoted_pattern_grants_the_names_that_contain_it(part: str, name: str) -> None:
+    access = open_access()
+    access.set_permissions("u", "/", re.escape(part), "", "")
+    assert access.allowed(user_of(access), "/", CONFIGURE, name) == (part in name if part else name == "")
+
+
+@given(st.lists(st.sampled_from(["a", "b", "ab", ""]), max_size=8))
+def test_a_remembered_answer_is_the_answer(names: list[str]) -> None:
+    access = open_access()
+    access.set_permissions("u", "/", "a", "b", "")
+    user = user_of(access)
+    for name in names:
+        assert access.allowed(user, "/", CONFIGURE, name) == ("a" in name)
+        assert access.allowed(user, "/", WRITE, name) == ("b" in name)
+
+
+def test_s087_s098_a_refusal_names_permission_thing_and_user() -> None:
+    access = open_access()
+    access.check(user_of(access), "/", WRITE, "exchange", "w")
+    for permission, kind, name, text in (
+        (WRITE, "exchange", "x", "write access to exchange 'x' in vhost '/' refused for user 'u'"),
+        (READ, "queue", "q", "read access to queue 'q' in vhost '/' refused for user 'u'"),
+        (
+            CONFIGURE,
+            "exchange",
+            "",
+            "configure access to exchange 'amq.default' in vhost '/' refused for user 'u'",
+        ),
+    ):
+        with pytest.raises(AccessRefused) as raised:
+            access.check(user_of(access), "/", permission, kind, name)
+        assert str(raised.value) == text
+
+
+def test_s087_the_default_exchange_is_checked_as_amq_default() -> None:
+    access = open_access()
+    access.set_permissions("u", "/", "", r"^amq\.default$", "")
+    access.check(user_of(access), "/", WRITE, "exchange", "")
+
+
+def test_s079_s147_each_missing_permission_of_a_declaration_is_named() -> None:
+    """Configure and read on the exchange, write on its alternate: three questions, each with its own refusal."""
+    needed = ((CONFIGURE, "x"), (READ, "x"), (WRITE, "ae"))
+    for missing, name in needed:
+        access = open_access()
+        granted = {each.value: "^$" if each is missing else ".*" for each in Permission}
+        access.set_permissions("u", "/", **granted)
+        for permission, asked in needed:
+            assert access.allowed(user_of(access), "/", permission, asked) is (permission is not missing)
+        with pytest.raises(AccessRefused) as raised:
+            access.check(user_of(access), "/", missing, "exchange", name)
+        text = f"{missing.value} access to exchange '{name}' in vhost '/' refused for user 'u'"
+        assert str(raised.value) == text
+
+
+def test_s015_who_has_no_record_may_not_enter() -> None:
+    access = open_access()
+    access.set_permissions("u", "empty", "", "", "")
+    assert access.may_enter(user_of(access), "/")
+    assert access.may_enter(user_of(access), "empty")
+    assert not access.may_enter(user_of(access), "other")
+    access.clear_permissions("u", "/")
+    assert not access.may_enter(user_of(access), "/")
+
+
+def test_a_deleted_user_may_nothing_even_while_connected() -> None:
+    access = open_access()
+    user = user_of(access)
+    assert access.allowed(user, "/", CONFIGURE, "c")
+    access.set_topic_permissions("u", "/", "x", "", "")
+    assert access.delete_user("u")
+    assert not access.delete_user("u")
+    assert not access.allowed(user, "/", CONFIGURE, "c")
+    assert not access.may_enter(user, "/")
+    assert access.permissions() == []
+    assert access.topic_permissions() == []
+
+
+def test_s008_loopback_users_come_from_this_machine_only() -> None:
+    access = open_access()
+    guest = access.add_user("guest", "guest")
+    assert access.may_connect(guest, peer_is_loopback=True)
+    assert not access.may_connect(guest, peer_is_loopback=False)
+    assert access.may_connect(user_of(access), peer_is_loopback=False)
+    access.set_loopback_users([])
+    assert access.may_connect(guest, peer_is_loopback=False)
+
+
+def test_s088_topic_permissions_restrict_the_keys_of_their_exchange() -> None:
+    access = open_access()
+    access.set_topic_permissions("u", "/", "x", "^a", "^b")
+    user = user_of(access)
+    access.check_topic(user, "/", WRITE, "x", "a.1")
+    access.check_topic(user, "/", READ, "x", "b.1")
+    access.check_topic(user, "/", WRITE, "y", "anything")
+    access.check_topic(user, "other", WRITE, "x", "anything")
+    with pytest.raises(AccessRefused) as raised:
+        access.check_topic(user, "/", WRITE, "x", "b.1")
+    assert (
+        str(raised.value) == "write access to topic 'b.1' in exchange 'x' in vhost '/' refused for user 'u'"
+    )
+
+
+VARIABLES: list[tuple[str, str, bool]] = [
+    ("^{username}$", "a.b", True),
+    ("^{username}$", "axb", False),  # a name's characters stand for themselves
+    ("^{vhost}-{client_id}-", "/-c+-1", True),
+    ("^{vhost}-{client_id}-", "/-cc-1", False),
+    ("^{other}", "{other}", True),
+    ("^a{2}$", "aa", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "key", "granted"), VARIABLES)
+def test_s088_variables_stand_for_the_connections_own(pattern: str, key: str, granted: bool) -> None:
+    access = Access()
+    user = access.add_user("a.b")
+    access.set_topic_permissions("a.b", "/", "x", pattern, "")
+    assert access.topic_allowed(user, "/", WRITE, "x", key, client_id="c+") is granted
+
+
+def test_topic_permissions_are_cleared_one_by_one_or_together() -> None:
+    access = open_access()
+    for exchange in ("x", "y", "z"):
+        access.set_topic_permissions("u", "/", exchange, "", "")
+    assert access.clear_topic_permissions("u", "/", "x")
+    assert not access.clear_topic_permissions("u", "/", "x")
+    assert [exchange for _, _, exchange, _ in access.topic_permissions()] == ["y", "z"]
+    assert access.clear_topic_permissions("u", "/")
+    assert access.topic_permissions() == []
+
+
+def test_s089_the_user_id_is_the_publishers_own() -> None:
+    access = open_access()
+    access.check_user_id(user_of(access), "u")
+    with pytest.raises(PreconditionFailed) as raised:
+        access.check_user_id(user_of(access), "a")
+    assert str(raised.value) == "user_id property set to 'a' but authenticated user was 'u'"
+
+
+def test_s089_an_impersonator_may_claim_to_be_anybody() -> None:
+    access = open_access()
+    before = user_of(access)
+    access.add_user("u", "secret", tags=["impersonator"])
+    access.check_user_id(before, "a")
+
+
+CHANGES: list[Callable[[Access], object]] = [
+    lambda access: access.add_user("v", limits=UserLimits(max_connections=1)),
+    lambda access: access.put_user(User("w")),
+    lambda access: access.delete_user("u"),
+    lambda access: access.set_permissions("u", "/", "", "", ""),
+    lambda access: access.clear_permissions("u", "/"),
+    lambda access: access.set_topic_permissions("u", "/", "x", "", ""),
+    lambda access: access.clear_topic_permissions("u", "/", "t"),
+    lambda access: access.forget_virtual_host("/"),
+    lambda access: access.set_loopback_users([]),
+    lambda access: access.set_anonymous_user(None),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_revision_rises_on_every_change(change: Callable[[Access], object]) -> None:
+    access = open_access()
+    access.set_topic_permissions("u", "/", "t", "", "")
+    before = access.revision
+    change(access)
+    assert access.revision == before + 1
+
+
+def test_questions_and_vain_changes_leave_the_revision() -> None:
+    access = open_access()
+    before = access.revision
+    access.allowed(user_of(access), "/", READ, "q")
+    access.clear_permissions("u", "nowhere")
+    access.clear_topic_permissions("u", "/")
+    access.delete_user("nobody")
+    assert access.revision == before
+
+
+def test_a_virtual_host_is_forgotten_with_its_permissions() -> None:
+    access = open_access()
+    access.set_permissions("u", "other", "", "", "")
+    access.set_topic_permissions("u", "/", "x", "", "")
+    access.forget_virtual_host("/")
+    assert [(user, host) for user, host, _ in access.permissions()] == [("u", "other")]
+    assert access.topic_permissions() == []
+
+
+def test_remembered_answers_are_bounded() -> None:
+    access = open_access()
+    user = user_of(access)
+    for number in range(GRANTS_MAX + 10):
+        access.allowed(user, "/", CONFIGURE, str(number))
+    assert len(access._grants) <= GRANTS_MAX
+
+
+def test_permissions_need_a_user_and_expressions() -> None:
+    access = open_access()
+    with pytest.raises(NotFound, match="no user 'nobody'"):
+        access.set_permissions("nobody", "/", "", "", "")
+    with pytest.raises(PreconditionFailed, match=r"'\(' is not a regular expression"):
+        access.set_permissions("u", "/", "(", "", "")
+    with pytest.raises(PreconditionFailed, match=r"'\*' is not a regular expression"):
+        access.set_topic_permissions("u", "/", "x", "*", "")
+
+
+def test_users_are_listed_by_name() -> None:
+    access = open_access()
+    access.add_user("a")
+    assert [user.name for user in access.users()] == ["a", "u"]
