@@ -247,9 +247,9 @@ def files_up(top: Path, group: str, name: str) -> Iterable[Path]:
 
 
 def limit_in(file: Path) -> int | None:
-    """A group's limit; None for `max`. Version 1 writes a number near 2^63 instead, which loses every `min`."""
+    """A group's limit; None if there is none, which version 2 writes as `max` and version 1 as nearly 2^63."""
     text = next(iter(lines_of(file)), "")
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and int(text) < 1 << 60 else None
 
 
 def lines_of(file: Path) -> list[str]:
