@@ -32,6 +32,7 @@ from broker_core.frontend import Protocol
 from broker_core.plugin_check import faults
 
 GROUPS: Final = ("leveret.exchanges", "leveret.protocols")
+STANDARD_SOURCE: Final = "leveret"  # offers the standard types
 
 Plugin: TypeAlias = type[ExchangeType] | Protocol
 EntryPoints: TypeAlias = Callable[[str], Iterable[importlib.metadata.EntryPoint]]
@@ -79,23 +80,36 @@ class ReloadReport:
     removed: tuple[str, ...]  # no plugin offers them any more
 
 
+@attrs.frozen
+class Listed:
+    """One plugin as operators see it."""
+
+    name: str
+    kind: str  # `exchange type` or `protocol`
+    source: str  # entry point, file or module
+    disabled: bool
+
+
 class Plugins:
     """The registries of one node, by name: `exchange_types` and `protocols`. Both are live; only this class edits them.
 
-    `folders` are the plugin folders; `standard` are the exchange types that need no `x-` in their name.
+    `folders` are the plugin folders; names in `disabled` are left out of the registries. `standard` are the exchange
+    types that need no `x-` and cannot be disabled.
     """
 
     def __init__(
         self,
         folders: Iterable[Path] = (),
+        disabled: Iterable[str] = (),
         standard: Mapping[str, type[ExchangeType]] = STANDARD,
         entry_points: EntryPoints = lambda group: importlib.metadata.entry_points(group=group),
     ) -> None:
         self.exchange_types: dict[str, type[ExchangeType]] = dict(standard)
         self.protocols: dict[str, Protocol] = {}
         self._folders = tuple(folders)
+        self._disabled = frozenset(disabled)
         self._entry_points = entry_points
-        self._offers: dict[str, tuple[Plugin, ...]] = {"leveret": tuple(standard.values())}  # by source
+        self._offers: dict[str, tuple[Plugin, ...]] = {STANDARD_SOURCE: tuple(standard.values())}  # by source
         self._contents: dict[Path, bytes] = {}  # of the files whose offers are in force
         self._stamps: dict[
             Path, tuple[int, int]
@@ -105,7 +119,8 @@ class Plugins:
         """Load everything there is; called once, at boot. Raises `BadPlugin` for the first thing that is wrong."""
         for group in GROUPS:
             for entry_point in self._entry_points(group):
-                self._load_entry_point(entry_point)
+                if entry_point.name not in self._disabled:  # not even imported
+                    self._load_entry_point(entry_point)
         for folder in self._folders:
             if not folder.is_dir():
                 raise BadPlugin(str(folder), "there is no such plugin folder")
@@ -114,6 +129,24 @@ class Plugins:
             self._load_file_at_boot(path)
         for module, plugin in _announced:
             self._add(f"module {module}", plugin)
+
+    def configure(self, folders: Iterable[Path], disabled: Iterable[str]) -> None:
+        """New settings; the next `reload` obeys them. Entry points are loaded at boot only."""
+        self._folders = tuple(folders)
+        self._disabled = frozenset(disabled)
+
+    def listed(self) -> list[Listed]:
+        """Every plugin that has been loaded, the disabled ones included."""
+        return [
+            Listed(
+                plugin.name,
+                "exchange type" if is_type(plugin) else "protocol",
+                source,
+                self._is_off(source, plugin),
+            )
+            for source, plugins in self._offers.items()
+            for plugin in plugins
+        ]
 
     def changed(self) -> bool:
         """Whether a reload might find something new; costs a listing of the folders and a stat for each file."""
@@ -173,11 +206,16 @@ class Plugins:
 
     def _publish(self) -> None:
         """Bring the registries up to date; the dicts stay the same, others hold them."""
-        everything = [plugin for plugins in self._offers.values() for plugin in plugins]
+        in_force = [
+            p for source, plugins in self._offers.items() for p in plugins if not self._is_off(source, p)
+        ]
         self.exchange_types.clear()
-        self.exchange_types.update({plugin.name: plugin for plugin in everything if isinstance(plugin, type)})
+        self.exchange_types.update({plugin.name: plugin for plugin in in_force if isinstance(plugin, type)})
         self.protocols.clear()
-        self.protocols.update({plugin.name: plugin for plugin in everything if isinstance(plugin, Protocol)})
+        self.protocols.update({plugin.name: plugin for plugin in in_force if isinstance(plugin, Protocol)})
+
+    def _is_off(self, source: str, plugin: Plugin) -> bool:
+        return plugin.name in self._disabled and source != STANDARD_SOURCE
 
     def _names(self) -> set[str]:
         return {*self.exchange_types, *self.protocols}
