@@ -303,7 +303,7 @@ def inequivalent_argument(current: Table, new: Table) -> tuple[str, str, str] | 
 def meaning(argument: str, value: Value) -> object:
     if argument == "x-queue-type" and value is None:
         return QueueType.CLASSIC.value
-    return frozen(value)
+    return frozen(text(value) if isinstance(value, bytes) else value)
 
 
 # Quotas: None or a negative number is no limit, 0 refuses all (S016).

@@ -56,6 +56,12 @@ def test_an_unknown_profile_is_refused() -> None:
     assert str(raised.value) == 'profile: found "rabbit", accepted: default, spec, rabbitmq-3.13, rabbitmq-4'
 
 
+def test_words_are_written_as_in_the_file() -> None:
+    row = keys_of(Compat)["qos_global"].kind
+    assert row.from_text("channel") == "channel"
+    assert row.shown(GlobalQos.CHANNEL) == row.shown("channel") == '"channel"'
+
+
 def test_every_row_says_what_it_is_for() -> None:
     assert all(row.doc.endswith(".") for row in keys_of(Compat).values())
 

@@ -173,6 +173,11 @@ def test_what_is_no_age_is_refused(age: str) -> None:
     assert "is not an age such as 7D" in refusal({"x-queue-type": "stream", "x-max-age": age})
 
 
+def test_a_void_queue_type_is_none_and_an_age_is_a_string() -> None:
+    assert parsed({"x-queue-type": None}) == QueueLimits()
+    assert "unacceptable type 'signedint'" in refusal({"x-queue-type": "stream", "x-max-age": 7})
+
+
 def test_s065_every_known_argument_is_compared() -> None:
     assert set(CHECKED_ARGUMENTS) == set(ARGUMENTS)
 
@@ -202,6 +207,8 @@ DIFFERENT: list[tuple[Table, Table, tuple[str, str, str] | None]] = [
     ({"custom": 1}, {"custom": 2}, None),
     ({}, {"x-queue-type": "classic"}, None),  # X017
     ({"x-queue-type": "classic"}, {}, None),
+    ({"x-queue-type": b"classic"}, {"x-queue-type": None}, None),
+    ({"x-overflow": b"drop-head"}, {"x-overflow": "drop-head"}, None),
     ({}, {"x-queue-type": "quorum"}, ("x-queue-type", "the value 'quorum' of type 'longstr'", "none")),
 ]
 
