@@ -32,6 +32,7 @@ from broker_core.topology import VirtualHost
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+    from broker_core.operations import Operations
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -91,6 +92,7 @@ class Broker:
         self.dying: deque[tuple[Queue, Message, str]] = deque()
         self.virtual_hosts: dict[str, VirtualHost] = {}
         self.clients: dict[Client, None] = {}  # connections that have entered a virtual host
+        self.operations: Operations | None = None  # the node, if the broker runs in one
         self._known_cycles: set[tuple[str, str]] = set()
 
     # ---- virtual hosts ---------------------------------------------------------------------------------------------

@@ -86,10 +86,12 @@ class Protocol:
     `first_bytes` are the prefixes (1 to 8 octets each) by which a listener that serves several protocols recognises
     this one. `factory(broker, config, outbox, peer, now)` makes the machine for one connection; it is then fed
     everything from the first byte on. Its own settings are `config.protocols.others.get(name, {})`.
-    `fallback` marks the protocol that answers first bytes nobody recognises.
+    `fallback` marks the protocol that answers first bytes nobody recognises. A protocol that is not `shared` is served
+    only by listeners that name it.
     """
 
     name: str
     first_bytes: tuple[bytes, ...]
     factory: Factory
     fallback: bool = False
+    shared: bool = True

@@ -1,0 +1,216 @@
+"""From the configuration to the objects of a node, at start and at a reload.
+
+What the configuration names - users, permissions, virtual hosts, policies - is put into the broker here and nowhere
+else. A reload applies the difference: what the file named before and names no longer goes, what others added stays.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker_core.access import PasswordHash, User
+from broker_core.broker import Broker
+from broker_core.clock import Clock
+from broker_core.config import Config, ConfigError
+from broker_core.config_sections import ListenerEntry, UserEntry, VirtualHostEntry
+from broker_core.exchange import ExchangeType
+from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
+from broker_core.frontend import Protocol
+from broker_core.kinds import Problem
+from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from broker_core.operations import Reloaded
+from broker_core.settings import difference
+from broker_core.version import VERSION
+
+if TYPE_CHECKING:
+    from broker_core.node import Node
+
+log: Final = logging.getLogger("leveret.node")
+
+
+def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clock: Clock) -> Broker:
+    """An empty broker with the configuration's limits and monitors."""
+    memory = MemoryMonitor(config.memory_watermark)
+    disk = DiskMonitor(config.node.data_dir, config.disk.free_limit)
+    log.info(memory.describe())
+    if (warning := memory.warning()) is not None:
+        log.warning(warning)
+    return Broker(
+        clock=clock,
+        exchange_types=exchange_types,
+        compat=config.compat.chosen,
+        node_limits=_node_limits(config),
+        alarms=Alarms((memory, disk)),
+        consumer_timeout_ms=config.limits.consumer_timeout_ms,
+    )
+
+
+def _node_limits(config: Config) -> NodeLimits:
+    limits = config.limits
+    return NodeLimits(limits.connections_max, limits.exchanges_max, limits.consumers_per_channel_max)
+
+
+def populate(broker: Broker, config: Config) -> None:
+    """Virtual hosts, users, permissions and policies, then the definitions files. Raises ConfigError."""
+    for host in config.virtual_hosts:
+        broker.add_virtual_host(host.name, _host_limits(config, host))
+    broker.access.set_loopback_users(config.security.loopback_users)
+    broker.access.set_anonymous_user(config.anonymous_user)
+    for user in config.users:
+        _put_user(broker, user)
+    _put_policies(broker, config)
+    if config.definitions.load:
+        from broker_core import definitions
+
+        definitions.load_files(broker, config.definitions.load)
+
+
+def _host_limits(config: Config, entry: VirtualHostEntry) -> VirtualHostLimits:
+    queues = config.limits.queues_max if entry.queues_max is None else entry.queues_max
+    return VirtualHostLimits(entry.connections_max, queues)
+
+
+def _put_user(broker: Broker, entry: UserEntry) -> None:
+    limits = UserLimits(entry.connections_max, entry.channels_max)
+    access = broker.access
+    if entry.password_hash is not None:
+        access.put_user(
+            User(entry.name, frozenset(entry.tags), PasswordHash.parse(entry.password_hash), limits)
+        )
+    else:
+        access.add_user(entry.name, entry.password, entry.tags, limits)
+    for host, allowed in entry.permissions.items():
+        access.set_permissions(entry.name, host, allowed.configure, allowed.write, allowed.read)
+    for host, exchanges in entry.topic_permissions.items():
+        for exchange, topics in exchanges.items():
+            access.set_topic_permissions(entry.name, host, exchange, topics.write, topics.read)
+
+
+def _put_policies(broker: Broker, config: Config) -> None:
+    for entry in config.policies:
+        put = broker.policies.set_operator if entry.operator else broker.policies.set
+        put(entry.policy)
+
+
+# ---- reload --------------------------------------------------------------------------------------------------------
+
+
+def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
+    """Apply what can change in a running node."""
+    changed, needs_restart = difference(old, new)
+    for host in new.virtual_hosts:
+        broker.add_virtual_host(host.name, _host_limits(new, host))
+    _reload_users(broker, old, new)
+    for gone in set(old.policies) - set(new.policies):
+        clear = broker.policies.clear_operator if gone.operator else broker.policies.clear
+        clear(gone.virtual_host, gone.name)
+    _put_policies(broker, new)
+    broker.node_limits = _node_limits(new)
+    broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
+    for host_name in list(broker.virtual_hosts):
+        broker.virtual_hosts[host_name].apply_policies()
+    _reload_monitors(broker, new)
+    logging.getLogger("leveret").setLevel(new.log.level.upper())
+    return Reloaded(changed, needs_restart)
+
+
+def _reload_users(broker: Broker, old: Config, new: Config) -> None:
+    broker.access.set_loopback_users(new.security.loopback_users)
+    broker.access.set_anonymous_user(new.anonymous_user)
+    before = {user.name: user for user in old.users}
+    named = {user.name for user in new.users}
+    for name in before.keys() - named:
+        broker.access.delete_user(name)
+    for user in new.users:
+        if before.get(user.name) != user:
+            for host in before[user.name].permissions if user.name in before else ():
+                broker.access.clear_permissions(user.name, host)
+                broker.access.clear_topic_permissions(user.name, host)
+            _put_user(broker, user)
+
+
+def _reload_monitors(broker: Broker, new: Config) -> None:
+    for monitor in broker.alarms.monitors:
+        if isinstance(monitor, MemoryMonitor):
+            monitor.set_watermark(new.memory_watermark)
+        elif isinstance(monitor, DiskMonitor):
+            monitor.set_free_limit(new.disk.free_limit)
+    broker.alarms.check_soon()
+    broker.alarms.check(broker.now)
+
+
+def merged(old: Config, new: Config) -> Config:
+    """The configuration in force after a reload: the new one, but for what needs a restart."""
+    return attrs.evolve(new, node=old.node, listeners=old.listeners, http=old.http, compat=old.compat)
+
+
+# ---- the process ---------------------------------------------------------------------------------------------------
+
+
+def require_protocols(entry: ListenerEntry, known: Mapping[str, Protocol]) -> None:
+    """Raise ConfigError if a listener names a protocol that nobody provides."""
+    for name in entry.protocols or ():
+        if name not in known:
+            where = f"listeners[{entry.address}].protocols"
+            raise ConfigError([Problem(where, f'"{name}"', "one of " + ", ".join(sorted(known)))])
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def logging_to_stderr(config: Config) -> None:
+    """Log as the configuration says, to standard error."""
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if config.log.format == "json" else text)
+    logger = logging.getLogger("leveret")
+    logger.setLevel(config.log.level.upper())
+    logger.addHandler(handler)
+
+
+def welcome(node: Node, source: str) -> str:
+    """What `leveret serve` prints when it is ready: one screen."""
+    config = node.config
+    lines = [f"Leveret {VERSION}", ""]
+    for address, protocols in node.listening:
+        lines.append(f"  {address:24} {_names(protocols)}")
+    lines += ["", f"  configuration            {source or 'defaults'}"]
+    lines.append(f"  data                     {config.node.data_dir or 'in memory only'}")
+    lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")
+    lines.append(f"  users                    {_users(node)}")
+    lines += ["", "  Ctrl-C stops it; SIGHUP reads the configuration again."]
+    return "\n".join(lines)
+
+
+def _names(protocols: Iterable[Protocol]) -> str:
+    return ", ".join(sorted(TITLES.get(protocol.name, protocol.name) for protocol in protocols))
+
+
+TITLES: Final = {"amqp091": "AMQP 0-9-1", "http": "HTTP control endpoint"}
+
+
+def _users(node: Node) -> str:
+    access = node.broker.access
+    names = [user.name for user in access.users()]
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    guest = access.user("guest")
+    if guest is not None and guest.password is not None and guest.password.matches("guest"):
+        shown += "  (guest's password is guest; it may connect from this machine only)"
+    return shown or "none: nobody can log in"

@@ -1,0 +1,44 @@
+"""What an operator can ask of a running node; management front-ends reach it as `broker.operations`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import attrs
+
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
+
+
+@attrs.frozen
+class Reloaded:
+    """What a reload of the configuration did."""
+
+    changed: tuple[str, ...] = ()  # keys that hold their new value now
+    needs_restart: tuple[str, ...] = ()  # keys whose new value only holds after a restart
+    problems: tuple[str, ...] = ()  # why nothing was changed
+
+
+class Operations(ABC):
+    """Implemented by the node."""
+
+    @abstractmethod
+    def status(self) -> Mapping[str, Json]:
+        """Version, uptime, listeners, alarms and counts, as JSON values."""
+
+    @abstractmethod
+    def reload(self) -> Reloaded:
+        """Read the configuration again and apply what can be applied without a restart."""
+
+    @abstractmethod
+    def plugins(self) -> Mapping[str, Json]:
+        """The exchange types and protocols that are loaded, and how many exchanges use each type."""
+
+    @abstractmethod
+    def reload_plugins(self) -> Mapping[str, Json]:
+        """Take in changed plugin files: `loaded`, `unchanged`, `removed` (names), `refused` (name and traceback)."""
+
+    @abstractmethod
+    def close_connections(self, reason: str) -> int:
+        """Say goodbye to every client. Returns how many there were."""

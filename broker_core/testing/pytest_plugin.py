@@ -1,0 +1,1 @@
+"""The pytest plugin: a broker for tests (fixture `leveret_broker`)."""

@@ -1,0 +1,221 @@
+"""One accepted socket: bytes from it to a front-end, bytes from the outbox to it.
+
+The socket is non-blocking and used directly: `recv` and `send` are plain calls, and the one task of a connection waits
+only when there is nothing to read. What the operating system does not take at once is sent by a second task that lives
+as long as the backlog. A connection at rest costs one task.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.outbox import Outbox
+
+if TYPE_CHECKING:
+    from broker_core.clock import Timer
+    from broker_core.node import Node
+
+log: Final = logging.getLogger("leveret.connection")
+
+READ_SIZE: Final = 131_072  # octets asked for in one read: hundreds of small messages
+SEND_SIZE: Final = 262_144  # octets joined into one send
+FIRST_BYTES_MAX: Final = 8
+GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
+
+
+class Transport:
+    """A connection's socket, its outbox and, once the first bytes have told which, its front-end."""
+
+    def __init__(
+        self, node: Node, connected: socket.socket, peer: Peer, protocols: tuple[Protocol, ...]
+    ) -> None:
+        self.node = node
+        self.peer = peer
+        self.outbox = Outbox(node.ready, node.config.limits.outbox_size_max)
+        self.front: FrontEnd | None = None
+        self._socket = connected
+        self._protocols = protocols
+        self._backlog: deque[memoryview] = deque()
+        self._draining = False
+        self._timer: Timer | None = None
+        self._scope = trio.CancelScope()
+        self._unblocked: trio.Event | None = None
+
+    # ---- the connection's task -------------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Read until either side ends the connection, then release everything."""
+        try:
+            with self._scope:
+                await self._converse()
+            if self.front is not None and self.front.closed:
+                await self._say_goodbye()
+        finally:
+            self._end()
+
+    async def _converse(self) -> None:
+        data = await self._first_bytes()
+        if data:
+            self.front = self._recognise(data)
+        while data:
+            self.node.feed(self, data)
+            if self.front is not None and self.front.closed:
+                return
+            if self.front is not None and self.front.blocked:
+                await self._wait_unblocked()
+            data = await self._read()
+
+    async def _first_bytes(self) -> bytes:
+        """Enough bytes to tell the protocol; empty: the peer went away, or took too long."""
+        data = b""
+        with trio.move_on_after(self.node.config.protocols.amqp091.handshake_timeout_s):
+            while True:
+                more = await self._read()
+                data += more
+                if not more or len(data) >= FIRST_BYTES_MAX or not self._undecided(data):
+                    return data
+        return b""
+
+    def _undecided(self, data: bytes) -> bool:
+        """Whether a protocol could still be recognised by more bytes."""
+        return any(
+            first.startswith(data) and len(first) > len(data)
+            for protocol in self._protocols
+            for first in protocol.first_bytes
+        )
+
+    def _recognise(self, data: bytes) -> FrontEnd:
+        by_first_bytes = (p for p in self._protocols if data.startswith(p.first_bytes))
+        fallback = next((p for p in self._protocols if p.fallback), self._protocols[0])
+        protocol = next(by_first_bytes, fallback)
+        return protocol.factory(
+            self.node.broker, self.node.config, self.outbox, self.peer, self.node.broker.tick()
+        )
+
+    async def _read(self) -> bytes:
+        """The next bytes; empty at the end. Lets other tasks run whether or not it has to wait."""
+        await trio.lowlevel.checkpoint()
+        while True:
+            try:
+                return self._socket.recv(READ_SIZE)
+            except (BlockingIOError, InterruptedError):
+                await trio.lowlevel.wait_readable(self._socket)
+            except OSError:
+                return b""
+
+    async def _wait_unblocked(self) -> None:
+        self._unblocked = trio.Event()
+        await self._unblocked.wait()
+        self._unblocked = None
+
+    def alarm(self, reason: str | None) -> None:
+        """An alarm was raised or, with None, the last one cleared."""
+        if self.front is not None:
+            self.front.alarm(reason)
+            if not self.front.blocked and self._unblocked is not None:
+                self._unblocked.set()
+
+    def hang_up(self) -> None:
+        """End the connection's task; what is in the outbox is still sent if the front-end is `closed`."""
+        self._scope.cancel()
+
+    # ---- time ------------------------------------------------------------------------------------------------------
+
+    def watch_deadline(self) -> None:
+        """Keep a timer on the front-end's deadline. One that moved to later is found out when it fires."""
+        deadline = None if self.front is None else self.front.deadline()
+        timer = self._timer
+        if deadline is None or (timer is not None and not timer.cancelled and timer.at <= deadline):
+            return
+        self.node.broker.timers.cancel(timer)
+        self._timer = self.node.broker.timers.at(deadline, self._on_time)
+
+    def _on_time(self, now: float) -> None:
+        assert self.front is not None
+        deadline = self.front.deadline()
+        if deadline is not None and deadline <= now:
+            self.front.on_deadline(now)
+        if self.front.closed:
+            self.hang_up()
+        else:
+            self.watch_deadline()
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Hand the outbox to the operating system; what it does not take now follows in a task of its own."""
+        self._backlog.extend(_joined(self.outbox.take()))
+        if not self._draining and not self._send():
+            self._draining = True
+            self.node.start(self._drain)
+
+    def _send(self) -> bool:
+        """Send until nothing is left (True) or the operating system takes no more (False)."""
+        while self._backlog:
+            piece = self._backlog[0]
+            try:
+                count = self._socket.send(piece)
+            except (BlockingIOError, InterruptedError):
+                return False
+            except OSError:
+                self._backlog.clear()
+                self.hang_up()
+                return True
+            if count == len(piece):
+                self._backlog.popleft()
+            else:
+                self._backlog[0] = piece[count:]
+            if self.outbox.sent(count) and self.front is not None:
+                self.front.drained()
+        return True
+
+    async def _drain(self) -> None:
+        while not self._send():
+            self.node.work()
+            try:
+                await trio.lowlevel.wait_writable(self._socket)
+            except (OSError, trio.ClosedResourceError):
+                self._backlog.clear()
+        self._draining = False
+        self.node.work()
+
+    async def _say_goodbye(self) -> None:
+        """Let the peer read our last bytes: a socket closed with unread input would take them back."""
+        with trio.move_on_after(GOODBYE_S):
+            while self._backlog:
+                await trio.lowlevel.wait_writable(self._socket)
+                self.flush()
+            try:
+                self._socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                return
+            while await self._read():
+                pass
+
+    def _end(self) -> None:
+        self.node.broker.timers.cancel(self._timer)
+        self._backlog.clear()
+        self.node.forget(self)
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
+
+
+def _joined(pieces: list[bytes]) -> list[memoryview]:
+    """Small pieces joined up to `SEND_SIZE`, large ones as they are: no copy of a large body."""
+    joined: list[memoryview] = []
+    gathered: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if len(piece) >= SEND_SIZE or size >= SEND_SIZE:
+            joined.append(memoryview(b"".join(gathered)))
+            gathered, size = [], 0
+        gathered.append(piece)
+        size += len(piece)
+    joined.append(memoryview(b"".join(gathered)))
+    return joined

@@ -1,0 +1,326 @@
+"""A 0-9-1 client in memory: methods in, methods and contents out, against a real broker and no socket.
+
+peer = Peer(World())          # a world is a broker with a clock that moves when told
+peer.open()                   # handshake, virtual host
+channel = peer.channel(1)
+channel.call(m.QueueDeclare("q"))   -> m.QueueDeclareOk
+channel.publish("", "q", b"hello")
+channel.get("q").body == b"hello"
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from struct import unpack_from
+
+import attrs
+
+from broker_core.broker import Broker
+from broker_core.clock import ManualClock
+from broker_core.composition import populate
+from broker_core.config import Config, parse
+from broker_core.exchange import ExchangeType
+from broker_core.flow import Alarms, Monitor
+from broker_core.frontend import Peer as Address
+from broker_core.limits import NodeLimits
+from broker_core.outbox import Outbox
+from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+from protocols.amqp091.adapter import Connection091
+from protocols.amqp091.wire import BasicProperties, Method
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+LOOPBACK = Address("127.0.0.1", 40000, "127.0.0.1", 5672, True)
+ELSEWHERE = Address("192.0.2.7", 40000, "192.0.2.1", 5672, False)
+CAPABILITIES: Mapping[str, bool] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+}
+
+
+class World:
+    """A broker, its configuration (TOML text), and a clock."""
+
+    def __init__(
+        self,
+        toml: str = "",
+        exchange_types: Mapping[str, type[ExchangeType]] | None = None,
+        monitors: tuple[Monitor, ...] = (),
+    ) -> None:
+        self.config: Config = parse(toml)
+        self.clock = ManualClock()
+        limits = self.config.limits
+        self.broker = Broker(
+            clock=self.clock,
+            exchange_types=exchange_types,
+            compat=self.config.compat.chosen,
+            node_limits=NodeLimits(
+                limits.connections_max, limits.exchanges_max, limits.consumers_per_channel_max
+            ),
+            alarms=Alarms(monitors),
+            consumer_timeout_ms=limits.consumer_timeout_ms,
+        )
+        populate(self.broker, self.config)
+        self.ready: list[Outbox] = []
+        self.peers: list[Peer] = []
+        self.broker.alarms.listen(self._alarm)
+
+    @property
+    def host(self):
+        return self.broker.virtual_hosts["/"]
+
+    def queue(self, name: str):
+        return self.host.queues[name]
+
+    def settle(self) -> None:
+        self.broker.tick()
+        self.broker.settle()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: timers of the broker and deadlines of the connections run."""
+        self.clock.advance(seconds)
+        self.settle()
+        for peer in self.peers:
+            deadline = peer.front.deadline()
+            if deadline is not None and deadline <= self.broker.now:
+                peer.front.on_deadline(self.broker.now)
+        self.settle()
+
+    def _alarm(self, reason: str | None) -> None:
+        for peer in self.peers:
+            peer.front.alarm(reason)
+
+
+@attrs.frozen
+class Content:
+    """A method with its properties and body."""
+
+    method: Method
+    properties: BasicProperties
+    raw_properties: bytes
+    body: bytes
+
+
+class Peer:
+    """One connection, seen from the client."""
+
+    def __init__(self, world: World, address: Address = LOOPBACK) -> None:
+        self.world = world
+        self.outbox = Outbox(world.ready, world.config.limits.outbox_size_max)
+        self.front = Connection091(world.broker, world.config, self.outbox, address, world.broker.tick())
+        self.received: deque[tuple[int, Method | Content]] = deque()  # frames not looked at yet, by channel
+        self.heartbeats = 0
+        self.greeting = b""  # what came that is no frame (a protocol header)
+        self._buffer = b""
+        self._partial: dict[int, tuple[Method, bytes, int, list[bytes]]] = {}
+        world.peers.append(self)
+
+    # ---- bytes -----------------------------------------------------------------------------------------------------
+
+    def send_bytes(self, data: bytes, settle: bool = True) -> None:
+        self.front.receive(data, self.world.broker.tick())
+        if settle:
+            self.world.settle()
+
+    def take_bytes(self) -> bytes:
+        """Everything sent since the last time; as if the operating system had taken it."""
+        data = b"".join(self.outbox.take())
+        if self.outbox in self.world.ready:
+            self.world.ready.remove(self.outbox)
+        if self.outbox.sent(len(data)):
+            self.front.drained()
+        return data
+
+    def read(self) -> None:
+        """Parse what the broker sent into `received`."""
+        while data := self.take_bytes():
+            self._buffer += data
+            self.world.settle()
+        at = 0
+        if self._buffer.startswith((b"AMQP", b"HTTP", b"\x15\x03")):
+            self.greeting, self._buffer = self._buffer, b""
+        while len(self._buffer) - at >= 8:
+            kind, channel, size = unpack_from(">BHI", self._buffer, at)
+            end = at + 7 + size
+            if len(self._buffer) <= end:
+                break
+            assert self._buffer[end] == 0xCE
+            self._frame(kind, channel, self._buffer[at + 7 : end])
+            at = end + 1
+        self._buffer = self._buffer[at:]
+
+    def _frame(self, kind: int, channel: int, payload: bytes) -> None:
+        if kind == m.FRAME_HEARTBEAT:
+            self.heartbeats += 1
+        elif kind == m.FRAME_METHOD:
+            method = wire.method_at(payload, 0, len(payload))
+            if isinstance(method, m.BasicDeliver | m.BasicGetOk | m.BasicReturn):
+                self._partial[channel] = (method, b"", -1, [])
+            else:
+                self.received.append((channel, method))
+        elif kind == m.FRAME_HEADER:
+            method, *_ = self._partial[channel]
+            self._partial[channel] = (method, payload[12:], unpack_from(">Q", payload, 4)[0], [])
+            self._complete(channel)
+        else:
+            self._partial[channel][3].append(payload)
+            self._complete(channel)
+
+    def _complete(self, channel: int) -> None:
+        method, properties, size, parts = self._partial[channel]
+        if sum(map(len, parts)) == size:
+            del self._partial[channel]
+            content = Content(method, BasicProperties.decode(properties), properties, b"".join(parts))
+            self.received.append((channel, content))
+
+    # ---- methods ---------------------------------------------------------------------------------------------------
+
+    def send(self, channel: int, method: Method, settle: bool = True) -> None:
+        self.send_bytes(wire.method_frame(channel, method.encode()), settle)
+
+    def next(self, channel: int | None = None) -> Method | Content | None:
+        """The next thing received (on a channel), or None."""
+        self.read()
+        for at, (number, what) in enumerate(self.received):
+            if channel is None or number == channel:
+                del self.received[at]
+                return what
+        return None
+
+    def all(self, channel: int | None = None) -> list[Method | Content]:
+        found = []
+        while (what := self.next(channel)) is not None:
+            found.append(what)
+        return found
+
+    def call(self, channel: int, method: Method) -> Method | Content | None:
+        """Send a method; the next thing received on its channel."""
+        self.send(channel, method)
+        return self.next(channel)
+
+    # ---- getting in ------------------------------------------------------------------------------------------------
+
+    def start(self) -> m.ConnectionStart:
+        self.send_bytes(HEADER)
+        start = self.next(0)
+        assert isinstance(start, m.ConnectionStart)
+        return start
+
+    def log_in(
+        self, user: str = "guest", password: str = "guest", capabilities: Mapping[str, bool] = CAPABILITIES
+    ) -> Method | Content | None:
+        """Header, start-ok; what comes back (tune, or a close)."""
+        self.start()
+        properties = {"product": "test", "capabilities": dict(capabilities)}
+        response = b"\0" + user.encode() + b"\0" + password.encode()
+        return self.call(0, m.ConnectionStartOk(properties, "PLAIN", response, "en_US"))
+
+    def tune(self, channel_max: int = 2047, frame_max: int = 131072, heartbeat: int = 0) -> None:
+        self.send(0, m.ConnectionTuneOk(channel_max, frame_max, heartbeat))
+
+    def open(
+        self,
+        user: str = "guest",
+        password: str = "guest",
+        virtual_host: str = "/",
+        capabilities: Mapping[str, bool] = CAPABILITIES,
+        heartbeat: int = 0,
+        frame_max: int = 131072,
+    ) -> Peer:
+        tune = self.log_in(user, password, capabilities)
+        assert isinstance(tune, m.ConnectionTune), tune
+        self.tune(frame_max=frame_max, heartbeat=heartbeat)
+        answer = self.call(0, m.ConnectionOpen(virtual_host))
+        assert isinstance(answer, m.ConnectionOpenOk), answer
+        return self
+
+    def channel(self, number: int = 1) -> ClientChannel:
+        answer = self.call(number, m.ChannelOpen())
+        assert isinstance(answer, m.ChannelOpenOk), answer
+        return ClientChannel(self, number)
+
+    def drop(self) -> None:
+        """The transport is gone."""
+        self.world.broker.tick()
+        self.front.lost()
+        self.world.peers.remove(self)
+        self.world.settle()
+
+
+class ClientChannel:
+    """A channel, seen from the client."""
+
+    def __init__(self, peer: Peer, number: int) -> None:
+        self.peer = peer
+        self.number = number
+
+    def call(self, method: Method) -> Method | Content | None:
+        return self.peer.call(self.number, method)
+
+    def send(self, method: Method, settle: bool = True) -> None:
+        self.peer.send(self.number, method, settle)
+
+    def next(self) -> Method | Content | None:
+        return self.peer.next(self.number)
+
+    def all(self) -> list[Method | Content]:
+        return self.peer.all(self.number)
+
+    def publish(
+        self,
+        exchange: str,
+        key: str,
+        body: bytes = b"",
+        properties: BasicProperties | None = None,
+        mandatory: bool = False,
+        immediate: bool = False,
+        settle: bool = True,
+    ) -> None:
+        method = m.BasicPublish(exchange, key, mandatory, immediate).encode()
+        out: list[bytes] = []
+        raw = (properties or BasicProperties()).encode()
+        wire.append_content(out, self.number, method, raw, body, self.peer.front.wire.frame_max)
+        self.peer.send_bytes(b"".join(out), settle)
+
+    def declare(self, name: str, **properties: object) -> m.QueueDeclareOk:
+        answer = self.call(m.QueueDeclare(name, **properties))
+        assert isinstance(answer, m.QueueDeclareOk), answer
+        return answer
+
+    def get(self, queue: str, no_ack: bool = True) -> Content | None:
+        """basic.get; None if the queue is empty."""
+        answer = self.call(m.BasicGet(queue, no_ack))
+        if isinstance(answer, m.BasicGetEmpty):
+            return None
+        assert isinstance(answer, Content), answer
+        return answer
+
+    def consume(self, queue: str, tag: str = "", **properties: object) -> str:
+        answer = self.call(m.BasicConsume(queue, tag, **properties))
+        assert isinstance(answer, m.BasicConsumeOk), answer
+        return answer.consumer_tag
+
+    def deliveries(self) -> list[Content]:
+        """The contents received; anything else is an error of the test."""
+        found = self.all()
+        assert all(isinstance(what, Content) for what in found), found
+        return found  # type: ignore[return-value]
+
+    def ack(self, tag: int, multiple: bool = False) -> None:
+        self.send(m.BasicAck(tag, multiple))
+
+    def confirms(self) -> Peer:
+        assert isinstance(self.call(m.ConfirmSelect()), m.ConfirmSelectOk)
+        return self.peer
+
+    def closed_with(self, method: Method) -> str:
+        """Send something that closes the channel: the reply text. The close is answered."""
+        answer = self.call(method)
+        assert isinstance(answer, m.ChannelClose), answer
+        self.send(m.ChannelCloseOk())
+        return f"{answer.reply_code} {answer.reply_text}"
