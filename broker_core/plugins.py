@@ -18,7 +18,8 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
@@ -188,7 +189,8 @@ class Plugins:
             raise BadPlugin(str(path), f"{type(error).__name__}: {error}") from error
 
     def _load_file(self, path: Path, content: bytes) -> None:
-        self._offer(str(path), offers_of(path, content))
+        with fresh_module(path) as module:
+            self._offer(str(path), offers_of(module, content))
         self._contents[path] = content
 
     def _add(self, source: str, plugin: Plugin) -> None:
@@ -290,20 +292,27 @@ def stamps_in(folders: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     return stamps
 
 
-def offers_of(path: Path, content: bytes) -> tuple[Plugin, ...]:
-    """Execute a plugin file. Its public exchange types and protocols, and whatever it announces."""
+@contextmanager
+def fresh_module(path: Path) -> Iterator[ModuleType]:
+    """An empty module for a file, where attrs, typing and pickle look modules up; gone again if the block raises."""
     module = ModuleType(private_name(path))
     module.__file__ = str(path)
     replaced = sys.modules.get(module.__name__)
-    sys.modules[module.__name__] = module  # attrs, typing and pickle look modules up there
-    already = len(_announced)
+    sys.modules[module.__name__] = module
     try:
-        exec(compile(content, str(path), "exec"), module.__dict__)
+        yield module
     except BaseException:
         del sys.modules[module.__name__]
         if replaced is not None:
-            sys.modules[replaced.__name__] = replaced
+            sys.modules[module.__name__] = replaced
         raise
+
+
+def offers_of(module: ModuleType, content: bytes) -> tuple[Plugin, ...]:
+    """Execute a plugin file. Its public exchange types and protocols, and whatever it announces."""
+    already = len(_announced)
+    try:
+        exec(compile(content, str(module.__file__), "exec"), module.__dict__)
     finally:
         announced = taken_back(module.__name__, already)
     return tuple(dict.fromkeys([*announced, *public_plugins(module)]))
