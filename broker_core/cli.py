@@ -91,7 +91,7 @@ def _add_serve(commands: Commands[argparse.ArgumentParser], environ: Mapping[str
         "--config",
         metavar="FILE",
         type=Path,
-        default=environ.get("LEVERET_CONFIG") or None,
+        default=environ.get("LEVERET_CONFIG"),
         help="the configuration, in TOML (default: $LEVERET_CONFIG, else the defaults)",
     )
     serving.add_argument(
@@ -179,20 +179,24 @@ def _add(
 
 
 def serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    from broker_core.config import ConfigError, load
-
-    def reread() -> Config:
-        return load(options.config, environ, _overrides(options))
+    from broker_core.config import ConfigError
 
     try:
-        config = reread()
+        config = configured(options, environ)
     except ConfigError as error:
         return _failed(f"the configuration cannot be used\n{error}")
     try:
-        run_node(config, reread, source=str(options.config or ""))
+        run_node(config, lambda: configured(options, environ), source=str(options.config or ""))
     except OSError as error:
         return _failed(str(error))
     return DONE
+
+
+def configured(options: argparse.Namespace, environ: Mapping[str, str]) -> Config:
+    """What file, environment and flags of `leveret serve` say together. Raises `ConfigError`."""
+    from broker_core.config import load
+
+    return load(options.config, environ, _overrides(options))
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, object]:

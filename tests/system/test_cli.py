@@ -1,0 +1,272 @@
+"""The command `leveret`: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from broker_core import cli
+from broker_core.cli_text import explained, start_screen
+from broker_core.config import Config, parse
+from broker_core.version import VERSION
+
+
+def test_version_and_help_are_printed(capsys: pytest.CaptureFixture[str]):
+    for flag, words in (("--version", f"leveret {VERSION}"), ("--help", "serve")):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([flag], {})
+        assert caught.value.code == 0
+        assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "status", "reload", "plugins", "explain"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([command, "--help"], {})
+    assert caught.value.code == 0
+    assert f"usage: leveret {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["hop"], ["serve", "--data", "x", "--memory"], ["explain", "--header", "=x"], ["check"]]
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments, {})
+    assert caught.value.code == cli.USAGE
+    assert "usage: leveret" in capsys.readouterr().err
+
+
+def test_a_good_file_is_ok_with_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "good.toml"
+    file.write_text('listeners = [{address = "0.0.0.0:5672", protocols = ["amqp091"]}]')
+    assert cli.main(["check", str(file)], {}) == cli.DONE
+    out = capsys.readouterr().out
+    assert out.startswith(f"{file}: OK\n")
+    assert "0.0.0.0:5672 (amqp091)" in out
+    assert cli.main(["check", "--json", str(file)], {}) == cli.DONE
+    assert json.loads(capsys.readouterr().out)["users"] == ["guest"]
+
+
+def test_all_problems_of_a_file_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "bad.toml"
+    file.write_text('[memory]\nwatermark = -1\n[htp]\nx = 1\n[[users]]\nname = "a"\npassword = 17\n')
+    assert cli.main(["check", str(file)], {}) == cli.REFUSED
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "3 problem(s)" in captured.err
+    assert "memory.watermark: found -1" in captured.err
+    assert "did you mean 'http'?" in captured.err
+    assert "17" not in captured.err
+    assert cli.main(["check", "--json", str(file)], {}) == cli.REFUSED
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert {problem["where"] for problem in problems} == {"memory.watermark", "htp", "users[0].password"}
+
+
+def test_serve_refuses_a_wrong_flag_by_the_name_of_its_key(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["serve", "--listen", "localhost"], {}) == cli.REFUSED
+    assert 'listeners[0].address (from the command line): found "localhost"' in capsys.readouterr().err
+
+
+SERVE_FLAGS = [
+    ([], Config()),
+    (["--listen", "a:1", "--listen", "[::]:1"], parse('listeners = [{address = "a:1"}, {address = "[::]:1"}]')),
+    (["--http", "127.0.0.1:1"], parse('http.address = "127.0.0.1:1"')),
+    (["--data", "/var/lib/leveret"], parse('node.data_dir = "/var/lib/leveret"')),
+    (["--memory"], Config()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "config"), SERVE_FLAGS)
+def test_the_flags_of_serve_override_keys(flags: list[str], config: Config):
+    options = cli.parser({}).parse_args(["serve", *flags])
+    assert cli.configured(options, {}) == config
+
+
+def test_serve_takes_its_file_from_a_flag_or_the_environment(tmp_path: Path):
+    file = tmp_path / "leveret.toml"
+    file.write_text('node.name = "of-file"\nnode.data_dir = "data"')
+    by_flag = cli.parser({}).parse_args(["serve", "--config", str(file), "--memory"])
+    assert cli.configured(by_flag, {}).node == Config(node=parse('node.name = "of-file"').node).node
+    by_variable = cli.parser({"LEVERET_CONFIG": str(file)}).parse_args(["serve"])
+    assert cli.configured(by_variable, {}).node.data_dir == tmp_path / "data"
+
+
+def test_the_start_screen_tells_where_and_how():
+    screen = start_screen(Config(), {"amqp091": ["127.0.0.1:5672", "[::1]:5672"]}, "127.0.0.1:15672")
+    for words in (
+        VERSION,
+        "127.0.0.1:5672  [::1]:5672",
+        "http://127.0.0.1:15672",
+        "in memory",
+        "guest",
+        "Ctrl-C",
+    ):
+        assert words in screen
+    assert len(screen.splitlines()) < 24
+
+
+def test_the_start_screen_keeps_secrets():
+    config = parse('users = [{name = "a", password = "hunter2"}, {name = "guest", password = "hunter2"}]')
+    assert "hunter2" not in start_screen(config, {})
+
+
+ANSWERS = {
+    "GET /api/leveret/status": (200, {"node": "leveret", "virtual_hosts": [{"name": "/", "queues": 2}]}),
+    "POST /api/leveret/reload": (200, {"changed": ["log.level"], "restart": []}),
+    "GET /api/leveret/plugins": (200, {"exchanges": [{"name": "x-random", "errors": 0}]}),
+    "POST /api/leveret/plugins/reload": (200, {"failed": [{"file": "x.py", "error": "line one\nline two"}]}),
+    "GET /api/leveret/explain?vhost=%2F&exchange=e&key=k&user=u&header=a%3D1": (
+        200,
+        {"routed": False, "queues": []},
+    ),
+    "GET /api/leveret/explain?vhost=%2F&exchange=absent&key=": (
+        404,
+        {"reason": "no exchange 'absent' in vhost '/'"},
+    ),
+}
+
+
+class FakeNode(BaseHTTPRequestHandler):
+    """Answers from the table above to guest with the password guest."""
+
+    def do_GET(self) -> None:
+        expected = base64.b64encode(b"guest:guest").decode()
+        status, content = ANSWERS.get(f"{self.command} {self.path}", (404, {"reason": "no such page"}))
+        if self.headers["Authorization"] != f"Basic {expected}":
+            status, content = 401, {}
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), FakeNode) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+ASKED = [
+    (["status"], cli.DONE, "virtual hosts\n  name  queues\n  /     2"),
+    (["reload"], cli.DONE, "changed  log.level\nrestart  none"),
+    (["plugins"], cli.DONE, "x-random"),
+    (["plugins", "reload"], cli.REFUSED, "  x.py  line one\n        line two"),
+    (["explain", "--exchange", "e", "--key", "k", "--as-user", "u", "--header", "a=1"], cli.DONE, "dropped"),
+]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("arguments", "code", "words"), ASKED)
+def test_a_node_is_asked(
+    arguments: list[str], code: int, words: str, url: str, capsys: pytest.CaptureFixture[str]
+):
+    assert cli.main(arguments, {"LEVERET_URL": url}) == code
+    assert words in capsys.readouterr().out
+    cli.main([*arguments, "--json"], {"LEVERET_URL": url})
+    assert json.loads(capsys.readouterr().out) in [content for _, content in ANSWERS.values()]
+
+
+@pytest.mark.system
+def test_a_refusal_is_told_in_the_words_of_the_node(url: str, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["explain", "--exchange", "absent", "--url", url], {}) == cli.REFUSED
+    assert capsys.readouterr().err == "leveret: no exchange 'absent' in vhost '/'\n"
+
+
+@pytest.mark.system
+def test_a_wrong_password_is_told_without_showing_it(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "password").write_text("hunter2\n")
+    by_variable = cli.main(["status", "--url", url], {"LEVERET_PASSWORD": "hunter2"})
+    by_file = cli.main(["status", "--url", url, "--password-file", str(tmp_path / "password")], {})
+    assert (by_variable, by_file) == (cli.UNREACHABLE, cli.UNREACHABLE)
+    err = capsys.readouterr().err
+    assert "does not let 'guest' in" in err
+    assert "hunter2" not in err
+
+
+@pytest.mark.parametrize("wrong", ["http://127.0.0.1:1", "ftp://127.0.0.1", "http://"])
+def test_a_node_that_cannot_be_reached_is_exit_code_3(wrong: str, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["status", "--url", wrong], {}) == cli.UNREACHABLE
+    err = capsys.readouterr().err
+    assert wrong in err
+    assert len(err.splitlines()) == 1
+
+
+def test_an_explanation_is_a_tree():
+    content = {
+        "routed": True,
+        "queues": ["eu", "log"],
+        "steps": [
+            {
+                "exchange": "orders",
+                "type": "topic",
+                "via": "publish",
+                "matched": [
+                    {"kind": "queue", "name": "eu", "key": "eu.*", "arguments": {}},
+                    {"kind": "exchange", "name": "audit", "key": "#", "arguments": {}},
+                ],
+                "reason": "",
+            },
+            {
+                "exchange": "audit",
+                "type": "headers",
+                "via": "binding",
+                "matched": [{"kind": "queue", "name": "log", "key": "", "arguments": {"x-match": "any"}}],
+                "reason": "",
+            },
+        ],
+        "dropped": None,
+        "permission": {"write": True},
+    }
+    assert explained(content).splitlines() == [
+        "routed to 2 queues: eu, log",
+        "",
+        "exchange 'orders' (topic), published to",
+        "  'eu.*' -> queue 'eu'",
+        "  '#' -> exchange 'audit'",
+        "    exchange 'audit' (headers), reached by a binding",
+        "      '' x-match=any -> queue 'log'",
+        "",
+        "permission: write=yes",
+    ]
+
+
+def test_an_alternate_stands_below_the_exchange_that_names_it():
+    steps = [
+        {"exchange": "a", "type": "direct", "via": "publish", "matched": [], "reason": "no binding matches"},
+        {"exchange": "b", "type": "fanout", "via": "alternate", "matched": [], "reason": "nothing is bound"},
+        {"exchange": "c", "type": "fanout", "via": "alternate", "matched": [], "reason": "does not exist"},
+    ]
+    lines = explained({"routed": False, "queues": [], "steps": steps, "dropped": "no queue"}).splitlines()
+    assert lines[0] == "dropped: no queue"
+    assert lines[4] == "    exchange 'b' (fanout), tried as the alternate"
+    assert lines[6] == "        exchange 'c' (fanout), tried as the alternate"
+
+
+@pytest.mark.system
+def test_help_does_not_wait_for_the_broker_to_load():
+    code = (
+        "import sys; from broker_core import cli; cli.parser({}); "
+        "sys.exit(bool({'trio', 'attrs', 'broker_core.config', 'http.client'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
