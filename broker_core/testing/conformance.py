@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Final, TypeAlias, TypeVar
 
 import attrs
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from broker_core.errors import PreconditionFailed
@@ -127,6 +127,7 @@ def check_with(
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),  # explaining takes seconds; the message says enough
     )
     @given(strategy)
     def run(drawn: Drawn) -> None:
