@@ -112,8 +112,11 @@ class Broker:
         return host
 
     def delete_virtual_host(self, name: str) -> None:
+        """Delete a virtual host with everything in it. Raises NotFound. Its clients find their queues gone."""
         self.virtual_host(name).close()
         del self.virtual_hosts[name]
+        self.access.forget_virtual_host(name)
+        self.policies.forget_virtual_host(name)
 
     def hosts(self) -> Iterable[VirtualHost]:
         return self.virtual_hosts.values()
@@ -131,7 +134,12 @@ class Broker:
     def publish(self, exchange: Exchange, message: Message) -> Outcome:
         """Route a message from `exchange` and put it into its queues."""
         exchange.published += 1
-        found = self.route(exchange, message)
+        found = exchange.routes.get(message.key)
+        facts = message.facts
+        if found is None or facts.cc or facts.bcc or exchange.routes_revision != exchange.virtual_host.revision:
+            found = self.route(exchange, message)
+        if found.only is not None:
+            return TAKEN if found.only.push(message) else REFUSED
         taken = found.give(message)
         if found.queues or found.handled:
             return TAKEN if taken else REFUSED

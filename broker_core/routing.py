@@ -23,12 +23,13 @@ ROUTES_MAX: Final = 4096  # remembered keys per exchange; beyond that the memory
 class Route:
     """Where a message goes."""
 
-    __slots__ = ("handled", "keepers", "lasting", "queues")
+    __slots__ = ("handled", "keepers", "lasting", "only", "queues")
 
     def __init__(
         self, queues: tuple[Queue, ...], handled: bool, keepers: tuple[Exchange, ...], lasting: bool
     ) -> None:
         self.queues = queues
+        self.only = queues[0] if len(queues) == 1 and not keepers else None  # most messages go to one queue
         self.handled = handled  # an exchange on the way takes the message itself
         self.keepers = keepers  # exchanges on the way whose types want to see each message
         self.lasting = lasting  # the same for every message with this key, until the topology changes

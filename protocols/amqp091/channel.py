@@ -23,7 +23,7 @@ from broker_core.values import Value
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.consumer import ChannelConsumer
-from protocols.amqp091.encoding import ENCODING, project, rendered
+from protocols.amqp091.encoding import ENCODING, project, remembered, rendered
 from protocols.amqp091.wire import AmqpError, Method
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ class Channel(Publisher):
             or target.access_revision != self.broker.access.revision
         ):
             target = self._target(publish)
-        facts, properties = project(properties)
+        facts = remembered.get(properties)
+        if facts is None:
+            facts, properties = project(properties)
         if facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc:
             properties = self._check_facts(target, facts, properties)
         message = Message(ENCODING, target.exchange.name, target.key, properties, body, facts)
@@ -217,19 +219,19 @@ class Channel(Publisher):
 
     def ack(self, tag: int, multiple: bool) -> None:
         """basic.ack."""
-        if multiple or self.tx is not None:
+        if self.tx is not None:
             self._answer(tag, multiple, Queue.accept)
             return
-        delivery = self.unsettled.pop(tag, None)
-        if delivery is None:
-            raise unknown_tag(tag)
-        delivery.queue.accept(delivery)
-        consumer = delivery.consumer
-        if consumer is not None:
-            consumer.credit += 1
-            consumer.window.credit += 1
-            if not consumer.able:
-                self._wake(consumer)
+        pop = self.unsettled.pop
+        for each in (tag,) if tag in self.unsettled and not multiple else self._tags(tag, multiple):
+            delivery = pop(each)
+            delivery.queue.accept(delivery)
+            consumer = delivery.consumer
+            if consumer is not None:
+                consumer.credit += 1
+                consumer.window.credit += 1
+                if not consumer.able:
+                    self._wake(consumer)
 
     def _answer(self, tag: int, multiple: bool, outcome: Callable[[Queue, Delivery], None]) -> None:
         """Settle one delivery, or all up to one (0: all there are), in order of delivery (S106, S107)."""

@@ -50,6 +50,7 @@ class ChannelConsumer(Consumer):
         out = channel.outbox.open()
         tag = channel.last_tag
         unsettled = None if self.settled else channel.unsettled
+        pack = wire.DELIVERY.pack
         size = 0
         for delivery in deliveries:
             message = delivery.message
@@ -61,7 +62,7 @@ class ChannelConsumer(Consumer):
             properties = message.properties
             if message.notes is not None or delivery.attempts or message.encoding is not ENCODING:
                 properties = rendered(message, delivery.attempts)
-            method = wire.deliver_method(self._prefix, tag, delivery.redelivered, self._target)
+            method = self._prefix + pack(tag, delivery.redelivered) + self._target
             size += wire.append_content(
                 out, channel.number, method, properties, message.body, channel.frame_max
             )

@@ -19,7 +19,7 @@ DURABLE: Final = 2  # delivery-mode
 REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
 REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
 
-_remembered: dict[bytes, Facts] = {}
+remembered: Final[dict[bytes, Facts]] = {}  # by property bytes; looked up before `project` is called
 
 
 class Encoding091(Encoding):
@@ -76,9 +76,6 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
 
     Raises wire.MalformedError, or PreconditionFailed for an expiration or CC that makes no sense (S090, S091).
     """
-    facts = _remembered.get(properties)
-    if facts is not None:
-        return facts, properties
     given = BasicProperties.decode(properties)
     headers = given.headers or {}
     facts = Facts(
@@ -99,9 +96,9 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
 
 def _remember(properties: bytes, facts: Facts) -> None:
     if len(properties) <= REMEMBERED_SIZE_MAX:
-        if len(_remembered) >= REMEMBERED_MAX:
-            _remembered.clear()
-        _remembered[properties] = facts
+        if len(remembered) >= REMEMBERED_MAX:
+            remembered.clear()
+        remembered[properties] = facts
 
 
 def ttl_ms(expiration: str) -> int:
