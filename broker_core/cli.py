@@ -183,12 +183,11 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
     try:
         config = configured(options, environ)
+        run_node(config, lambda: configured(options, environ), str(options.config or ""))
     except ConfigError as error:
         return _failed(f"the configuration cannot be used\n{error}")
-    try:
-        run_node(config, lambda: configured(options, environ), source=str(options.config or ""))
-    except OSError as error:
-        return _failed(str(error))
+    except OSError as error:  # an address is taken, a folder cannot be written
+        return _failed(error.strerror or str(error))
     return DONE
 
 
@@ -214,11 +213,10 @@ def _overrides(options: argparse.Namespace) -> dict[str, object]:
 
 
 def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
-    """Run a node until a signal ends it; `reread` gives the configuration again when it is asked to reload."""
-    import importlib
+    """Run a node until a signal ends it; `reread` gives the configuration again when it is to be reloaded."""
+    from broker_core.node import run
 
-    node = importlib.import_module("broker_core.node")
-    node.run(config, reread, source)
+    run(config, reread, source)
 
 
 def check(options: argparse.Namespace, environ: Mapping[str, str]) -> int:

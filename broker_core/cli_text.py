@@ -8,34 +8,8 @@ from typing import TypeAlias
 
 from broker_core.config import Config
 from broker_core.kinds import Problem, printed, size_text
-from broker_core.version import VERSION
 
 Object: TypeAlias = Mapping[str, object]
-
-
-def start_screen(
-    config: Config, listening: Mapping[str, Sequence[str]], http: str | None = None, source: str = ""
-) -> str:
-    """What `leveret serve` prints once it accepts connections. `listening` has the addresses of each protocol."""
-    rows = [(name, "  ".join(addresses)) for name, addresses in listening.items()]
-    rows.append(("control", f"http://{http}" if http else "switched off"))
-    rows.append(("data", _data(config)))
-    rows.append(("config", source or "none; everything has its default"))
-    if (hint := _user_hint(config)) is not None:
-        rows.append(("log in", hint))
-    return "\n".join([f"Leveret {VERSION}", "", *_columns(rows, indent="  "), "", "Ctrl-C stops the node."])
-
-
-def _data(config: Config) -> str:
-    return str(config.node.data_dir) if config.node.data_dir else "in memory, gone when the node stops"
-
-
-def _user_hint(config: Config) -> str | None:
-    """How to log in, as long as that is no secret."""
-    if any(user.name == "guest" and user.password == "guest" for user in config.users):
-        local = ", from this machine only" if "guest" in config.security.loopback_users else ""
-        return f"user guest, password guest{local}"
-    return None
 
 
 def summary(config: Config) -> str:
@@ -73,6 +47,10 @@ def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
         "compatibility",
         [config.compat.profile, *(f"{row} = {printed(value)}" for row, value in config.compat.rows.items())],
     )
+
+
+def _data(config: Config) -> str:
+    return str(config.node.data_dir) if config.node.data_dir else "in memory, gone when the node stops"
 
 
 def _listener(address: object, protocols: Sequence[str] | None) -> str:

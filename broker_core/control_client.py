@@ -42,8 +42,9 @@ class Answer:
 
     @property
     def partly_failed(self) -> bool:
-        """Done, but not all of it."""
-        return isinstance(self.content, Mapping) and bool(self.content.get("failed"))
+        """Done, but not all of it: the node names what it left as it was."""
+        content = self.content if isinstance(self.content, Mapping) else {}
+        return bool(content.get("refused") or content.get("problems"))
 
 
 class ControlClient:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import cli
-from broker_core.cli_text import explained, start_screen
+from broker_core.cli_text import explained
 from broker_core.config import Config, parse
 from broker_core.version import VERSION
 
@@ -100,30 +100,14 @@ def test_serve_takes_its_file_from_a_flag_or_the_environment(tmp_path: Path):
     assert cli.configured(by_variable, {}).node.data_dir == tmp_path / "data"
 
 
-def test_the_start_screen_tells_where_and_how():
-    screen = start_screen(Config(), {"amqp091": ["127.0.0.1:5672", "[::1]:5672"]}, "127.0.0.1:15672")
-    for words in (
-        VERSION,
-        "127.0.0.1:5672  [::1]:5672",
-        "http://127.0.0.1:15672",
-        "in memory",
-        "guest",
-        "Ctrl-C",
-    ):
-        assert words in screen
-    assert len(screen.splitlines()) < 24
-
-
-def test_the_start_screen_keeps_secrets():
-    config = parse('users = [{name = "a", password = "hunter2"}, {name = "guest", password = "hunter2"}]')
-    assert "hunter2" not in start_screen(config, {})
-
-
 ANSWERS = {
     "GET /api/leveret/status": (200, {"node": "leveret", "virtual_hosts": [{"name": "/", "queues": 2}]}),
-    "POST /api/leveret/reload": (200, {"changed": ["log.level"], "restart": []}),
+    "POST /api/leveret/reload": (200, {"changed": ["log.level"], "needs_restart": []}),
     "GET /api/leveret/plugins": (200, {"exchanges": [{"name": "x-random", "errors": 0}]}),
-    "POST /api/leveret/plugins/reload": (200, {"failed": [{"file": "x.py", "error": "line one\nline two"}]}),
+    "POST /api/leveret/plugins/reload": (
+        200,
+        {"refused": [{"name": "x.py", "traceback": "line one\nline two"}]},
+    ),
     "GET /api/leveret/explain?vhost=%2F&exchange=e&key=k&user=u&header=a%3D1": (
         200,
         {"routed": False, "queues": []},
@@ -167,7 +151,7 @@ def url() -> Iterator[str]:
 
 ASKED = [
     (["status"], cli.DONE, "virtual hosts\n  name  queues\n  /     2"),
-    (["reload"], cli.DONE, "changed  log.level\nrestart  none"),
+    (["reload"], cli.DONE, "changed        log.level\nneeds restart  none"),
     (["plugins"], cli.DONE, "x-random"),
     (["plugins", "reload"], cli.REFUSED, "  x.py  line one\n        line two"),
     (["explain", "--exchange", "e", "--key", "k", "--as-user", "u", "--header", "a=1"], cli.DONE, "dropped"),
