@@ -147,13 +147,11 @@ class Connection(Reader):
             elif self.state is State.OPEN:
                 self._take_channel_frame(kind, number, data, at, end)
             elif self.state not in ENDING:
-                raise AmqpError(
-                    m.UNEXPECTED_FRAME, f"a frame on channel {number} in connection state {self.state.value}"
-                )
+                text = f"a frame on channel {number} in connection state {self.state.value}"
+                raise AmqpError(m.UNEXPECTED_FRAME, text)
         except AmqpError as error:
-            self._refuse(
-                number, error, data[at : min(at + 4, end)] if kind == FRAME_METHOD else BASIC_PUBLISH
-            )
+            method = data[at : min(at + 4, end)] if kind == FRAME_METHOD else BASIC_PUBLISH
+            self._refuse(number, error, method)
 
     def _refuse(self, number: int, error: AmqpError, method: bytes) -> None:
         if not error.class_id and len(method) == NUMBERS.size:
@@ -202,8 +200,7 @@ class Connection(Reader):
     def _tune_ok(self, method: Method) -> None:
         assert isinstance(method, m.ConnectionTuneOk)
         tuning = self.tuning
-        check_tuned("frame_max", tuning.frame_min, tuning.frame_max, method.frame_max)
-        check_tuned("channel_max", 1, tuning.channel_max, method.channel_max)
+        tuning.check(method.channel_max, method.frame_max)
         self.frame_max = method.frame_max
         self.channel_max = method.channel_max
         self._heartbeat.start(method.heartbeat)
@@ -449,19 +446,6 @@ class Connection(Reader):
         """The peer is read from again, and has two intervals from now."""
         self._heartbeat.watching = True
         self._heartbeat.received_at = now
-
-
-def check_tuned(name: str, lowest: int, highest: int, chosen: int) -> None:
-    """Refuse what a client made of our offer if it is out of bounds; 0 is no limit on either side."""
-    if chosen and chosen < lowest:
-        bound = f"lower than the minimum allowed value ({lowest})"
-    elif highest and (chosen == 0 or chosen > highest):
-        bound = f"higher than the maximum allowed value ({highest})"
-    else:
-        return
-    raise AmqpError(
-        m.NOT_ALLOWED, f"negotiated {name} = {chosen}{'' if chosen else ' (no limit)'} is {bound}"
-    )
 
 
 STEPS: Final[dict[tuple[State, type[Method]], Callable[[Connection, Method], None]]] = {

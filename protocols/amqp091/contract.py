@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 
-from protocols.amqp091.wire import FieldTable, Method
+from protocols.amqp091.methods import NOT_ALLOWED
+from protocols.amqp091.wire import AmqpError, FieldTable, Method
 
 
 class Writer(ABC):
@@ -112,3 +113,19 @@ class Tuning:
         self.handshake_timeout_s = handshake_timeout_s  # for a close-ok as well
         self.mechanisms = mechanisms
         self.server_properties: FieldTable = {} if server_properties is None else server_properties
+
+    def check(self, channel_max: int, frame_max: int) -> None:
+        """Refuse what a client made of our offer if it is out of bounds (S010-S012)."""
+        _check("frame_max", self.frame_min, self.frame_max, frame_max)
+        _check("channel_max", 1, self.channel_max, channel_max)
+
+
+def _check(name: str, lowest: int, highest: int, chosen: int) -> None:
+    if chosen and chosen < lowest:
+        bound = f"lower than the minimum allowed value ({lowest})"
+    elif highest and (chosen == 0 or chosen > highest):
+        bound = f"higher than the maximum allowed value ({highest})"
+    else:
+        return
+    chosen_text = str(chosen) if chosen else "0 (no limit)"
+    raise AmqpError(NOT_ALLOWED, f"negotiated {name} = {chosen_text} is {bound}")

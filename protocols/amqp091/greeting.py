@@ -17,8 +17,8 @@ HTTP_METHODS: Final = frozenset(
     ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "PATCH", "PRI")
 )
 HTTP_ANSWER: Final = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 25\r\n"
-    b"Connection: close\r\n\r\nThis port speaks AMQP.\r\n\r\n"
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 24\r\n"
+    b"Connection: close\r\n\r\nThis port speaks AMQP.\r\n"
 )
 TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol version
 

@@ -88,6 +88,7 @@ class Reader(ABC):
         """Handle every whole frame from `at` on; answer where the first incomplete one begins."""
         end = len(data)
         handler = self.handler
+        self._needed = FRAME_OVERHEAD
         while at + FRAME_OVERHEAD <= end:
             channel = self._publishing
             if channel is not None and data.startswith(channel.publish_frame, at):
