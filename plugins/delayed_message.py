@@ -18,9 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import Final
-
-import attrs
+from typing import Final, TypeAlias
 
 from broker_core.clock import Timer
 from broker_core.errors import PreconditionFailed
@@ -33,22 +31,9 @@ DELAY: Final = "x-delay"
 DELAY_MAX: Final = 2**53  # ms, 285 000 years; longer ones are cut, since clocks count in floats
 
 
-@attrs.frozen(order=True)
-class Held:
-    """A message that waits. Sorts by time, then by age."""
-
-    due: float  # monotonic seconds
-    order: int
-    message: Message = attrs.field(order=False)
-
-
-@attrs.frozen
-class State:
-    """What a newer version takes over."""
-
-    held: tuple[Held, ...]
-    order: int
-    inner: object
+# A message that waits: until when (monotonic seconds), a number that rises, and itself. Plain tuples, for their order
+# and because a reloaded module would not recognise instances of its former classes.
+Held: TypeAlias = tuple[float, int, Message]
 
 
 class DelayedMessage(ExchangeType):
@@ -100,14 +85,13 @@ class DelayedMessage(ExchangeType):
         self._inner.close()
 
     def state(self) -> object:
-        return State(tuple(self._held), self._order, self._inner.state())
+        return list(self._held), self._order, self._inner.state()
 
     def restore(self, state: object) -> None:
-        assert isinstance(state, State)
-        if state.inner is not None:
-            self._inner.restore(state.inner)
-        self._held = list(state.held)
-        self._order = state.order
+        assert isinstance(state, tuple)
+        self._held, self._order, inner_state = state
+        if inner_state is not None:
+            self._inner.restore(inner_state)
         self._wake_at_the_earliest()  # last: what raised before this has left no timer behind
 
     def _wait_ms(self, message: Message) -> int:
@@ -116,7 +100,7 @@ class DelayedMessage(ExchangeType):
     def _hold(self, message: Message, wait_ms: int) -> None:
         self._order += 1
         due = self.exchange.virtual_host.broker.clock.now() + wait_ms / 1000
-        held = Held(due, self._order, message)
+        held = (due, self._order, message)
         heappush(self._held, held)
         if self._held[0] is held:
             self._wake_at_the_earliest()
@@ -124,12 +108,12 @@ class DelayedMessage(ExchangeType):
     def _wake_at_the_earliest(self) -> None:
         timers = self.exchange.virtual_host.broker.timers
         timers.cancel(self._timer)
-        self._timer = timers.at(self._held[0].due, self._release_due) if self._held else None
+        self._timer = timers.at(self._held[0][0], self._release_due) if self._held else None
 
     def _release_due(self, now: float) -> None:
         try:
-            while self._held and self._held[0].due <= now:
-                self._release(heappop(self._held).message)
+            while self._held and self._held[0][0] <= now:
+                self._release(heappop(self._held)[2])
         finally:
             self._wake_at_the_earliest()
 

@@ -317,3 +317,19 @@ def test_a_type_inside_another_is_reloaded_too(tmp_path: Path) -> None:
     plugins.reload([bench.exchange])
     bench.advance(1)
     assert [len(bench.destination(name).messages) for name in "ab"] == [0, 1]
+
+
+def test_the_shipped_types_can_be_copied_into_a_folder_and_edited_there(tmp_path: Path) -> None:
+    source = (Path(__file__).parents[2] / "plugins" / "delayed_message.py").read_text()
+    plugins = from_folder(tmp_path, delayed=source)
+    bench = Bench(
+        plugins.exchange_types["x-delayed-message"], {"x-delayed-type": "fanout"}, plugins.exchange_types
+    )
+    queue = bench.bind("q")
+    for delay in (2000, 1000, 3000):
+        bench.publish(str(delay), {"x-delay": delay})
+    (tmp_path / "delayed.py").write_text(source + "\n# edited\n")
+    assert plugins.reload([bench.exchange]).refused == ()
+    bench.publish("1500", {"x-delay": 1500})
+    bench.advance(3)
+    assert [message.key for message in queue.messages] == ["1000", "1500", "2000", "3000"]
