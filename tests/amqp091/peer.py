@@ -28,7 +28,7 @@ from broker_core.outbox import Outbox
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.adapter import Connection091
-from protocols.amqp091.wire import BasicProperties, Method
+from protocols.amqp091.wire import BasicProperties, FieldTable, Method
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 LOOPBACK = Address("127.0.0.1", 40000, "127.0.0.1", 5672, True)
@@ -203,6 +203,19 @@ class Peer:
         self.send(channel, method)
         return self.next(channel)
 
+    def refusal(self) -> str:
+        """The reply code and text of the connection.close that has come; it is answered, and that is the end."""
+        close = self.next(0)
+        assert isinstance(close, m.ConnectionClose), close
+        self.send(0, m.ConnectionCloseOk())
+        assert self.front.closed
+        return f"{close.reply_code} {close.reply_text}"
+
+    def closed_with(self, channel: int, method: Method) -> str:
+        """Send something that ends the connection: the reply code and text."""
+        self.send(channel, method)
+        return self.refusal()
+
     # ---- getting in ------------------------------------------------------------------------------------------------
 
     def start(self) -> m.ConnectionStart:
@@ -320,7 +333,43 @@ class ClientChannel:
 
     def closed_with(self, method: Method) -> str:
         """Send something that closes the channel: the reply text. The close is answered."""
-        answer = self.call(method)
-        assert isinstance(answer, m.ChannelClose), answer
+        self.send(method)
+        return self.refusal()
+
+    def refusal(self) -> str:
+        """The reply code and text of the channel.close that has come; it is answered."""
+        close = self.next()
+        assert isinstance(close, m.ChannelClose), close
         self.send(m.ChannelCloseOk())
-        return f"{answer.reply_code} {answer.reply_text}"
+        return f"{close.reply_code} {close.reply_text}"
+
+    def refused(self, method: Method) -> str:
+        """As `closed_with`, and the channel is open again."""
+        text = self.closed_with(method)
+        assert isinstance(self.call(m.ChannelOpen()), m.ChannelOpenOk)
+        return text
+
+    def does(self, method: Method) -> Method | Content:
+        """Send a method that is answered by its own -ok."""
+        answer = self.call(method)
+        assert isinstance(answer, Method), answer
+        assert answer.name == f"{method.name}-ok", answer
+        return answer
+
+    def exchange(self, name: str, type_: str = "direct", **properties: object) -> str:
+        self.does(m.ExchangeDeclare(name, type_, **properties))
+        return name
+
+    def bind(self, queue: str, exchange: str, key: str = "", arguments: FieldTable | None = None) -> None:
+        self.does(m.QueueBind(queue, exchange, key, arguments=arguments))
+
+    def link(self, source: str, destination: str, key: str = "", arguments: FieldTable | None = None) -> None:
+        """Bind an exchange to an exchange."""
+        self.does(m.ExchangeBind(destination, source, key, arguments=arguments))
+
+    def bodies(self, queue: str) -> list[bytes]:
+        """Fetch all that waits in a queue."""
+        found = []
+        while (content := self.get(queue)) is not None:
+            found.append(content.body)
+        return found
