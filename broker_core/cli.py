@@ -221,10 +221,10 @@ def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
 
 def check(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from broker_core import cli_text
-    from broker_core.config import ConfigError, load
+    from broker_core.config import ConfigError
 
     try:
-        config = load(options.file, environ)
+        config = _checked(options.file, environ)
     except ConfigError as error:
         if options.json:
             print(cli_text.problems_json(error.problems))
@@ -234,6 +234,18 @@ def check(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         cli_text.summary_json(config) if options.json else f"{options.file}: OK\n{cli_text.summary(config)}"
     )
     return DONE
+
+
+def _checked(file: Path, environ: Mapping[str, str]) -> Config:
+    """The configuration, once it and the definitions that it names are free of mistakes."""
+    from broker_core.config import load
+
+    config = load(file, environ)
+    if config.definitions.load:
+        from broker_core.definitions import read_files
+
+        read_files(config.definitions.load)
+    return config
 
 
 def status(options: argparse.Namespace, environ: Mapping[str, str]) -> int:

@@ -40,14 +40,15 @@ class Problem:
 
     where: str
     found: str
-    accepted: str
+    accepted: str = ""
     hint: str = ""
     origin: str = ""
 
     def __str__(self) -> str:
         where = f"{self.where} (from {self.origin})" if self.origin else self.where
+        accepted = f", accepted: {self.accepted}" if self.accepted else ""
         hint = f"; did you mean '{self.hint}'?" if self.hint else ""
-        return f"{where}: found {self.found}, accepted: {self.accepted}{hint}"
+        return f"{where}: found {self.found}{accepted}{hint}"
 
 
 class Place:
@@ -334,7 +335,7 @@ class AnyValue(Kind[Value]):
     accepted = "a string, a number, true, false, a list or a table"
 
     def read(self, value: object, place: Place) -> Value | Refused:
-        if isinstance(value, bool | int | float | str):
+        if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, list | tuple):
             return ListOf(self).read(value, place)

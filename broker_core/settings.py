@@ -49,7 +49,8 @@ R = TypeVar("R", bound=Record)
 class Key:
     """What is known about one key of a record."""
 
-    name: str
+    name: str  # in the file
+    field: str  # in the record
     kind: Kind[object]
     doc: str
     default: object  # UNSET: the key must be given
@@ -61,10 +62,20 @@ KEY: Final = "broker_core.settings.Key"
 
 
 def key(
-    kind: Kind[T], doc: str, default: T | Unset = UNSET, *, reload: bool = False, rest: bool = False
+    kind: Kind[T],
+    doc: str,
+    default: T | Unset = UNSET,
+    *,
+    reload: bool = False,
+    rest: bool = False,
+    name: str = "",
 ) -> T:
-    """A field of a record: what it accepts, one sentence about it, its default (none: it must be given)."""
-    known = Key("", kind, doc, default, reload, rest)
+    """A field of a record: what it accepts, one sentence about it, its default (none: it must be given).
+
+    `name` is the key in the file where it cannot be the name of a field. `rest`: the field takes, as a table,
+    whatever keys the record does not name.
+    """
+    known = Key(name, "", kind, doc, default, reload, rest)
     given = attrs.NOTHING if default is UNSET else default
     secret = isinstance(kind, Plain) and kind.secret
     return cast(T, attrs.field(default=given, repr=not secret, metadata={KEY: known}))
@@ -73,7 +84,12 @@ def key(
 def keys_of(record: type[Record]) -> dict[str, Key]:
     """The keys of a record by their names in the file, in the order of its definition."""
     fields = attrs.fields(cast("type[attrs.AttrsInstance]", record))
-    return {field.name: attrs.evolve(field.metadata[KEY], name=field.name) for field in fields}
+    keys = (_named(field.metadata[KEY], field.name) for field in fields)
+    return {known.name: known for known in keys}
+
+
+def _named(known: Key, field: str) -> Key:
+    return attrs.evolve(known, name=known.name or field, field=field)
 
 
 class RecordOf(Kind[R], Generic[R]):
@@ -90,7 +106,9 @@ class RecordOf(Kind[R], Generic[R]):
         if not isinstance(value, Mapping):
             return place.refuse(type_word(value), self.accepted)
         values = self._values(value, place)
-        if any(known.default is UNSET and name not in values for name, known in keys_of(self.record).items()):
+        if any(
+            known.default is UNSET and known.field not in values for known in keys_of(self.record).values()
+        ):
             return REFUSED
         record = self.record(**values)
         for problem in record.contradictions():
@@ -106,9 +124,11 @@ class RecordOf(Kind[R], Generic[R]):
         table = {name: item for name, item in table.items() if item is not None}  # None: as if not there
         named = {name: item for name, item in table.items() if name in keys and not keys[name].rest}
         others = {name: item for name, item in table.items() if name not in named}
-        values = {name: keys[name].kind.read(item, place.at(name)) for name, item in named.items()}
+        values = {
+            keys[name].field: keys[name].kind.read(item, place.at(name)) for name, item in named.items()
+        }
         if rest is not None:
-            values[rest.name] = rest.kind.read(others, place)
+            values[rest.field] = rest.kind.read(others, place)
         else:
             self._refuse_unknown(others, place)
         for name, known in keys.items():
@@ -191,7 +211,7 @@ def difference(old: Record, new: Record, path: str = "") -> tuple[tuple[str, ...
     taken: list[str] = []
     restart: list[str] = []
     for name, known in keys_of(type(new)).items():
-        before, after = getattr(old, name), getattr(new, name)
+        before, after = getattr(old, known.field), getattr(new, known.field)
         if isinstance(before, Record) and isinstance(after, Record):
             inner = difference(before, after, f"{path}{name}.")
             taken += inner[0]
@@ -209,5 +229,5 @@ def written(record: Record) -> str:
 def _given(record: Record) -> Iterable[str]:
     """The keys of a record that differ from their defaults."""
     for name, known in keys_of(type(record)).items():
-        if (value := getattr(record, name)) != known.default:
+        if (value := getattr(record, known.field)) != known.default:
             yield f"{name} = {known.kind.shown(value)}"
