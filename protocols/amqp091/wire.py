@@ -132,7 +132,7 @@ def content_frames(channel: int, properties: bytes, body: bytes, frame_max: int)
     frames = [header_frame(channel, CLASS_BASIC, len(body), properties)]
     step = frame_max - FRAME_OVERHEAD if frame_max else len(body) or 1
     for start in range(0, len(body), step):
-        part = body[start : start + step]
+        part = body[start : start + step] if len(body) > step else body
         frames += (FRAME_START.pack(FRAME_BODY, channel, len(part)), part, END)
     return frames
 
