@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -92,6 +92,8 @@ class Broker:
         self.dying: deque[tuple[Queue, Message, str]] = deque()
         self.virtual_hosts: dict[str, VirtualHost] = {}
         self.clients: dict[Client, None] = {}  # connections that have entered a virtual host
+        self.connections_of: Counter[str] = Counter()  # by user, as `clients`
+        self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self._known_cycles: set[tuple[str, str]] = set()
 
@@ -120,14 +122,6 @@ class Broker:
 
     def hosts(self) -> Iterable[VirtualHost]:
         return self.virtual_hosts.values()
-
-    def connections_of(self, user: str) -> int:
-        """How many connections a user has open."""
-        return sum(client.user.name == user for client in self.clients)
-
-    def channels_of(self, user: str) -> int:
-        """How many channels a user has open, over all connections."""
-        return sum(client.channels for client in self.clients if client.user.name == user)
 
     # ---- the path of a message -------------------------------------------------------------------------------------
 

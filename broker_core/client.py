@@ -37,13 +37,13 @@ DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know
 class Client:
     """One user on one connection in one virtual host."""
 
+    host: VirtualHost  # once it has entered
+
     def __init__(self, broker: Broker, user: User, name: str = "") -> None:
         self.broker = broker
         self.user = user
         self.name = name  # of the connection, for people
-        self.host: VirtualHost = None  # type: ignore[assignment]  # until `enter`
         self.exclusive_queues: dict[Queue, None] = {}
-        self.channels = 0
         self._entered = False
 
     # ---- coming and going ------------------------------------------------------------------------------------------
@@ -62,11 +62,12 @@ class Client:
             raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
         broker.node_limits.require_connection(sum(h.connections for h in broker.hosts()))
         host.limits.require_connection(virtual_host, user.name, host.connections)
-        user.limits.require_connection(user.name, broker.connections_of(user.name))
+        user.limits.require_connection(user.name, broker.connections_of[user.name])
         self.host = host
         self._entered = True
         host.connections += 1
         broker.clients[self] = None
+        broker.connections_of[user.name] += 1
 
     def leave(self) -> None:
         """The connection has ended: exclusive queues go (S067)."""
@@ -75,13 +76,17 @@ class Client:
         self._entered = False
         self.host.connections -= 1
         del self.broker.clients[self]
+        self.broker.connections_of[self.user.name] -= 1
         for queue in list(self.exclusive_queues):
             self.host.delete_queue(queue)
 
-    @property
-    def revision(self) -> tuple[int, int]:
-        """Moves when anything moved that a remembered publish target depends on."""
-        return self.host.revision, self.broker.access.revision
+    def open_channel(self) -> None:
+        """Count one more channel (session, ...). Raises LimitReached if the user has too many."""
+        self.user.limits.require_channel(self.user.name, self.broker.channels_of[self.user.name])
+        self.broker.channels_of[self.user.name] += 1
+
+    def close_channel(self) -> None:
+        self.broker.channels_of[self.user.name] -= 1
 
     # ---- permissions -----------------------------------------------------------------------------------------------
 

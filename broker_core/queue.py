@@ -36,6 +36,8 @@ EXPIRED: Final = "expired"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
 
+OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides its body, roughly
+
 
 class Lane:
     """Waiting messages of one priority, oldest first."""
@@ -265,7 +267,7 @@ class Queue(Destination):
                     self._die(delivery, EXPIRED)
                     continue
                 taken.append(delivery)
-                room -= delivery.message.size
+                room -= delivery.message.size + OVERHEAD
                 self.ready_bytes -= delivery.message.size
                 if delivery.expires_at != NEVER:
                     self.expiring -= 1
@@ -375,7 +377,7 @@ class Queue(Destination):
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Attach a consumer (S099: unless exclusivity forbids it)."""
-        if self.consumers and (consumer.exclusive or any(c.exclusive for c in self.consumers)):
+        if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
             raise AccessRefused(f"queue '{self.name}' in vhost '{self.virtual_host.name}' in exclusive use")
         self.consumers[consumer] = None
         consumer.attached = True

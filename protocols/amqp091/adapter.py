@@ -243,16 +243,14 @@ class Connection091(Handler, FrontEnd):
     # ---- channels --------------------------------------------------------------------------------------------------
 
     def on_channel_open(self, channel: int) -> None:
-        user = self.client.user
         try:
-            user.limits.require_channel(user.name, self.broker.channels_of(user.name))
+            self.client.open_channel()
         except Failure as failure:
             raise reply(failure) from None
-        self.client.channels += 1
         self.channels[channel] = Channel(self, channel)
 
     def on_channel_closed(self, channel: int) -> None:
-        self.client.channels -= 1
+        self.client.close_channel()
         self.channels.pop(channel).close()
 
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
