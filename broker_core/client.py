@@ -58,8 +58,7 @@ class Client:
             host = broker.virtual_host(virtual_host)
         except NotFound as failure:
             raise NotAllowed(str(failure)) from None
-        if not broker.access.may_enter(user, virtual_host):
-            raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
+        self._require_entry(user, virtual_host)
         broker.node_limits.require_connection(sum(h.connections for h in broker.hosts()))
         host.limits.require_connection(virtual_host, user.name, host.connections)
         user.limits.require_connection(user.name, broker.connections_of[user.name])
@@ -68,6 +67,15 @@ class Client:
         host.connections += 1
         broker.clients[self] = None
         broker.connections_of[user.name] += 1
+
+    def change_user(self, user: User) -> None:
+        """Go on with a fresh secret; the user must still be let into the virtual host (X008). Raises NotAllowed."""
+        self._require_entry(user, self.host.name)
+        self.user = user
+
+    def _require_entry(self, user: User, virtual_host: str) -> None:
+        if not self.broker.access.may_enter(user, virtual_host):
+            raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
 
     def leave(self) -> None:
         """The connection has ended: exclusive queues go (S067)."""
@@ -241,10 +249,7 @@ class Client:
         """The exchange, after every check that publishing to it with these keys needs (S046, S047, S087, S088)."""
         self._check(WRITE, "exchange", exchange)
         target = self.host.exchange(exchange)
-        if target.internal:
-            raise AccessRefused(
-                f"cannot publish to internal exchange '{exchange}' in vhost '{self.host.name}'"
-            )
+        require_not_internal(target)
         for each in (key, *more_keys):
             self._check_topic(WRITE, target, each)
         return target
@@ -271,6 +276,13 @@ class Client:
                 "classic queues with single active consumer"
             )
         return queue.take_one(settled)
+
+
+def require_not_internal(exchange: Exchange) -> None:
+    """Clients publish to other exchanges only (S047). Raises AccessRefused."""
+    if exchange.internal:
+        host = exchange.virtual_host.name
+        raise AccessRefused(f"cannot publish to internal exchange '{exchange.name}' in vhost '{host}'")
 
 
 def _not_default(name: str) -> None:

@@ -12,6 +12,7 @@ import logging
 import platform
 from typing import Final
 
+from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.compat import FlowMechanism, Retired, UnknownExchangeType, UnknownVirtualHost
@@ -222,12 +223,24 @@ class Connection091(Handler, FrontEnd):
 
     def on_update_secret(self, secret: bytes, reason: str) -> None:
         """X008."""
-        user = self.broker.access.authenticate_password(self.client.user.name, secret)
+        user = self._user_with(secret)
         if user is None:
             raise AmqpError(m.NOT_ALLOWED, "New secret was refused by one of the backends")
-        self.client.user = user
+        try:
+            self.client.change_user(user)
+        except Failure as failure:
+            raise reply(failure) from None
         for channel in self.channels.values():
             channel.recheck_consumers()
+
+    def _user_with(self, secret: bytes) -> User | None:
+        """The user, if that is the secret now; whoever keeps the secrets may be out of order."""
+        name = self.client.user.name
+        try:
+            return self.broker.access.authenticate_password(name, secret)
+        except Exception:
+            log.exception("%s: the new secret of user '%s' could not be checked", self.peer.name, name)
+            raise AmqpError(m.NOT_ALLOWED, "Secret update failed") from None
 
     def on_open(self, virtual_host: str) -> None:
         strict = self.broker.compat.unknown_virtual_host is UnknownVirtualHost.INVALID_PATH

@@ -1,0 +1,542 @@
+"""Connections from the client's side, §1 of the acceptance list: greeting, logging in, limits, secrets, endings.
+
+What frames may look like is in test_s01_frames.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import pytest
+
+from broker_core.access import Access
+from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from broker_core.version import VERSION
+from protocols.amqp091 import methods as m
+from protocols.amqp091.fields import encode_table
+from protocols.amqp091.wire import FieldTable, Method
+
+from .peer import CAPABILITIES, ELSEWHERE, HEADER, LOOPBACK, Content, Peer, World
+
+TWO_HOSTS = """
+[[virtual_hosts]]
+name = "/"
+[[virtual_hosts]]
+name = "blue"
+[[users]]
+name = "guest"
+password = "guest"
+[users.permissions."/"]
+configure = ".*"
+write = ".*"
+read = ".*"
+[users.permissions.blue]
+configure = ".*"
+write = ".*"
+read = ".*"
+[[users]]
+name = "ann"
+password = "secret"
+permissions = { "/" = { configure = ".*", write = ".*", read = ".*" } }
+[[users]]
+name = "nobody"
+password = "secret"
+"""
+DEMONSTRATION = '[protocols.amqp091]\nmechanisms = ["RABBIT-CR-DEMO", "PLAIN"]'
+LOGIN_REFUSED = (
+    "403 ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. "
+    "For details see the broker logfile."
+)
+
+
+def start_ok(
+    mechanism: str, response: bytes, capabilities: Mapping[str, bool] = CAPABILITIES
+) -> m.ConnectionStartOk:
+    return m.ConnectionStartOk({"capabilities": dict(capabilities)}, mechanism, response, "en_US")
+
+
+def started(world: World | None = None) -> Peer:
+    peer = Peer(world or World())
+    peer.start()
+    return peer
+
+
+def tuned(world: World | None = None, user: str = "guest", password: str = "guest") -> Peer:
+    """A client that has logged in and agreed to the limits."""
+    peer = Peer(world or World())
+    assert isinstance(peer.log_in(user, password), m.ConnectionTune)
+    peer.tune()
+    return peer
+
+
+# ---- the greeting --------------------------------------------------------------------------------------------------
+
+
+def test_s001_the_header_is_answered_with_start_for_version_0_9() -> None:
+    start = Peer(World()).start()
+    assert (start.version_major, start.version_minor) == (0, 9)
+    assert b"en_US" in start.locales.split()
+    assert start.mechanisms.split() == [b"PLAIN", b"AMQPLAIN", b"ANONYMOUS"]
+
+
+def test_s003_a_newer_version_of_0_9_is_answered_with_ours_and_the_end() -> None:
+    for header in (b"AMQP\x00\x00\x09\x02", b"AMQP\x00\x00\x0a\x00"):
+        peer = Peer(World())
+        peer.send_bytes(header)
+        peer.read()
+        assert peer.greeting == b"AMQP\x00\x00\x09\x01"
+        assert peer.front.closed
+
+
+def test_s002_s003_any_other_header_is_answered_with_that_of_1_0_sasl_and_the_end() -> None:
+    """S002: 1.0 without SASL is refused that way. (With SASL it is another front-end's.)"""
+    for header in (b"AMQP\x00\x01\x00\x00", b"AMQP\x00\x00\x08\x00", b"AMQP\x09\x09\x09\x09", b"NONSENSE"):
+        peer = Peer(World())
+        peer.send_bytes(header)
+        peer.read()
+        assert peer.greeting == b"AMQP\x03\x01\x00\x00"
+        assert peer.front.closed
+
+
+@pytest.mark.parametrize(
+    ("first", "answer", "detected"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 400 ", "detected HTTP GET"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\x15\x03", "detected TLS"),
+    ],
+)
+def test_x001_http_and_tls_are_recognised_and_refused(
+    first: bytes, answer: bytes, detected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = Peer(World())
+    peer.send_bytes(first)
+    peer.read()
+    assert peer.greeting.startswith(answer)
+    assert peer.front.closed
+    peer.drop()
+    assert detected in caplog.text
+    assert all(record.levelno < logging.ERROR for record in caplog.records)
+
+
+def test_x002_a_peer_that_leaves_without_a_word_is_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        Peer(World()).drop()
+    assert not caplog.records
+
+
+def test_s004_a_handshake_that_takes_longer_than_allowed_is_ended() -> None:
+    world = World()
+    silent, slow, done = Peer(world), tuned(world), Peer(world).open()
+    world.advance(9.9)
+    assert not any(peer.front.closed for peer in (silent, slow))
+    world.advance(0.2)
+    assert silent.front.closed
+    assert slow.front.closed
+    assert not done.front.closed
+
+
+def test_s004_the_time_for_the_handshake_can_be_set() -> None:
+    world = World("[protocols.amqp091]\nhandshake_timeout_s = 2")
+    peer = started(world)
+    world.advance(2)
+    assert peer.front.closed
+
+
+def test_s005_the_server_says_what_it_is_and_can() -> None:
+    properties = Peer(World()).start().server_properties
+    assert properties["product"] == "Leveret"
+    assert properties["version"] == VERSION
+    assert str(properties["platform"]).startswith("Python")
+    assert properties["capabilities"] == {
+        "publisher_confirms": True,
+        "exchange_exchange_bindings": True,
+        "basic.nack": True,
+        "consumer_cancel_notify": True,
+        "connection.blocked": True,
+        "consumer_priorities": True,
+        "authentication_failure_close": True,
+        "per_consumer_qos": True,
+        "direct_reply_to": True,
+    }
+
+
+# ---- logging in ----------------------------------------------------------------------------------------------------
+
+
+def test_s006_a_mechanism_that_was_not_offered_ends_the_connection() -> None:
+    for mechanism in ("X", "EXTERNAL", "RABBIT-CR-DEMO"):
+        text = started().closed_with(0, start_ok(mechanism, b""))
+        assert text == f"503 COMMAND_INVALID - unknown authentication mechanism '{mechanism}'"
+
+
+@pytest.mark.parametrize(("user", "password"), [("guest", "wrong"), ("ghost", "guest"), ("guest", "")])
+def test_s007_a_wrong_password_is_told_to_who_can_be_told(user: str, password: str) -> None:
+    peer = started()
+    response = f"\0{user}\0{password}".encode()
+    assert peer.closed_with(0, start_ok("PLAIN", response)) == LOGIN_REFUSED
+
+
+def test_s007_without_the_capability_a_wrong_password_ends_in_silence() -> None:
+    peer = started()
+    peer.send(0, start_ok("PLAIN", b"\0guest\0wrong", capabilities={}))
+    assert peer.take_bytes() == b""
+    assert peer.front.closed
+
+
+def test_s008_guest_is_refused_from_elsewhere_and_only_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peer = Peer(World(), ELSEWHERE)
+    peer.start()
+    assert peer.closed_with(0, start_ok("PLAIN", b"\0guest\0guest")) == LOGIN_REFUSED
+    assert "user 'guest' can only connect via localhost" in caplog.text
+
+
+def test_s008_who_is_no_loopback_user_may_come_from_anywhere() -> None:
+    world = World("[security]\nloopback_users = []")
+    peer = Peer(world, ELSEWHERE).open()
+    assert peer.front.client.user.name == "guest"
+
+
+@pytest.mark.parametrize("response", [b"", b"guest", b"\0guest", b"\0guest\0guest\0", b"\0\xff\0guest"])
+def test_x003_a_malformed_plain_response_is_a_syntax_error(response: bytes) -> None:
+    assert started().closed_with(0, start_ok("PLAIN", response)).startswith("502 SYNTAX_ERROR - ")
+
+
+def test_x004_secure_and_secure_ok_go_on_until_the_mechanism_is_content() -> None:
+    peer = started(World(DEMONSTRATION))
+    secure = peer.call(0, start_ok("RABBIT-CR-DEMO", b"guest"))
+    assert isinstance(secure, m.ConnectionSecure)
+    assert secure.challenge == b"Please tell me your password"
+    answer = peer.call(0, m.ConnectionSecureOk(b"My password is guest"))
+    assert isinstance(answer, m.ConnectionTune)
+
+
+def test_x004_a_wrong_second_answer_is_a_refused_login() -> None:
+    peer = started(World(DEMONSTRATION))
+    peer.call(0, start_ok("RABBIT-CR-DEMO", b"guest"))
+    text = peer.closed_with(0, m.ConnectionSecureOk(b"My password is no"))
+    assert text == LOGIN_REFUSED.replace("PLAIN", "RABBIT-CR-DEMO")
+
+
+def test_x004_an_answer_that_was_not_asked_for_is_out_of_state() -> None:
+    text = started().closed_with(0, m.ConnectionSecureOk(b"My password is guest"))
+    assert text == "504 CHANNEL_ERROR - unexpected method in connection state starting"
+
+
+def amqplain(**fields: str) -> bytes:
+    table: FieldTable = dict(fields)
+    return encode_table(table)[4:]  # the mechanism sends the table without its size
+
+
+def test_amqplain_logs_in_by_a_table() -> None:
+    peer = started()
+    answer = peer.call(0, start_ok("AMQPLAIN", amqplain(LOGIN="guest", PASSWORD="guest")))
+    assert isinstance(answer, m.ConnectionTune)
+
+
+def test_amqplain_refuses_a_wrong_password_and_a_wrong_table() -> None:
+    text = started().closed_with(0, start_ok("AMQPLAIN", amqplain(LOGIN="guest", PASSWORD="no")))
+    assert text == LOGIN_REFUSED.replace("PLAIN", "AMQPLAIN")
+    for response in (amqplain(LOGIN="guest"), b"\x05LOGIN", b"\xff"):
+        text = started().closed_with(0, start_ok("AMQPLAIN", response))
+        assert text.startswith("502 SYNTAX_ERROR - ")
+
+
+def test_anonymous_logs_in_as_the_configured_user() -> None:
+    peer = started()
+    assert isinstance(peer.call(0, start_ok("ANONYMOUS", b"trace")), m.ConnectionTune)
+    assert peer.front.client.user.name == "guest"
+
+
+def test_anonymous_is_not_offered_once_users_are_configured() -> None:
+    peer = Peer(World(TWO_HOSTS))
+    assert b"ANONYMOUS" not in peer.start().mechanisms
+    text = peer.closed_with(0, start_ok("ANONYMOUS", b""))
+    assert text == "503 COMMAND_INVALID - unknown authentication mechanism 'ANONYMOUS'"
+
+
+# ---- limits --------------------------------------------------------------------------------------------------------
+
+
+def test_s009_the_limits_offered() -> None:
+    tune = Peer(World()).log_in()
+    assert isinstance(tune, m.ConnectionTune)
+    assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (2047, 131072, 60)
+
+
+@pytest.mark.parametrize(
+    ("tune_ok", "text"),
+    [
+        ((2047, 131073, 0), "frame_max = 131073 is higher than the maximum allowed value (131072)"),  # S010
+        ((2047, 0, 0), "frame_max = 0 (no limit) is higher than the maximum allowed value (131072)"),  # S010
+        ((2047, 4095, 0), "frame_max = 4095 is lower than the minimum allowed value (4096)"),  # S011
+        ((2048, 131072, 0), "channel_max = 2048 is higher than the maximum allowed value (2047)"),  # S012
+        ((0, 131072, 0), "channel_max = 0 (no limit) is higher than the maximum allowed value (2047)"),
+    ],
+)
+def test_s010_s011_s012_limits_out_of_bounds_end_the_connection(
+    tune_ok: tuple[int, int, int], text: str
+) -> None:
+    peer = Peer(World())
+    peer.log_in()
+    assert peer.closed_with(0, m.ConnectionTuneOk(*tune_ok)) == f"530 NOT_ALLOWED - negotiated {text}"
+
+
+@pytest.mark.parametrize(
+    ("toml", "least"),
+    [
+        ("", 4096),
+        ('[compat]\nprofile = "spec"', 4096),
+        ('[compat]\nprofile = "rabbitmq-4"', 8192),
+        ("[compat]\nframe_min_size = 8192", 8192),
+        ('[protocols.amqp091]\nframe_min = "8KiB"', 8192),
+    ],
+)
+def test_s011_the_smallest_frame_can_be_chosen(toml: str, least: int) -> None:
+    refused, content = Peer(World(toml)), Peer(World(toml))
+    refused.log_in()
+    text = refused.closed_with(0, m.ConnectionTuneOk(2047, least - 1, 0))
+    assert text.endswith(f"frame_max = {least - 1} is lower than the minimum allowed value ({least})")
+    assert content.open(frame_max=least)
+
+
+@pytest.mark.parametrize(
+    ("toml", "text"),
+    [
+        ("", "530 NOT_ALLOWED - vhost nowhere not found"),
+        ('[compat]\nprofile = "spec"', "402 INVALID_PATH - vhost nowhere not found"),
+        ('[compat]\nunknown_virtual_host = "invalid-path"', "402 INVALID_PATH - vhost nowhere not found"),
+        ('[compat]\nprofile = "rabbitmq-4"', "530 NOT_ALLOWED - vhost nowhere not found"),
+    ],
+)
+def test_s014_a_virtual_host_that_is_not_there(toml: str, text: str) -> None:
+    assert tuned(World(toml)).closed_with(0, m.ConnectionOpen("nowhere")) == text
+
+
+def test_s015_a_virtual_host_one_may_not_enter() -> None:
+    world = World(TWO_HOSTS)
+    text = tuned(world, "ann", "secret").closed_with(0, m.ConnectionOpen("blue"))
+    assert text == "530 NOT_ALLOWED - access to vhost 'blue' refused for user 'ann'"
+    text = tuned(world, "nobody", "secret").closed_with(0, m.ConnectionOpen("/"))
+    assert text == "530 NOT_ALLOWED - access to vhost '/' refused for user 'nobody'"
+
+
+def test_s016_a_virtual_host_takes_only_so_many_connections() -> None:
+    world = World('[[virtual_hosts]]\nname = "/"\nconnections_max = 2')
+    first = Peer(world).open()
+    Peer(world).open()
+    text = tuned(world).closed_with(0, m.ConnectionOpen("/"))
+    assert text == (
+        "530 NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (2) is reached"
+    )
+    first.call(0, m.ConnectionClose())
+    assert Peer(world).open()
+
+
+def test_s016_a_limit_of_0_refuses_all_and_a_negative_one_nobody() -> None:
+    world = World()
+    world.host.limits = VirtualHostLimits(max_connections=0)
+    text = tuned(world).closed_with(0, m.ConnectionOpen("/"))
+    assert text.endswith("connection limit (0) is reached")
+    world.host.limits = VirtualHostLimits(max_connections=-1)
+    assert Peer(world).open()
+
+
+def test_x005_a_user_has_only_so_many_connections() -> None:
+    world = World()
+    world.broker.access.add_user("guest", "guest", limits=UserLimits(max_connections=1))
+    peer = Peer(world).open()
+    text = tuned(world).closed_with(0, m.ConnectionOpen("/"))
+    assert text == (
+        "530 NOT_ALLOWED - connection refused for user 'guest': user connection limit (1) is reached"
+    )
+    peer.drop()
+    assert Peer(world).open()
+
+
+def test_x005_a_node_takes_only_so_many_connections() -> None:
+    world = World("[limits]\nconnections_max = 1")
+    peer = Peer(world).open()
+    text = tuned(world).closed_with(0, m.ConnectionOpen("/"))
+    assert text == "530 NOT_ALLOWED - connection refused: node connection limit (1) is reached"
+    world.broker.node_limits = NodeLimits(max_connections=None)
+    assert Peer(world).open()
+    assert not peer.front.closed
+
+
+def test_a_user_has_only_so_many_channels_over_all_connections() -> None:
+    world = World()
+    world.broker.access.add_user("guest", "guest", limits=UserLimits(max_channels=2))
+    one, other = Peer(world).open(), Peer(world).open()
+    one.channel(1)
+    other.channel(1)
+    assert other.closed_with(2, m.ChannelOpen()) == (
+        "530 NOT_ALLOWED - number of channels opened for user 'guest' "
+        "has reached the maximum allowed user limit of (2)"
+    )
+    assert one.channel(2)  # the other connection's channel has gone with it
+
+
+def test_virtual_hosts_share_nothing() -> None:
+    world = World(TWO_HOSTS)
+    white = Peer(world).open().channel()
+    blue = Peer(world).open(virtual_host="blue").channel()
+    for channel in (white, blue):
+        channel.exchange("x", "fanout")
+        channel.declare("q")
+        channel.bind("q", "x")
+    white.publish("x", "", b"white")
+    blue.publish("", "q", b"blue")
+    assert blue.bodies("q") == [b"blue"]
+    assert white.bodies("q") == [b"white"]
+    white.declare("only white")
+    missing = blue.closed_with(m.QueueDeclare("only white", passive=True))
+    assert missing == "404 NOT_FOUND - no queue 'only white' in vhost 'blue'"
+
+
+# ---- secrets, states and the end -----------------------------------------------------------------------------------
+
+
+def test_x008_a_good_new_secret_is_accepted() -> None:
+    peer = Peer(World()).open()
+    assert isinstance(
+        peer.call(0, m.ConnectionUpdateSecret(b"guest", "rotation")), m.ConnectionUpdateSecretOk
+    )
+
+
+def test_x008_a_new_secret_that_is_refused_ends_the_connection() -> None:
+    text = Peer(World()).open().closed_with(0, m.ConnectionUpdateSecret(b"wrong", "rotation"))
+    assert text == "530 NOT_ALLOWED - New secret was refused by one of the backends"
+
+
+def test_x008_consumers_that_may_no_longer_read_are_cancelled() -> None:
+    world = World()
+    peer = Peer(world).open()
+    channel = peer.channel()
+    for queue in ("kept", "lost"):
+        channel.declare(queue)
+        channel.consume(queue, tag=queue)
+    world.broker.access.set_permissions("guest", "/", ".*", ".*", "^kept$")
+    peer.send(0, m.ConnectionUpdateSecret(b"guest", "rotation"))
+    assert channel.all() == [m.BasicCancel("lost", True)]
+    assert isinstance(peer.next(0), m.ConnectionUpdateSecretOk)
+    channel.publish("", "kept", b"on")
+    channel.publish("", "lost", b"off")
+    assert [content.body for content in channel.deliveries()] == [b"on"]
+
+
+def test_x008_who_may_no_longer_enter_is_out_with_the_next_secret() -> None:
+    world = World()
+    peer = Peer(world).open()
+    world.broker.access.clear_permissions("guest", "/")
+    text = peer.closed_with(0, m.ConnectionUpdateSecret(b"guest", "rotation"))
+    assert text == "530 NOT_ALLOWED - access to vhost '/' refused for user 'guest'"
+
+
+def test_x008_a_secret_that_cannot_be_checked_ends_the_connection() -> None:
+    class Broken(Access):
+        def authenticate_password(self, name: str, password: str | bytes) -> None:
+            raise OSError("the directory does not answer")
+
+    world = World()
+    peer = Peer(world).open()
+    world.broker.access = Broken()
+    text = peer.closed_with(0, m.ConnectionUpdateSecret(b"guest", "rotation"))
+    assert text == "530 NOT_ALLOWED - Secret update failed"
+
+
+def test_x009_an_operator_ends_a_connection() -> None:
+    world = World()
+    peer = Peer(world).open()
+    peer.channel().declare("own", exclusive=True)
+    peer.front.shut_down("closed by an operator")
+    assert "own" not in world.host.queues
+    assert peer.refusal() == "320 CONNECTION_FORCED - closed by an operator"
+
+
+@pytest.mark.parametrize(
+    ("method", "state"),
+    [
+        (m.ConnectionTuneOk(2047, 131072, 0), "starting"),
+        (m.ConnectionOpen("/"), "starting"),
+        (m.ConnectionUpdateSecret(b"guest", ""), "starting"),
+    ],
+)
+def test_s017_a_method_before_its_time_is_a_channel_error(method: Method, state: str) -> None:
+    text = started().closed_with(0, method)
+    assert text == f"504 CHANNEL_ERROR - unexpected method in connection state {state}"
+
+
+def test_s017_a_method_after_its_time_is_a_channel_error() -> None:
+    for method in (start_ok("PLAIN", b"\0guest\0guest"), m.ConnectionTuneOk(), m.ConnectionOpen("/")):
+        text = Peer(World()).open().closed_with(0, method)
+        assert text == "504 CHANNEL_ERROR - unexpected method in connection state running"
+
+
+def test_s018_a_close_is_answered_when_channels_and_exclusive_queues_have_gone() -> None:
+    world = World()
+    peer, other = Peer(world).open(), Peer(world).open().channel()
+    channel = peer.channel()
+    channel.declare("own", exclusive=True)
+    channel.declare("shared")
+    channel.publish("", "shared", b"taken, not answered")
+    assert channel.get("shared", no_ack=False) is not None
+    peer.send(0, m.ConnectionClose(200, "done"), settle=False)
+    assert world.queue("shared").ready == 1
+    assert "own" not in world.host.queues
+    assert isinstance(peer.next(0), m.ConnectionCloseOk)
+    assert peer.front.closed
+    assert isinstance(answer := other.get("shared"), Content)
+    assert answer.method.redelivered
+
+
+def test_s019_after_its_close_the_server_hears_only_close_and_close_ok() -> None:
+    world = World()
+    peer = Peer(world).open()
+    channel = peer.channel()
+    peer.front.shut_down("enough")
+    channel.send(m.QueueDeclare("late"))
+    channel.publish("", "late", b"")
+    peer.send(0, m.ConnectionOpen("/"))
+    assert "late" not in world.host.queues
+    assert isinstance(peer.next(), m.ConnectionClose)
+    assert isinstance(peer.call(0, m.ConnectionClose(200, "me too")), m.ConnectionCloseOk)
+    assert not peer.front.closed
+    peer.send(0, m.ConnectionCloseOk())
+    assert peer.front.closed
+
+
+def test_s020_more_channels_than_agreed_end_the_connection() -> None:
+    peer = Peer(World())
+    peer.log_in()
+    peer.tune(channel_max=2)
+    peer.call(0, m.ConnectionOpen("/"))
+    peer.channel(1)
+    peer.channel(2)
+    assert peer.closed_with(3, m.ChannelOpen()) == (
+        "530 NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
+    )
+
+
+def test_s020_a_closed_channel_makes_room_for_another() -> None:
+    peer = Peer(World())
+    peer.log_in()
+    peer.tune(channel_max=1)
+    peer.call(0, m.ConnectionOpen("/"))
+    peer.channel(1).does(m.ChannelClose())
+    assert peer.channel(2)
+
+
+def test_a_name_of_a_connection_says_from_where_to_where() -> None:
+    peer = Peer(World(), LOOPBACK).open()
+    assert peer.front.client.name == "127.0.0.1:40000 -> 127.0.0.1:5672"
+    assert peer.front.description == "user 'guest', vhost '/'"
+
+
+def test_the_greeting_may_come_octet_by_octet() -> None:
+    peer = Peer(World())
+    for octet in HEADER:
+        peer.send_bytes(bytes([octet]))
+    assert isinstance(peer.next(0), m.ConnectionStart)
