@@ -157,12 +157,11 @@ class LimitsSettings(Record):
     """What one node, virtual host, connection or message may use up."""
 
     connections_max: int | None = key(Limit(0, MANY), "Connections to the node.", None, reload=True)
-    virtual_hosts_max: int | None = key(Limit(1, MANY), "Virtual hosts.", None, reload=True)
     queues_max: int | None = key(
         Limit(0, MANY), "Queues in a virtual host that sets no limit of its own.", None, reload=True
     )
     exchanges_max: int | None = key(
-        Limit(0, MANY), "Exchanges in a virtual host that sets no limit of its own.", None, reload=True
+        Limit(0, MANY), "Exchanges on the node, over all virtual hosts.", None, reload=True
     )
     consumers_per_channel_max: int | None = key(
         Limit(0, MANY), "Consumers on one channel, session or its like.", None, reload=True
@@ -347,9 +346,6 @@ class VirtualHostEntry(Record):
     name: str = key(NAME, "The name that clients open.")
     connections_max: int | None = key(Limit(0, MANY), "Connections to this virtual host.", None)
     queues_max: int | None = key(Limit(0, MANY), "Queues in it; without it `limits.queues_max` holds.", None)
-    exchanges_max: int | None = key(
-        Limit(0, MANY), "Exchanges in it; without it `limits.exchanges_max` holds.", None
-    )
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,28 @@
+"""For all tests: how hard Hypothesis tries, and no silent skips on a build server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+settings.register_profile(
+    "nightly", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With CI set, a client that is missing is a failure: nobody reads the list of skipped tests there."""
+    report = yield
+    if os.environ.get("CI") and report.skipped and item.get_closest_marker("interop") is not None:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, although CI is set: {report.longrepr}"
+    return report

@@ -1,0 +1,118 @@
+"""`leveret serve` as a process: it starts, serves, reloads, and stops when told."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+pytestmark = pytest.mark.system
+
+Serve = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """`serve(*flags, **environ)` starts a node; it is stopped at the end of the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def serve(*flags: str, **environ: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "broker_core.cli", "serve", "--http", "127.0.0.1:0", *flags]
+        node = subprocess.Popen(
+            command,
+            env={**os.environ, **environ},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(node)
+        return node
+
+    yield serve
+    for node in started:
+        node.kill()
+        node.communicate()
+
+
+def screen(node: subprocess.Popen[str]) -> str:
+    """What the node prints at its start, to the last line."""
+    assert node.stdout is not None
+    lines: list[str] = []
+    for line in node.stdout:
+        lines.append(line)
+        if "Ctrl-C" in line:
+            return "".join(lines)
+    raise AssertionError(f"the node has ended: {''.join(lines)}{node.communicate()[1]}")
+
+
+def port(text: str) -> int:
+    found = re.search(r"127\.0\.0\.1:(\d+) +AMQP", text)
+    assert found is not None
+    return int(found[1])
+
+
+def test_the_ten_lines_of_the_readme_run(serve: Serve):
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert code is not None
+    at = port(screen(serve("--listen", "127.0.0.1:0")))
+    program = code[1].replace("localhost:5672", f"127.0.0.1:{at}")
+    assert program.count("\n") <= 11
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (done.stdout, done.returncode) == ("Hello, hare!\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_node(serve: Serve, ending: signal.Signals):
+    node = serve("--listen", "127.0.0.1:0")
+    screen(node)
+    node.send_signal(ending)
+    _, errors = node.communicate(timeout=20)
+    assert node.returncode == 0, errors
+    assert "Traceback" not in errors
+
+
+def test_sighup_takes_what_can_be_taken_and_names_what_cannot(serve: Serve, tmp_path: Path):
+    file = tmp_path / "leveret.toml"
+    policy = '[[policies]]\nname = "p"\npattern = "a"\ndefinition = { max-length = 1 }\n'
+    file.write_text('[[listeners]]\naddress = "127.0.0.1:0"\n' + policy)
+    node = serve("--config", str(file))
+    assert str(file) in screen(node)
+    file.write_text(
+        '[node]\nname = "other"\n[[listeners]]\naddress = "127.0.0.1:0"\n[memory]\nwatermark = 0.9\n'
+    )
+    node.send_signal(signal.SIGHUP)
+    assert node.stderr is not None
+    assert next(line for line in node.stderr if "reloaded" in line).count("memory.watermark") == 1
+    assert any("node.name" in line for line in node.stderr)
+    file.write_text("[memory]\nwatermark = -1\n")
+    node.send_signal(signal.SIGHUP)
+    assert any("memory.watermark: found -1" in line for line in node.stderr)
+
+
+def test_an_address_that_is_taken_is_told_in_one_line(serve: Serve):
+    at = port(screen(serve("--listen", "127.0.0.1:0")))
+    second = serve("--listen", f"127.0.0.1:{at}")
+    _, errors = second.communicate(timeout=20)
+    assert second.returncode == 1
+    assert f"127.0.0.1:{at}" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+
+
+def test_a_mistake_in_the_environment_is_told(serve: Serve):
+    node = serve(LEVERET_MEMORY__WATERMARK="half")
+    _, errors = node.communicate(timeout=20)
+    assert node.returncode == 1
+    assert "environment variable LEVERET_MEMORY__WATERMARK" in errors
+    assert "Traceback" not in errors

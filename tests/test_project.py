@@ -1,0 +1,112 @@
+"""What the repository says about itself is true: pages, commands, links, imports."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from broker_core import cli
+from broker_core.config_docs import documentation
+from broker_core.version import VERSION
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def commands(page: Path) -> list[list[str]]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines() if line]
+
+
+def test_the_configuration_page_is_fresh():
+    assert (ROOT / "docs/configuration.md").read_text() == documentation(), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_link_leads_somewhere(page: Path):
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    local = [link for link in links if not link.startswith(("http:", "https:"))]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_command_on_a_page_exists(page: Path):
+    for command, *arguments in commands(page):
+        if command == "make":
+            assert arguments[0] in TARGETS
+        elif command == "leveret":
+            cli.parser({}).parse_args(arguments)
+
+
+def test_the_readme_shows_how_to_start():
+    shown = [" ".join(command) for command in commands(ROOT / "README.md")]
+    assert shown[0] == "make run"
+    assert "leveret serve" in shown
+
+
+def test_every_target_is_listed_by_make_help():
+    help_text = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = set(re.findall(r"^  make (\w+)", help_text.stdout, re.MULTILINE))
+    assert listed == TARGETS
+
+
+def test_the_build_server_runs_make_test():
+    script = ROOT / ".ci/run"
+    assert script.stat().st_mode & 0o111
+    assert script.read_text().rstrip().endswith("exec make test")
+
+
+def test_the_version_is_in_the_form_of_semantic_versioning():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
+
+
+def test_what_is_pinned_is_what_is_asked_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    names = {re.split(r"[<>=\[]", each)[0].lower() for each in asked}
+    pinned = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    assert names <= pinned
+
+
+# Marks of unfinished work, and folders of somebody's own machine. Written so that this page is none itself.
+FORBIDDEN = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X])\b|(?<![\w.])/(?:root|hom[e]|wor[k])/")
+TEXT = {".py", ".md", ".toml", ".sh", ".js", ".json", ".cfg", ".txt", ""}
+FOLDERS = ["broker_core", "protocols", "plugins", "tests", "examples", "benchmarks", "docs", "scripts", ".ci"]
+
+
+def sources() -> list[Path]:
+    inside = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    skipped = {"node_modules", "__pycache__"}
+    files = [path for path in inside if not skipped & set(path.parts)] + list(ROOT.glob("*"))
+    return [path for path in files if path.is_file() and path.suffix in TEXT]
+
+
+def test_nothing_unfinished_or_private_is_in_the_sources():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sources()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if FORBIDDEN.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.system
+def test_the_imports_keep_to_the_layout():
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
