@@ -11,7 +11,7 @@ channel.get("q").body == b"hello"
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from struct import unpack_from
 
 import attrs
@@ -25,6 +25,8 @@ from broker_core.flow import Alarms, Monitor
 from broker_core.frontend import Peer as Address
 from broker_core.limits import NodeLimits
 from broker_core.outbox import Outbox
+from broker_core.policy import Policy
+from broker_core.values import Table
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.adapter import Connection091
@@ -77,9 +79,34 @@ class World:
     def queue(self, name: str):
         return self.host.queues[name]
 
+    def channel(self, user: str = "guest", capabilities: Mapping[str, bool] = CAPABILITIES) -> ClientChannel:
+        """Channel 1 of a connection of its own; everybody's password is his name."""
+        return Peer(self).open(user, user, capabilities=capabilities).channel()
+
+    def user(
+        self, name: str, configure: str = ".*", write: str = ".*", read: str = ".*", tags: Iterable[str] = ()
+    ) -> str:
+        """A user, whose password is his name."""
+        self.broker.access.add_user(name, name, tags)
+        self.broker.access.set_permissions(name, "/", configure, write, read)
+        return name
+
+    def policy(self, pattern: str, definition: Table, priority: int = 0) -> None:
+        """Set the policy that is known by its pattern."""
+        self.broker.policies.set(Policy(pattern, "/", pattern, definition, priority))
+        self.host.apply_policies()
+        self.settle()
+
     def settle(self) -> None:
         self.broker.tick()
         self.broker.settle()
+
+    def watch(self) -> None:
+        """Read the monitors, as the node does once a second; who is not held back any more is read from again."""
+        self.broker.alarms.check_soon()
+        self.broker.alarms.check(self.broker.tick())
+        for peer in self.peers:
+            peer.read_on()
 
     def advance(self, seconds: float) -> None:
         """Let time pass: timers of the broker and deadlines of the connections run."""
@@ -118,14 +145,24 @@ class Peer:
         self.greeting = b""  # what came that is no frame (a protocol header)
         self._buffer = b""
         self._partial: dict[int, tuple[Method, bytes, int, list[bytes]]] = {}
+        self._unread: list[bytes] = []  # sent while the broker did not read from us
         world.peers.append(self)
 
     # ---- bytes -----------------------------------------------------------------------------------------------------
 
     def send_bytes(self, data: bytes, settle: bool = True) -> None:
+        if self.front.blocked:
+            self._unread.append(data)
+            return
         self.front.receive(data, self.world.broker.tick())
         if settle:
             self.world.settle()
+
+    def read_on(self) -> None:
+        """What was sent while the broker did not read from us, as far as it reads now."""
+        unread, self._unread = self._unread, []
+        for data in unread:
+            self.send_bytes(data)
 
     def take_bytes(self) -> bytes:
         """Everything sent since the last time; as if the operating system had taken it."""
@@ -313,6 +350,9 @@ class ClientChannel:
         assert isinstance(answer, Content), answer
         return answer
 
+    def prefetch(self, count: int, of_channel: bool = False) -> None:
+        self.does(m.BasicQos(0, count, of_channel))
+
     def consume(self, queue: str, tag: str = "", **properties: object) -> str:
         answer = self.call(m.BasicConsume(queue, tag, **properties))
         assert isinstance(answer, m.BasicConsumeOk), answer
@@ -326,6 +366,12 @@ class ClientChannel:
 
     def ack(self, tag: int, multiple: bool = False) -> None:
         self.send(m.BasicAck(tag, multiple))
+
+    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> None:
+        self.send(m.BasicNack(tag, multiple, requeue))
+
+    def reject(self, tag: int, requeue: bool = False) -> None:
+        self.send(m.BasicReject(tag, requeue))
 
     def confirms(self) -> Peer:
         assert isinstance(self.call(m.ConfirmSelect()), m.ConfirmSelectOk)
