@@ -179,9 +179,8 @@ class Channel(Publisher):
         if outcome is REFUSED:
             if self.confirming:
                 self._nacked.append(self.published)
-        elif outcome is UNROUTABLE:
-            if target.mandatory:
-                self._return(message, m.NO_ROUTE)
+        elif outcome is UNROUTABLE and target.mandatory:
+            self._return(message, m.NO_ROUTE)
         elif target.immediate:
             self._return(message, m.NO_CONSUMERS)
 
