@@ -200,6 +200,7 @@ class Exchange(Destination):
         if (state := self.type.state()) is not None:
             new.restore(state)
         old, self.type = self.type, new
+        self.virtual_host.revision += 1  # remembered routes are the old type's answers
         old.close()
 
 

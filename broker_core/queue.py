@@ -208,7 +208,7 @@ class Queue(Destination):
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
-        if not self.touched:
+        if not self.touched and (self.rings or self.expiring):
             self.touch()
         if self.watched and self._over_limit():
             self.dispatch()  # what a consumer takes at once was never over the limit

@@ -57,6 +57,8 @@ class VirtualHost:
         self.queues: dict[str, Queue] = {}
         self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, listed nowhere
         self.connections = 0  # clients that have entered
+        # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
+        self.remembered: dict[tuple[str, str], dict[bytes, object]] = {}
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)
         self.exchanges[""] = self.default_exchange

@@ -7,7 +7,7 @@ is raised as a `Failure`; the adapter turns it into the reply code.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from broker_core.broker import REFUSED, UNROUTABLE, Outcome, Publisher
 from broker_core.compat import GlobalQos, NoCurrentQueue
@@ -27,11 +27,12 @@ from protocols.amqp091.encoding import ENCODING, project, remembered, rendered
 from protocols.amqp091.wire import AmqpError, Method
 
 if TYPE_CHECKING:
+    from broker_core.client import Client
     from broker_core.clock import Timer
     from protocols.amqp091.adapter import Connection091
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
-TARGETS_MAX: Final = 1024  # remembered publish targets per channel
+TARGETS_MAX: Final = 32_768  # remembered publish targets per virtual host and user
 TIMEOUT_GRANULARITY_S: Final = 1.0
 
 
@@ -48,6 +49,15 @@ class Target:
         self.plain = not publish.immediate
         self.revision = exchange.virtual_host.revision
         self.access_revision = access_revision
+
+
+def targets_of(client: Client) -> dict[bytes, Target]:
+    """The publish targets known for this client's user in its virtual host, by raw basic.publish arguments.
+
+    What one channel has found out holds for every channel of that user there.
+    """
+    known = client.host.remembered.setdefault(("amqp091", client.user.name), {})
+    return cast("dict[bytes, Target]", known)
 
 
 class Channel(Publisher):
@@ -106,7 +116,7 @@ class Channel(Publisher):
         self._confirmed = 0
         self._nacked: list[int] = []
         self._announced = False  # on the broker's list of publishers for this settle
-        self._targets: dict[bytes, Target] = {}
+        self._targets = targets_of(self.client)
         self._last_publish = b""
         self._last_target: Target | None = None
         self._returns: list[tuple[Message, int]] = []  # of the transaction
