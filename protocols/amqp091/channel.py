@@ -14,7 +14,7 @@ from broker_core.compat import GlobalQos, NoCurrentQueue
 from broker_core.delivery import UNLIMITED, Delivery, Window
 from broker_core.errors import AccessRefused, NotAllowed, NotFound, PreconditionFailed, Unsupported
 from broker_core.exchange import Exchange
-from broker_core.limits import QueueLimits
+from broker_core.limits import QueueLimits, QueueType
 from broker_core.message import Facts, Message
 from broker_core.queue import Queue
 from broker_core.topology import generated_name
@@ -87,6 +87,7 @@ class Channel(Publisher):
         "outbox",
         "published",
         "reply_consumer",
+        "sharing",
         "timeout_timer",
         "tx",
         "unsettled",
@@ -101,6 +102,7 @@ class Channel(Publisher):
         self.outbox = connection.outbox
         self.frame_max = connection.wire.frame_max
         self.window = Window()  # credit shared by the channel's consumers (qos global)
+        self.sharing = False  # there is such a limit
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
         self.last_tag = 0
@@ -239,7 +241,7 @@ class Channel(Publisher):
             if consumer is not None:
                 consumer.credit += 1
                 consumer.window.credit += 1
-                if not consumer.able:
+                if self.sharing or not consumer.able:
                     self._wake(consumer)
 
     def _answer(self, tag: int, multiple: bool, outcome: Callable[[Queue, Delivery], None]) -> None:
@@ -277,7 +279,7 @@ class Channel(Publisher):
 
     def _wake(self, consumer: object) -> None:
         """Credit came back: to one consumer, or to all of the channel if they share it."""
-        if self.window.credit < UNLIMITED // 2:
+        if self.sharing:
             self.wake_all()
         elif isinstance(consumer, ChannelConsumer):
             consumer.wake()
@@ -311,8 +313,10 @@ class Channel(Publisher):
         if method.prefetch_size:
             raise Unsupported(f"prefetch_size!=0 ({method.prefetch_size})")
         if method.global_ and self.broker.compat.qos_global is GlobalQos.CHANNEL:
-            given = sum(d.consumer is not None for d in self.unsettled.values())
+            held = (*self.unsettled.values(), *self._tx_unsettled.values())
+            given = sum(delivery.consumer is not None for delivery in held)
             self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED
+            self.sharing = method.prefetch_count > 0
             self.wake_all()
         else:
             self._prefetch = method.prefetch_count
@@ -327,6 +331,9 @@ class Channel(Publisher):
             self._consume_replies(method, tag)
             return
         queue = self.client.readable_queue(self._queue_name(method.queue))
+        if self.sharing and queue.type is QueueType.QUORUM:
+            where = f"queue '{queue.name}' in vhost '{queue.virtual_host.name}'"
+            raise Unsupported(f"{where} does not support global qos")
         consumer = ChannelConsumer(
             self,
             queue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import UNLIMITED, Consumer, Delivery
+from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.queue import Queue
 from broker_core.values import Table
 from protocols.amqp091 import wire
@@ -32,8 +32,11 @@ class ChannelConsumer(Consumer):
         exclusive: bool,
         arguments: Table,
     ) -> None:
-        credit = prefetch or UNLIMITED
-        super().__init__(queue, no_ack, credit, channel.window, priority, exclusive, arguments)
+        if no_ack:  # prefetch is for those who answer
+            credit, window = UNLIMITED, Window()
+        else:
+            credit, window = prefetch or UNLIMITED, channel.window
+        super().__init__(queue, no_ack, credit, window, priority, exclusive, arguments)
         self.channel = channel
         self.tag = tag
         self.timeout_s: float | None = None  # to acknowledge in, if the consumer asked for its own
