@@ -229,6 +229,16 @@ class Peer:
                 return what
         return None
 
+    def answer(self, channel: int, method: Method) -> Method | None:
+        """Send a method; the next method on its channel. Deliveries and returns that came before stay unread."""
+        self.send(channel, method)
+        self.read()
+        for at, (number, what) in enumerate(self.received):
+            if number == channel and isinstance(what, Method):
+                del self.received[at]
+                return what
+        return None
+
     def all(self, channel: int | None = None) -> list[Method | Content]:
         found = []
         while (what := self.next(channel)) is not None:
@@ -354,7 +364,7 @@ class ClientChannel:
         self.does(m.BasicQos(0, count, of_channel))
 
     def consume(self, queue: str, tag: str = "", **properties: object) -> str:
-        answer = self.call(m.BasicConsume(queue, tag, **properties))
+        answer = self.peer.answer(self.number, m.BasicConsume(queue, tag, **properties))
         assert isinstance(answer, m.BasicConsumeOk), answer
         return answer.consumer_tag
 
@@ -397,7 +407,7 @@ class ClientChannel:
 
     def does(self, method: Method) -> Method | Content:
         """Send a method that is answered by its own -ok."""
-        answer = self.call(method)
+        answer = self.peer.answer(self.number, method)
         assert isinstance(answer, Method), answer
         assert answer.name == f"{method.name}-ok", answer
         return answer
