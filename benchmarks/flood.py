@@ -1,8 +1,8 @@
 """A 0-9-1 client that costs next to nothing: messages of one size, encoded once, counted by octets.
 
 One publisher and one consumer on one queue, each on a connection of its own, in one thread. The publisher keeps at most
-`window` messages unconfirmed and the consumer acknowledges in batches, as client libraries do. What the broker sends per
-message has a fixed length, so deliveries are counted by dividing, and the figure is the broker's, not the client's.
+`window` messages unconfirmed and the consumer acknowledges in batches, as client libraries do. What the broker sends
+per message has a fixed length, so deliveries are counted by dividing, and the figure is the broker's, not the client's.
 
     python benchmarks/flood.py --port 5672 --messages 200000 --size 100
 """

@@ -63,15 +63,20 @@ class PasswordHash:
         return cls(salt + digest(algorithm, salt, password), algorithm)
 
     @classmethod
-    def parse(cls, text: str, algorithm: str = SHA256) -> PasswordHash:
-        """From a definition file's `password_hash` and `hashing_algorithm`. Raises ValueError."""
+    def parse(cls, text: str, algorithm: str | None = SHA256) -> PasswordHash:
+        """From a definition file's `password_hash` and `hashing_algorithm` (None: the one that fits).
+
+        Raises ValueError.
+        """
+        if algorithm is None:
+            algorithm = next((name for name in ALGORITHMS if _fits(text, name)), SHA256)
         if algorithm not in ALGORITHMS:
             raise ValueError(f"hashing algorithm '{algorithm}' is not one of {', '.join(ALGORITHMS)}")
         try:
             salted = base64.b64decode(text, validate=True)
         except binascii.Error:
             raise ValueError("the password hash is not base64") from None
-        size = SALT_SIZE + hashlib.new(ALGORITHMS[algorithm]).digest_size
+        size = _size(algorithm)
         if len(salted) != size:
             raise ValueError(f"the password hash has {len(salted)} octets, {algorithm} needs {size}")
         return cls(salted, algorithm)
@@ -84,6 +89,14 @@ class PasswordHash:
     def matches(self, password: str | bytes) -> bool:
         salt = self.salted[:SALT_SIZE]
         return hmac.compare_digest(self.salted[SALT_SIZE:], digest(self.algorithm, salt, password))
+
+
+def _size(algorithm: str) -> int:
+    return SALT_SIZE + hashlib.new(ALGORITHMS[algorithm]).digest_size
+
+
+def _fits(text: str, algorithm: str) -> bool:
+    return len(text) == (_size(algorithm) + 2) // 3 * 4
 
 
 def digest(algorithm: str, salt: bytes, password: str | bytes) -> bytes:

@@ -80,7 +80,7 @@ def _put_user(broker: Broker, entry: UserEntry) -> None:
     access = broker.access
     if entry.password_hash is not None:
         access.put_user(
-            User(entry.name, frozenset(entry.tags), PasswordHash.parse(entry.password_hash), limits)
+            User(entry.name, frozenset(entry.tags), PasswordHash.parse(entry.password_hash, None), limits)
         )
     else:
         access.add_user(entry.name, entry.password, entry.tags, limits)
@@ -106,7 +106,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     for host in new.virtual_hosts:
         broker.add_virtual_host(host.name, _host_limits(new, host))
     _reload_users(broker, old, new)
-    for gone in set(old.policies) - set(new.policies):
+    for gone in (policy for policy in old.policies if policy not in new.policies):
         clear = broker.policies.clear_operator if gone.operator else broker.policies.clear
         clear(gone.virtual_host, gone.name)
     _put_policies(broker, new)

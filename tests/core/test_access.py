@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.access import GRANTS_MAX, Access, PasswordHash, Permission, User
+from broker_core.access import ALGORITHMS, GRANTS_MAX, Access, PasswordHash, Permission, User
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
 
@@ -351,3 +351,9 @@ def test_users_are_listed_by_name() -> None:
     access = open_access()
     access.add_user("a")
     assert [user.name for user in access.users()] == ["a", "u"]
+
+
+def test_a_hash_without_a_named_algorithm_is_taken_for_the_one_it_fits() -> None:
+    for algorithm in ALGORITHMS:
+        text = PasswordHash.of("secret", b"salt", algorithm).text
+        assert PasswordHash.parse(text, None).algorithm == algorithm

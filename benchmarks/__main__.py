@@ -1,0 +1,143 @@
+"""Everything that is measured, in one run: beside a RabbitMQ if the system has one, alternating, medians and spread.
+
+make bench                                # all of it, a few minutes
+python -m benchmarks --rounds 3 throughput
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from benchmarks import flat
+from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
+from benchmarks.flood import Wire, flood, publish_frames
+from protocols.amqp091 import methods as m
+from protocols.amqp091.wire import BasicProperties
+
+# What is sent: title, messages a round, and the arguments of `flood`.
+LOADS: tuple[tuple[str, int, dict[str, int | bool]], ...] = (
+    ("100 B, confirms and acks", 100_000, {"size": 100}),
+    ("100 B, neither", 200_000, {"size": 100, "confirms": False, "acks": False}),
+    ("100 B, one at a time", 3_000, {"size": 100, "window": 1, "prefetch": 1}),
+    ("1 KiB, confirms and acks", 60_000, {"size": 1024}),
+    ("64 KiB, confirms and acks", 5_000, {"size": 65536, "window": 100}),
+)
+
+
+def throughput(rounds: int) -> None:
+    """Messages per second through one queue, transient, one publisher and one consumer."""
+    print("\n## Throughput: messages per second, median (lowest to highest)\n")
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(leveret())]
+        if has_rabbitmq():
+            brokers.append(stack.enter_context(rabbitmq()))
+        names = [broker.name for broker in brokers]
+        print(f"| transient messages | {' | '.join(names)} | {'ratio |' if len(names) > 1 else ''}")
+        print(f"|---|{'---:|' * (len(names) + (len(names) > 1))}")
+        for title, messages, load in LOADS:
+            _throughput_row(title, messages, load, brokers, rounds)
+
+
+def _throughput_row(
+    title: str, messages: int, load: dict[str, int | bool], brokers: list[Running], rounds: int
+) -> None:
+    rates: dict[str, list[float]] = {broker.name: [] for broker in brokers}
+    for each in range(rounds + 1):
+        for broker in brokers:
+            rate = flood(broker.port, messages, **load)  # type: ignore[arg-type]
+            if each:  # the first round warms up
+                rates[broker.name].append(rate)
+    cells = [
+        f"{statistics.median(found):,.0f} ({min(found):,.0f} to {max(found):,.0f})"
+        for found in rates.values()
+    ]
+    if len(rates) > 1:
+        ours, theirs = rates.values()
+        cells.append(f"{statistics.median(a / b for a, b in zip(ours, theirs, strict=True)):.2f}")
+    print(f"| {title} | {' | '.join(cells)} |", flush=True)
+
+
+def start(rounds: int) -> None:
+    """From nothing to the first answer on the AMQP port."""
+    times = []
+    for _ in range(rounds + 1):
+        started = time.perf_counter()
+        with leveret():
+            times.append(time.perf_counter() - started)
+    print(f"\n## Cold start: {statistics.median(times[1:]) * 1000:.0f} ms", end=" ")
+    print(f"({min(times[1:]) * 1000:.0f} to {max(times[1:]) * 1000:.0f})")
+
+
+def idle(rounds: int, connections: int = 1000) -> None:
+    """What a connection costs that has a channel open and does nothing."""
+    with leveret() as broker:
+        for _ in range(20):
+            Wire(broker.port).socket.close()
+        before = resident_kib(broker.process)
+        held = [Wire(broker.port) for _ in range(connections)]
+        each = (resident_kib(broker.process) - before) / connections
+        for wire in held:
+            wire.socket.close()
+    print(f"\n## Idle connection: {each:.1f} KiB ({connections} connections with a channel each)")
+
+
+def large(rounds: int, size: int = 16 << 20) -> None:
+    """One large body in and out: peak memory over the size of the body."""
+    with leveret() as broker:
+        publisher, consumer = Wire(broker.port), Wire(broker.port)
+        consumer.call(m.QueueDeclare("large"), m.QueueDeclareOk)
+        before = peak_kib(broker.process)
+        publisher.socket.sendall(publish_frames("", "large", size, BasicProperties().encode()))
+        consumer.call(m.BasicConsume("large", "c", no_ack=True), m.BasicConsumeOk)
+        started = time.perf_counter()
+        received = len(consumer.buffer)
+        while received < size:
+            received += len(consumer.socket.recv(1 << 20))
+        seconds = time.perf_counter() - started
+        times_size = (peak_kib(broker.process) - before) * 1024 / size
+        publisher.socket.close()
+        consumer.socket.close()
+    print(
+        f"\n## A body of {size >> 20} MiB: {times_size:.2f} times its size at the peak, "
+        f"{seconds:.2f} s from queue to client"
+    )
+
+
+def flatness(rounds: int) -> None:
+    """The cost of a message against the number of queues and bindings."""
+    print("\n## Cost against the number of queues and bindings, in process\n")
+    flat.main()
+
+
+MEASURES: dict[str, Callable[[int], None]] = {
+    "throughput": throughput,
+    "start": start,
+    "idle": idle,
+    "large": large,
+    "flat": flatness,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("measures", nargs="*", choices=[*MEASURES, []], help="which; all without")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    if not has_rabbitmq():
+        print(
+            "no RabbitMQ here: measuring Leveret alone (Debian: apt-get install rabbitmq-server)",
+            file=sys.stderr,
+        )
+    for name in given.measures or MEASURES:
+        MEASURES[name](given.rounds)
+
+
+if __name__ == "__main__":
+    main()

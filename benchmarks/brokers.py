@@ -1,0 +1,109 @@
+"""Brokers to measure, each started fresh on a port of its own and stopped afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+START_S = 60.0  # for a broker to accept connections
+
+
+@attrs.frozen
+class Running:
+    """A broker that accepts connections on `port`; `process` is its main process."""
+
+    name: str
+    port: int
+    process: int
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def leveret(*flags: str) -> Iterator[Running]:
+    """This project's node, with its defaults but for the ports."""
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("leveret")), "serve", "--listen", f"127.0.0.1:{port}"]
+    with _process([*command, "--http", f"127.0.0.1:{free_port()}", *flags], {}, port) as process:
+        yield Running("Leveret", port, process)
+
+
+def has_rabbitmq() -> bool:
+    return shutil.which("rabbitmq-server") is not None
+
+
+@contextlib.contextmanager
+def rabbitmq() -> Iterator[Running]:
+    """The RabbitMQ of the system's packages, with its defaults but for the port and its folders."""
+    port = free_port()
+    name = f"bench{port}@localhost"
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)  # the package's wrapper runs the server as a user of its own
+        environment = {
+            "RABBITMQ_NODE_PORT": str(port),
+            "RABBITMQ_NODENAME": name,
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_MNESIA_BASE": f"{folder}/data",
+            "RABBITMQ_LOG_BASE": f"{folder}/log",
+            "RABBITMQ_PID_FILE": f"{folder}/pid",
+        }
+        try:
+            with _process(["rabbitmq-server"], environment, port) as process:
+                yield Running("RabbitMQ", port, process)
+        finally:
+            subprocess.run(["rabbitmqctl", "-n", name, "stop"], capture_output=True, check=False, timeout=60)
+
+
+@contextlib.contextmanager
+def _process(command: list[str], environment: Mapping[str, str], port: int) -> Iterator[int]:
+    quiet = subprocess.DEVNULL
+    started = subprocess.Popen(command, env={**os.environ, **environment}, stdout=quiet, stderr=quiet)
+    try:
+        wait_for(port)
+        yield started.pid
+    finally:
+        started.terminate()
+        started.wait(30)
+
+
+def wait_for(port: int) -> None:
+    """Return once something answers an AMQP header on the port."""
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as probe:
+                probe.sendall(b"AMQP\x00\x00\x09\x01")
+                if probe.recv(8):
+                    return
+        except OSError:
+            pass
+        if time.monotonic() > until:
+            raise SystemExit(f"nothing listens on port {port} after {START_S:.0f} s")
+        time.sleep(0.002)
+
+
+def resident_kib(process: int) -> int:
+    """The memory of a process, without its children (Linux)."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def peak_kib(process: int) -> int:
+    """The most memory that a process ever had (Linux)."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
