@@ -114,8 +114,11 @@ class Broker:
         return host
 
     def delete_virtual_host(self, name: str) -> None:
-        """Delete a virtual host with everything in it. Raises NotFound. Its clients find their queues gone."""
-        self.virtual_host(name).close()
+        """Delete a virtual host with everything in it, and send its clients away. Raises NotFound."""
+        host = self.virtual_host(name)
+        if self.operations is not None:
+            self.operations.close_connections(f"vhost '{name}' is deleted", name)
+        host.close()
         del self.virtual_hosts[name]
         self.access.forget_virtual_host(name)
         self.policies.forget_virtual_host(name)
@@ -179,8 +182,12 @@ class Broker:
                 while self.dying:
                     self._bury(*self.dying.popleft())
                 touched, self.touched = self.touched, []
-                for queue in touched:
-                    queue.dispatch()
+                try:
+                    for queue in touched:
+                        queue.dispatch()
+                except BaseException:  # a mistake of ours; the other queues wait for the next settle
+                    self.touched += [q for q in touched if q.touched and q not in self.touched]
+                    raise
             if not self.timers.run(self.now):
                 break
         if self.publishers:

@@ -3,13 +3,21 @@
 The socket is non-blocking and used directly: `recv` and `send` are plain calls, and the one task of a connection waits
 only when there is nothing to read. What the operating system does not take at once is sent by a second task that lives
 as long as the backlog. A connection at rest costs one task.
+
+    first bytes ─> converse: read, feed, read, ... ─> lose: the front-end releases all ─> goodbye: last bytes ─> end
+
+A peer that does not read what it asks for is not read from either, once more waits for it than deliveries alone can
+make. Whatever a front-end raises ends its own connection.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import select
 import socket
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -42,22 +50,35 @@ class Transport:
         self._socket = connected
         self._protocols = protocols
         self._backlog: deque[memoryview] = deque()
-        self._draining = False
+        self._all_sent: trio.Event | None = None  # to come: the second task is sending
+        # deliveries stop at the outbox's limit, give or take a message; beyond that are answers
+        self._unread_max = self.outbox.limit + node.config.limits.message_size_max
         self._timer: Timer | None = None
         self._scope = trio.CancelScope()
         self._unblocked: trio.Event | None = None
+        self._paused = False  # not read from until it has read
 
     # ---- the connection's task -------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
         """Read until either side ends the connection, then release everything."""
         try:
-            with self._scope:
+            with self.mistakes_end_it(), self._scope:
                 await self._converse()
-            if self.front is not None and self.front.closed:
-                await self._say_goodbye()
+            self._lose()
+            await self._say_goodbye()
         finally:
+            self._lose()
             self._end()
+
+    @contextlib.contextmanager
+    def mistakes_end_it(self) -> Iterator[None]:
+        """What is raised here is a mistake of ours: it is logged, and ends this connection only."""
+        try:
+            yield
+        except Exception:
+            log.exception("%s: closed because of a mistake of ours", self.peer.name)
+            self.hang_up()
 
     async def _converse(self) -> None:
         data = await self._first_bytes()
@@ -69,6 +90,8 @@ class Transport:
                 return
             if self.front is not None and self.front.blocked:
                 await self._wait_unblocked()
+            if self._all_sent is not None and self.outbox.size > self._unread_max:
+                await self._wait_sent(self._all_sent)
             data = await self._read()
 
     async def _first_bytes(self) -> bytes:
@@ -114,22 +137,47 @@ class Transport:
         await self._unblocked.wait()
         self._unblocked = None
 
+    async def _wait_sent(self, all_sent: trio.Event) -> None:
+        self._paused = True
+        await all_sent.wait()
+        self._paused = False
+
+    def has_input(self) -> bool:
+        """Whether bytes have arrived that will be read, and have not been yet."""
+        return not self._paused and self._unblocked is None and is_readable(self._socket)
+
     def alarm(self, reason: str | None) -> None:
         """An alarm was raised or, with None, the last one cleared."""
         if self.front is not None:
-            self.front.alarm(reason)
-            if not self.front.blocked and self._unblocked is not None:
+            with self.mistakes_end_it():
+                self.front.alarm(reason)
+                if not self.front.blocked and self._unblocked is not None:
+                    self._unblocked.set()
+            self.watch_deadline()
+
+    def shut_down(self, reason: str) -> None:
+        """Say goodbye in the protocol's way, and listen for the answer; before the protocol is known, just hang up."""
+        if self.front is not None:
+            with self.mistakes_end_it():
+                self.front.shut_down(reason)
+            self.watch_deadline()
+            if self._unblocked is not None:
                 self._unblocked.set()
+        if self.front is None or self.front.closed:
+            self.hang_up()
 
     def hang_up(self) -> None:
-        """End the connection's task; what is in the outbox is still sent if the front-end is `closed`."""
+        """End the conversation; what is in the outbox by the end of this batch is still sent."""
         self._scope.cancel()
 
     # ---- time ------------------------------------------------------------------------------------------------------
 
     def watch_deadline(self) -> None:
         """Keep a timer on the front-end's deadline. One that moved to later is found out when it fires."""
-        deadline = None if self.front is None else self.front.deadline()
+        deadline = None
+        if self.front is not None:
+            with self.mistakes_end_it():
+                deadline = self.front.deadline()
         timer = self._timer
         if deadline is None or (timer is not None and not timer.cancelled and timer.at <= deadline):
             return
@@ -137,10 +185,12 @@ class Transport:
         self._timer = self.node.broker.timers.at(deadline, self._on_time)
 
     def _on_time(self, now: float) -> None:
-        assert self.front is not None
-        deadline = self.front.deadline()
-        if deadline is not None and deadline <= now:
-            self.front.on_deadline(now)
+        if self.front is None:
+            return
+        with self.mistakes_end_it():
+            deadline = self.front.deadline()
+            if deadline is not None and deadline <= now:
+                self.front.on_deadline(now)
         if self.front.closed:
             self.hang_up()
         else:
@@ -151,8 +201,8 @@ class Transport:
     def flush(self) -> None:
         """Hand the outbox to the operating system; what it does not take now follows in a task of its own."""
         self._backlog.extend(_joined(self.outbox.take()))
-        if not self._draining and not self._send():
-            self._draining = True
+        if self._all_sent is None and not self._send():
+            self._all_sent = trio.Event()
             self.node.start(self._drain)
 
     def _send(self) -> bool:
@@ -172,7 +222,9 @@ class Transport:
             else:
                 self._backlog[0] = piece[count:]
             if self.outbox.sent(count) and self.front is not None:
-                self.front.drained()
+                with self.mistakes_end_it():
+                    self.front.drained()
+                self.watch_deadline()
         return True
 
     async def _drain(self) -> None:
@@ -182,15 +234,26 @@ class Transport:
                 await trio.lowlevel.wait_writable(self._socket)
             except (OSError, trio.ClosedResourceError):
                 self._backlog.clear()
-        self._draining = False
+        assert self._all_sent is not None
+        self._all_sent.set()
+        self._all_sent = None
         self.node.work()
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def _lose(self) -> None:
+        """The front-end releases what it held, at once: the goodbye may take its time."""
+        if self.front is not None:
+            self.node.broker.timers.cancel(self._timer)
+            front, self.front = self.front, None
+            with self.mistakes_end_it():
+                self.node.lose(front)
 
     async def _say_goodbye(self) -> None:
         """Let the peer read our last bytes: a socket closed with unread input would take them back."""
         with trio.move_on_after(GOODBYE_S):
-            while self._backlog:
-                await trio.lowlevel.wait_writable(self._socket)
-                self.flush()
+            if self._all_sent is not None:
+                await self._all_sent.wait()
             try:
                 self._socket.shutdown(socket.SHUT_WR)
             except OSError:
@@ -199,11 +262,17 @@ class Transport:
                 pass
 
     def _end(self) -> None:
-        self.node.broker.timers.cancel(self._timer)
         self._backlog.clear()
-        self.node.forget(self)
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
+        self.node.forget(self)
+
+
+def is_readable(source: socket.socket) -> bool:
+    """Whether reading, or accepting, would not have to wait."""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _joined(pieces: list[bytes]) -> list[memoryview]:
@@ -212,10 +281,11 @@ def _joined(pieces: list[bytes]) -> list[memoryview]:
     gathered: list[bytes] = []
     size = 0
     for piece in pieces:
-        if len(piece) >= SEND_SIZE or size >= SEND_SIZE:
+        if gathered and size + len(piece) > SEND_SIZE:
             joined.append(memoryview(b"".join(gathered)))
             gathered, size = [], 0
         gathered.append(piece)
         size += len(piece)
-    joined.append(memoryview(b"".join(gathered)))
+    if gathered:
+        joined.append(memoryview(b"".join(gathered)))
     return joined
