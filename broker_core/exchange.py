@@ -46,6 +46,7 @@ class Destination(ABC):
     __slots__ = ()
     name: str
     is_exchange: bool
+    durable: bool
 
     @property
     def kind(self) -> str:
@@ -63,6 +64,11 @@ class Binding:
         self.key = key
         self.arguments = arguments
         self.identity = (destination.is_exchange, destination.name, key, frozen(arguments))
+
+    @property
+    def durable(self) -> bool:
+        """A binding lasts as long as both of its ends do (S059)."""
+        return self.source.durable and self.destination.durable
 
     def __repr__(self) -> str:
         return f"<Binding {self.source.name!r} --{self.key!r}--> {self.destination.kind} {self.destination.name!r}>"
