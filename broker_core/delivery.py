@@ -97,6 +97,11 @@ class Consumer(ABC):
         self.attached = False  # the queue knows it
         self.able = False  # it stands in the queue's ring of those believed to take messages
 
+    @property
+    def suspended(self) -> bool:
+        """Its client has asked for a pause: it stays attached, but does not count as active (S071)."""
+        return False
+
     @abstractmethod
     def room(self) -> int:
         """How many octets it takes now; 0 or less: pass it over until `wake`."""

@@ -384,6 +384,11 @@ class Queue(Destination):
         self.used_at = self.virtual_host.broker.now
         self._admit(consumer)
 
+    @property
+    def active_consumers(self) -> int:
+        """How many consumers have not been suspended by their clients (S071)."""
+        return sum(not consumer.suspended for consumer in self.consumers)
+
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach a consumer. What it has not answered stays with it. May delete an auto-delete queue (S068)."""
         if self.consumers.pop(consumer, self) is self:

@@ -103,6 +103,7 @@ class Channel(Publisher):
         self.frame_max = connection.wire.frame_max
         self.window = Window()  # credit shared by the channel's consumers (qos global)
         self.sharing = False  # there is such a limit
+        self.sharing = False  # there is such a limit
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
         self.last_tag = 0
@@ -515,7 +516,7 @@ class Channel(Publisher):
             )
         self.current_queue = queue.name
         if not method.no_wait:
-            self.send(m.QueueDeclareOk(queue.name, queue.ready, len(queue.consumers)))
+            self.send(m.QueueDeclareOk(queue.name, queue.ready, queue.active_consumers))
 
     def _declare_reply_queue(self, name: str, nowait: bool) -> None:
         """Asking for a direct reply-to queue tells whether somebody still waits for the reply."""

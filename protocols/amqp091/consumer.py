@@ -44,6 +44,10 @@ class ChannelConsumer(Consumer):
         self._exchange = self._key = ""
         self._target = wire.deliver_target("", "")  # of the last message: most look alike
 
+    @property
+    def suspended(self) -> bool:
+        return not self.channel.flowing
+
     def room(self) -> int:
         channel = self.channel
         return channel.outbox.room() if channel.flowing else PAUSED
