@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import TypeAlias
 
 import attrs
 
+from broker_core.values import Value, printed
+
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
+
+
+def as_json(value: Value) -> Json:
+    """A header or argument as JSON has it: octets and decimals as text, and numbers that JSON cannot say too."""
+    if isinstance(value, Mapping):
+        return {name: as_json(item) for name, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return [as_json(item) for item in value]
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return printed(value)
 
 
 @attrs.frozen
@@ -40,5 +54,5 @@ class Operations(ABC):
         """Take in changed plugin files: `loaded`, `unchanged`, `removed` (names), `refused` (name and traceback)."""
 
     @abstractmethod
-    def close_connections(self, reason: str, virtual_host: str | None = None) -> int:
-        """Say goodbye to every client, or to those in one virtual host. Returns how many there were."""
+    def close_connections(self, reason: str) -> int:
+        """Say goodbye to every client. Returns how many there were."""

@@ -50,15 +50,22 @@ class Route:
 
 
 class Trace(ABC):
-    """Told what the walk does (see `explain.py`)."""
+    """Told what the walk does (see `explain.py`). A traced walk is a dry run: nothing is counted or logged."""
 
     @abstractmethod
-    def asked(self, exchange: Exchange, via: str, answer: list[Destination] | None, note: str) -> None:
-        """An exchange was asked. `via`: publish, binding or alternate. `answer` None: it handled the message itself."""
+    def asked(self, exchange: Exchange, via: str, answer: list[Destination] | None, error: str) -> None:
+        """An exchange was asked. `via`: publish, binding or alternate. `answer` None: it takes the message itself.
+
+        `error`: what the type raised, or empty. What `hop` and `alternate` tell next is about the same exchange.
+        """
 
     @abstractmethod
-    def alternate(self, exchange: Exchange, note: str) -> None:
-        """What became of an exchange's alternate: followed, missing, already asked."""
+    def hop(self, source: Exchange, destination: Exchange, followed: bool) -> None:
+        """A binding leads to another exchange: asked later, or not because that has been asked or will be."""
+
+    @abstractmethod
+    def alternate(self, exchange: Exchange, outcome: str) -> None:
+        """What becomes of an exchange's alternate: `followed`, `missing` or `asked before`."""
 
 
 def route(exchange: Exchange, message: Message) -> Route:
@@ -90,11 +97,11 @@ def walk(
     lasting = wanted is None and not message.facts.cc and not message.facts.bcc
     for current, via in pending:
         lasting = lasting and current.type.looks_at is not LooksAt.MESSAGE
-        answer, note = _ask(current, message)
+        answer, error = _ask(current, message, trace)
         if type(current.type).keep is not ExchangeType.keep:
             keepers.append(current)
         if trace is not None:
-            trace.asked(current, via, answer, note)
+            trace.asked(current, via, answer, error)
         if answer is None:
             handled = True
             continue
@@ -103,22 +110,26 @@ def walk(
         for destination in answer:
             if isinstance(destination, Queue):
                 queues[destination] = None
-            elif isinstance(destination, Exchange) and destination.name not in asked:
-                asked.add(destination.name)
-                pending.append((destination, "binding"))
+            elif isinstance(destination, Exchange):
+                if trace is not None:
+                    trace.hop(current, destination, destination.name not in asked)
+                if destination.name not in asked:
+                    asked.add(destination.name)
+                    pending.append((destination, "binding"))
         if not answer and (alternate := _alternate(current, asked, trace)) is not None:
             asked.add(alternate.name)
             pending.append((alternate, "alternate"))
     return Route(tuple(queues), handled, tuple(keepers), lasting)
 
 
-def _ask(exchange: Exchange, message: Message) -> tuple[list[Destination] | None, str]:
+def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list[Destination] | None, str]:
     """The type's own answer. A type that raises has no destinations: the alternate, if any, gets the message."""
     try:
         answer = exchange.type.route(message)
-        return (None, "handled") if answer is HANDLED else (list(answer), "")
+        return (None, "") if answer is HANDLED else (list(answer), "")
     except Exception as error:  # a plugin's mistake is not ours to die of
-        _failed(exchange, error)
+        if trace is None:
+            _failed(exchange, error)
         return [], f"{type(error).__name__}: {error}"
 
 
@@ -140,8 +151,8 @@ def _alternate(exchange: Exchange, asked: set[str], trace: Trace | None) -> Exch
         return None
     alternate = exchange.virtual_host.exchanges.get(name)
     if trace is not None:
-        outcome = "missing" if alternate is None else "already asked" if name in asked else "followed"
+        outcome = "missing" if alternate is None else "asked before" if name in asked else "followed"
         trace.alternate(exchange, outcome)
-    if alternate is None:
+    elif alternate is None:
         exchange.virtual_host.broker.report_missing_alternate(exchange, name)
     return None if alternate is None or name in asked else alternate
