@@ -103,7 +103,6 @@ class Channel(Publisher):
         self.frame_max = connection.wire.frame_max
         self.window = Window()  # credit shared by the channel's consumers (qos global)
         self.sharing = False  # there is such a limit
-        self.sharing = False  # there is such a limit
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
         self.last_tag = 0
