@@ -1,0 +1,194 @@
+"""A node in a thread, listening on a port of its own, for clients over real sockets.
+
+The fixture `node` gives one per test; `node_with(toml)` gives one with other settings. A test fails if the broker
+logged an error meanwhile. `need_module` and `need_command` decide what a missing client means.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import NoReturn, Protocol, TypeVar
+
+import pytest
+import trio
+
+from broker_core.broker import Broker
+from broker_core.config import parse
+from broker_core.node import Node
+from broker_core.queue import Queue
+
+TIMEOUT_S = 20  # for anything that should happen soon, on a busy machine
+
+Result = TypeVar("Result")
+
+
+# ---- clients that may be missing -----------------------------------------------------------------------------------
+
+
+def missing(what: str, remedy: str) -> NoReturn:
+    """A client is not installed: a skip that says what to do, on a build server a failure."""
+    text = f"{what} is missing: {remedy}"
+    if os.environ.get("CI"):
+        pytest.fail(text)
+    pytest.skip(text, allow_module_level=True)
+
+
+def need_module(name: str) -> ModuleType:
+    """The module of a Python client."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        missing(name, "run `make test`, or pip install -e '.[interop]'")
+
+
+def need_command(name: str, package: str) -> str:
+    """The path of a command from a Debian package."""
+    return shutil.which(name) or missing(name, f"apt-get install {package}")
+
+
+# ---- waiting -------------------------------------------------------------------------------------------------------
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Return as soon as the condition holds; fail if it never does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {timeout_s} s in vain: {what}")
+        time.sleep(0.005)
+
+
+# ---- the node ------------------------------------------------------------------------------------------------------
+
+
+class RunningNode:
+    """A node in a thread of its own."""
+
+    def __init__(self, toml: str = "", port: int = 0) -> None:
+        listen = {"listeners": [{"address": f"127.0.0.1:{port}"}], "http.enabled": False}
+        self._config = parse(toml, overrides=listen)
+        self._started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=trio.run, args=(self._run,), name="leveret")
+
+    async def _run(self) -> None:
+        try:
+            async with Node(self._config) as self._node:
+                self._token = trio.lowlevel.current_trio_token()
+                self._stopping = trio.Event()
+                self.port = int(self._node.addresses[0].rpartition(":")[2])
+                self._started.put(None)
+                await self._stopping.wait()
+        except BaseException as error:
+            self._started.put(error)
+            raise
+
+    def start(self) -> None:
+        self._thread.start()
+        error = self._started.get(timeout=TIMEOUT_S)
+        if error is not None:
+            raise error
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self.call(lambda node: self._stopping.set())
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive(), "the node did not stop"
+
+    def url(self, user: str = "guest", password: str = "guest", options: str = "") -> str:
+        return f"amqp://{user}:{password}@127.0.0.1:{self.port}/%2F{options}"
+
+    def call(self, function: Callable[[Node], Result]) -> Result:
+        """Call something in the node's thread, where its state may be touched."""
+        return trio.from_thread.run_sync(function, self._node, trio_token=self._token)
+
+    def close_connections(self) -> int:
+        """As an operator would: 320 CONNECTION_FORCED to everybody."""
+        return self.call(lambda node: node.close_connections("an operator asked for it"))
+
+    def raise_alarm(self, reason: str) -> None:
+        """Raise a resource alarm, as an operator would."""
+        self._change(lambda broker: broker.alarms.set(reason))
+
+    def clear_alarm(self, reason: str) -> None:
+        self._change(lambda broker: broker.alarms.clear(reason))
+
+    def _change(self, change: Callable[[Broker], None]) -> None:
+        def changed(node: Node) -> None:
+            change(node.broker)
+            node.work()
+
+        self.call(changed)
+
+    def clients(self) -> int:
+        """How many connections have logged in and opened a virtual host."""
+        return self.call(lambda node: len(node.broker.clients))
+
+    def find(self, name: str) -> Queue | None:
+        return self.call(lambda node: node.broker.virtual_hosts["/"].queues.get(name))
+
+    def ready(self, name: str) -> int:
+        """Messages waiting in a queue; -1 if there is no such queue."""
+        found = self.find(name)
+        return -1 if found is None else found.ready
+
+    def unsettled(self, name: str) -> int:
+        found = self.find(name)
+        return -1 if found is None else found.unsettled
+
+    def consumers(self, name: str) -> int:
+        found = self.find(name)
+        return -1 if found is None else len(found.consumers)
+
+
+class Start(Protocol):
+    """Starts a node with these settings, at any free port or at this one."""
+
+    def __call__(self, toml: str = "", port: int = 0) -> RunningNode: ...
+
+
+class Errors(logging.Handler):
+    """Gathers what the broker logs at level ERROR: mistakes of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(self.format(record))
+
+
+@pytest.fixture
+def node_with() -> Iterator[Start]:
+    """A function from settings (TOML) to a node that runs until the test ends."""
+    nodes: list[RunningNode] = []
+    errors = Errors()
+    logger = logging.getLogger("leveret")
+    logger.addHandler(errors)
+
+    def start(toml: str = "", port: int = 0) -> RunningNode:
+        node = RunningNode(toml, port)
+        node.start()
+        nodes.append(node)
+        return node
+
+    try:
+        yield start
+    finally:
+        for node in nodes:
+            node.stop()
+        logger.removeHandler(errors)
+    assert errors.texts == []
+
+
+@pytest.fixture
+def node(node_with: Start) -> RunningNode:
+    """A node with the default settings."""
+    return node_with()
