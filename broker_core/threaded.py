@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
 
@@ -79,10 +80,8 @@ class ThreadedNode:
         """
         if self._thread is None:
             return
-        try:
+        with suppress(trio.RunFinishedError):  # it has died; `_ended` says of what
             self._token.run_sync_soon(self._stopping.set)
-        except trio.RunFinishedError:
-            pass  # it has died; `_ended` says of what
         self._join()
         self._ended.result()
 
