@@ -85,6 +85,11 @@ class TimeoutScope(Enum):
 E = TypeVar("E", bound=Enum)
 
 
+class TimeoutResponse(Enum):
+    CLOSE_CHANNEL = "close-channel"
+    NOTIFY_CONSUMER = "notify-consumer"
+
+
 class Choice(Plain[E], Generic[E]):
     """One word of a closed set."""
 
@@ -183,6 +188,11 @@ class Compat(Record):
     )
     consumer_timeout: TimeoutScope = key(
         Choice(TimeoutScope), "The queues that know a consumer timeout.", TimeoutScope.EVERY_QUEUE
+    )
+    consumer_timeout_response: TimeoutResponse = key(
+        Choice(TimeoutResponse),
+        "A consumer timeout closes the channel, or cancels the consumer of clients that understand that.",
+        TimeoutResponse.CLOSE_CHANNEL,
     )
     topic_wildcards_max: int | None = key(Limit(0, MANY), "How many `#` a topic binding key may have.", None)
 
@@ -286,6 +296,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "memory_watermark": 0.6,
         "transient_queues": "refuse",
         "consumer_timeout": "quorum-queues",
+        "consumer_timeout_response": "notify-consumer",
         "topic_wildcards_max": 2,
     },
 }

@@ -24,16 +24,15 @@ from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.consumer import ChannelConsumer
 from protocols.amqp091.encoding import ENCODING, project, remembered, rendered
+from protocols.amqp091.timeouts import Timeouts
 from protocols.amqp091.wire import AmqpError, Method
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.clock import Timer
     from protocols.amqp091.adapter import Connection091
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 TARGETS_MAX: Final = 32_768  # remembered publish targets per virtual host and user
-TIMEOUT_GRANULARITY_S: Final = 1.0
 
 
 class Target:
@@ -68,6 +67,7 @@ class Channel(Publisher):
         "_confirmed",
         "_last_publish",
         "_last_target",
+        "_late_tags",
         "_nacked",
         "_prefetch",
         "_returns",
@@ -88,7 +88,7 @@ class Channel(Publisher):
         "published",
         "reply_consumer",
         "sharing",
-        "timeout_timer",
+        "timeouts",
         "tx",
         "unsettled",
         "window",
@@ -113,7 +113,7 @@ class Channel(Publisher):
         self.tx: Transaction | None = None
         self.asked_to_flow = True  # our last channel.flow to the client
         self.reply_consumer: ChannelConsumer | None = None
-        self.timeout_timer: Timer | None = None
+        self.timeouts = Timeouts(self)
         self._prefetch = 0  # for consumers started later
         self._confirmed = 0
         self._nacked: list[int] = []
@@ -121,6 +121,7 @@ class Channel(Publisher):
         self._targets = targets_of(self.client)
         self._last_publish = b""
         self._last_target: Target | None = None
+        self._late_tags: set[int] = set()  # of deliveries taken back because they were not answered in time
         self._returns: list[tuple[Message, int]] = []  # of the transaction
         self._tx_unsettled: dict[int, Delivery] = {}  # answered in the transaction
 
@@ -258,10 +259,10 @@ class Channel(Publisher):
     def _tags(self, tag: int, multiple: bool) -> list[int]:
         if multiple and tag == 0:
             return list(self.unsettled)
-        if tag not in self.unsettled:
+        if tag not in self.unsettled and tag not in self._late_tags:
             raise unknown_tag(tag)
         if not multiple:
-            return [tag]
+            return [tag] if tag in self.unsettled else []
         tags = []
         for each in self.unsettled:
             if each > tag:
@@ -389,6 +390,14 @@ class Channel(Publisher):
         if self.connection.wire.has_capability("consumer_cancel_notify"):
             self.send(m.BasicCancel(consumer.tag, True))
 
+    def cancel_late(self, consumer: ChannelConsumer) -> None:
+        """It has not answered in time: what it had goes back, and its answers will come too late (X028)."""
+        for tag in [tag for tag, delivery in self.unsettled.items() if delivery.consumer is consumer]:
+            self._late_tags.add(tag)
+            self._settle(self.unsettled.pop(tag), Queue.release)
+        consumer.queue.remove_consumer(consumer)
+        self.consumer_cancelled(consumer)
+
     def recheck_consumers(self) -> None:
         """Permissions or credentials changed: consumers that may no longer read are ended (X008)."""
         for consumer in list(self.consumers.values()):
@@ -405,7 +414,7 @@ class Channel(Publisher):
         self.last_tag += 1
         if not method.no_ack:
             self.unsettled[self.last_tag] = delivery
-            self.watch_timeouts()
+            self.timeouts.watch(delivery)
         message = delivery.message
         head = m.BasicGetOk(self.last_tag, delivery.redelivered, message.exchange, message.key, queue.ready)
         self._send_content(head, rendered(message, delivery.attempts), message.body)
@@ -421,56 +430,6 @@ class Channel(Publisher):
 
     def flow_ok(self, method: m.ChannelFlowOk) -> None:
         """The client's answer to our own channel.flow; nothing is left to do."""
-
-    # ---- time allowed for an answer --------------------------------------------------------------------------------
-
-    def watch_timeouts(self) -> None:
-        """Keep one timer on the delivery that has been unanswered for longest (X028)."""
-        if self.timeout_timer is None and (due := self._timeout_at()) is not None:
-            self.timeout_timer = self.broker.timers.at(due[0], self._check_timeouts)
-
-    def _timeout_at(self) -> tuple[float, float] | None:
-        """When the first unanswered delivery will be too old, and the time it was allowed (seconds)."""
-        earliest: tuple[float, float] | None = None
-        for delivery in self.unsettled.values():
-            allowed = self._allowed_s(delivery)
-            if allowed is not None and (earliest is None or delivery.given_at + allowed < earliest[0]):
-                earliest = (delivery.given_at + allowed, allowed)
-            if not self._mixed_timeouts():
-                break  # the oldest comes first
-        return earliest
-
-    def _mixed_timeouts(self) -> bool:
-        return len({self._consumer_allowed_s(c) for c in self.consumers.values()}) > 1
-
-    def _allowed_s(self, delivery: Delivery) -> float | None:
-        consumer = delivery.consumer
-        if isinstance(consumer, ChannelConsumer):
-            return self._consumer_allowed_s(consumer)
-        timeout_ms = delivery.queue.limits.consumer_timeout_ms
-        return None if timeout_ms is None else timeout_ms / 1000
-
-    @staticmethod
-    def _consumer_allowed_s(consumer: ChannelConsumer) -> float | None:
-        timeout_ms = consumer.queue.limits.consumer_timeout_ms
-        if consumer.timeout_s is not None:
-            return consumer.timeout_s or None
-        return None if timeout_ms is None else timeout_ms / 1000
-
-    def _check_timeouts(self, now: float) -> None:
-        self.timeout_timer = None
-        due = self._timeout_at()
-        if due is None:
-            return
-        if due[0] > now:
-            self.watch_timeouts()
-            return
-        text = (
-            f"delivery acknowledgement on channel {self.number} timed out. "
-            f"Timeout value used: {int(due[1] * 1000)} ms. "
-            "This timeout value can be configured, see consumer_timeout_ms"
-        )
-        self.connection.wire.fail_channel(self.number, AmqpError(m.PRECONDITION_FAILED, text))
 
     # ---- exchanges and queues --------------------------------------------------------------------------------------
 
@@ -619,7 +578,7 @@ class Channel(Publisher):
 
     def close(self) -> None:
         """Consumers go; what was not acknowledged goes back, marked as redelivered (S110, S126)."""
-        self.broker.timers.cancel(self.timeout_timer)
+        self.timeouts.stop()
         for consumer in list(self.consumers.values()):
             self._detach(consumer)
         self.consumers.clear()

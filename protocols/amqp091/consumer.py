@@ -75,8 +75,8 @@ class ChannelConsumer(Consumer):
             )
         channel.last_tag = tag
         channel.outbox.wrote(size)
-        if unsettled is not None and channel.timeout_timer is None:
-            channel.watch_timeouts()
+        if unsettled is not None:
+            channel.timeouts.watch(deliveries[0])
 
     def _aim(self, exchange: str, key: str) -> None:
         self._exchange, self._key = exchange, key

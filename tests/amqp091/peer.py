@@ -348,7 +348,7 @@ class ClientChannel:
         self.peer.send_bytes(b"".join(out), settle)
 
     def declare(self, name: str, **properties: object) -> m.QueueDeclareOk:
-        answer = self.call(m.QueueDeclare(name, **properties))
+        answer = self.peer.answer(self.number, m.QueueDeclare(name, **properties))
         assert isinstance(answer, m.QueueDeclareOk), answer
         return answer
 
