@@ -184,6 +184,7 @@ class Broker:
                 touched, self.touched = self.touched, []
                 try:
                     for queue in touched:
+                        queue.touched = False
                         queue.dispatch()
                 except BaseException:  # a mistake of ours; the other queues wait for the next settle
                     self.touched += [q for q in touched if q.touched and q not in self.touched]

@@ -14,13 +14,13 @@ Nothing here is asked for per message that is not in use: expiry, limits and dea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER, Consumer, Delivery
 from broker_core.errors import AccessRefused, Locked
 from broker_core.exchange import Destination
+from broker_core.lane import Lane
 from broker_core.limits import Overflow, QueueLimits, QueueType
 from broker_core.values import Table
 
@@ -37,35 +37,6 @@ MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
 
 OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides its body, roughly
-
-
-class Lane:
-    """Waiting messages of one priority, oldest first."""
-
-    __slots__ = ("fresh", "returned")
-
-    def __init__(self) -> None:
-        self.fresh: deque[Delivery] = deque()  # in order of arrival
-        self.returned: list[Delivery] = []  # heap by position
-
-    def __bool__(self) -> bool:
-        return bool(self.fresh or self.returned)
-
-    def __iter__(self) -> Iterator[Delivery]:
-        return iter(sorted((*self.returned, *self.fresh)))
-
-    def head(self) -> Delivery:
-        if self.returned and not (self.fresh and self.fresh[0].position < self.returned[0].position):
-            return self.returned[0]
-        return self.fresh[0]
-
-    def take(self) -> Delivery:
-        if self.returned and not (self.fresh and self.fresh[0].position < self.returned[0].position):
-            return heappop(self.returned)
-        return self.fresh.popleft()
-
-    def put_back(self, delivery: Delivery) -> None:
-        heappush(self.returned, delivery)
 
 
 class Ring:
@@ -212,7 +183,6 @@ class Queue(Destination):
             self.touch()
         if self.watched and self._over_limit():
             self.dispatch()  # what a consumer takes at once was never over the limit
-            self._drop_over_limit()
         return True
 
     def _refuses(self, message: Message) -> bool:
@@ -235,7 +205,6 @@ class Queue(Destination):
 
     def dispatch(self) -> None:
         """Give waiting messages to consumers that can take them, highest consumer priority first, in turn."""
-        self.touched = False
         for ring in self.rings:
             able = ring.able
             while able and self.ready:
@@ -251,6 +220,8 @@ class Queue(Destination):
                     break
                 able.rotate(-1)
                 self._give(consumer, deliveries)
+        if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
+            self._drop_over_limit()  # what arrived, and what came back
         if self.expiring:
             self._watch_head()
 
@@ -395,10 +366,7 @@ class Queue(Destination):
             return
         consumer.attached = False
         self.used_at = self.virtual_host.broker.now
-        if consumer.able:
-            consumer.able = False
-            ring = next(ring for ring in self.rings if ring.priority == consumer.priority)
-            ring.able.remove(consumer)
+        self._step_out(consumer)
         if consumer is self.active:
             self._elect(max(self.consumers, key=lambda c: c.priority, default=None))
         if self.auto_delete and not self.consumers and not self.deleted:
@@ -423,6 +391,16 @@ class Queue(Destination):
         consumer.able = True
         self._ring(consumer.priority).able.append(consumer)
         self.touch()
+
+    def _step_out(self, consumer: Consumer) -> None:
+        """A consumer goes, and the ring of its priority with it, if nobody else stands there."""
+        ring = next((ring for ring in self.rings if ring.priority == consumer.priority), None)
+        if consumer.able:
+            assert ring is not None, "who is able stands in a ring"
+            consumer.able = False
+            ring.able.remove(consumer)
+        if ring is not None and not ring.able:
+            self.rings.remove(ring)
 
     def _ring(self, priority: int) -> Ring:
         for at, ring in enumerate(self.rings):

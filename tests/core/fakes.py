@@ -1,0 +1,227 @@
+"""Stand-ins around a real broker: consumers that remember what they got, and a count of Python calls.
+
+world = World()
+queue = world.queue("q")
+consumer = FakeConsumer(queue, credit=1)
+world.publish("q", b"a", b"b")
+assert consumer.bodies() == "a"
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import FrameType
+
+from broker_core.broker import Broker, Outcome
+from broker_core.clock import ManualClock
+from broker_core.compat import Compat
+from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
+from broker_core.exchange import ExchangeType
+from broker_core.message import NO_FACTS, Facts, Message
+from broker_core.queue import OVERHEAD, Queue
+from broker_core.testing.fakes import FakeEncoding
+from broker_core.topology import VirtualHost
+from broker_core.values import Properties, Value
+
+PLENTY = 1 << 40  # octets of room
+ENCODING = FakeEncoding(Properties())
+
+
+class SharedWindow(Window):
+    """A window that knows whose it is, as a channel does."""
+
+    __slots__ = ("consumers",)
+
+    def __init__(self, credit: int = UNLIMITED) -> None:
+        super().__init__(credit)
+        self.consumers: list[FakeConsumer] = []
+
+
+class FakeConsumer(Consumer):
+    """A consumer by the book: it answers, puts credit back, and wakes whoever can use it."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        settled: bool = False,
+        credit: int = UNLIMITED,
+        window: SharedWindow | None = None,
+        priority: int = 0,
+        exclusive: bool = False,
+        limit: int = PLENTY,
+        log: list[tuple[FakeConsumer, Delivery]] | None = None,
+    ) -> None:
+        """Attaches itself to the queue. `limit` is its room in octets; `log` may be shared with others."""
+        self.shared = window or SharedWindow()
+        super().__init__(queue, settled, credit, self.shared, priority, exclusive)
+        self.limit = limit
+        self.filled = 0  # octets delivered since `drain`
+        self.paused = False
+        self.looks = 0  # how often the queue asked for room
+        self.got: list[Delivery] = []
+        self.held: list[Delivery] = []  # not answered
+        self.batches: list[int] = []  # how many deliveries each call brought
+        self.log = [] if log is None else log
+        self.ended = 0
+        queue.add_consumer(self)
+        self.shared.consumers.append(self)
+
+    def room(self) -> int:
+        self.looks += 1
+        return 0 if self.paused else self.limit - self.filled
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        self.batches.append(len(deliveries))
+        self.got += deliveries
+        self.log += [(self, delivery) for delivery in deliveries]
+        self.filled += sum(delivery.message.size + OVERHEAD for delivery in deliveries)
+        if not self.settled:
+            self.held += deliveries
+
+    def cancelled(self) -> None:
+        self.ended += 1
+
+    def bodies(self) -> str:
+        """Everything it ever got, in order."""
+        return b" ".join(delivery.message.body for delivery in self.got).decode()
+
+    def accept(self, delivery: Delivery) -> None:
+        self.queue.accept(self._answered(delivery))
+
+    def release(self, delivery: Delivery, failed: bool = True) -> None:
+        self.queue.release(self._answered(delivery), failed)
+
+    def reject(self, delivery: Delivery) -> None:
+        self.queue.reject(self._answered(delivery))
+
+    def accept_all(self) -> None:
+        for delivery in list(self.held):
+            self.accept(delivery)
+
+    def _answered(self, delivery: Delivery) -> Delivery:
+        self.held.remove(delivery)
+        self.credit += 1
+        self.shared.credit += 1
+        for consumer in self.shared.consumers:
+            consumer.wake()
+        return delivery
+
+    def grant(self, credit: int) -> None:
+        self.credit += credit
+        self.wake()
+
+    def drain(self) -> None:
+        """All that was delivered has gone over the wire."""
+        self.filled = 0
+        self.wake()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self.wake()
+
+    def leave(self) -> None:
+        """Stop consuming; what it holds stays with it."""
+        self.queue.remove_consumer(self)
+        self.shared.consumers.remove(self)
+
+
+def message(
+    key: str = "",
+    body: bytes = b"",
+    priority: int = 0,
+    ttl_ms: int | None = None,
+    cc: tuple[str, ...] = (),
+    exchange: str = "",
+) -> Message:
+    plain = not priority and ttl_ms is None and not cc
+    facts = NO_FACTS if plain else Facts(priority=priority, ttl_ms=ttl_ms, cc=cc)
+    return Message(ENCODING, exchange, key, b"", body, facts)
+
+
+class World:
+    """A broker with one virtual host and a clock moved by hand. Every verb settles."""
+
+    def __init__(
+        self, types: Mapping[str, type[ExchangeType]] | None = None, compat: Compat | None = None
+    ) -> None:
+        self.clock = ManualClock()
+        self.broker = Broker(self.clock, exchange_types=types, compat=compat)
+        self.host: VirtualHost = self.broker.add_virtual_host("/")
+
+    def queue(self, name: str = "q", **said: Value) -> Queue:
+        """Declare a queue; `said` are arguments in Python's spelling: `x_max_length=1` is x-max-length."""
+        arguments = {key.replace("_", "-"): value for key, value in said.items()}
+        return self.host.declare_queue(name, arguments=arguments)
+
+    def publish(
+        self, key: str, *bodies: bytes, ttl_ms: int | None = None, priority: int = 0
+    ) -> list[Outcome]:
+        """One batch to the default exchange."""
+        exchange = self.host.default_exchange
+        messages = [message(key, body, priority, ttl_ms) for body in bodies]
+        outcomes = [self.broker.publish(exchange, each) for each in messages]
+        self.broker.settle()
+        return outcomes
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.broker.tick()
+        self.broker.settle()
+
+    def settle(self) -> None:
+        self.broker.settle()
+
+
+def waiting(queue: Queue) -> str:
+    """The bodies of the waiting messages, in order of delivery."""
+    return b" ".join(delivery.message.body for delivery in queue.waiting()).decode()
+
+
+def fetched(queue: Queue, settled: bool) -> Delivery:
+    delivery = queue.take_one(settled)
+    assert delivery is not None
+    return delivery
+
+
+def morgue(world: World) -> Queue:
+    """Where the dead of a queue declared with `**DEAD` go."""
+    return world.queue("dead")
+
+
+DEAD = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "dead"}
+
+
+def reasons(dead: Queue) -> list[str]:
+    """Body and latest reason of death of everything in a morgue."""
+    found = []
+    for delivery in dead.waiting():
+        assert delivery.message.notes is not None
+        found.append(f"{delivery.message.body.decode()} {delivery.message.notes.deaths[0].reason}")
+    return found
+
+
+def letters(count: int) -> list[bytes]:
+    """As many bodies: a, b, c ..."""
+    return [bytes([octet]) for octet in range(ord("a"), ord("a") + count)]
+
+
+def calls(action: Callable[[], object]) -> Counter[str]:
+    """The Python functions called by `action`, and how often."""
+    counted: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            counted[frame.f_code.co_qualname] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return counted
