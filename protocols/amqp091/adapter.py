@@ -143,13 +143,23 @@ class Connection091(Handler, FrontEnd):
     def receive(self, data: bytes, now: float) -> None:
         self._publishes = 0
         self.wire.receive(data, now)
-        if self._publishes and self.broker.alarms.reason:
-            self._hold_back(self.broker.alarms.reason)
+        reason = self.broker.alarms.reason
+        if self._publishes and reason and self._entered:  # one that has left is read to its end
+            self._hold_back(reason)
 
     def lost(self) -> None:
         self.wire.lost()
         if self.wire.peer_spoke and not self.wire.peer_spoke.startswith("AMQP 0-9"):
             log.warning("%s: refused, detected %s", self.peer.name, self.wire.peer_spoke)
+
+    @property
+    def shares_prefetch(self) -> bool:
+        """Whether this client means a channel's prefetch, from now on, when it does not say `global`.
+
+        That is what the specification says, and what kombu, and with it Celery, expects of every broker that does
+        not call itself RabbitMQ: a Celery worker raises its prefetch for each task that waits for its time.
+        """
+        return self.wire.client_properties.get("product") == "py-amqp"
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
@@ -182,6 +192,7 @@ class Connection091(Handler, FrontEnd):
         elif not self.blocked:
             self.blocked = True
             self.wire.blocked(reason)
+            self.wire.pause_monitor()
 
     def alarm(self, reason: str | None) -> None:
         if self._config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
@@ -189,6 +200,7 @@ class Connection091(Handler, FrontEnd):
         elif reason is None and self.blocked:
             self.blocked = False
             self.wire.unblocked()
+            self.wire.resume_monitor(self.broker.tick())
         elif reason is not None and self.blocked:
             self.wire.blocked(reason)  # another alarm joined
 
@@ -284,12 +296,16 @@ class Connection091(Handler, FrontEnd):
         if handle is None:
             raise AmqpError(m.COMMAND_INVALID, "unimplemented method", method.class_id, method.method_id)
         self.broker.settle()  # what came before in this read has happened before
+        here = self.channels.get(channel)
+        if here is None:  # what was due has ended it
+            return
         try:
-            handle(self.channels[channel], method)
+            handle(here, method)
         except Failure as failure:
             raise reply(failure, method.class_id, method.method_id) from None
 
     def on_closed(self) -> None:
+        self.blocked = False  # its close-ok is to be read
         if self._entered:
             self._entered = False
             self.client.leave()

@@ -313,7 +313,8 @@ class Channel(Publisher):
     def qos(self, method: m.BasicQos) -> None:
         if method.prefetch_size:
             raise Unsupported(f"prefetch_size!=0 ({method.prefetch_size})")
-        if method.global_ and self.broker.compat.qos_global is GlobalQos.CHANNEL:
+        shared = method.global_ or self.connection.shares_prefetch
+        if shared and self.broker.compat.qos_global is GlobalQos.CHANNEL:
             held = (*self.unsettled.values(), *self._tx_unsettled.values())
             given = sum(delivery.consumer is not None for delivery in held)
             self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED

@@ -1,0 +1,112 @@
+"""What real clients rely on beyond the methods themselves; each was found by one of the tests in tests/interop."""
+
+from __future__ import annotations
+
+from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+from protocols.amqp091.wire import BasicProperties
+from tests.amqp091.peer import CAPABILITIES, Peer, World
+
+ALARM = "low on memory"
+
+
+def kombu(world: World) -> Peer:
+    """A connection that says it is kombu's."""
+    peer = Peer(world)
+    peer.start()
+    properties = {"product": "py-amqp", "capabilities": dict(CAPABILITIES)}
+    peer.send(0, m.ConnectionStartOk(properties, "PLAIN", b"\0guest\0guest", "en_US"))
+    peer.tune()
+    peer.send(0, m.ConnectionOpen("/"))
+    assert isinstance(peer.all(0)[-1], m.ConnectionOpenOk)
+    return peer
+
+
+def test_a_celery_worker_raises_the_prefetch_of_its_running_consumer():
+    """kombu takes qos at the specification's word: it holds for the channel, and at once (S102 is for the others)."""
+    world = World()
+    channel = kombu(world).channel()
+    channel.declare("q")
+    for _ in range(5):
+        channel.publish("", "q")
+    channel.call(m.BasicQos(0, 2, False))
+    channel.consume("q")
+    assert len(channel.deliveries()) == 2
+    channel.send(m.BasicQos(0, 3, False))
+    assert isinstance(channel.next(), m.BasicQosOk)
+    assert len(channel.deliveries()) == 1
+
+
+def test_other_clients_set_the_prefetch_of_later_consumers():
+    world = World()
+    channel = Peer(world).open().channel()
+    channel.declare("q")
+    for _ in range(5):
+        channel.publish("", "q")
+    channel.call(m.BasicQos(0, 2, False))
+    channel.consume("q")
+    assert len(channel.deliveries()) == 2
+    channel.send(m.BasicQos(0, 3, False))
+    assert isinstance(channel.next(), m.BasicQosOk)
+    assert channel.deliveries() == []
+
+
+def test_a_blocked_publisher_is_not_given_up_for_heartbeats_that_nobody_reads():
+    """X045."""
+    world = World()
+    peer = Peer(world).open(heartbeat=10)
+    channel = peer.channel()
+    world.broker.alarms.set(ALARM)
+    channel.publish("", "q")
+    assert peer.front.blocked
+    world.advance(100)
+    assert not peer.front.closed
+    world.broker.alarms.clear(ALARM)
+    assert not peer.front.blocked
+    world.advance(19)
+    assert not peer.front.closed
+    world.advance(1)
+    assert peer.front.closed
+
+
+def test_a_publisher_that_fails_during_an_alarm_is_read_to_its_end():
+    """Its close-ok would otherwise lie in the socket until the alarm ends."""
+    world = World()
+    peer = Peer(world).open()
+    peer.channel()
+    world.broker.alarms.set(ALARM)
+    frames: list[bytes] = []
+    wire.append_content(frames, 1, m.BasicPublish("", "q").encode(), BasicProperties().encode(), b"x", 0)
+    peer.send_bytes(b"".join(frames) + wire.method_frame(1, m.BasicQos(1, 0, False).encode()))
+    assert not peer.front.blocked
+    assert isinstance(peer.next(0), m.ConnectionClose)
+
+
+def test_shutting_down_frees_a_blocked_connection_to_say_goodbye():
+    world = World()
+    peer = Peer(world).open()
+    channel = peer.channel()
+    world.broker.alarms.set(ALARM)
+    channel.publish("", "q")
+    assert peer.front.blocked
+    peer.front.shut_down("maintenance")
+    assert not peer.front.blocked
+    peer.send(0, m.ConnectionCloseOk())
+    assert peer.front.closed
+
+
+def test_a_method_on_a_channel_that_ends_at_that_moment_is_dropped():
+    """The time for an acknowledgement runs out in the settle before the method."""
+    world = World()
+    peer = Peer(world).open()
+    channel = peer.channel()
+    channel.declare("q")
+    channel.publish("", "q")
+    channel.consume("q", arguments={"x-consumer-timeout": 60_000})
+    assert len(channel.deliveries()) == 1
+    world.clock.advance(61)
+    channel.send(m.QueuePurge("q"))
+    (close,) = channel.all()
+    assert isinstance(close, m.ChannelClose)
+    assert close.reply_code == m.PRECONDITION_FAILED
+    assert world.queue("q").ready == 1
