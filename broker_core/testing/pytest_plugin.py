@@ -1,1 +1,58 @@
-"""The pytest plugin: a broker for tests (fixture `leveret_broker`)."""
+"""The pytest plugin: a broker for tests (fixture `leveret_broker`).
+
+pytest loads it wherever Leveret is installed, so nothing of Leveret is imported before a test asks for a fixture.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from broker_core.config import Config
+    from broker_core.testing.observed import LeveretBroker
+    from broker_core.threaded import ThreadedNode
+
+HELP = "configuration of the node behind leveret_broker (TOML); its addresses and data folder are left aside"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("leveret").addoption("--leveret-config", metavar="FILE", type=Path, help=HELP)
+    parser.addini("leveret_config", f"{HELP}; relative to the folder of this file")
+
+
+@pytest.fixture(scope="session")
+def leveret_config(pytestconfig: pytest.Config) -> Config:
+    """The configuration of `leveret_node`: what the option says, or a bare node in memory. Yours to override."""
+    from broker_core.config import load
+    from broker_core.threaded import EMBEDDED, embedded
+
+    file: Path | None = pytestconfig.getoption("leveret_config")
+    if file is None and (name := pytestconfig.getini("leveret_config")):
+        file = (pytestconfig.inipath or pytestconfig.rootpath / "here").parent / name
+    if file is None:
+        return embedded()
+    aside = {"listeners": EMBEDDED["listeners"], "http.enabled": False, "node.data_dir": None}
+    return load(file, os.environ, aside)
+
+
+@pytest.fixture(scope="session")
+def leveret_node(leveret_config: Config) -> Iterator[ThreadedNode]:
+    """A node on a free port of 127.0.0.1, for the whole run; its virtual hosts do not know each other."""
+    from broker_core.threaded import ThreadedNode
+
+    with ThreadedNode(leveret_config) as node:
+        yield node
+
+
+@pytest.fixture
+def leveret_broker(leveret_node: ThreadedNode) -> Iterator[LeveretBroker]:
+    """An empty broker for one test: `url`, and `published(exchange)`, `queue(name)`, `unacked(name)` to ask it."""
+    from broker_core.testing.observed import fresh_broker
+
+    with fresh_broker(leveret_node) as broker:
+        yield broker
