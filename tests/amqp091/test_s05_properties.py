@@ -1,0 +1,149 @@
+"""Property bytes go through as they came, whatever a publisher says in them (A to A, byte for byte)."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+
+from .peer import ClientChannel, World
+
+NAMES = st.text(max_size=20).filter(lambda name: name not in ("CC", "BCC"))
+OCTETS = st.binary(max_size=30)
+
+
+def sized(octets: bytes) -> bytes:
+    return pack(">I", len(octets)) + octets
+
+
+def short(octets: bytes) -> bytes:
+    return bytes([len(octets)]) + octets
+
+
+def numbers(kind: bytes, size: int) -> st.SearchStrategy[bytes]:
+    return st.binary(min_size=size, max_size=size).map(lambda octets: kind + octets)
+
+
+SINGLE = st.one_of(
+    st.sampled_from([b"V", b"t\x00", b"t\x01"]),
+    *(
+        numbers(bytes([kind]), size)
+        for kind, size in zip(b"bBsUuIiLlTfdD", (1, 1, 2, 2, 2, 4, 4, 8, 8, 8, 4, 8, 5), strict=True)
+    ),
+    st.sampled_from([b"S", b"x"]).flatmap(lambda kind: OCTETS.map(lambda octets: kind + sized(octets))),
+)
+
+
+def field(name: str, value: bytes) -> bytes:
+    return short(name.encode("utf-8", "replace")[:255]) + value
+
+
+FIELDS = st.recursive(
+    SINGLE,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda values: b"A" + sized(b"".join(values))),
+        st.lists(st.builds(field, NAMES, inner), max_size=3).map(
+            lambda fields: b"F" + sized(b"".join(fields))
+        ),
+    ),
+    max_leaves=8,
+)
+TABLES = st.lists(st.builds(field, NAMES, FIELDS), max_size=4).map(lambda fields: sized(b"".join(fields)))
+SHORTS = st.binary(max_size=60).map(short)
+
+# What each property may be, in the order of the wire. Those that the broker checks or acts on are left valid.
+PROPERTIES: tuple[st.SearchStrategy[bytes], ...] = (
+    SHORTS,  # content-type
+    SHORTS,  # content-encoding
+    TABLES,  # headers
+    st.binary(min_size=1, max_size=1),  # delivery-mode
+    st.binary(min_size=1, max_size=1),  # priority
+    SHORTS,  # correlation-id
+    SHORTS.filter(lambda value: value != short(b"amq.rabbitmq.reply-to")),
+    st.integers(100_000, 315_360_000_000).map(lambda ms: short(str(ms).encode())),  # expiration
+    SHORTS,  # message-id
+    st.binary(min_size=8, max_size=8),  # timestamp
+    SHORTS,  # type
+    st.just(short(b"guest")),  # user-id
+    SHORTS,  # app-id
+    SHORTS,  # once cluster-id
+)
+
+
+@st.composite
+def property_bytes(draw: st.DrawFn) -> bytes:
+    given = draw(st.lists(st.integers(0, 13), unique=True).map(sorted))
+    flags = sum(0x8000 >> at for at in given)
+    return pack(">H", flags) + b"".join(draw(PROPERTIES[at]) for at in given)
+
+
+def publish_raw(
+    channel: ClientChannel, properties: bytes, exchange: str = "", mandatory: bool = False
+) -> None:
+    frames: list[bytes] = []
+    method = m.BasicPublish(exchange, "q", mandatory).encode()
+    wire.append_content(frames, channel.number, method, properties, b"body", 131_072)
+    channel.peer.send_bytes(b"".join(frames))
+
+
+@given(property_bytes())
+def test_properties_are_delivered_fetched_and_returned_as_they_came(properties: bytes) -> None:
+    channel = World().channel()
+    channel.declare("q")
+    channel.bind("q", "amq.match", arguments={"x-match": "all"})
+    for exchange in ("", "amq.match"):
+        publish_raw(channel, properties, exchange)
+        fetched = channel.get("q")
+        assert fetched is not None
+        assert (fetched.raw_properties, fetched.body) == (properties, b"body")
+    channel.consume("q", no_ack=True)
+    publish_raw(channel, properties)
+    [delivered] = channel.deliveries()
+    assert delivered.raw_properties == properties
+    publish_raw(channel, properties, "amq.direct", mandatory=True)
+    [returned] = channel.all()
+    assert returned.raw_properties == properties
+
+
+@given(property_bytes())
+def test_everything_that_dead_lettering_does_not_change_stays_as_it_was(properties: bytes) -> None:
+    channel = World().channel()
+    channel.declare("q")
+    channel.declare("dying", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    frames: list[bytes] = []
+    wire.append_content(frames, 1, m.BasicPublish("", "dying").encode(), properties, b"body", 131_072)
+    channel.peer.send_bytes(b"".join(frames))
+    channel.get("dying", no_ack=False)
+    channel.reject(1)
+    dead = channel.get("q")
+    assert dead is not None
+    before, after = wire.property_fields(properties), wire.property_fields(dead.raw_properties)
+    headers_before = wire.table_fields(before.pop("headers", sized(b"")))
+    headers_after = wire.table_fields(after.pop("headers"))
+    before.pop("expiration", None)
+    assert after == before
+    assert [entry for entry in headers_after if not entry[0].startswith("x-")] == [
+        entry for entry in headers_before if not entry[0].startswith("x-")
+    ]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"\x00\x02",  # a flag that basic does not have
+        b"\x00\x01\x00\x00",  # a continuation
+        b"\x80\x00",  # a property that is missing
+        b"\x00\x00x",  # octets that nobody announced
+        b"\x20\x00\x00\x00\x00\x05\x01aZ\x00\x00",  # an unknown type
+        b"\x20\x00\x00\x00\x00\x09\x01aS\x00\x00\x00\xffab",  # a string longer than its table
+    ],
+)
+def test_properties_that_cannot_be_read_are_a_syntax_error(properties: bytes) -> None:
+    channel = World().channel()
+    publish_raw(channel, properties)
+    assert channel.peer.refusal().startswith("502 SYNTAX_ERROR - ")
