@@ -1,0 +1,249 @@
+"""The control endpoint on the broker: who asks, whether he may, and the route's answer as JSON.
+
+    node ──bytes──> Connection (h11) ──request──> ControlConnection ──> routes ──> broker_core
+
+A request passes four gates before its route answers: the Host it was meant for and the Origin it comes from (a web page
+in the operator's browser must not reach the node, neither by a name of its own that resolves to this machine nor by a
+form), a path that exists, a user with the right password, and his tags. There are no cookies: every request carries
+its credentials (RFC 7617).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from email.utils import formatdate
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from broker_core.access import User
+from broker_core.broker import Broker
+from broker_core.config import Config
+from broker_core.errors import (
+    AccessRefused,
+    Failure,
+    Locked,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    Unsupported,
+)
+from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.operations import Json
+from broker_core.outbox import Outbox
+from broker_core.sasl import AuthenticationFailed, Plain
+from protocols.http.connection import Connection, Handler, HeaderList, Request, Response, Writer, refusal
+from protocols.http.routes import Asked, Level, Refused, Route, find
+
+log: Final = logging.getLogger("leveret.http")
+
+STATUS: Final[dict[type[Failure], HTTPStatus]] = {
+    NotFound: HTTPStatus.NOT_FOUND,
+    AccessRefused: HTTPStatus.FORBIDDEN,
+    PreconditionFailed: HTTPStatus.BAD_REQUEST,
+    Locked: HTTPStatus.CONFLICT,
+    NotAllowed: HTTPStatus.CONFLICT,
+    Unsupported: HTTPStatus.NOT_IMPLEMENTED,
+}
+PARAMETERS_MAX: Final = 1000
+COMMON: Final = (
+    ("Server", "Leveret"),
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+)
+CHALLENGE: Final = (("WWW-Authenticate", 'Basic realm="Leveret", charset="UTF-8"'),)
+
+
+class OutboxWriter(Writer):
+    """The connection's outbox, as the machine wants it."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def write(self, data: bytes) -> None:
+        self._outbox.write(data)
+
+    def full(self) -> bool:
+        return self._outbox.size >= self._outbox.limit
+
+
+class ControlConnection(Handler, FrontEnd):
+    """One connection to the control endpoint."""
+
+    def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
+        self.broker = broker
+        self.outbox = outbox
+        self.peer = peer
+        self._own_name = config.http.address.host
+        self.wire = Connection(self, OutboxWriter(outbox), now)
+
+    # ---- the node's side -------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> None:
+        self.wire.receive(data, now)
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.wire.closed
+
+    def deadline(self) -> float | None:
+        return self.wire.deadline()
+
+    def on_deadline(self, now: float) -> None:
+        self.wire.on_deadline(now)
+
+    def shut_down(self, reason: str) -> None:
+        """Between two requests there is nothing to say."""
+        self.wire.closed = True
+
+    def lost(self) -> None:
+        pass
+
+    # ---- a request -------------------------------------------------------------------------------------------------
+
+    def common_headers(self) -> HeaderList:
+        return (("Date", formatdate(self.broker.clock.wall(), usegmt=True)), *COMMON)
+
+    def on_request(self, request: Request) -> Response:
+        try:
+            return self._answered(request)
+        except AuthenticationFailed as failure:
+            log.warning("%s: login refused: %s", self.peer.name, failure.reason)
+            return refusal(HTTPStatus.UNAUTHORIZED, str(failure), CHALLENGE)
+        except Refused as refused:
+            return refused_response(refused)
+        except Failure as failure:
+            status = next(STATUS[kind] for kind in type(failure).__mro__ if kind in STATUS)
+            return refusal(status, str(failure))
+        except Exception:
+            log.exception("%s: closed because of a mistake of ours", self.peer.name)
+            return refusal(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "a mistake of the broker's; its log tells more", close=True
+            )
+
+    def _answered(self, request: Request) -> Response:
+        self._require_own_host(request)
+        require_own_origin(request)
+        if request.method == "OPTIONS":
+            return options(request)
+        route, arguments = find(request.method, request.path)
+        if route.level is not Level.ANYBODY:
+            self._admit(request, route)
+        asked = Asked(self.broker, arguments, parameters(request.query))
+        return Response(HTTPStatus.OK, octets(route.answer(asked)))
+
+    def _require_own_host(self, request: Request) -> None:
+        """From this machine only by names of this machine: another name is one that a web page made up (DNS rebinding).
+
+        From elsewhere any name will do; what the network calls this machine is not known here.
+        """
+        host = request.headers.get("host", "")
+        if host and self.peer.loopback and not is_local(host_name(host), self._own_name):
+            raise Refused(
+                HTTPStatus.MISDIRECTED_REQUEST, "the Host is not a name of this machine; ask localhost"
+            )
+
+    def _admit(self, request: Request, route: Route) -> None:
+        """Let the user in, or raise AuthenticationFailed or Refused."""
+        user = self._authenticated(request)
+        if not route.level.admits(user):
+            tags = ", ".join(sorted(route.level.value))
+            raise Refused(HTTPStatus.FORBIDDEN, f"user '{user.name}' has none of the tags {tags}")
+        if route.method != "GET":
+            log.info("%s: user '%s' asks for %s", self.peer.name, user.name, route.path)
+
+    def _authenticated(self, request: Request) -> User:
+        given = request.headers.get("authorization")
+        if given is None:
+            raise Refused(HTTPStatus.UNAUTHORIZED, "a user name and password are needed")
+        name, password = credentials(given)
+        return Plain(self.broker.access, self.peer.loopback).login(name, password).user
+
+
+def require_own_origin(request: Request) -> None:
+    """Pages of other sites may not ask (RFC 6454); command-line clients send no Origin."""
+    origin = request.headers.get("origin")
+    if origin is None:
+        return
+    asking = origin.lower().partition("://")[2]  # nothing, for the origin `null`
+    if not asking or asking != request.headers.get("host", "").lower():
+        raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites may not ask this node")
+
+
+def options(request: Request) -> Response:
+    """The methods that a path takes, and nothing for pages of other sites (no Access-Control headers)."""
+    try:
+        find("OPTIONS", request.path)
+    except Refused as refused:
+        if not refused.allow and request.path != "*":
+            raise
+        return Response(
+            HTTPStatus.NO_CONTENT, headers=(("Allow", refused.allow or "GET, HEAD, OPTIONS, POST"),)
+        )
+    raise AssertionError("no route is for OPTIONS")
+
+
+def refused_response(refused: Refused) -> Response:
+    headers: HeaderList = (("Allow", refused.allow),) if refused.allow else ()
+    if refused.status == HTTPStatus.UNAUTHORIZED:
+        headers = CHALLENGE
+    content = {"error": refused.status.phrase, "reason": str(refused), **refused.more}
+    return Response(refused.status, octets(content), headers=headers)
+
+
+def credentials(authorization: str) -> tuple[str, bytes]:
+    """User name and password of Basic authentication (RFC 7617). Raises AuthenticationFailed."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        raise AuthenticationFailed("Basic", "the client wants another mechanism than Basic")
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        if colon:
+            return name.decode(), password
+    except (binascii.Error, UnicodeDecodeError):
+        pass
+    raise AuthenticationFailed("Basic", "the credentials are not base64 of UTF-8 NAME:PASSWORD")
+
+
+def parameters(query: str) -> Mapping[str, Sequence[str]]:
+    """The query string's names and values. Raises PreconditionFailed if there are too many."""
+    try:
+        return parse_qs(query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
+    except ValueError:
+        raise PreconditionFailed(f"there are more than {PARAMETERS_MAX} parameters") from None
+
+
+def host_name(host: str) -> str:
+    """The name or address in a Host header, without port and brackets; empty if it is neither."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_local(name: str, own_name: str) -> bool:
+    """Whether a name cannot have come from a foreign name server: an address, or `localhost`, or as configured."""
+    if name == own_name.lower() or name == "localhost" or name.endswith(".localhost"):
+        return bool(name)
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def octets(content: Json) -> bytes:
+    return json.dumps(content, indent=2).encode() + b"\n"
+
+
+PROTOCOL: Final = Protocol(
+    name="http",
+    first_bytes=(b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ", b"OPTIONS", b"PATCH "),
+    factory=ControlConnection,
+    shared=False,
+)

@@ -1,0 +1,441 @@
+"""The control endpoint in memory: who is let in, what each route answers, and what it refuses in which words."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import json
+import logging
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from broker_core.broker import Broker
+from broker_core.clock import ManualClock
+from broker_core.composition import populate
+from broker_core.config import parse
+from broker_core.frontend import Peer
+from broker_core.operations import Json, Operations, Reloaded
+from broker_core.outbox import Outbox
+from protocols.http.adapter import PROTOCOL, ControlConnection
+from protocols.http.routes import ROUTES, Asked, Level, Refused, Route, allowed, find
+
+TAGS = ("administrator", "monitoring", "policymaker", "management", "impersonator", "none")
+USERS = "".join(
+    f'[[users]]\nname = "{tag}"\npassword = "sesame"\ntags = {[] if tag == "none" else [tag]}\n'
+    for tag in TAGS
+)
+CONFIG = parse(
+    USERS
+    + '[[users]]\nname = "guest"\npassword = "guest"\ntags = ["administrator"]\n'
+    + '[[users]]\nname = "größe"\npassword = "pässe:wort"\ntags = ["management"]\n'
+    + '[[users]]\nname = "keyless"\ntags = ["administrator"]\n'
+    + '[users.permissions]\n"/" = { write = "^amq.topic$" }\n'
+)
+HERE = Peer("127.0.0.1", 40000, "127.0.0.1", 15672, loopback=True)
+ELSEWHERE = Peer("192.0.2.7", 40000, "192.0.2.1", 15672, loopback=False)
+
+
+class FakeNode(Operations):
+    """What a node would answer."""
+
+    def __init__(self) -> None:
+        self.reloaded = Reloaded(changed=("log.level",), needs_restart=("listeners",))
+
+    def status(self) -> Mapping[str, Json]:
+        return {"name": "leveret"}
+
+    def reload(self) -> Reloaded:
+        return self.reloaded
+
+    def plugins(self) -> Mapping[str, Json]:
+        return {"exchange_types": []}
+
+    def reload_plugins(self) -> Mapping[str, Json]:
+        return {"loaded": ("x-a",), "refused": [{"name": "b.py", "traceback": "why"}]}
+
+    def close_connections(self, reason: str, virtual_host: str | None = None) -> int:
+        return 0
+
+
+class Desk:
+    """A broker, and connections to its control endpoint."""
+
+    def __init__(self) -> None:
+        self.broker = Broker(ManualClock())
+        populate(self.broker, CONFIG)
+        self.node = self.broker.operations = FakeNode()
+
+    def connect(self, peer: Peer = HERE) -> ControlConnection:
+        connection = PROTOCOL.factory(self.broker, CONFIG, Outbox([]), peer, 0.0)
+        assert isinstance(connection, ControlConnection)
+        return connection
+
+    def ask(
+        self,
+        target: str,
+        method: str = "GET",
+        user: str | None = "administrator:sesame",
+        peer: Peer = HERE,
+        **headers: str,
+    ) -> Response:
+        """One request on a connection of its own. Headers by name with underscores."""
+        given = {
+            "Host": "localhost:15672",
+            **{name.replace("_", "-"): text for name, text in headers.items()},
+        }
+        if user is not None:
+            given.setdefault("Authorization", basic(user))
+        lines = "".join(f"{name}: {text}\r\n" for name, text in given.items())
+        connection = self.connect(peer)
+        connection.receive(f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode(), 0.0)
+        return Response(b"".join(connection.outbox.take()), method)
+
+
+def basic(credentials: str) -> str:
+    return "Basic " + base64.b64encode(credentials.encode()).decode()
+
+
+class Response:
+    """What came back, as Python's own client reads it."""
+
+    def __init__(self, octets: bytes, method: str) -> None:
+        response = http.client.HTTPResponse(Pretended(octets), method=method)  # type: ignore[arg-type]
+        response.begin()
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    @property
+    def content(self) -> dict[str, object]:
+        content = json.loads(self.body)
+        assert isinstance(content, dict)
+        return content
+
+    @property
+    def reason(self) -> object:
+        assert "error" in self.content
+        return self.content["reason"]
+
+
+class Pretended:
+    """Octets as the socket that `http.client` wants."""
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets = octets
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._octets)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+# ---- who is let in -------------------------------------------------------------------------------------------------
+
+ALLOWED = {
+    "/": TAGS,
+    "/api/leveret/health": TAGS,
+    "/api/leveret/status": ("administrator", "monitoring", "policymaker", "management"),
+    "/api/leveret/reload": ("administrator",),
+    "/api/leveret/plugins": ("administrator", "monitoring"),
+    "/api/leveret/plugins/reload": ("administrator",),
+    "/api/leveret/explain": ("administrator", "monitoring"),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+@pytest.mark.parametrize("tag", TAGS)
+def test_each_route_answers_those_with_the_right_tag(desk: Desk, route: Route, tag: str) -> None:
+    response = desk.ask(route.path, route.method, f"{tag}:sesame")
+    assert response.status == (200 if tag in ALLOWED[route.path] else 403)
+    if response.status == 403:
+        assert f"user '{tag}' has none of the tags" in str(response.reason)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+def test_only_health_and_index_answer_those_without_a_name(desk: Desk, route: Route) -> None:
+    response = desk.ask(route.path, route.method, user=None)
+    assert response.status == (200 if route.path in ("/", "/api/leveret/health") else 401)
+
+
+WRONG = [
+    None,
+    "Basic",
+    "Basic !!!",
+    "Basic " + base64.b64encode(b"administrator").decode(),
+    "Basic " + base64.b64encode(b"\xff\xfe:x").decode(),
+    "Bearer sesame",
+    basic("administrator:Sesame"),
+    basic("administrator:"),
+    basic("administrator:sesame\0"),
+    basic("keyless:"),
+    basic("nobody:sesame"),
+    basic(":"),
+    basic("administrator:sesame") + ", " + basic("administrator:sesame"),
+]
+
+
+@pytest.mark.parametrize("authorization", WRONG)
+def test_whoever_has_no_right_password_is_asked_for_one(
+    desk: Desk, authorization: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    if authorization is None:
+        response = desk.ask("/api/leveret/status", user=None)
+    else:
+        response = desk.ask("/api/leveret/status", user=None, Authorization=authorization)
+    assert response.status == 401
+    assert response.headers["WWW-Authenticate"] == 'Basic realm="Leveret", charset="UTF-8"'
+    assert "name" not in response.content
+    assert "esame" not in caplog.text + response.body.decode()
+
+
+def test_names_and_passwords_are_utf_8_and_passwords_may_have_colons(desk: Desk) -> None:
+    assert desk.ask("/api/leveret/status", user="größe:pässe:wort").status == 200
+
+
+def test_s008_guest_comes_from_this_machine_only(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    assert desk.ask("/api/leveret/status", user="guest:guest").status == 200
+    elsewhere = desk.ask("/api/leveret/status", user="guest:guest", peer=ELSEWHERE)
+    assert elsewhere.status == 401
+    assert "localhost" not in str(elsewhere.reason)
+    assert "user 'guest' can only connect via localhost" in caplog.text
+    assert desk.ask("/api/leveret/status", peer=ELSEWHERE).status == 200
+
+
+def test_who_changes_something_is_logged_without_the_password(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "leveret")
+    desk.ask("/api/leveret/reload", "POST")
+    desk.ask("/api/leveret/status")
+    assert [record.getMessage() for record in caplog.records] == [
+        "127.0.0.1:40000 -> 127.0.0.1:15672: user 'administrator' asks for /api/leveret/reload"
+    ]
+
+
+HOSTS = {
+    "localhost": True,
+    "localhost:15672": True,
+    "LOCALHOST:1": True,
+    "leveret.localhost": True,
+    "127.0.0.1:15672": True,
+    "[::1]:15672": True,
+    "192.0.2.1": True,
+    "evil.example": False,
+    "evil.example:15672": False,
+    "127.0.0.1.evil.example": False,
+    "localhost.evil.example": False,
+    "[::1": False,
+    "..": False,
+    "": True,  # no browser
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_from_this_machine_a_name_that_anybody_can_make_up_is_refused(desk: Desk, host: str) -> None:
+    response = desk.ask("/api/leveret/health", Host=host)
+    assert response.status == (200 if HOSTS[host] else 421)
+    assert desk.ask("/api/leveret/health", Host=host, peer=ELSEWHERE).status == 200
+
+
+ORIGINS = {
+    "http://localhost:15672": 200,
+    "HTTP://LOCALHOST:15672": 200,
+    "http://localhost": 403,
+    "http://evil.example": 403,
+    "http://evil.example?localhost:15672": 403,
+    "localhost:15672": 403,
+    "null": 403,
+    "": 403,
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_pages_of_other_sites_may_not_ask(desk: Desk, origin: str, method: str) -> None:
+    path = "/api/leveret/reload" if method == "POST" else "/api/leveret/status"
+    status = ORIGINS[origin]
+    assert desk.ask(path, method, Origin=origin).status == (
+        204 if (method, status) == ("OPTIONS", 200) else status
+    )
+
+
+def test_the_null_origin_is_not_a_host_without_name(desk: Desk) -> None:
+    assert desk.ask("/api/leveret/health", Origin="null", Host="").status == 403
+
+
+# ---- methods and paths ---------------------------------------------------------------------------------------------
+
+
+def test_head_is_get_without_the_body(desk: Desk) -> None:
+    head, get = desk.ask("/api/leveret/status", "HEAD"), desk.ask("/api/leveret/status")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["Content-Length"] == str(len(get.body))
+
+
+def test_options_tells_the_methods_and_nothing_to_other_sites(desk: Desk) -> None:
+    response = desk.ask("/api/leveret/status", "OPTIONS", user=None)
+    assert (response.status, response.headers["Allow"]) == (204, "GET, HEAD, OPTIONS")
+    assert not any(name.lower().startswith("access-control") for name in response.headers)
+    assert desk.ask("*", "OPTIONS", user=None).status == 204
+    assert desk.ask("/none", "OPTIONS", user=None).status == 404
+
+
+def test_a_wrong_method_is_told_the_right_ones(desk: Desk) -> None:
+    response = desk.ask("/api/leveret/reload")
+    assert (response.status, response.headers["Allow"]) == (405, "OPTIONS, POST")
+    assert response.reason == "'/api/leveret/reload' takes OPTIONS, POST, not GET"
+    assert desk.ask("/api/leveret/status", "BREW").status == 405
+
+
+def test_there_is_nothing_elsewhere(desk: Desk) -> None:
+    for path in ("/x", "/api/leveret", "/api/leveret/status/", "//", "/api/leveret/status/.."):
+        assert desk.ask(path).status == 404
+
+
+def one_queue(asked: Asked) -> Json:
+    return dict(asked.arguments)
+
+
+def test_a_path_may_have_names_in_it() -> None:
+    route = Route("GET", "/queues/{vhost}/{name}", Level.ANYBODY, one_queue)
+    delete = Route("DELETE", "/queues/{vhost}/{name}", Level.ANYBODY, one_queue)
+    assert find("GET", "/queues/%2F/a%20b", [delete, route]) == (route, {"vhost": "/", "name": "a b"})
+    assert find("DELETE", "/queues/%2F/b", [delete, route])[0] is delete
+    assert allowed([route, delete]) == "DELETE, GET, HEAD, OPTIONS"
+    with pytest.raises(Refused, match="nothing at"):
+        find("GET", "/queues/a", [route])
+
+
+def test_responses_are_dated_and_kept_by_nobody(desk: Desk) -> None:
+    headers = desk.ask("/", user=None).headers
+    assert headers["Date"] == "Sun, 09 Sep 2001 01:46:40 GMT"
+    assert (headers["Cache-Control"], headers["X-Content-Type-Options"]) == ("no-store", "nosniff")
+    assert headers["Content-Type"] == "application/json"
+
+
+# ---- what routes answer --------------------------------------------------------------------------------------------
+
+
+def test_the_index_lists_the_routes(desk: Desk) -> None:
+    routes = desk.ask("/", user=None).content["routes"]
+    assert isinstance(routes, list)
+    assert {"method": "POST", "path": "/api/leveret/reload", "for": "administrator"} in routes
+
+
+def test_the_node_is_asked(desk: Desk) -> None:
+    assert desk.ask("/api/leveret/health").content == {"status": "ok"}
+    assert desk.ask("/api/leveret/status").content == {"name": "leveret"}
+    assert desk.ask("/api/leveret/plugins").content == {"exchange_types": []}
+    assert desk.ask("/api/leveret/reload", "POST").content == {
+        "changed": ["log.level"],
+        "needs_restart": ["listeners"],
+    }
+    assert desk.ask("/api/leveret/plugins/reload", "POST").content == {
+        "loaded": ["x-a"],
+        "refused": [{"name": "b.py", "traceback": "why"}],
+    }
+
+
+def test_a_configuration_that_cannot_be_used_is_a_conflict(desk: Desk) -> None:
+    desk.node.reloaded = Reloaded(problems=("log.level: found 1",))
+    response = desk.ask("/api/leveret/reload", "POST")
+    assert (response.status, response.content["problems"]) == (409, ["log.level: found 1"])
+    assert response.reason == "the configuration cannot be used; nothing was changed"
+
+
+def test_a_broker_without_a_node_says_so(desk: Desk) -> None:
+    desk.broker.operations = None
+    assert desk.ask("/api/leveret/status").status == 503
+
+
+def test_a_mistake_of_ours_is_logged_and_told_as_one(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Mapping[str, Json]:
+        raise RuntimeError("a secret")
+
+    desk.node.status = broken  # type: ignore[method-assign]
+    response = desk.ask("/api/leveret/status")
+    assert (response.status, response.headers["Connection"]) == (500, "close")
+    assert "secret" not in response.body.decode()
+    assert "a secret" in caplog.text
+
+
+def test_an_explanation_takes_headers_written_as_in_the_configuration(desk: Desk) -> None:
+    host = desk.broker.virtual_host("/")
+    host.bind(
+        host.exchange("amq.match"), host.declare_queue("q"), "", {"n": 2, "t": "x=y", "d": "2020-01-01"}
+    )
+    response = desk.ask(
+        "/api/leveret/explain?exchange=amq.match&key=a%20b&header=n=2&header=t=x%3Dy&header=d=2020-01-01"
+    )
+    assert response.content["queues"] == ["q"]
+    assert response.content["keys"] == ["a b"]
+    assert desk.ask("/api/leveret/explain?exchange=amq.match&header=n=%222%22").content["routed"] is False
+    assert desk.ask('/api/leveret/explain?key=p&header=CC=["q"]').content["queues"] == ["q"]
+
+
+def test_an_explanation_checks_a_user(desk: Desk) -> None:
+    told = desk.ask("/api/leveret/explain?exchange=amq.direct&user=keyless").content
+    refusal = "write access to exchange 'amq.direct' in vhost '/' refused for user 'keyless'"
+    assert told["permission"] == {"user": "keyless", "allowed": False, "reason": refusal}
+
+
+EXPLAIN_REFUSED = {
+    "exchange=none": (404, "no exchange 'none' in vhost '/'"),
+    "vhost=none": (404, "vhost none not found"),
+    "user=nobody": (404, "no user 'nobody'"),
+    "user=": (404, "no user ''"),
+    "header=x": (400, "header 'x' is not NAME=VALUE"),
+    "header==x": (400, "header '=x' is not NAME=VALUE"),
+    "header=CC=x": (400, "unacceptable type 'longstr' in header 'CC', expected an array"),
+    "key=a&key=b": (400, "parameter 'key' is given 2 times"),
+    "exchang=a": (400, "unknown parameter 'exchang'; known are vhost, exchange, key, header, user"),
+    "header=a=1&" * 1001: (400, "there are more than 1000 parameters"),
+}
+
+
+@pytest.mark.parametrize("query", EXPLAIN_REFUSED, ids=lambda query: query[:20])
+def test_what_cannot_be_explained_is_refused_in_words(desk: Desk, query: str) -> None:
+    response = desk.ask(f"/api/leveret/explain?{query}")
+    assert (response.status, response.reason) == EXPLAIN_REFUSED[query]
+
+
+# ---- the connection ------------------------------------------------------------------------------------------------
+
+
+def test_pipelined_requests_each_bring_their_credentials(desk: Desk) -> None:
+    connection = desk.connect()
+    head = b"GET /api/leveret/status HTTP/1.1\r\nHost: localhost\r\n"
+    authorization = f"Authorization: {basic('administrator:sesame')}\r\n".encode()
+    connection.receive(head + authorization + b"\r\n" + head + b"\r\n", 0.0)
+    sent = b"".join(connection.outbox.take())
+    assert re.findall(rb"HTTP/1.1 (\d+)", sent) == [b"200", b"401"]
+
+
+def test_a_peer_that_reads_nothing_is_let_go(desk: Desk) -> None:
+    connection = desk.connect()
+    connection.outbox.limit = 1000
+    connection.receive(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100, 0.0)
+    assert connection.closed
+    assert connection.outbox.size < 5000
+
+
+def test_an_idle_connection_ends(desk: Desk) -> None:
+    connection = desk.connect()
+    connection.receive(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 1.0)
+    assert connection.deadline() == 61.0
+    connection.on_deadline(61.0)
+    assert connection.closed
+
+
+def test_at_shutdown_it_ends_without_a_word(desk: Desk) -> None:
+    connection = desk.connect()
+    connection.shut_down("shutdown")
+    assert connection.closed
+    assert connection.outbox.size == 0
+    connection.lost()
