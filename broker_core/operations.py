@@ -54,5 +54,5 @@ class Operations(ABC):
         """Take in changed plugin files: `loaded`, `unchanged`, `removed` (names), `refused` (name and traceback)."""
 
     @abstractmethod
-    def close_connections(self, reason: str) -> int:
-        """Say goodbye to every client. Returns how many there were."""
+    def close_connections(self, reason: str, virtual_host: str | None = None) -> int:
+        """Say goodbye to every client, or to those in one virtual host. Returns how many there were."""
