@@ -23,7 +23,7 @@ class Transaction:
     __slots__ = ("_outcomes", "_publishes", "octets")
 
     def __init__(self) -> None:
-        self._publishes: list[tuple[Message, Route]] = []
+        self._publishes: list[Callable[[], bool]] = []
         self._outcomes: list[Callable[[], None]] = []
         self.octets = 0  # bodies held
 
@@ -31,10 +31,14 @@ class Transaction:
         """Route now, deliver at commit. False: unroutable, as things stand."""
         exchange.published += 1
         found = broker.route(exchange, message)
-        self._publishes.append((message, found))
-        self.octets += message.size
+        self.hold(lambda: _alive(found).give(message), message.size)
         exchange.unroutable += found.unroutable
         return not found.unroutable
+
+    def hold(self, give: Callable[[], bool], octets: int) -> None:
+        """Do this at commit, in the order of publishing. False: a queue refused the message."""
+        self._publishes.append(give)
+        self.octets += octets
 
     def settle(self, outcome: Callable[[], None]) -> None:
         """Do this at commit."""
@@ -43,8 +47,8 @@ class Transaction:
     def commit(self) -> int:
         """Everything at once. Returns how many messages a full queue refused (X029)."""
         refused = 0
-        for message, found in self._publishes:
-            refused += not _alive(found).give(message)
+        for give in self._publishes:
+            refused += not give()
         for outcome in self._outcomes:
             outcome()
         self.rollback()
@@ -58,6 +62,7 @@ class Transaction:
 
 
 def _alive(found: Route) -> Route:
-    """The route without queues that were deleted since it was found."""
+    """The route without queues and exchanges that were deleted since it was found."""
     queues = tuple(queue for queue in found.queues if not queue.deleted)
-    return Route(queues, found.handled, found.keepers, lasting=False)
+    keepers = tuple(each for each in found.keepers if each.virtual_host.exchanges.get(each.name) is each)
+    return Route(queues, found.handled, keepers, lasting=False)

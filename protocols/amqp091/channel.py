@@ -192,14 +192,21 @@ class Channel(Publisher):
         if outcome is REFUSED:
             if self.confirming:
                 self._nacked.append(self.published)
-        elif outcome is UNROUTABLE and target.mandatory:
-            self._return(message, m.NO_ROUTE)
-        elif target.immediate:
-            self._return(message, m.NO_CONSUMERS)
+        elif (code := return_code(outcome, target)) is not None:
+            self._return(message, code)
 
     def _publish_in_tx(self, tx: Transaction, target: Target, message: Message) -> None:
-        if not tx.publish(self.broker, target.exchange, message) and target.mandatory:
+        if target.immediate:
+            tx.hold(lambda: self._publish_immediate(target, message), message.size)
+        elif not tx.publish(self.broker, target.exchange, message) and target.mandatory:
             self._returns.append((message, m.NO_ROUTE))
+
+    def _publish_immediate(self, target: Target, message: Message) -> bool:
+        """At commit: who could take it is known only now. False: a queue refused it."""
+        outcome = self.broker.publish_immediate(target.exchange, message)
+        if outcome not in (Outcome.TAKEN, REFUSED) and (code := return_code(outcome, target)) is not None:
+            self._returns.append((message, code))
+        return outcome is not REFUSED
 
     def _return(self, message: Message, code: int) -> None:
         text = "NO_ROUTE" if code == m.NO_ROUTE else "NO_CONSUMERS"
@@ -587,6 +594,9 @@ class Channel(Publisher):
         for delivery in self.unsettled.values():
             delivery.queue.release(delivery)
         self.unsettled.clear()
+        self._nacked.clear()
+        # Nobody is left to be told, least of all the next channel of this number.
+        self._confirmed = self.published
 
     def send(self, method: Method) -> None:
         self.connection.wire.send(self.number, method)
@@ -618,6 +628,13 @@ METHODS: Final[dict[type[Method], Callable[..., None]]] = {
     m.TxCommit: Channel.tx_commit,
     m.TxRollback: Channel.tx_rollback,
 }
+
+
+def return_code(outcome: Outcome, target: Target) -> int | None:
+    """Why a message that no queue has taken goes back to its publisher; None: it does not."""
+    if outcome is UNROUTABLE and target.mandatory:
+        return m.NO_ROUTE
+    return m.NO_CONSUMERS if target.immediate else None
 
 
 def unknown_tag(tag: int) -> PreconditionFailed:
