@@ -1,0 +1,497 @@
+"""Dead lettering (semantics.md §7): why messages die, where they go then, and what they carry with them."""
+
+from __future__ import annotations
+
+import logging
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp091 import methods as m
+from protocols.amqp091.wire import BasicProperties, FieldTable, Timestamp
+
+from .peer import ClientChannel, Content, World
+
+WALL = 1_000_000_000  # the time at which a world begins, seconds since 1970
+
+
+def dying(
+    arguments: FieldTable | None = None, world: World | None = None, name: str = "q", **properties: object
+) -> ClientChannel:
+    """A channel, the queue `q` bound to amq.direct, and `dead`, which gets its dead letters through `dlx`."""
+    channel = (world or World()).channel()
+    channel.exchange("dlx", "fanout")
+    channel.declare("dead")
+    channel.bind("dead", "dlx")
+    channel.declare(name, arguments={"x-dead-letter-exchange": "dlx", **(arguments or {})}, **properties)
+    channel.bind(name, "amq.direct", "k")
+    return channel
+
+
+def publish(channel: ClientChannel, body: bytes = b"x", key: str = "k", **properties: object) -> None:
+    channel.publish("amq.direct", key, body, BasicProperties(**properties))  # type: ignore[arg-type]
+
+
+def reject(channel: ClientChannel, queue: str = "q") -> Content:
+    content = channel.get(queue, no_ack=False)
+    assert content is not None
+    channel.reject(content.method.delivery_tag)
+    return content
+
+
+def headers(channel: ClientChannel, queue: str = "dead") -> FieldTable:
+    content = channel.get(queue)
+    assert content is not None
+    return content.properties.headers or {}
+
+
+def deaths(channel: ClientChannel, queue: str = "dead") -> list[FieldTable]:
+    found = headers(channel, queue)["x-death"]
+    assert isinstance(found, list)
+    return found  # type: ignore[return-value]
+
+
+# Reasons.
+
+
+def rejected(channel: ClientChannel) -> None:
+    publish(channel)
+    reject(channel)
+
+
+def expired(channel: ClientChannel) -> None:
+    publish(channel, expiration="1000")
+    channel.peer.world.advance(1)
+
+
+def too_many(channel: ClientChannel) -> None:
+    for _ in range(3):
+        publish(channel)
+
+
+def tried_too_often(channel: ClientChannel) -> None:
+    publish(channel)
+    for _ in range(2):
+        content = channel.get("q", no_ack=False)
+        assert content is not None
+        channel.nack(content.method.delivery_tag)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause", "reason"),
+    [
+        ({}, rejected, "rejected"),
+        ({}, expired, "expired"),
+        ({"x-max-length": 2}, too_many, "maxlen"),
+        ({"x-max-length": 2, "x-overflow": "reject-publish-dlx"}, too_many, "maxlen"),
+        ({"x-delivery-limit": 1}, tried_too_often, "delivery_limit"),
+    ],
+)
+def test_x030_there_are_four_reasons(arguments: FieldTable, cause: object, reason: str) -> None:
+    channel = dying(arguments)
+    cause(channel)  # type: ignore[operator]
+    content = channel.get("dead")
+    assert content is not None
+    assert (content.method.exchange, content.method.routing_key) == ("dlx", "k")
+    assert content.method.redelivered is False
+    found = content.properties.headers or {}
+    [death] = found["x-death"]
+    assert death["reason"] == found["x-first-death-reason"] == found["x-last-death-reason"] == reason
+
+
+def test_x030_reject_publish_nacks_without_a_dead_letter_and_its_sibling_with_one() -> None:
+    for overflow, count in (("reject-publish", 0), ("reject-publish-dlx", 1)):
+        channel = dying({"x-max-length": 0, "x-overflow": overflow})
+        channel.confirms()
+        publish(channel)
+        assert channel.all() == [m.BasicNack(1, False, False)]
+        assert len(channel.bodies("dead")) == count
+
+
+def test_dead_letters_arrive_in_the_order_of_dying() -> None:
+    channel = dying({"x-message-ttl": 1000})
+    for number in range(10):
+        publish(channel, str(number).encode())
+    for _ in range(2):
+        reject(channel)
+    channel.peer.world.advance(5)
+    assert b"".join(channel.bodies("dead")) == b"0123456789"
+
+
+# Where to.
+
+
+def test_x031_the_original_keys_hold_also_those_of_cc_and_bcc() -> None:
+    channel = World().channel()
+    channel.exchange("dlx", "direct")
+    channel.declare("q", arguments={"x-dead-letter-exchange": "dlx"})
+    for key in ("q", "cc", "bcc", "other"):
+        channel.declare(f"dead-{key}")
+        channel.bind(f"dead-{key}", "dlx", key)
+    channel.publish("", "q", b"x", BasicProperties(headers={"CC": ["cc"], "BCC": ["bcc"]}))
+    reject(channel)
+    assert [len(channel.bodies(f"dead-{key}")) for key in ("q", "cc", "bcc", "other")] == [1, 1, 1, 0]
+
+
+def test_x031_x036_the_keys_on_record_are_those_one_can_see() -> None:
+    channel = dying()
+    publish(channel, headers={"CC": ["cc1", "cc2"], "BCC": ["bcc"]})
+    reject(channel)
+    found = headers(channel)
+    assert found["x-death"][0]["routing-keys"] == ["k", "cc1", "cc2"]
+    assert found["CC"] == ["cc1", "cc2"]
+    assert "BCC" not in found
+
+
+def test_x031_a_routing_key_of_the_queue_replaces_them_all_and_cc_goes() -> None:
+    channel = World().channel()
+    channel.exchange("dlx", "direct")
+    channel.declare("q", arguments={"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "new"})
+    for key in ("q", "cc", "bcc", "new"):
+        channel.declare(f"dead-{key}")
+        channel.bind(f"dead-{key}", "dlx", key)
+    channel.publish("", "q", b"x", BasicProperties(headers={"a": 1, "CC": ["cc"], "BCC": ["bcc"]}))
+    reject(channel)
+    assert [channel.peer.world.queue(f"dead-{key}").ready for key in ("q", "cc", "bcc")] == [0, 0, 0]
+    content = channel.get("dead-new")
+    assert content is not None
+    assert (content.method.exchange, content.method.routing_key) == ("dlx", "new")
+    found = content.properties.headers or {}
+    assert "CC" not in found
+    assert found["a"] == 1
+    assert found["x-death"][0]["routing-keys"] == ["q", "cc"]
+
+
+def test_x031_the_argument_beats_the_policy() -> None:
+    world = World()
+    world.policy("^q", {"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "of policy"})
+    channel = dying(world=world)
+    channel.declare("by policy")
+    channel.bind("by policy", "amq.fanout")
+    publish(channel)
+    reject(channel)
+    content = channel.get("dead")
+    assert content is not None
+    assert content.method.routing_key == "of policy"  # on which the queue itself says nothing
+    assert channel.get("by policy") is None
+    channel.declare("q2")
+    channel.publish("", "q2")
+    reject(channel, "q2")
+    assert channel.get("by policy") is not None
+
+
+def test_a_policy_holds_for_what_dies_after_it() -> None:
+    channel = World().channel()
+    channel.declare("q")
+    channel.declare("dead")
+    for _ in range(2):
+        channel.publish("", "q")
+    reject(channel)
+    channel.peer.world.policy("^q$", {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"})
+    reject(channel)
+    assert len(channel.bodies("dead")) == 1
+
+
+def test_x038_a_missing_dead_letter_exchange_drops_the_message() -> None:
+    channel = dying()
+    channel.does(m.ExchangeDelete("dlx"))
+    publish(channel)
+    reject(channel)
+    assert channel.get("q") is None
+    assert channel.all() == []
+
+
+def test_x039_dead_letters_take_the_alternate_like_a_publish() -> None:
+    channel = World().channel()
+    channel.exchange("ae", "fanout")
+    channel.exchange("dlx", "direct", arguments={"alternate-exchange": "ae"})
+    channel.declare("dead")
+    channel.bind("dead", "ae")
+    channel.declare("q", arguments={"x-dead-letter-exchange": "dlx"})
+    channel.publish("", "q")
+    reject(channel)
+    content = channel.get("dead")
+    assert content is not None
+    assert (content.method.exchange, content.method.routing_key) == ("dlx", "q")
+
+
+def test_dead_letters_pass_an_internal_exchange_and_need_no_permission_of_anybody() -> None:
+    world = World()
+    channel = world.channel()
+    channel.exchange("hidden", "fanout", internal=True)
+    channel.declare("dead")
+    channel.bind("dead", "hidden")
+    channel.declare("q", arguments={"x-dead-letter-exchange": "hidden"})
+    channel.publish("", "q")
+    consumer = world.channel(world.user("u", configure="^$", write="^$", read="^q$"))
+    reject(consumer)
+    assert len(channel.bodies("dead")) == 1
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-expires": 1000}])
+def test_x040_deletion_and_disuse_of_a_queue_do_not_dead_letter(arguments: FieldTable) -> None:
+    channel = dying(arguments)
+    publish(channel)
+    if arguments:
+        channel.peer.world.advance(1)
+    else:
+        channel.does(m.QueueDelete("q"))
+    assert "q" not in channel.peer.world.host.queues
+    assert channel.get("dead") is None
+
+
+def test_x040_purging_does_not_either() -> None:
+    channel = dying()
+    publish(channel)
+    channel.does(m.QueuePurge("q"))
+    assert channel.get("dead") is None
+
+
+def test_x040_in_the_spec_profile_deletion_does() -> None:
+    channel = dying(world=World('[compat]\nprofile = "spec"'))
+    for body in (b"1", b"2"):
+        publish(channel, body)
+    channel.does(m.QueueDelete("q"))
+    assert channel.bodies("dead") == [b"1", b"2"]
+
+
+# What they carry.
+
+
+def test_x032_the_record_of_a_death() -> None:
+    channel = dying()
+    channel.peer.world.advance(7)
+    publish(channel, expiration="2000", headers={"a": 1})
+    channel.peer.world.advance(3)
+    assert deaths(channel) == [
+        {
+            "count": 1,
+            "reason": "expired",
+            "queue": "q",
+            "time": Timestamp(WALL + 10),
+            "exchange": "amq.direct",
+            "routing-keys": ["k"],
+            "original-expiration": "2000",
+        }
+    ]
+
+
+def test_x032_the_types_of_its_fields() -> None:
+    channel = dying()
+    publish(channel)
+    reject(channel)
+    content = channel.get("dead")
+    assert content is not None
+    raw = content.raw_properties
+    assert b"\x07x-deathA" in raw
+    assert b"\x05countl" + pack(">q", 1) in raw
+    assert b"\x04timeT" + pack(">Q", WALL) in raw
+    assert b"\x06reasonS" + pack(">I", 8) + b"rejected" in raw
+    assert b"\x05queueS" + pack(">I", 1) + b"q" in raw
+    assert b"\x0crouting-keysA" + pack(">I", 6) + b"S\x00\x00\x00\x01k" in raw
+    assert b"original-expiration" not in raw
+
+
+def test_x032_the_newest_death_comes_first() -> None:
+    channel = dying({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "second"})
+    channel.declare(
+        "second",
+        arguments={"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "end", "x-message-ttl": 5},
+    )
+    publish(channel)
+    reject(channel)
+    channel.peer.world.advance(1)
+    first, second = deaths(channel)
+    assert (first["queue"], first["reason"], first["exchange"], first["routing-keys"]) == (
+        "second",
+        "expired",
+        "",
+        ["second"],
+    )
+    assert (second["queue"], second["reason"], second["exchange"], second["routing-keys"]) == (
+        "q",
+        "rejected",
+        "amq.direct",
+        ["k"],
+    )
+
+
+def test_x033_dying_again_the_same_way_counts_and_comes_to_the_front() -> None:
+    channel = dying({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "second"})
+    channel.declare("second", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    publish(channel)
+    for _ in range(3):
+        reject(channel)
+        channel.peer.world.advance(1)
+        reject(channel, "second")
+        channel.peer.world.advance(1)
+    last, before = deaths(channel, "q")
+    assert (last["queue"], last["count"], last["time"]) == ("second", 3, WALL + 1)
+    assert (before["queue"], before["count"], before["time"]) == ("q", 3, WALL)
+    assert before["exchange"] == "amq.direct"  # of the first time
+    publish(channel)
+
+
+def test_x033_another_reason_is_another_entry() -> None:
+    channel = dying(
+        {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "second", "x-delivery-limit": 0}
+    )
+    channel.declare("second", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    publish(channel)
+    reject(channel)
+    reject(channel, "second")
+    content = channel.get("q", no_ack=False)
+    assert content is not None
+    channel.nack(content.method.delivery_tag)
+    assert [(each["queue"], each["reason"], each["count"]) for each in deaths(channel, "second")] == [
+        ("q", "delivery_limit", 1),
+        ("second", "rejected", 1),
+        ("q", "rejected", 1),
+    ]
+
+
+def test_x034_the_first_death_stays_and_the_last_one_changes() -> None:
+    channel = dying({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "second"})
+    channel.declare("second", arguments={"x-dead-letter-exchange": "dlx", "x-message-ttl": 5})
+    publish(channel)
+    reject(channel)
+    channel.peer.world.advance(1)
+    found = headers(channel)
+    assert {name: value for name, value in found.items() if name != "x-death"} == {
+        "x-first-death-reason": "rejected",
+        "x-first-death-queue": "q",
+        "x-first-death-exchange": "amq.direct",
+        "x-last-death-reason": "expired",
+        "x-last-death-queue": "second",
+        "x-last-death-exchange": "",
+    }
+
+
+def test_x035_the_expiration_is_gone_and_kept_on_record() -> None:
+    channel = dying()
+    publish(channel, expiration="1000", message_id="7")
+    channel.peer.world.advance(1)
+    channel.peer.world.advance(100)  # it does not die again
+    content = channel.get("dead")
+    assert content is not None
+    assert (content.properties.expiration, content.properties.message_id) == (None, "7")
+    assert (content.properties.headers or {})["x-death"][0]["original-expiration"] == "1000"
+
+
+def test_x035_also_if_it_died_of_something_else() -> None:
+    channel = dying()
+    publish(channel, expiration="1000")
+    reject(channel)
+    channel.peer.world.advance(100)
+    [death] = deaths(channel)
+    assert (death["reason"], death["original-expiration"]) == ("rejected", "1000")
+
+
+def test_what_publishers_write_into_these_headers_is_replaced() -> None:
+    channel = dying()
+    publish(channel, headers={"x-death": "mine", "x-first-death-queue": "mine", "x-other": "kept"})
+    reject(channel)
+    found = headers(channel)
+    assert len(found["x-death"]) == 1
+    assert (found["x-first-death-queue"], found["x-other"]) == ("q", "kept")
+
+
+def test_a_message_published_again_by_a_client_begins_a_new_life() -> None:
+    channel = dying()
+    publish(channel)
+    reject(channel)
+    found = headers(channel)
+    publish(channel, headers=found)
+    reject(channel)
+    [death] = deaths(channel)
+    assert death["count"] == 1
+
+
+# Cycles.
+
+
+def test_x037_a_cycle_that_nobody_has_a_hand_in_ends(caplog: pytest.LogCaptureFixture) -> None:
+    channel = dying({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", "x-message-ttl": 10})
+    with caplog.at_level(logging.WARNING, "leveret"):
+        for _ in range(3):
+            publish(channel)
+            channel.peer.world.advance(1)
+    assert channel.get("q") is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "dead-letter cycle at queue 'q' in vhost '/': messages dropped"
+    ]
+
+
+def test_x037_over_several_queues_and_for_the_queue_concerned_only() -> None:
+    channel = dying({"x-dead-letter-exchange": "second", "x-message-ttl": 10})
+    channel.exchange("second", "fanout")
+    channel.declare("back", arguments={"x-dead-letter-exchange": "amq.direct", "x-message-ttl": 10})
+    for queue in ("back", "dead"):
+        channel.bind(queue, "second")
+    channel.bind("dead", "amq.direct", "k")
+    publish(channel, b"x")
+    channel.peer.world.advance(0.015)
+    channel.peer.world.advance(0.015)
+    assert channel.peer.world.queue("q").ready == 0  # it has been there
+    assert len(channel.bodies("dead")) == 3  # published, from q, from back
+
+
+def test_x037_a_rejection_on_the_way_makes_it_a_wish() -> None:
+    channel = dying({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "second"})
+    channel.declare(
+        "second",
+        arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", "x-message-ttl": 10},
+    )
+    publish(channel)
+    for count in range(1, 6):
+        content = reject(channel)
+        assert len((content.properties.headers or {}).get("x-death", [])) == (2 if count > 1 else 0)
+        channel.peer.world.advance(1)
+    assert [death["count"] for death in deaths(channel, "q")] == [5, 5]
+
+
+def test_x037_a_queue_may_get_its_own_rejects() -> None:
+    channel = dying({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    publish(channel)
+    for _ in range(5):
+        reject(channel)
+    [death] = deaths(channel, "q")
+    assert death["count"] == 5
+
+
+LIMITS = st.sampled_from(
+    [
+        {"x-message-ttl": 0},
+        {"x-message-ttl": 100},
+        {"x-max-length": 0},
+        {"x-max-length": 1, "x-overflow": "drop-head"},
+    ]
+)
+
+
+@given(
+    st.lists(st.tuples(LIMITS, st.integers(0, 3)), min_size=4, max_size=4),
+    st.lists(st.one_of(st.integers(0, 3), st.just("reject"), st.just("wait")), max_size=15),
+)
+def test_x037_whatever_leads_where_it_comes_to_an_end(
+    queues: list[tuple[FieldTable, int]], steps: list[int | str]
+) -> None:
+    channel = World().channel()
+    for number, (arguments, target) in enumerate(queues):
+        to = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": str(target)}
+        channel.declare(str(number), arguments={**arguments, **to})
+    for step in steps:
+        if step == "wait":
+            channel.peer.world.advance(0.5)
+        elif step == "reject":
+            for number in range(4):
+                if (content := channel.get(str(number), no_ack=False)) is not None:
+                    channel.reject(content.method.delivery_tag)
+        else:
+            channel.publish("", str(step))
+    for _ in range(20):  # each step of a chain lives for at most 0.1 s
+        channel.peer.world.advance(0.5)
+    left = [queue for queue in channel.peer.world.host.queues.values() if queue.ready]
+    assert all(queue.limits.max_length == 1 and queue.ready == 1 for queue in left)
