@@ -153,21 +153,28 @@ def _outcome(content: Object) -> str:
 
 
 def _tree(steps: Sequence[Object]) -> Iterator[str]:
-    """Steps in the order they were tried: each below the exchange whose binding, or whose alternate, led to it."""
-    depths: dict[str, int] = {}  # exchange -> how far in it stands when a binding leads to it
-    alternates = 0
+    """Each exchange asked, below the one whose binding, or whose alternate, led to it."""
     for step in steps:
-        via = str(step.get("via", ""))
-        alternates += via == "alternate"
-        depth = depths.get(str(step.get("exchange")), 0) if via == "binding" else alternates
-        indent = "    " * depth
-        yield f"{indent}{_exchange(step.get('exchange'))} ({step.get('type')}), {VIA.get(via, via)}"
-        for matched in _objects(step.get("matched")):
-            yield f"{indent}  {_match(matched)}"
-            if matched.get("kind") == "exchange":
-                depths.setdefault(str(matched.get("name")), depth + 1)
-        if step.get("reason"):
-            yield f"{indent}  {step['reason']}"
+        if step.get("source") is None:
+            yield from _branch(step, steps, "")
+
+
+def _branch(step: Object, steps: Sequence[Object], indent: str) -> Iterator[str]:
+    """One exchange, and below each binding to an exchange what that leads to."""
+    via = str(step.get("via", ""))
+    below = [each for each in steps if each.get("source") == step.get("exchange")]
+    yield f"{indent}{_exchange(step.get('exchange'))} ({step.get('type')}), {VIA.get(via, via)}"
+    for matched in _objects(step.get("matched")):
+        yield f"{indent}  {_match(matched)}"
+        if matched.get("kind") == "exchange" and matched.get("followed"):
+            for each in below:
+                if each.get("exchange") == matched.get("name"):
+                    yield from _branch(each, steps, f"{indent}    ")
+    if step.get("reason"):
+        yield f"{indent}  {step['reason']}"
+    for each in below:
+        if each.get("via") == "alternate":
+            yield from _branch(each, steps, f"{indent}    ")
 
 
 VIA = {"publish": "published to", "binding": "reached by a binding", "alternate": "tried as the alternate"}
@@ -178,16 +185,24 @@ def _exchange(name: object) -> str:
 
 
 def _match(matched: Object) -> str:
-    arguments = matched.get("arguments")
-    details = f" {_cell(arguments)}" if arguments else ""
-    return f"'{matched.get('key', '')}'{details} -> {matched.get('kind', 'queue')} '{matched.get('name')}'"
+    key, arguments = matched.get("key"), matched.get("arguments")
+    parts = [f"'{key}'"] if key is not None else []  # None: the exchange type does not say by which binding
+    parts += [_cell(arguments)] if arguments else []
+    parts.append(f"-> {matched.get('kind')} '{matched.get('name')}'")
+    return " ".join(parts) + ("" if matched.get("followed") else ", asked before")
 
 
 def _permission(content: Object) -> Iterator[str]:
     permission = content.get("permission")
-    if isinstance(permission, Mapping) and permission:
-        yield ""
-        yield f"permission: {_cell(permission)}"
+    if not isinstance(permission, Mapping):
+        return
+    yield ""
+    if permission.get("allowed") is None:
+        yield "permissions: not checked; --as-user NAME checks them"
+    elif permission["allowed"]:
+        yield f"permissions: user '{permission.get('user')}' may publish it"
+    else:
+        yield "permissions: refused; above is what would happen otherwise"
 
 
 def _objects(value: object) -> list[Object]:

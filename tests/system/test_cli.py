@@ -196,55 +196,95 @@ def test_a_node_that_cannot_be_reached_is_exit_code_3(wrong: str, capsys: pytest
     assert len(err.splitlines()) == 1
 
 
+def match(
+    kind: str, name: str, key: str | None, followed: bool = True, **arguments: str
+) -> dict[str, object]:
+    return {"kind": kind, "name": name, "key": key, "arguments": arguments, "followed": followed}
+
+
+def step(
+    exchange: str, type_: str, via: str, source: str | None, reason: str, *matched: dict[str, object]
+) -> dict[str, object]:
+    return {
+        "exchange": exchange,
+        "type": type_,
+        "via": via,
+        "source": source,
+        "matched": list(matched),
+        "reason": reason,
+    }
+
+
 def test_an_explanation_is_a_tree():
     content = {
         "routed": True,
         "queues": ["eu", "log"],
         "steps": [
-            {
-                "exchange": "orders",
-                "type": "topic",
-                "via": "publish",
-                "matched": [
-                    {"kind": "queue", "name": "eu", "key": "eu.*", "arguments": {}},
-                    {"kind": "exchange", "name": "audit", "key": "#", "arguments": {}},
-                ],
-                "reason": "",
-            },
-            {
-                "exchange": "audit",
-                "type": "headers",
-                "via": "binding",
-                "matched": [{"kind": "queue", "name": "log", "key": "", "arguments": {"x-match": "any"}}],
-                "reason": "",
-            },
+            step(
+                "orders",
+                "topic",
+                "publish",
+                None,
+                "",
+                match("exchange", "audit", "#"),
+                match("exchange", "audit", "eu.*", followed=False),
+                match("queue", "eu", "eu.*"),
+            ),
+            step(
+                "audit", "headers", "binding", "orders", "", match("queue", "log", "", **{"x-match": "any"})
+            ),
         ],
         "dropped": None,
-        "permission": {"write": True},
+        "permission": {"user": "shop", "allowed": True, "reason": None},
     }
     assert explained(content).splitlines() == [
         "routed to 2 queues: eu, log",
         "",
         "exchange 'orders' (topic), published to",
-        "  'eu.*' -> queue 'eu'",
         "  '#' -> exchange 'audit'",
         "    exchange 'audit' (headers), reached by a binding",
         "      '' x-match=any -> queue 'log'",
+        "  'eu.*' -> exchange 'audit', asked before",
+        "  'eu.*' -> queue 'eu'",
         "",
-        "permission: write=yes",
+        "permissions: user 'shop' may publish it",
     ]
 
 
 def test_an_alternate_stands_below_the_exchange_that_names_it():
     steps = [
-        {"exchange": "a", "type": "direct", "via": "publish", "matched": [], "reason": "no binding matches"},
-        {"exchange": "b", "type": "fanout", "via": "alternate", "matched": [], "reason": "nothing is bound"},
-        {"exchange": "c", "type": "fanout", "via": "alternate", "matched": [], "reason": "does not exist"},
+        step("a", "direct", "publish", None, "no binding matches 'k'; the alternate 'b' is asked"),
+        step("b", "fanout", "alternate", "a", "nothing is bound; the alternate 'c' is asked"),
+        step("c", "x-random", "alternate", "b", "", match("queue", "q", None)),
     ]
-    lines = explained({"routed": False, "queues": [], "steps": steps, "dropped": "no queue"}).splitlines()
-    assert lines[0] == "dropped: no queue"
-    assert lines[4] == "    exchange 'b' (fanout), tried as the alternate"
-    assert lines[6] == "        exchange 'c' (fanout), tried as the alternate"
+    permission = {"user": None, "allowed": None, "reason": None}
+    content = {"routed": True, "queues": ["q"], "steps": steps, "dropped": None, "permission": permission}
+    assert explained(content).splitlines() == [
+        "routed to 1 queue: q",
+        "",
+        "exchange 'a' (direct), published to",
+        "  no binding matches 'k'; the alternate 'b' is asked",
+        "    exchange 'b' (fanout), tried as the alternate",
+        "      nothing is bound; the alternate 'c' is asked",
+        "        exchange 'c' (x-random), tried as the alternate",
+        "          -> queue 'q'",
+        "",
+        "permissions: not checked; --as-user NAME checks them",
+    ]
+
+
+def test_a_refusal_is_told_with_what_would_have_happened():
+    permission = {"user": "shop", "allowed": False, "reason": "write access refused"}
+    steps = [step("a", "fanout", "publish", None, "", match("queue", "q", ""))]
+    content = {"queues": [], "steps": steps, "dropped": "write access refused", "permission": permission}
+    assert explained(content).splitlines() == [
+        "dropped: write access refused",
+        "",
+        "exchange 'a' (fanout), published to",
+        "  '' -> queue 'q'",
+        "",
+        "permissions: refused; above is what would happen otherwise",
+    ]
 
 
 @pytest.mark.system
