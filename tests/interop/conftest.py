@@ -6,6 +6,7 @@ logged an error meanwhile. `need_module` and `need_command` decide what a missin
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -165,9 +166,9 @@ class Errors(logging.Handler):
         self.texts.append(self.format(record))
 
 
-@pytest.fixture
-def node_with() -> Iterator[Start]:
-    """A function from settings (TOML) to a node that runs until the test ends."""
+@contextlib.contextmanager
+def running_nodes() -> Iterator[Start]:
+    """Nodes that run until the block ends, where their logs must hold no error."""
     nodes: list[RunningNode] = []
     errors = Errors()
     logger = logging.getLogger("leveret")
@@ -186,6 +187,13 @@ def node_with() -> Iterator[Start]:
             node.stop()
         logger.removeHandler(errors)
     assert errors.texts == []
+
+
+@pytest.fixture
+def node_with() -> Iterator[Start]:
+    """A function from settings (TOML) to a node that runs until the test ends."""
+    with running_nodes() as start:
+        yield start
 
 
 @pytest.fixture
