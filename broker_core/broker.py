@@ -133,7 +133,12 @@ class Broker:
         exchange.published += 1
         found = exchange.routes.get(message.key)
         facts = message.facts
-        if found is None or facts.cc or facts.bcc or exchange.routes_revision != exchange.virtual_host.revision:
+        if (
+            found is None
+            or facts.cc
+            or facts.bcc
+            or exchange.routes_revision != exchange.virtual_host.revision
+        ):
             found = self.route(exchange, message)
         if found.only is not None:
             return TAKEN if found.only.push(message) else REFUSED
@@ -156,7 +161,7 @@ class Broker:
     def publish_immediate(self, exchange: Exchange, message: Message) -> Outcome:
         """As `publish`, but only into queues that can deliver to a consumer at once (S086, S142)."""
         exchange.published += 1
-        found = walk(exchange, message, wanted=Queue.can_deliver_now)
+        found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now())
         taken = found.give(message)
         if found.queues or found.handled:
             return TAKEN if taken else REFUSED

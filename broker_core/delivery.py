@@ -48,6 +48,17 @@ class Delivery:
     def __lt__(self, other: Delivery) -> bool:
         return self.position < other.position
 
+    # The outcomes, for those who keep one to come back to it; what it means is the queue's business.
+
+    def accept(self) -> None:
+        self.queue.accept(self)
+
+    def release(self) -> None:
+        self.queue.release(self)
+
+    def reject(self) -> None:
+        self.queue.reject(self)
+
 
 class Window:
     """Credit shared by several consumers (a channel's prefetch across its consumers). One consumer is in one window."""

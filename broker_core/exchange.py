@@ -40,8 +40,11 @@ class LooksAt(Enum):
     MESSAGE = "message"  # anything else: headers, body, chance, time
 
 
-class Destination(ABC):
-    """A place a binding leads to: a queue or another exchange."""
+class Destination:
+    """A place a binding leads to: a queue or another exchange.
+
+    Not an `ABC`: routing asks `isinstance` of each destination, and that metaclass makes it 0.2 us dearer.
+    """
 
     __slots__ = ()
     name: str

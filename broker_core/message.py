@@ -68,14 +68,15 @@ class Death:
 
 
 class Notes:
-    """What the broker adds to a message that has a history. Most messages have none."""
+    """What the broker adds to a message that has a history or a place in a stream. Most messages have none."""
 
-    __slots__ = ("deaths", "first_death", "last_death")
+    __slots__ = ("deaths", "first_death", "last_death", "offset")
 
     def __init__(self) -> None:
         self.deaths: tuple[Death, ...] = ()  # newest first
         self.first_death: tuple[str, str, str] | None = None  # reason, queue, exchange
         self.last_death: tuple[str, str, str] | None = None
+        self.offset: int | None = None  # in the stream that holds it
 
 
 class Encoding(ABC):

@@ -1,32 +1,26 @@
-"""Queues: messages in order, limits, and consumers in turn.
+"""What every kind of queue is, for those who declare, route to, consume from and delete one.
 
-    push ──> waiting ──dispatch/take_one──> unsettled ──accept──> gone
-               ^  └─expired, over limit──> dead            ├─reject──> dead
-               └──────────────release──────────────────────┘
+    WorkQueue    work_queue.py   each message goes to one consumer and is gone once it is answered
+    StreamQueue  stream.py       a log that every consumer reads at its own pace; nothing is taken out
 
-Waiting messages stand in one lane per priority. A lane is a deque of arrivals plus a heap of those that came back, so a
-message returns to its old place in O(log n). Consumers stand in rings, one per consumer priority; whoever cannot take
-more steps out of its ring and back in through `wake`, so that a message never costs a look at idle consumers.
-
-Nothing here is asked for per message that is not in use: expiry, limits and dead-lettering are one attribute test each.
+`topology.py` holds the table of kinds. Nobody asks a queue for its kind before asking something of it: a kind that
+does not do what it is asked for raises `Unsupported`.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import NEVER, Consumer, Delivery
-from broker_core.errors import AccessRefused, Locked
+from broker_core.delivery import Consumer, Delivery
+from broker_core.errors import Locked, Unsupported
 from broker_core.exchange import Destination
-from broker_core.lane import Lane
-from broker_core.limits import Overflow, QueueLimits, QueueType
+from broker_core.limits import QueueLimits, QueueType
 from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.clock import Timer
     from broker_core.message import Message
     from broker_core.topology import VirtualHost
 
@@ -39,22 +33,11 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides its body, roughly
 
 
-class Ring:
-    """Consumers of one priority that are believed able to take messages, in turn."""
-
-    __slots__ = ("able", "priority")
-
-    def __init__(self, priority: int) -> None:
-        self.priority = priority
-        self.able: deque[Consumer] = deque()
-
-
 class Queue(Destination):
     """One queue. Declared, bound and deleted by its `VirtualHost`; the data path runs through the verbs here."""
 
     __slots__ = (
         "accepted",
-        "active",
         "arguments",
         "auto_delete",
         "consumers",
@@ -63,28 +46,20 @@ class Queue(Destination):
         "delivered",
         "durable",
         "exclusive",
-        "expires_timer",
-        "expiring",
-        "head_timer",
         "hidden",
-        "lanes",
         "limits",
         "name",
         "owner",
-        "position",
         "published",
         "ready",
         "ready_bytes",
         "redelivered",
         "refused",
-        "rings",
         "touched",
-        "ttl_s",
         "type",
         "unsettled",
         "used_at",
         "virtual_host",
-        "watched",
     )
     is_exchange = False
 
@@ -100,6 +75,7 @@ class Queue(Destination):
         owner: Client | None = None,
         arguments: Table | None = None,
     ) -> None:
+        """Every kind is made with the same arguments, and obeys `limits` before it is used."""
         self.virtual_host = virtual_host
         self.name = name
         self.type = type_
@@ -109,91 +85,83 @@ class Queue(Destination):
         self.owner = owner  # the client that alone may use it, if exclusive
         self.arguments: Table = arguments or {}
         self.declared_limits = limits  # from the arguments alone
-        self.lanes = [Lane() for _ in range((limits.max_priority or 0) + 1)]
-        self.rings: list[Ring] = []  # highest priority first
+        self.limits = limits  # with policies
         self.consumers: dict[Consumer, None] = {}  # in order of arrival
-        self.active: Consumer | None = None  # the one consumer served, if there may be only one
-        self.position = 0  # of the next message to arrive
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # octets of their bodies
         self.unsettled = 0  # messages given and not answered
-        self.expiring = 0  # waiting messages that will expire
         self.touched = False  # on the broker's list for the next settle
         self.deleted = False
         self.hidden = False  # not listed: serves the broker's own purposes
         self.published = self.delivered = self.redelivered = self.accepted = self.refused = 0
-        self.head_timer: Timer | None = None
-        self.expires_timer: Timer | None = None
         self.used_at = virtual_host.broker.now
-        self.apply(limits)
 
     def __repr__(self) -> str:
-        return f"<Queue {self.name!r} ready={self.ready} unsettled={self.unsettled}>"
+        return f"<{type(self).__name__} {self.name!r} ready={self.ready} unsettled={self.unsettled}>"
 
-    # ---- limits ----------------------------------------------------------------------------------------------------
+    @property
+    def described(self) -> str:
+        """The queue as error texts name it."""
+        return f"queue '{self.name}' in vhost '{self.virtual_host.name}'"
 
+    # ---- what it is asked for --------------------------------------------------------------------------------------
+
+    @abstractmethod
     def apply(self, limits: QueueLimits) -> None:
         """Obey these limits from now on (arguments and policies merged)."""
-        self.limits = limits
-        self.watched = limits.max_length is not None or limits.max_bytes is not None
-        self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
-        if self.watched and limits.overflow is Overflow.DROP_HEAD:
-            self._drop_over_limit()
-        self._watch_disuse()
-        self.touch()
 
-    def _over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
-        limits = self.limits
-        return (limits.max_length is not None and self.ready + more > limits.max_length) or (
-            limits.max_bytes is not None and self.ready_bytes + more_bytes > limits.max_bytes
-        )
-
-    def _drop_over_limit(self) -> None:
-        while self.ready and self._over_limit():
-            self._die(self._take_oldest(), MAXLEN)
-
-    def _take_oldest(self) -> Delivery:
-        """The first to go when there are too many: the head of the lowest priority."""
-        delivery = next(lane for lane in self.lanes if lane).take()
-        self._left(delivery)
-        return delivery
-
-    # ---- arrival ---------------------------------------------------------------------------------------------------
-
+    @abstractmethod
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
-        if self.watched and self._refuses(message):
-            self.refused += 1
-            return False
-        delivery = Delivery(message, self, self.position, NEVER)
-        self.position += 1
-        ttl_ms = message.facts.ttl_ms
-        if ttl_ms is not None or self.ttl_s != NEVER:
-            ttl_s = self.ttl_s if ttl_ms is None else min(self.ttl_s, ttl_ms / 1000)
-            delivery.expires_at = self.virtual_host.broker.now + ttl_s
-            self.expiring += 1
-        if len(self.lanes) == 1:
-            self.lanes[0].fresh.append(delivery)
-        else:
-            self.lanes[min(message.facts.priority, len(self.lanes) - 1)].fresh.append(delivery)
-        self.ready += 1
-        self.ready_bytes += message.size
-        self.published += 1
-        if not self.touched and (self.rings or self.expiring):
-            self.touch()
-        if self.watched and self._over_limit():
-            self.dispatch()  # what a consumer takes at once was never over the limit
-        return True
 
-    def _refuses(self, message: Message) -> bool:
-        if self.limits.overflow is Overflow.DROP_HEAD or not self._over_limit(1, message.size):
-            return False
-        self.dispatch()
-        if not self._over_limit(1, message.size):
-            return False
-        if self.limits.overflow is Overflow.REJECT_PUBLISH_DLX:
-            self.virtual_host.broker.dead_letter(self, message, MAXLEN)
-        return True
+    @abstractmethod
+    def dispatch(self) -> None:
+        """Give consumers what there is for them and what they can take. Called when the broker settles."""
+
+    @abstractmethod
+    def can_deliver_now(self) -> bool:
+        """Whether a message that arrived now would reach a consumer at once (S086)."""
+
+    @abstractmethod
+    def take_one(self, settled: bool) -> Delivery | None:
+        """Fetch the next message without being a consumer; `settled`: it is not expected to be answered.
+
+        Raises Unsupported.
+        """
+
+    @abstractmethod
+    def release(self, delivery: Delivery, failed: bool = True) -> None:
+        """The consumer gives it back; `failed`: this counts towards the delivery limit."""
+
+    @abstractmethod
+    def reject(self, delivery: Delivery) -> None:
+        """The consumer does not want it, and nobody else should get it."""
+
+    @abstractmethod
+    def waiting(self) -> Iterable[Delivery]:
+        """The messages in the order in which they would be delivered. For looking only."""
+
+    @abstractmethod
+    def purge(self) -> int:
+        """Drop every waiting message; those with consumers stay (S074). Returns how many went. Raises Unsupported."""
+
+    @abstractmethod
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Attach a consumer. Raises AccessRefused (S099), Unsupported, or PreconditionFailed for its arguments."""
+
+    @abstractmethod
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Detach a consumer. What it has not answered stays with it."""
+
+    @abstractmethod
+    def offer(self, consumer: Consumer) -> None:
+        """A consumer can take messages (again). Called by `Consumer.wake`."""
+
+    @abstractmethod
+    def bury_all(self) -> None:
+        """Let every waiting message die, where a profile wants that for a queue's deletion."""
+
+    # ---- what is the same for all ----------------------------------------------------------------------------------
 
     def touch(self) -> None:
         """Something changed: look at this queue in the next settle."""
@@ -201,49 +169,10 @@ class Queue(Destination):
             self.touched = True
             self.virtual_host.broker.touched.append(self)
 
-    # ---- handing out -----------------------------------------------------------------------------------------------
-
-    def dispatch(self) -> None:
-        """Give waiting messages to consumers that can take them, highest consumer priority first, in turn."""
-        for ring in self.rings:
-            able = ring.able
-            while able and self.ready:
-                consumer = able[0]
-                room = consumer.room()
-                quota = min(consumer.credit, consumer.window.credit)
-                if room <= 0 or quota <= 0:
-                    able.popleft()
-                    consumer.able = False
-                    continue
-                deliveries = self._take(quota if len(able) == 1 else 1, room)
-                if not deliveries:
-                    break
-                able.rotate(-1)
-                self._give(consumer, deliveries)
-        if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
-            self._drop_over_limit()  # what arrived, and what came back
-        if self.expiring:
-            self._watch_head()
-
-    def _take(self, quota: int, room: int) -> list[Delivery]:
-        """Up to `quota` messages, of no more than `room` octets and one message, by priority and order."""
-        now = self.virtual_host.broker.now
-        taken: list[Delivery] = []
-        for lane in reversed(self.lanes):
-            fresh, returned = lane.fresh, lane.returned
-            while len(taken) < quota and room > 0 and (returned or fresh):
-                delivery = lane.take() if returned else fresh.popleft()
-                if delivery.expires_at < now:
-                    self._left(delivery)
-                    self._die(delivery, EXPIRED)
-                    continue
-                taken.append(delivery)
-                room -= delivery.message.size + OVERHEAD
-                self.ready_bytes -= delivery.message.size
-                if delivery.expires_at != NEVER:
-                    self.expiring -= 1
-        self.ready -= len(taken)
-        return taken
+    def accept(self, delivery: Delivery) -> None:
+        """The consumer has dealt with it."""
+        self.unsettled -= 1
+        self.accepted += 1
 
     def _give(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         count = len(deliveries)
@@ -260,222 +189,32 @@ class Queue(Destination):
             self.unsettled += count
         consumer.deliver(deliveries)
 
-    def take_one(self, settled: bool) -> Delivery | None:
-        """Fetch the next message without being a consumer; `settled`: it is not expected to be answered."""
-        self.used_at = self.virtual_host.broker.now
-        taken = self._take(1, 1)
-        if not taken:
-            return None
-        self.delivered += 1
-        if settled:
-            self.accepted += 1
-        else:
-            taken[0].given_at = self.virtual_host.broker.now
-            self.unsettled += 1
-        self.touch()
-        return taken[0]
-
-    def can_deliver_now(self) -> bool:
-        """Whether a message that arrived now would reach a consumer at once (S086)."""
-        self.dispatch()
-        return not self.ready and any(
-            min(c.credit, c.window.credit) > 0 and c.room() > 0 for ring in self.rings for c in ring.able
-        )
-
-    # ---- answers ---------------------------------------------------------------------------------------------------
-
-    def accept(self, delivery: Delivery) -> None:
-        """The consumer has dealt with it."""
-        self.unsettled -= 1
-        self.accepted += 1
-
-    def release(self, delivery: Delivery, failed: bool = True) -> None:
-        """Put it back at its old place; `failed`: this counts towards the delivery limit."""
-        self.unsettled -= 1
-        if self.deleted:
-            return
-        delivery.consumer = None
-        delivery.redelivered = True
-        if failed:
-            delivery.attempts += 1
-            limit = self.limits.delivery_limit
-            if limit is not None and delivery.attempts > limit:
-                self._die(delivery, DELIVERY_LIMIT)
-                return
-        self.redelivered += 1
-        self._lane(delivery).put_back(delivery)
-        self.ready += 1
-        self.ready_bytes += delivery.message.size
-        if delivery.expires_at != NEVER:
-            self.expiring += 1
-        self.touch()
-
-    def reject(self, delivery: Delivery) -> None:
-        """The consumer does not want it, and nobody else should get it."""
-        self.unsettled -= 1
-        if not self.deleted:
-            self._die(delivery, REJECTED)
-
-    def _lane(self, delivery: Delivery) -> Lane:
-        return self.lanes[min(delivery.message.facts.priority, len(self.lanes) - 1)]
-
-    def _die(self, delivery: Delivery, reason: str) -> None:
-        if self.limits.dead_letter_exchange is not None:
-            self.virtual_host.broker.dead_letter(self, delivery.message, reason)
-
-    def _left(self, delivery: Delivery) -> None:
-        self.ready -= 1
-        self.ready_bytes -= delivery.message.size
-        if delivery.expires_at != NEVER:
-            self.expiring -= 1
-
-    # ---- looking and emptying --------------------------------------------------------------------------------------
-
-    def waiting(self) -> Iterable[Delivery]:
-        """The waiting messages in the order in which they would be delivered. For looking only."""
-        return (delivery for lane in reversed(self.lanes) for delivery in lane)
-
-    def purge(self) -> int:
-        """Drop every waiting message; those with consumers stay (S074). Returns how many went."""
-        count = self.ready
-        for lane in self.lanes:
-            lane.fresh.clear()
-            lane.returned.clear()
-        self.ready = self.ready_bytes = self.expiring = 0
-        return count
-
-    # ---- consumers -------------------------------------------------------------------------------------------------
-
-    def add_consumer(self, consumer: Consumer) -> None:
-        """Attach a consumer (S099: unless exclusivity forbids it)."""
-        if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
-            raise AccessRefused(f"queue '{self.name}' in vhost '{self.virtual_host.name}' in exclusive use")
-        self.consumers[consumer] = None
-        consumer.attached = True
-        self.used_at = self.virtual_host.broker.now
-        self._admit(consumer)
-
     @property
     def active_consumers(self) -> int:
         """How many consumers have not been suspended by their clients (S071)."""
         return sum(not consumer.suspended for consumer in self.consumers)
 
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Detach a consumer. What it has not answered stays with it. May delete an auto-delete queue (S068)."""
-        if self.consumers.pop(consumer, self) is self:
-            return
-        consumer.attached = False
-        self.used_at = self.virtual_host.broker.now
-        self._step_out(consumer)
-        if consumer is self.active:
-            self._elect(max(self.consumers, key=lambda c: c.priority, default=None))
-        if self.auto_delete and not self.consumers and not self.deleted:
-            self.virtual_host.delete_queue(self)
-
-    def _admit(self, consumer: Consumer) -> None:
-        if not self.limits.single_active:
-            self.offer(consumer)
-        elif self.active is None:
-            self._elect(consumer)
-
-    def _elect(self, consumer: Consumer | None) -> None:
-        """The single active consumer is the one that came first; its heir, the first of the highest priority (S083)."""
-        self.active = consumer
-        if consumer is not None:
-            self.offer(consumer)
-
-    def offer(self, consumer: Consumer) -> None:
-        """A consumer can take messages (again): it joins the ring of its priority."""
-        if consumer.able or (self.limits.single_active and consumer is not self.active):
-            return
-        consumer.able = True
-        self._ring(consumer.priority).able.append(consumer)
-        self.touch()
-
-    def _step_out(self, consumer: Consumer) -> None:
-        """A consumer goes, and the ring of its priority with it, if nobody else stands there."""
-        ring = next((ring for ring in self.rings if ring.priority == consumer.priority), None)
-        if consumer.able:
-            assert ring is not None, "who is able stands in a ring"
-            consumer.able = False
-            ring.able.remove(consumer)
-        if ring is not None and not ring.able:
-            self.rings.remove(ring)
-
-    def _ring(self, priority: int) -> Ring:
-        for at, ring in enumerate(self.rings):
-            if ring.priority == priority:
-                return ring
-            if ring.priority < priority:
-                self.rings.insert(at, Ring(priority))
-                return self.rings[at]
-        self.rings.append(Ring(priority))
-        return self.rings[-1]
-
     def require_access(self, client: Client | None) -> None:
-        """Exclusive queues are for their owner alone (S066)."""
+        """Exclusive queues are for their owner alone (S066). Raises Locked."""
         if self.owner is not None and self.owner is not client:
             raise Locked(
-                f"cannot obtain exclusive access to locked queue '{self.name}' in vhost '{self.virtual_host.name}'. "
+                f"cannot obtain exclusive access to locked {self.described}. "
                 "It could be originally declared on another connection or the exclusive property value does not "
                 "match that of the original declaration."
             )
 
-    # ---- time ------------------------------------------------------------------------------------------------------
+    def require_shared_credit(self) -> None:
+        """Consumers want to share their credit (global qos); only classic queues know that (X027).
 
-    def _watch_head(self) -> None:
-        """Keep one timer on the first message that will expire at the head of a lane (S080)."""
-        earliest = min((lane.head().expires_at for lane in self.lanes if lane), default=NEVER)
-        timer = self.head_timer
-        if timer is not None and not timer.cancelled and timer.at <= earliest:
-            return  # it will look again when it fires
-        timers = self.virtual_host.broker.timers
-        timers.cancel(timer)
-        self.head_timer = None if earliest == NEVER else timers.at(earliest, self._expire)
-
-    def _expire(self, now: float) -> None:
-        self.head_timer = None
-        for lane in self.lanes:
-            while lane and lane.head().expires_at <= now:
-                delivery = lane.take()
-                self._left(delivery)
-                self._die(delivery, EXPIRED)
-        self.touch()
-
-    def _watch_disuse(self) -> None:
-        """Delete the queue when nobody has used it for `expires_ms` (S081)."""
-        timers = self.virtual_host.broker.timers
-        timers.cancel(self.expires_timer)
-        self.expires_timer = None
-        if self.limits.expires_ms is not None and not self.deleted:
-            due = self.used_at + self.limits.expires_ms / 1000
-            self.expires_timer = timers.at(due, self._maybe_disused)
-
-    def _maybe_disused(self, now: float) -> None:
-        assert self.limits.expires_ms is not None
-        if self.consumers:
-            self.used_at = now
-        if now >= self.used_at + self.limits.expires_ms / 1000:
-            self.virtual_host.delete_queue(self)
-        else:
-            self._watch_disuse()
-
-    def bury_all(self) -> None:
-        """Let every waiting message die, where a profile wants that for a queue's deletion."""
-        for delivery in self.waiting():
-            self._die(delivery, REJECTED)
-
-    # ---- the end ---------------------------------------------------------------------------------------------------
+        Raises Unsupported.
+        """
+        if self.type is not QueueType.CLASSIC:
+            raise Unsupported(f"{self.described} does not support global qos")
 
     def closed(self) -> None:
-        """The virtual host has deleted it: consumers are told, messages are gone (S077, X040)."""
+        """The virtual host has deleted it: consumers are told (S077, X040)."""
         self.deleted = True
-        timers = self.virtual_host.broker.timers
-        timers.cancel(self.head_timer)
-        timers.cancel(self.expires_timer)
-        self.purge()
         for consumer in list(self.consumers):
             consumer.attached = consumer.able = False
             consumer.cancelled()
         self.consumers.clear()
-        self.rings.clear()

@@ -28,7 +28,9 @@ from broker_core.limits import (
 )
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queue import Queue
+from broker_core.stream import StreamQueue
 from broker_core.values import Table, type_name
+from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -43,6 +45,11 @@ PREDECLARED: Final = (
     ("amq.rabbitmq.trace", "topic", True),
 )
 RESERVED: Final = "amq."
+KINDS: Final[dict[QueueType, type[Queue]]] = {
+    QueueType.CLASSIC: WorkQueue,
+    QueueType.QUORUM: WorkQueue,
+    QueueType.STREAM: StreamQueue,
+}
 
 
 class VirtualHost:
@@ -267,7 +274,7 @@ class VirtualHost:
         may_create()
         self.limits.require_queue(name, self.name, len(self.queues))
         type_ = queue_type(arguments)
-        queue = Queue(
+        queue = KINDS[type_](
             self,
             name,
             limits,

@@ -14,16 +14,16 @@ from broker_core.compat import GlobalQos, NoCurrentQueue
 from broker_core.delivery import UNLIMITED, Delivery, Window
 from broker_core.errors import AccessRefused, NotAllowed, NotFound, PreconditionFailed, Unsupported
 from broker_core.exchange import Exchange
-from broker_core.limits import QueueLimits, QueueType
+from broker_core.limits import QueueLimits
 from broker_core.message import Facts, Message
-from broker_core.queue import Queue
 from broker_core.topology import generated_name
 from broker_core.transaction import Transaction
 from broker_core.values import Value
+from broker_core.work_queue import WorkQueue
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.consumer import ChannelConsumer
-from protocols.amqp091.encoding import ENCODING, project, remembered, rendered
+from protocols.amqp091.encoding import ENCODING, project, remembered, rendered, table
 from protocols.amqp091.timeouts import Timeouts
 from protocols.amqp091.wire import AmqpError, Method
 
@@ -239,7 +239,7 @@ class Channel(Publisher):
     def ack(self, tag: int, multiple: bool) -> None:
         """basic.ack."""
         if self.tx is not None:
-            self._answer(tag, multiple, Queue.accept)
+            self._answer(tag, multiple, Delivery.accept)
             return
         pop = self.unsettled.pop
         for each in (tag,) if tag in self.unsettled and not multiple else self._tags(tag, multiple):
@@ -252,7 +252,7 @@ class Channel(Publisher):
                 if self.sharing or not consumer.able:
                     self._wake(consumer)
 
-    def _answer(self, tag: int, multiple: bool, outcome: Callable[[Queue, Delivery], None]) -> None:
+    def _answer(self, tag: int, multiple: bool, outcome: Callable[[Delivery], None]) -> None:
         """Settle one delivery, or all up to one (0: all there are), in order of delivery (S106, S107)."""
         tags = self._tags(tag, multiple)
         if self.tx is None:
@@ -277,9 +277,9 @@ class Channel(Publisher):
             tags.append(each)
         return tags
 
-    def _settle(self, delivery: Delivery, outcome: Callable[[Queue, Delivery], None]) -> None:
+    def _settle(self, delivery: Delivery, outcome: Callable[[Delivery], None]) -> None:
         consumer = delivery.consumer
-        outcome(delivery.queue, delivery)
+        outcome(delivery)
         if consumer is not None:
             consumer.credit += 1
             consumer.window.credit += 1
@@ -297,10 +297,11 @@ class Channel(Publisher):
             consumer.wake()
 
     def nack(self, method: m.BasicNack) -> None:
-        self._answer(method.delivery_tag, method.multiple, Queue.release if method.requeue else Queue.reject)
+        outcome = Delivery.release if method.requeue else Delivery.reject
+        self._answer(method.delivery_tag, method.multiple, outcome)
 
     def reject(self, method: m.BasicReject) -> None:
-        self._answer(method.delivery_tag, False, Queue.release if method.requeue else Queue.reject)
+        self._answer(method.delivery_tag, False, Delivery.release if method.requeue else Delivery.reject)
 
     def recover(self, method: m.BasicRecover) -> None:
         self._recover(method.requeue)
@@ -313,7 +314,7 @@ class Channel(Publisher):
         if not requeue:
             raise Unsupported("requeue=false")
         for tag in list(self.unsettled):
-            self._settle(self.unsettled.pop(tag), Queue.release)
+            self._settle(self.unsettled.pop(tag), Delivery.release)
 
     # ---- consuming -------------------------------------------------------------------------------------------------
 
@@ -340,9 +341,8 @@ class Channel(Publisher):
             self._consume_replies(method, tag)
             return
         queue = self.client.readable_queue(self._queue_name(method.queue))
-        if self.sharing and queue.type is QueueType.QUORUM:
-            where = f"queue '{queue.name}' in vhost '{queue.virtual_host.name}'"
-            raise Unsupported(f"{where} does not support global qos")
+        if self.sharing:
+            queue.require_shared_credit()
         consumer = ChannelConsumer(
             self,
             queue,
@@ -351,7 +351,7 @@ class Channel(Publisher):
             self._prefetch,
             integer_argument(method.arguments, "x-priority") or 0,
             method.exclusive,
-            method.arguments,
+            table(method.arguments),
         )
         timeout_ms = integer_argument(method.arguments, "x-consumer-timeout")
         consumer.timeout_s = None if timeout_ms is None else timeout_ms / 1000
@@ -367,7 +367,7 @@ class Channel(Publisher):
         if not method.no_ack:
             raise PreconditionFailed("reply consumer cannot acknowledge")
         host = self.client.host
-        queue = Queue(
+        queue = WorkQueue(
             host, generated_name(f"{REPLY_TO}."), QueueLimits(), owner=self.client, auto_delete=True
         )
         host.add_hidden_queue(queue)
@@ -402,7 +402,7 @@ class Channel(Publisher):
         """It has not answered in time: what it had goes back, and its answers will come too late (X028)."""
         for tag in [tag for tag, delivery in self.unsettled.items() if delivery.consumer is consumer]:
             self._late_tags.add(tag)
-            self._settle(self.unsettled.pop(tag), Queue.release)
+            self._settle(self.unsettled.pop(tag), Delivery.release)
         consumer.queue.remove_consumer(consumer)
         self.consumer_cancelled(consumer)
 

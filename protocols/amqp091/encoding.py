@@ -11,11 +11,12 @@ from typing import Final
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import TTL_MAX_MS
 from broker_core.message import Death, Encoding, Facts, Message
-from broker_core.values import Properties, Table, type_name
+from broker_core.values import Properties, Table, Timestamp, Value, type_name
 from protocols.amqp091 import wire
 from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
 
 DURABLE: Final = 2  # delivery-mode
+OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
 REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
 REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
 
@@ -151,7 +152,7 @@ def rendered(message: Message, attempts: int = 0) -> bytes:
 
 
 def _converted(message: Message) -> bytes:
-    """Other protocol's properties, or those of a dead letter; the last result stays with the message."""
+    """Properties of another protocol, a dead letter or a message in a stream; the last result stays with it."""
     remembered = message.converted
     if isinstance(remembered, Converted):
         return remembered.properties
@@ -159,8 +160,11 @@ def _converted(message: Message) -> bytes:
         properties = message.properties
     else:
         properties = ENCODING.write(message.encoding.read(message.properties))
-    if message.notes is not None and message.notes.deaths:
+    notes = message.notes
+    if notes is not None and notes.deaths:
         properties = _with_deaths(message, properties)
+    if notes is not None and notes.offset is not None:
+        properties = wire.edit_headers(properties, frozenset(), {OFFSET: wire.LongLong(notes.offset)})
     message.converted = Converted(properties)
     return properties
 
@@ -225,4 +229,21 @@ def _field(value: object) -> FieldValue:
         return [_field(item) for item in value]
     if isinstance(value, bytearray):
         return wire.ByteArray(value)
+    if isinstance(value, Timestamp):
+        return wire.Timestamp(value)
     return value  # type: ignore[return-value]
+
+
+def table(fields: FieldTable) -> Table:
+    """Field values as neutral values: the reverse of `field_table`."""
+    return {name: _value(field) for name, field in fields.items()}
+
+
+def _value(field: FieldValue) -> Value:
+    if isinstance(field, dict):
+        return table(field)
+    if isinstance(field, list):
+        return [_value(item) for item in field]
+    if isinstance(field, wire.ByteArray):
+        return bytearray(field)
+    return Timestamp(field) if isinstance(field, wire.Timestamp) else field

@@ -1,0 +1,310 @@
+"""Streams: a log that many readers go through at their own pace.
+
+    push ──> Log ──dispatch──> one reader at offset 7
+              │ └────────────> another at offset 1000000
+              └─retention──> gone
+
+Every message gets the next offset, from 0 on. Consuming takes nothing out, so an answer only gives credit back and
+there is nothing to give back: whoever wants a message again reads from its offset. The oldest go when retention says.
+
+A reader stands in one of two lines: `behind`, who may have something to read, and `caught_up`, who has read to the end.
+An append moves all of the second into the first, once a batch. Whoever cannot take more stands in neither, and costs
+nothing until `wake`. So the price is one look and one delivery for each reader and message, wherever readers are.
+
+`Log` is the seam to a store: it knows offsets, times and messages, and nothing of readers or limits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery
+from broker_core.errors import PreconditionFailed, Unsupported
+from broker_core.limits import QueueLimits, QueueType, age_ms, text, whole
+from broker_core.message import Message, Notes
+from broker_core.queue import OVERHEAD, Queue
+from broker_core.values import Table, Timestamp, Value, printed
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from broker_core.clock import Timer
+    from broker_core.topology import VirtualHost
+
+OFFSET: Final = "x-stream-offset"  # the consumer's argument that says where to begin
+AGE_STEP_S: Final = 1.0  # ages are whole seconds; looking more often would be a timer for each message
+
+
+class Log:
+    """Messages by offset. In memory: two lists, whose dropped front is cut off when it is an eighth of them."""
+
+    __slots__ = ("_base", "_messages", "_times", "first")
+
+    def __init__(self) -> None:
+        self.first = 0  # offset of the oldest message that is left
+        self._base = 0  # offset of the first entry of the lists
+        self._messages: list[Message] = []
+        self._times: list[float] = []  # of arrival, seconds since 1970-01-01 UTC; never falling
+
+    @property
+    def next(self) -> int:
+        """The offset of the next message to arrive."""
+        return self._base + len(self._messages)
+
+    @property
+    def oldest_at(self) -> float:
+        """When the oldest message arrived; there must be one."""
+        return self._times[self.first - self._base]
+
+    def append(self, message: Message, wall: float) -> None:
+        """`wall`: seconds since 1970-01-01 UTC. A clock that was set back does not count."""
+        self._messages.append(message)
+        self._times.append(max(wall, self._times[-1]) if self._times else wall)
+
+    def read(self, offset: int, quota: int, room: int) -> list[Message]:
+        """Up to `quota` messages from `offset` on, of no more than `room` octets and one message."""
+        start = end = offset - self._base
+        stop = min(start + quota, len(self._messages))
+        while end < stop and room > 0:
+            room -= self._messages[end].size + OVERHEAD
+            end += 1
+        return self._messages[start:end]
+
+    def offset_since(self, wall: float) -> int:
+        """The first offset that arrived at `wall` or later; the next one if there is none."""
+        return self._base + bisect_left(self._times, wall, self.first - self._base)
+
+    def drop(self) -> Message:
+        """Forget the oldest message; there must be one."""
+        message = self._messages[self.first - self._base]
+        self.first += 1
+        gone = self.first - self._base
+        if gone * 8 > len(self._messages):
+            del self._messages[:gone], self._times[:gone]
+            self._base = self.first
+        return message
+
+
+class StreamQueue(Queue):
+    """A queue of type `stream`."""
+
+    __slots__ = ("age_timer", "behind", "caught_up", "cursors", "log")
+
+    def __init__(
+        self,
+        virtual_host: VirtualHost,
+        name: str,
+        limits: QueueLimits,
+        type_: QueueType = QueueType.STREAM,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        owner: Client | None = None,
+        arguments: Table | None = None,
+    ) -> None:
+        super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
+        self.log = Log()
+        self.cursors: dict[Consumer, int] = {}  # the next offset each reader gets
+        self.behind: dict[Consumer, None] = {}
+        self.caught_up: dict[Consumer, None] = {}
+        self.age_timer: Timer | None = None
+        self.apply(limits)
+
+    # ---- arrival and retention -------------------------------------------------------------------------------------
+
+    def push(self, message: Message) -> bool:
+        """A stream takes everything, and lets the oldest go for it."""
+        log, limits = self.log, self.limits
+        log.append(numbered(message, log.next), self.virtual_host.broker.clock.wall())
+        self.ready += 1
+        self.ready_bytes += message.size
+        self.published += 1
+        if self.caught_up:
+            self.behind.update(self.caught_up)
+            self.caught_up.clear()
+            self.touch()
+        if limits.max_bytes is not None and self.ready_bytes > limits.max_bytes:
+            self._drop_surplus(limits.max_bytes)
+        if limits.max_age_ms is not None and self.age_timer is None:
+            self._watch_age(limits.max_age_ms)
+        return True
+
+    def apply(self, limits: QueueLimits) -> None:
+        self.limits = limits
+        self.virtual_host.broker.timers.cancel(self.age_timer)
+        self.age_timer = None
+        if limits.max_bytes is not None:
+            self._drop_surplus(limits.max_bytes)
+        if limits.max_age_ms is not None:
+            self._drop_aged(limits.max_age_ms)
+            self._watch_age(limits.max_age_ms)
+
+    def _drop_surplus(self, max_bytes: int) -> None:
+        """The newest message stays, however large."""
+        while self.ready_bytes > max_bytes and self.ready > 1:
+            self._drop()
+
+    def _drop_aged(self, max_age_ms: int) -> None:
+        latest = self.virtual_host.broker.clock.wall() - max_age_ms / 1000
+        while self.ready and self.log.oldest_at <= latest:
+            self._drop()
+
+    def _drop(self) -> None:
+        self.ready -= 1
+        self.ready_bytes -= self.log.drop().size
+
+    def _watch_age(self, max_age_ms: int) -> None:
+        """Keep one timer on the oldest message."""
+        if self.ready:
+            broker = self.virtual_host.broker
+            left_s = self.log.oldest_at + max_age_ms / 1000 - broker.clock.wall()
+            self.age_timer = broker.timers.at(broker.now + max(left_s, AGE_STEP_S), self._grow_old)
+
+    def _grow_old(self, now: float) -> None:
+        self.apply(self.limits)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def dispatch(self) -> None:
+        for consumer in list(self.behind):
+            del self.behind[consumer]
+            self._serve(consumer)
+
+    def _serve(self, consumer: Consumer) -> None:
+        """Give one reader what it can take. What retention has dropped before it came there, it does not see."""
+        log = self.log
+        at = max(self.cursors[consumer], log.first)
+        while (quota := min(consumer.credit, consumer.window.credit)) > 0 and (room := consumer.room()) > 0:
+            messages = log.read(at, quota, room)
+            if not messages:
+                self.caught_up[consumer] = None
+                break
+            deliveries = [Delivery(message, self, at + n, NEVER) for n, message in enumerate(messages)]
+            at += len(messages)
+            self._give(consumer, deliveries)
+        else:
+            consumer.able = False
+        self.cursors[consumer] = at
+
+    def can_deliver_now(self) -> bool:
+        self.dispatch()
+        return any(min(c.credit, c.window.credit) > 0 and c.room() > 0 for c in self.caught_up)
+
+    def take_one(self, settled: bool) -> Delivery | None:
+        raise Unsupported(f"basic.get not supported by stream queues {self.described}")
+
+    def release(self, delivery: Delivery, failed: bool = True) -> None:
+        """It has never left its place."""
+        self.unsettled -= 1
+
+    def reject(self, delivery: Delivery) -> None:
+        """It stays for the other readers."""
+        self.unsettled -= 1
+
+    def waiting(self) -> Iterable[Delivery]:
+        first = self.log.first
+        messages = self.log.read(first, self.ready, UNLIMITED)
+        return (Delivery(message, self, first + n, NEVER) for n, message in enumerate(messages))
+
+    def purge(self) -> int:
+        raise Unsupported(f"queue.purge not supported by stream queues {self.described}")
+
+    # ---- readers ---------------------------------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Attach a reader at the offset it asks for. It must limit what it gets (X026).
+
+        Readers do not disturb each other, so `exclusive` has no meaning here. Raises Unsupported or
+        PreconditionFailed.
+        """
+        if consumer.credit >= UNLIMITED and consumer.settled:
+            raise Unsupported(f"automatic acknowledgement not supported by stream {self.described}")
+        if consumer.credit >= UNLIMITED:
+            raise PreconditionFailed(f"consumer prefetch count is not set for stream {self.described}")
+        self.cursors[consumer] = self._start(consumer.arguments.get(OFFSET))
+        self.consumers[consumer] = None
+        consumer.attached = True
+        self.offer(consumer)
+
+    def _start(self, asked: Value) -> int:
+        found = starting_offset(asked, self.log, self.virtual_host.broker.clock.wall())
+        if found is None:
+            raise PreconditionFailed(
+                f"invalid arg '{OFFSET}' for {self.described}: '{printed(asked)}' is not first, last, next, "
+                "an offset, a timestamp or an age such as 7D (units Y M D h m s)"
+            )
+        return found
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        if self.cursors.pop(consumer, None) is None:
+            return
+        del self.consumers[consumer]
+        consumer.attached = consumer.able = False
+        self.behind.pop(consumer, None)
+        self.caught_up.pop(consumer, None)
+
+    def offer(self, consumer: Consumer) -> None:
+        if not consumer.able:
+            consumer.able = True
+            self.behind[consumer] = None
+            self.touch()
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def bury_all(self) -> None:
+        """There are no dead letters of a stream."""
+
+    def closed(self) -> None:
+        """The messages go with it, and the readers are told."""
+        self.virtual_host.broker.timers.cancel(self.age_timer)
+        super().closed()
+        self.log = Log()
+        self.ready = self.ready_bytes = 0
+        for line in (self.cursors, self.behind, self.caught_up):
+            line.clear()
+
+
+def numbered(message: Message, offset: int) -> Message:
+    """The message with its offset noted on it, so that it is rendered once for all readers."""
+    notes, before = Notes(), message.notes
+    if before is not None:
+        notes.deaths, notes.first_death, notes.last_death = (
+            before.deaths,
+            before.first_death,
+            before.last_death,
+        )
+    notes.offset = offset
+    return Message(
+        message.encoding,
+        message.exchange,
+        message.key,
+        message.properties,
+        message.body,
+        message.facts,
+        notes,
+    )
+
+
+WORDS: Final[dict[str | None, Callable[[Log], int]]] = {
+    "first": lambda log: log.first,
+    "last": lambda log: max(log.first, log.next - 1),
+    "next": lambda log: log.next,
+}
+
+
+def starting_offset(asked: Value, log: Log, wall: float) -> int | None:
+    """Where a reader begins; None if that is not a place. Offsets beyond the log's ends mean its ends.
+
+    Source: RabbitMQ, Streams, "Consuming": first, last, next, an offset, a timestamp, an interval.
+    """
+    if asked is None:
+        return log.next
+    if isinstance(asked, Timestamp):
+        return log.offset_since(asked)
+    if (offset := whole(asked)) is not None:
+        return min(max(offset, log.first), log.next) if offset >= 0 else None
+    if (found := WORDS.get(text(asked))) is not None:
+        return found(log)
+    age = age_ms(asked)
+    return None if age is None else log.offset_since(wall - age / 1000)
