@@ -18,6 +18,7 @@ import logging
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final
@@ -355,13 +356,20 @@ class Node(Operations):
         return report
 
     def plugins(self) -> Mapping[str, Json]:
-        used: dict[str, int] = {}
+        used: Counter[str] = Counter()
+        errors: Counter[str] = Counter()
         for exchange in self._exchanges():
-            used[exchange.type.name] = used.get(exchange.type.name, 0) + 1
+            used[exchange.type.name] += 1
+            errors[exchange.type.name] += exchange.route_errors
         types = self._plugins.exchange_types
         return {
             "exchange_types": [
-                {"name": name, "from": types[name].__module__, "exchanges": used.get(name, 0)}
+                {
+                    "name": name,
+                    "from": types[name].__module__,
+                    "exchanges": used[name],
+                    "errors": errors[name],
+                }
                 for name in sorted(types)
             ],
             "protocols": sorted(self._plugins.protocols),

@@ -47,7 +47,7 @@ class Operations(ABC):
 
     @abstractmethod
     def plugins(self) -> Mapping[str, Json]:
-        """The exchange types and protocols that are loaded, and how many exchanges use each type."""
+        """The exchange types and protocols that are loaded; of each type its exchanges, and how often they failed."""
 
     @abstractmethod
     def reload_plugins(self) -> Mapping[str, Json]:
