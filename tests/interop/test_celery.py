@@ -83,11 +83,10 @@ class Worker:
 class Site:
     """A node, a worker, and a Celery application that sends tasks to it."""
 
-    def __init__(self, node: RunningNode, folder: Path, backend: str = "rpc://") -> None:
+    def __init__(self, node: RunningNode, folder: Path, backend: str) -> None:
         self.node = node
         self.worker = Worker(node.url(), backend, folder)
         self.app: Celery = celery.Celery("client", broker=node.url(), backend=backend, set_as_current=False)
-        self.worker.wait_ready()
 
     def task(self, name: str, *arguments: object, **options: object) -> Signature:
         return self.app.signature(f"tests.interop.celery_tasks.{name}", arguments, **options)
@@ -101,12 +100,21 @@ class Site:
         self.app.close()
 
 
+@contextlib.contextmanager
+def working(folder: Path, backend: str = "rpc://") -> Iterator[Site]:
+    with running_nodes() as start:
+        site = Site(start(), folder, backend)
+        try:
+            site.worker.wait_ready()
+            yield site
+        finally:
+            site.stop()
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with running_nodes() as start:
-        site = Site(start(), tmp_path_factory.mktemp("celery"))
+    with working(tmp_path_factory.mktemp("celery")) as site:
         yield site
-        site.stop()
 
 
 def test_results_come_back(site: Site):
@@ -182,13 +190,12 @@ def test_the_worker_comes_back_after_the_broker_closed_it(site: Site):
 
 def test_tasks_with_an_eta_do_not_hold_up_others_and_go_back_at_the_end(tmp_path: Path):
     """The worker takes them off the queue to wait for their time, and raises its prefetch by one for each."""
-    with running_nodes() as start:
-        site = Site(start(), tmp_path)
+    with working(tmp_path) as site:
         for number in range(20):
             site.task("add", number, 1).apply_async(countdown=3600, ignore_result=True)
         wait_until(lambda: site.node.unsettled("celery") == 20, "the worker holds all twenty")
         assert site.task("add", 1, 1).delay().get(timeout=TIMEOUT_S) == 2
-        site.stop()
+        site.worker.stop()
         assert (site.node.ready("celery"), site.node.unsettled("celery")) == (20, 0)
 
 
@@ -196,9 +203,7 @@ def test_a_chord_waits_for_its_header(tmp_path: Path):
     """The file backend has no counter: a task that retries by ETA looks whether all parts are done."""
     results = tmp_path / "results"
     results.mkdir()
-    with running_nodes() as start:
-        site = Site(start(), tmp_path, results.as_uri())
+    with working(tmp_path, results.as_uri()) as site:
         header = [site.task("add", number, number) for number in range(5)]
         chord = celery.chord(header, site.task("total"), app=site.app)
         assert chord.apply_async().get(timeout=TIMEOUT_S, interval=0.05) == 20
-        site.stop()
