@@ -37,7 +37,7 @@ from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.kinds import Address
 from broker_core.operations import Json, Operations, Reloaded
 from broker_core.outbox import Outbox
-from broker_core.plugins import Plugins
+from broker_core.plugins import Plugins, ReloadReport
 from broker_core.transport import Transport, is_readable
 from broker_core.version import VERSION
 
@@ -348,12 +348,12 @@ class Node(Operations):
         report = composition.reload(self.broker, self.config, new)
         self.config = composition.merged(self.config, new)
         self._plugins.configure(self.config.plugins.folders, self.config.plugins.disabled)
-        self.reload_plugins()
+        refused = self._reload_plugins().refused
         log.info("configuration reloaded: %s", ", ".join(report.changed) or "nothing changed")
         for key in report.needs_restart:
             log.warning("%s has changed: the new value holds after a restart", key)
         self.work()
-        return report
+        return attrs.evolve(report, refused=tuple(name for name, _ in refused))
 
     def plugins(self) -> Mapping[str, Json]:
         used: Counter[str] = Counter()
@@ -377,12 +377,16 @@ class Node(Operations):
         }
 
     def reload_plugins(self) -> Mapping[str, Json]:
+        report = self._reload_plugins()
+        return {**attrs.asdict(report), "refused": [{"name": n, "traceback": t} for n, t in report.refused]}
+
+    def _reload_plugins(self) -> ReloadReport:
         report = self._plugins.reload(self._exchanges())
         for name, trace in report.refused:
             log.error("plugin refused, what was there before stays: %s\n%s", name, trace)
         if report.loaded:
             log.info("plugins loaded: %s", ", ".join(report.loaded))
-        return {**attrs.asdict(report), "refused": [{"name": n, "traceback": t} for n, t in report.refused]}
+        return report
 
     def _exchanges(self) -> list[Exchange]:
         return [exchange for host in self.broker.hosts() for exchange in host.exchanges.values()]

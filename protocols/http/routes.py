@@ -124,7 +124,7 @@ def reload(asked: Asked) -> Json:
     if report.problems:
         more: dict[str, Json] = {"problems": report.problems}
         raise Refused(HTTPStatus.CONFLICT, "the configuration cannot be used; nothing was changed", more)
-    return {"changed": report.changed, "needs_restart": report.needs_restart}
+    return {"changed": report.changed, "needs_restart": report.needs_restart, "refused": report.refused}
 
 
 def plugins(asked: Asked) -> Json:

@@ -335,6 +335,7 @@ def test_the_node_is_asked(desk: Desk) -> None:
     assert desk.ask("/api/leveret/reload", "POST").content == {
         "changed": ["log.level"],
         "needs_restart": ["listeners"],
+        "refused": [],
     }
     assert desk.ask("/api/leveret/plugins/reload", "POST").content == {
         "loaded": ["x-a"],

@@ -215,7 +215,8 @@ def test_reload_takes_the_new_configuration_or_says_what_is_wrong_with_it(ask: A
     before = config.read_text()
     config.write_text(before.replace('log.level = "info"', 'log.level = "debug"\nnode.name = "hare"'))
     told = ask("reload", "--json")
-    assert (told.code, told.content) == (cli.DONE, {"changed": ["log.level"], "needs_restart": ["node.name"]})
+    assert told.code == cli.DONE
+    assert told.content == {"changed": ["log.level"], "needs_restart": ["node.name"], "refused": []}
     config.write_text(before.replace('log.level = "info"', 'log.level = "loud"'))
     told = ask("reload")
     assert (told.code, told.out) == (cli.REFUSED, "")
@@ -249,6 +250,7 @@ def test_an_edited_plugin_takes_effect_and_a_broken_one_is_refused(
     assert "certain.py" in told.out
     assert "SyntaxError" in told.out
     assert received(channel) == ["b"]
+    assert re.search(r"^refused +/.*/certain.py$", ask("reload").out, re.MULTILINE)
 
     (ask.served.folder / "certain.py").write_text(PLUGIN.format(key="a"))
     assert ask("plugins", "reload").code == cli.DONE
