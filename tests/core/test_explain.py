@@ -7,7 +7,9 @@ string of octets means some topology. The `ci` profile tries 10 000 different on
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import attrs
 import pytest
@@ -285,6 +287,18 @@ def test_an_explanation_is_json(host: VirtualHost) -> None:
         "dropped": None,
         "permission": {"user": None, "allowed": None, "reason": None},
     }
+
+
+# ---- the handbook --------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
+
+
+def test_the_example_of_the_handbook_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    example = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
+    assert example is not None
+    exec(compile(example[1], "docs/explain.md", "exec"), {})
+    assert capsys.readouterr().out == example[2]
 
 
 # ---- equal to delivery ---------------------------------------------------------------------------------------------
