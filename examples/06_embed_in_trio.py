@@ -1,0 +1,29 @@
+"""A broker inside a trio program: it lives as long as its block.
+
+Run `python examples/06_embed_in_trio.py`; nothing else has to run.
+"""
+
+import pika
+import trio
+
+from broker_core import Node, embedded
+
+
+def greet(url: str) -> str:
+    """Any client will do; this one blocks, so it goes into a thread."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("greetings")
+        channel.basic_publish("", "greetings", b"Hello from inside!")
+        return channel.basic_get("greetings", auto_ack=True)[2].decode()
+
+
+async def main() -> None:
+    async with Node(embedded()) as node:
+        print(await trio.to_thread.run_sync(greet, node.url))
+        print(
+            sorted(node.broker.virtual_host("/").queues)
+        )  # the broker's own objects, in the broker's own thread
+
+
+trio.run(main)

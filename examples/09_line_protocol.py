@@ -1,0 +1,260 @@
+"""A protocol of one's own in a hundred lines: messages as lines of text, on the same port as AMQP.
+
+    LINE user password virtual-host   log in; has to come first
+    QUEUE queue                       declare a queue
+    WITH colour=red&size=9            headers of the next message
+    PUB exchange key text             publish; "-" is the default exchange. Answered by TAKEN n: so many are safe
+    SUB queue                         consume; messages come as MSG n exchange key text, after WITH if they have headers
+    ACK n, BACK n                     message n is done with, or goes back
+    QUIT
+
+Run `python examples/09_line_protocol.py` to hear a conversation with an AMQP client. To serve it for good, put this
+file into a plugin folder. docs/writing-a-protocol.md goes through it step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from broker_core.broker import Broker, Publisher
+from broker_core.client import Client
+from broker_core.config import Config
+from broker_core.delivery import Consumer, Delivery, Window
+from broker_core.errors import AccessRefused, Failure, PreconditionFailed
+from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.message import Encoding, Facts, Message
+from broker_core.outbox import Outbox
+from broker_core.queue import Queue
+from broker_core.sasl import Plain
+from broker_core.values import Properties, Table, printed
+
+LINE_MAX: Final = 65_536  # octets
+LOGIN_S: Final = 10.0  # to log in within
+PREFETCH: Final = 10  # messages that a subscriber has not answered
+
+
+class LineEncoding(Encoding):
+    """Headers as in a URL, `colour=red&size=9`; there are no other properties."""
+
+    name = "line"
+
+    def headers(self, properties: bytes) -> Table:
+        return dict(parse_qsl(properties.decode()))
+
+    def read(self, properties: bytes) -> Properties:
+        return Properties(content_type="text/plain", headers=self.headers(properties) or None)
+
+    def write(self, properties: Properties) -> bytes:
+        headers = properties.headers or {}
+        return urlencode({name: printed(value) for name, value in headers.items()}).encode()
+
+
+ENCODING: Final = LineEncoding()
+
+
+class Subscription(Consumer):
+    """One SUB: what the queue hands out goes to the connection."""
+
+    def __init__(self, connection: LineConnection, queue: Queue) -> None:
+        super().__init__(queue, settled=False, credit=PREFETCH, window=Window())
+        self.connection = connection
+
+    def room(self) -> int:
+        return self.connection.outbox.room()
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self.connection.show(delivery)
+
+    def cancelled(self) -> None:
+        self.connection.say(f"GONE {self.queue.name}")
+
+
+class LineConnection(FrontEnd, Publisher):
+    """One connection: lines become calls to the core, and the other way round."""
+
+    def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
+        self.broker, self.outbox, self.peer = broker, outbox, peer
+        self.client: Client | None = None  # until somebody has logged in
+        self.login_until = now + LOGIN_S
+        self.unread = b""  # the beginning of a line
+        self.headers = b""  # for the next message
+        self.published = 0
+        self.shown = 0  # messages; the last one's number
+        self.subscriptions: list[Subscription] = []
+        self.unsettled: dict[int, Delivery] = {}
+
+    # ---- what the node calls ----
+
+    def receive(self, data: bytes, now: float) -> None:
+        *lines, self.unread = (self.unread + data).split(b"\n")
+        for line in lines:
+            if not self.closed:
+                self.obey(line.rstrip(b"\r"))
+        if len(self.unread) > LINE_MAX:
+            self.shut_down("a line is too long")
+
+    def drained(self) -> None:
+        for subscription in self.subscriptions:
+            subscription.wake()
+
+    def lost(self) -> None:
+        for subscription in self.subscriptions:
+            subscription.queue.remove_consumer(subscription)
+        for delivery in self.unsettled.values():
+            delivery.queue.release(delivery)
+        if self.client is not None:
+            self.client.leave()
+
+    def deadline(self) -> float | None:
+        return self.login_until if self.client is None else None
+
+    def on_deadline(self, now: float) -> None:
+        self.shut_down("nobody has logged in")
+
+    def alarm(self, reason: str | None) -> None:
+        self.blocked = self.blocked and reason is not None
+
+    def shut_down(self, reason: str) -> None:
+        self.say(f"BYE {reason}")
+        self.closed = True
+
+    # ---- commands ----
+
+    def obey(self, line: bytes) -> None:
+        word, _, rest = line.partition(b" ")
+        try:
+            if self.client is None:
+                self.log_in(word, rest.decode())
+            elif word in COMMANDS:
+                COMMANDS[word](self, self.client, rest)
+            else:
+                self.say(f"ERR no such command: {word.decode()}")
+        except Failure as failure:  # the core says no, and why
+            self.say(f"ERR {failure}")
+            self.closed = self.client is None
+        except ValueError:
+            self.say("ERR that line is not complete, or not UTF-8")
+
+    def log_in(self, word: bytes, rest: str) -> None:
+        if word != b"LINE":
+            raise AccessRefused("log in first: LINE user password virtual-host")
+        name, password, virtual_host = rest.split()
+        user = Plain(self.broker.access, self.peer.loopback).login(name, password).user
+        client = Client(self.broker, user, self.peer.name)
+        client.enter(virtual_host)
+        self.client = client
+        self.say("OK")
+
+    def declare(self, client: Client, rest: bytes) -> None:
+        queue = client.declare_queue(rest.decode())
+        self.say(f"OK {queue.ready} waiting")
+
+    def keep_headers(self, client: Client, rest: bytes) -> None:
+        parse_qsl(rest.decode(), strict_parsing=True)
+        self.headers = rest
+
+    def publish(self, client: Client, rest: bytes) -> None:
+        exchange, key, text = rest.split(b" ", 2)
+        target = client.publish_target("" if exchange == b"-" else exchange.decode(), key.decode())
+        facts = Facts(has_headers=bool(self.headers))
+        message = Message(ENCODING, target.name, key.decode(), self.headers, text, facts)
+        self.broker.publish(target, message)
+        self.headers = b""
+        self.published += 1
+        if self not in self.broker.publishers:
+            self.broker.publishers.append(self)  # `taken` follows
+        self.blocked = self.broker.alarms.reason is not None
+
+    def taken(self) -> None:
+        self.say(f"TAKEN {self.published}")
+
+    def subscribe(self, client: Client, rest: bytes) -> None:
+        subscription = Subscription(self, client.readable_queue(rest.decode()))
+        client.consume(subscription)
+        self.subscriptions.append(subscription)
+        self.say("OK")
+
+    def show(self, delivery: Delivery) -> None:
+        message = delivery.message
+        properties = message.properties
+        if message.encoding is not ENCODING:
+            properties = ENCODING.write(message.encoding.read(properties))
+        if properties:
+            self.say(f"WITH {properties.decode()}")
+        self.shown += 1
+        self.unsettled[self.shown] = delivery
+        text = message.body.decode("utf-8", "backslashreplace").replace("\n", "\\n")
+        self.say(f"MSG {self.shown} {message.exchange or '-'} {message.key} {text}")
+
+    def accept(self, client: Client, rest: bytes) -> None:
+        delivery = self.answered(int(rest))
+        delivery.queue.accept(delivery)
+
+    def release(self, client: Client, rest: bytes) -> None:
+        delivery = self.answered(int(rest))
+        delivery.queue.release(delivery)
+
+    def answered(self, number: int) -> Delivery:
+        delivery = self.unsettled.pop(number, None)
+        if delivery is None or delivery.consumer is None:
+            raise PreconditionFailed(f"message {number} is not waiting for an answer")
+        delivery.consumer.credit += 1
+        delivery.consumer.window.credit += 1
+        delivery.consumer.wake()
+        return delivery
+
+    def quit(self, client: Client, rest: bytes) -> None:
+        self.shut_down("as you like")
+
+    def say(self, line: str) -> None:
+        self.outbox.write(line.encode("utf-8", "surrogateescape") + b"\n")
+
+
+COMMANDS: Final[dict[bytes, Callable[[LineConnection, Client, bytes], None]]] = {
+    b"QUEUE": LineConnection.declare,
+    b"WITH": LineConnection.keep_headers,
+    b"PUB": LineConnection.publish,
+    b"SUB": LineConnection.subscribe,
+    b"ACK": LineConnection.accept,
+    b"BACK": LineConnection.release,
+    b"QUIT": LineConnection.quit,
+}
+
+PROTOCOL: Final = Protocol(name="line", first_bytes=(b"LINE ",), factory=LineConnection)
+
+
+def converse() -> None:
+    """A line client and an AMQP client talk to each other through one node."""
+    import socket
+
+    import pika
+
+    from broker_core import ThreadedNode
+    from broker_core.plugins import register_protocol
+
+    register_protocol(PROTOCOL)
+    with ThreadedNode() as node, pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("to-amqp")
+        with socket.create_connection((node.host, node.port)) as line, line.makefile("rw") as stream:
+            for command in (
+                "LINE guest guest /",
+                "QUEUE to-lines",
+                "PUB - to-amqp Hello, rabbit!",
+                "SUB to-lines",
+            ):
+                print(">", command)
+                print(command, file=stream, flush=True)
+                print("<", stream.readline(), end="")
+            print("AMQP hears:", channel.basic_get("to-amqp", auto_ack=True)[2].decode())
+            red = pika.BasicProperties(headers={"colour": "red"})
+            channel.basic_publish("", "to-lines", b"Hello, hare!", red)
+            print("<", stream.readline(), end="")
+            print("<", stream.readline(), end="")
+
+
+if __name__ == "__main__":
+    converse()
