@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.access import Permission, User
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, Unsupported
 from broker_core.exchange import Destination, Exchange
-from broker_core.limits import QueueType
+from broker_core.limits import QueueType, text
 from broker_core.queue import Queue
 from broker_core.topology import VirtualHost, generated_name
 from broker_core.values import Table
@@ -129,10 +129,10 @@ class Client:
         """Declare an exchange (S035-S041, S147, S148)."""
         _not_default(name)
         self._check(CONFIGURE, "exchange", name)
-        alternate = (arguments or {}).get("alternate-exchange")
+        alternate = text((arguments or {}).get("alternate-exchange"))
 
         def may_create() -> None:
-            if isinstance(alternate, str):
+            if alternate is not None:
                 self._check(READ, "exchange", name)
                 self._check(WRITE, "exchange", alternate)
 
@@ -200,13 +200,13 @@ class Client:
         arguments: Table | None = None,
     ) -> Queue:
         """Declare a queue; an empty name asks for a generated one (S060-S066, S079)."""
-        target = (arguments or {}).get("x-dead-letter-exchange")
+        target = text((arguments or {}).get("x-dead-letter-exchange"))
         generated = name == ""
         name = name or generated_name("amq.gen-")
         self._check(CONFIGURE, "queue", name)
 
         def may_create() -> None:
-            if isinstance(target, str):
+            if target is not None:
                 self._check(READ, "queue", name)
                 self._check(WRITE, "exchange", target)
 

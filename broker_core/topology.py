@@ -25,6 +25,7 @@ from broker_core.limits import (
     inequivalent_argument,
     parse_queue_arguments,
     queue_type,
+    text,
 )
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queue import Queue
@@ -122,7 +123,7 @@ class VirtualHost:
 
     def _check_alternate_argument(self, name: str, arguments: Table) -> None:
         alternate = arguments.get("alternate-exchange")
-        if "alternate-exchange" in arguments and not isinstance(alternate, str):
+        if "alternate-exchange" in arguments and text(alternate) is None:
             raise PreconditionFailed(
                 f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' "
                 f"in exchange '{name}' in vhost '{self.name}'"

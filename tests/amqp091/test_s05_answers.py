@@ -1,4 +1,4 @@
-"""Answers to deliveries (semantics.md §5): tags, acks, what is requeued where, and what the end of a channel does."""
+"""Answers to deliveries (§5 of the acceptance list): tags, acks, requeueing, and the end of a channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing (semantics.md §5): what is returned, what is checked, and what a message may be."""
+"""Publishing (§5 of the acceptance list): what is returned, what is checked, and what a message may be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consuming and fetching (semantics.md §5): who gets what, in which order, and how many at a time."""
+"""Consuming and fetching (§5 of the acceptance list): who gets what, in which order, and how many at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bounds a queue and a delivery (semantics.md §4 and §5): time to live, length, attempts, time to answer."""
+"""Queues and deliveries have bounds (§4 and §5 of the acceptance list): life, length, attempts, time to answer."""
 
 from __future__ import annotations
 

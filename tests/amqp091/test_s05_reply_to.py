@@ -1,4 +1,4 @@
-"""Direct reply-to (semantics.md §5): answers without a queue to declare."""
+"""Direct reply-to (§5 of the acceptance list): answers without a queue to declare."""
 
 from __future__ import annotations
 

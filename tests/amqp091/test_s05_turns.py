@@ -1,4 +1,4 @@
-"""Whose turn it is (semantics.md §5): priorities of messages and consumers, fairness, the single active consumer."""
+"""Whose turn it is (§5 of the acceptance list): priorities, fairness, the single active consumer."""
 
 from __future__ import annotations
 

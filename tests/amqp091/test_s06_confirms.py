@@ -1,4 +1,4 @@
-"""Publisher confirms (semantics.md §6): what is confirmed, when, and in which frames."""
+"""Publisher confirms (§6 of the acceptance list): what is confirmed, when, and in which frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions (semantics.md §6): what waits for the commit, and what becomes of it without one."""
+"""Transactions (§6 of the acceptance list): what waits for the commit, and what becomes of it without one."""
 
 from __future__ import annotations
 

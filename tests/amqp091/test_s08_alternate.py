@@ -1,4 +1,4 @@
-"""Alternate exchanges (semantics.md §8): where a message goes that nobody wants, and who may say so."""
+"""Alternate exchanges (§8 of the acceptance list): where a message goes that nobody wants, and who may say so."""
 
 from __future__ import annotations
 
@@ -59,6 +59,15 @@ def test_s127_the_argument_is_a_name(value: object, type_: str) -> None:
 
 def test_s127_the_argument_sets_the_alternate() -> None:
     assert publish(chained("x", "ae"), "x") == "end"
+
+
+def test_s127_a_name_keeps_its_octets() -> None:
+    channel = World().channel()
+    channel.exchange("\udcff", "fanout")  # one octet, 0xff, which is no UTF-8
+    channel.exchange("x", arguments={"alternate-exchange": b"\xff"})
+    channel.declare("end")
+    channel.bind("end", "\udcff")
+    assert publish(channel, "x") == "end"
 
 
 def test_s128_a_policy_sets_it_too() -> None:

@@ -1,4 +1,4 @@
-"""Alarms and flow control (semantics.md §9): who is held back, how he is told, and who goes on."""
+"""Alarms and flow control (§9 of the acceptance list): who is held back, how he is told, and who goes on."""
 
 from __future__ import annotations
 
