@@ -23,7 +23,7 @@ from broker_core.message import NO_FACTS, Facts, Message
 from broker_core.queue import OVERHEAD, Queue
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.topology import VirtualHost
-from broker_core.values import Properties, Value
+from broker_core.values import Properties, Table, Value
 
 PLENTY = 1 << 40  # octets of room
 ENCODING = FakeEncoding(Properties())
@@ -52,10 +52,11 @@ class FakeConsumer(Consumer):
         exclusive: bool = False,
         limit: int = PLENTY,
         log: list[tuple[FakeConsumer, Delivery]] | None = None,
+        arguments: Table | None = None,
     ) -> None:
         """Attaches itself to the queue. `limit` is its room in octets; `log` may be shared with others."""
         self.shared = window or SharedWindow()
-        super().__init__(queue, settled, credit, self.shared, priority, exclusive)
+        super().__init__(queue, settled, credit, self.shared, priority, exclusive, arguments)
         self.limit = limit
         self.filled = 0  # octets delivered since `drain`
         self.paused = False

@@ -1,0 +1,284 @@
+"""Streams over AMQP 0-9-1: consumed by offset, acknowledged for credit, never emptied."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
+
+from .peer import ClientChannel, World
+
+STREAM: FieldTable = {"x-queue-type": "stream"}
+FROM_FIRST: FieldTable = {"x-stream-offset": "first"}
+
+
+def stream(*bodies: bytes, world: World | None = None, prefetch: int = 100) -> ClientChannel:
+    """A channel with a prefetch, and the stream `s` with these messages."""
+    channel = (world or World()).channel()
+    channel.declare("s", durable=True, arguments=STREAM)
+    for body in bodies:
+        channel.publish("", "s", body)
+    if prefetch:
+        channel.prefetch(prefetch)
+    return channel
+
+
+def read(channel: ClientChannel, start: FieldValue = "first", tag: str = "") -> list[bytes]:
+    channel.consume("s", tag, arguments={"x-stream-offset": start})
+    return [content.body for content in channel.deliveries()]
+
+
+def ended_with(channel: ClientChannel, method: wire.Method) -> str:
+    """Send something that is not implemented, which ends the connection: the reply."""
+    return channel.peer.closed_with(channel.number, method)
+
+
+# What a stream refuses.
+
+
+def test_x018_a_stream_is_not_purged() -> None:
+    channel = stream(b"a")
+    text = ended_with(channel, m.QueuePurge("s"))
+    assert text == "540 NOT_IMPLEMENTED - queue.purge not supported by stream queues queue 's' in vhost '/'"
+    assert channel.peer.world.queue("s").ready == 1
+
+
+def test_x026_a_stream_is_not_fetched_from() -> None:
+    channel = stream(b"a")
+    text = ended_with(channel, m.BasicGet("s"))
+    assert text == "540 NOT_IMPLEMENTED - basic.get not supported by stream queues queue 's' in vhost '/'"
+
+
+def test_x026_a_reader_needs_a_prefetch() -> None:
+    channel = stream(b"a", prefetch=0)
+    text = channel.refused(m.BasicConsume("s"))
+    assert text == (
+        "406 PRECONDITION_FAILED - consumer prefetch count is not set for stream queue 's' in vhost '/'"
+    )
+    assert channel.declare("s", passive=True).consumer_count == 0
+
+
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_x026_a_reader_acknowledges(prefetch: int) -> None:
+    channel = stream(b"a", prefetch=prefetch)
+    text = ended_with(channel, m.BasicConsume("s", no_ack=True))
+    assert text == (
+        "540 NOT_IMPLEMENTED - automatic acknowledgement not supported by stream queue 's' in vhost '/'"
+    )
+
+
+@pytest.mark.parametrize("type_", ["stream", "quorum"])
+def test_x027_streams_and_quorum_queues_do_not_share_a_prefetch(type_: str) -> None:
+    channel = World().channel()
+    channel.declare("s", durable=True, arguments={"x-queue-type": type_})
+    channel.declare("q")
+    channel.prefetch(10)
+    channel.prefetch(10, of_channel=True)
+    channel.consume("q")
+    text = ended_with(channel, m.BasicConsume("s"))
+    assert text == "540 NOT_IMPLEMENTED - queue 's' in vhost '/' does not support global qos"
+
+
+def test_x027_a_prefetch_that_is_not_shared_is_fine() -> None:
+    channel = stream(b"a")
+    channel.prefetch(10, of_channel=True)
+    channel.prefetch(0, of_channel=True)
+    assert read(channel) == [b"a"]
+
+
+def test_an_offset_that_is_none_is_refused_in_clear_words() -> None:
+    text = stream(b"a").refused(m.BasicConsume("s", arguments={"x-stream-offset": "tomorrow"}))
+    assert text == (
+        "406 PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 's' in vhost '/': 'tomorrow' is not "
+        "first, last, next, an offset, a timestamp or an age such as 7D (units Y M D h m s)"
+    )
+
+
+# Reading.
+
+
+def test_messages_are_counted_and_stay() -> None:
+    channel = stream(b"a", b"b")
+    assert read(channel) == [b"a", b"b"]
+    channel.ack(0, multiple=True)
+    answer = channel.declare("s", passive=True)
+    assert (answer.message_count, answer.consumer_count) == (2, 1)
+    assert read(channel, tag="again") == [b"a", b"b"]
+
+
+def test_without_an_offset_a_reader_gets_what_comes_next() -> None:
+    channel = stream(b"a")
+    channel.consume("s")
+    channel.publish("", "s", b"b")
+    assert [content.body for content in channel.deliveries()] == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("start", "bodies"),
+    [
+        ("first", [b"a", b"b", b"c"]),
+        ("last", [b"c"]),
+        ("next", []),
+        (1, [b"b", b"c"]),
+        (99, []),
+        (wire.Timestamp(1_000_000_060), [b"b", b"c"]),
+        (1_000_000_060, []),  # a number is an offset
+        ("90s", [b"b", b"c"]),
+        ("2h", [b"a", b"b", b"c"]),
+    ],
+)
+def test_a_reader_begins_where_it_asks(start: FieldValue, bodies: list[bytes]) -> None:
+    world = World()
+    channel = stream(world=world)
+    for body in (b"a", b"b", b"c"):
+        channel.publish("", "s", body)
+        world.advance(60)
+    world.clock.advance(-60)
+    world.settle()
+    assert read(channel, start) == bodies
+
+
+def test_a_delivery_shows_its_offset_among_the_publishers_headers() -> None:
+    channel = stream()
+    given = BasicProperties(content_type="text/plain", headers={"a": 1, "x-stream-offset": 7}, message_id="m")
+    channel.publish("", "s", b"a")
+    channel.publish("", "s", b"b", given)
+    for tag in ("one", "two"):
+        channel.consume("s", tag, arguments=FROM_FIRST)
+        bare, full = (content.properties for content in channel.deliveries())
+        assert bare == BasicProperties(headers={"x-stream-offset": 0})
+        assert full == BasicProperties(
+            content_type="text/plain", headers={"x-stream-offset": 1, "a": 1}, message_id="m"
+        )
+
+
+def test_the_offset_is_a_number_of_64_bits() -> None:
+    channel = stream(b"a")
+    channel.consume("s", arguments=FROM_FIRST)
+    (content,) = channel.deliveries()
+    assert b"\x0fx-stream-offsetl\0\0\0\0\0\0\0\0" in content.raw_properties
+
+
+def test_the_same_message_in_a_queue_shows_no_offset() -> None:
+    channel = stream()
+    channel.declare("q")
+    for queue in ("s", "q"):
+        channel.bind(queue, "amq.fanout")
+    channel.publish("amq.fanout", "", b"a")
+    content = channel.get("q")
+    assert content is not None
+    assert content.properties == BasicProperties()
+
+
+def test_an_ack_gives_credit_and_a_reject_does_no_more() -> None:
+    channel = stream(b"a", b"b", b"c", b"d", prefetch=1)
+    assert read(channel) == [b"a"]
+    channel.ack(1)
+    channel.nack(2, requeue=True)
+    channel.reject(3)
+    contents = channel.deliveries()
+    assert [content.body for content in contents] == [b"b", b"c", b"d"]
+    assert not any(content.method.redelivered for content in contents)
+
+
+def test_what_was_not_acknowledged_is_read_again_by_offset_and_not_by_itself() -> None:
+    world = World()
+    first = stream(b"a", b"b", world=world)
+    assert read(first) == [b"a", b"b"]
+    first.peer.drop()
+    queue = world.queue("s")
+    assert (queue.ready, queue.unsettled, len(queue.consumers)) == (2, 0, 0)
+    second = stream(world=world)
+    second.consume("s", arguments={"x-stream-offset": 1})
+    assert [(c.body, c.method.redelivered) for c in second.deliveries()] == [(b"b", False)]
+
+
+def test_recover_asks_a_stream_for_nothing() -> None:
+    channel = stream(b"a")
+    read(channel)
+    channel.does(m.BasicRecover(True))
+    assert (channel.deliveries(), channel.peer.world.queue("s").unsettled) == ([], 0)
+
+
+def test_answers_in_a_transaction_count_at_its_commit() -> None:
+    channel = stream(b"a", b"b", prefetch=1)
+    channel.does(m.TxSelect())
+    read(channel)
+    channel.ack(1)
+    assert channel.deliveries() == []
+    channel.does(m.TxCommit())
+    assert [content.body for content in channel.deliveries()] == [b"b"]
+
+
+def test_a_cancelled_reader_gets_nothing_more_and_may_still_acknowledge() -> None:
+    channel = stream(b"a")
+    read(channel, tag="t")
+    channel.does(m.BasicCancel("t"))
+    channel.publish("", "s", b"b")
+    channel.ack(1)
+    assert channel.deliveries() == []
+
+
+def test_readers_of_a_deleted_stream_are_told() -> None:
+    world = World()
+    channel, other = stream(b"a", b"b", world=world), world.channel()
+    read(channel, tag="t")
+    answer = other.does(m.QueueDelete("s"))
+    assert answer == m.QueueDeleteOk(2)
+    assert channel.next() == m.BasicCancel("t", True)
+    channel.ack(2, multiple=True)
+    assert channel.all() == []
+
+
+def test_a_paused_channel_gets_the_rest_when_it_goes_on() -> None:
+    channel = stream()
+    channel.consume("s")
+    channel.does(m.ChannelFlow(False))
+    channel.publish("", "s", b"a")
+    assert channel.deliveries() == []
+    channel.send(m.ChannelFlow(True))
+    assert channel.next() == m.ChannelFlowOk(True)
+    assert [content.body for content in channel.deliveries()] == [b"a"]
+
+
+def test_a_reader_far_behind_gets_no_more_at_once_than_its_outbox_holds() -> None:
+    world = World("[limits]\noutbox_size_max = 65536\n")
+    channel = stream(*[bytes(10_000)] * 50, world=world, prefetch=1000)
+    channel.send(m.BasicConsume("s", "t", arguments=FROM_FIRST))
+    assert 0 < channel.peer.outbox.size < 90_000
+    assert len([what for what in channel.all() if not isinstance(what, m.BasicConsumeOk)]) == 50
+
+
+# Declaring and retention.
+
+
+def test_retention_by_argument() -> None:
+    channel = World().channel()
+    channel.declare("s", durable=True, arguments={**STREAM, "x-max-length-bytes": 4, "x-max-age": "1h"})
+    for body in (b"aa", b"bb", b"cc"):
+        channel.publish("", "s", body)
+    assert channel.declare("s", passive=True).message_count == 2
+    channel.peer.world.advance(3600)
+    assert channel.declare("s", passive=True).message_count == 0
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"x-max-priority": 5},
+        {"x-message-ttl": 1000},
+        {"x-expires": 1000},
+        {"x-dead-letter-exchange": ""},
+        {"x-single-active-consumer": True},
+    ],
+)
+def test_x021_arguments_that_a_stream_does_not_obey_are_refused(refused: FieldTable) -> None:
+    channel = World().channel()
+    text = channel.refused(m.QueueDeclare("s", durable=True, arguments={**STREAM, **refused}))
+    (name,) = refused
+    assert text == (
+        f"406 PRECONDITION_FAILED - invalid arg '{name}' for queue 's' in vhost '/' "
+        "of queue type rabbit_stream_queue"
+    )

@@ -1,0 +1,534 @@
+"""Streams: offsets, readers at their own pace, retention; and any interleaving of them against a list."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker_core.broker import Outcome
+from broker_core.errors import PreconditionFailed, Unsupported
+from broker_core.limits import QueueLimits
+from broker_core.policy import Policy
+from broker_core.stream import Log, StreamQueue, starting_offset
+from broker_core.values import Timestamp, Value
+
+from .fakes import DEAD, OVERHEAD, FakeConsumer, World, calls, letters, message, waiting
+
+START = 1_000_000_000  # what the hand-moved clock calls the time
+
+
+def stream(world: World, name: str = "s", **said: Value) -> StreamQueue:
+    arguments = {key.replace("_", "-"): value for key, value in said.items()}
+    queue = world.host.declare_queue(name, durable=True, arguments={"x-queue-type": "stream", **arguments})
+    assert isinstance(queue, StreamQueue)
+    return queue
+
+
+def reader(queue: StreamQueue, start: Value = "first", credit: int = 100) -> FakeConsumer:
+    """A consumer from `start` on; it has what there is for it."""
+    consumer = FakeConsumer(queue, credit=credit, arguments={"x-stream-offset": start})
+    queue.virtual_host.broker.settle()
+    return consumer
+
+
+def offsets(consumer: FakeConsumer) -> list[int]:
+    return [delivery.position for delivery in consumer.got]
+
+
+# Reading.
+
+
+def test_every_reader_gets_every_message() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", b"a", b"b")
+    first, second = reader(queue), reader(queue)
+    world.publish("s", b"c")
+    assert first.bodies() == second.bodies() == waiting(queue) == "a b c"
+    assert (queue.ready, queue.ready_bytes, queue.delivered, queue.unsettled) == (3, 3, 6, 6)
+
+
+def test_an_answer_gives_credit_and_takes_nothing_out() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", b"a", b"b", b"c")
+    one = reader(queue, credit=1)
+    for answer, seen in ((one.accept, "a b"), (one.release, "a b c"), (one.reject, "a b c")):
+        answer(one.held[0])
+        world.settle()
+        assert one.bodies() == seen
+    assert not any(delivery.redelivered or delivery.attempts for delivery in one.got)
+    assert (queue.ready, queue.unsettled, queue.accepted) == (3, 0, 1)
+
+
+def test_what_a_reader_holds_when_it_leaves_is_forgotten() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", b"a")
+    one = reader(queue)
+    one.leave()
+    queue.release(one.held.pop())
+    world.publish("s", b"b")
+    assert one.bodies() == "a"
+    assert (queue.unsettled, len(queue.consumers), queue.active_consumers) == (0, 0, 0)
+    queue.remove_consumer(one)  # twice is harmless
+    assert reader(queue).bodies() == "a b"
+
+
+def test_a_reader_may_leave_before_it_got_what_it_was_due() -> None:
+    world = World()
+    queue = stream(world)
+    one, other = reader(queue), reader(queue)
+    queue.push(message(body=b"a"))
+    one.leave()
+    world.settle()
+    assert (one.bodies(), other.bodies()) == ("", "a")
+
+
+def test_deliveries_come_in_batches_as_large_as_credit_and_room() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", *letters(10))
+    assert reader(queue, credit=4).batches == [4]
+    roomy = FakeConsumer(queue, credit=100, limit=2 * OVERHEAD, arguments={"x-stream-offset": "first"})
+    world.settle()
+    assert roomy.batches == [2]
+    roomy.drain()
+    world.settle()
+    assert roomy.batches == [2, 2]
+
+
+def test_a_message_in_a_stream_knows_its_offset_and_its_copy_in_a_queue_does_not() -> None:
+    world = World()
+    queue, plain = stream(world), world.queue("q")
+    fanout = world.host.exchanges["amq.fanout"]
+    for each in (queue, plain):
+        world.host.bind(fanout, each, "")
+    for body in letters(2):
+        world.broker.publish(fanout, message(body=body))
+    assert [d.message.notes.offset for d in queue.waiting() if d.message.notes is not None] == [0, 1]
+    assert [d.message.notes for d in plain.waiting()] == [None, None]
+
+
+def test_a_dead_letter_in_a_stream_keeps_its_history() -> None:
+    world = World()
+    queue = stream(world, "dead")
+    world.queue("q", **DEAD, x_max_length=0)
+    world.publish("q", b"a")
+    (delivery,) = queue.waiting()
+    assert delivery.message.notes is not None
+    assert (delivery.message.notes.offset, delivery.message.notes.deaths[0].reason) == (0, "maxlen")
+
+
+def test_expiration_means_nothing_in_a_stream() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", b"a", ttl_ms=10)
+    world.advance(1)
+    assert reader(queue).bodies() == "a"
+
+
+def test_an_immediate_message_wants_a_reader_at_the_end_that_can_take_it() -> None:
+    world = World()
+    queue = stream(world)
+    publish = world.broker.publish_immediate
+    assert publish(world.host.default_exchange, message("s", b"a")) is Outcome.UNDELIVERABLE
+    one = reader(queue, credit=1)
+    assert publish(world.host.default_exchange, message("s", b"b")) is Outcome.TAKEN
+    world.settle()
+    assert publish(world.host.default_exchange, message("s", b"c")) is Outcome.UNDELIVERABLE
+    assert one.bodies() == "b"
+
+
+# What a stream does not do.
+
+
+def test_a_stream_refuses_get_and_purge() -> None:
+    queue = stream(World())
+    with pytest.raises(
+        Unsupported, match=r"^basic\.get not supported by stream queues queue 's' in vhost '/'$"
+    ):
+        queue.take_one(True)
+    with pytest.raises(Unsupported, match=r"^queue\.purge not supported by stream queues queue 's' in"):
+        queue.purge()
+
+
+def test_a_reader_must_limit_what_it_gets() -> None:
+    queue = stream(World())
+    with pytest.raises(PreconditionFailed, match="consumer prefetch count is not set for stream queue 's'"):
+        FakeConsumer(queue)
+    with pytest.raises(Unsupported, match="automatic acknowledgement not supported by stream queue 's'"):
+        FakeConsumer(queue, settled=True)
+    assert not queue.consumers
+
+
+def test_readers_do_not_exclude_each_other() -> None:
+    queue = stream(World())
+    FakeConsumer(queue, credit=1, exclusive=True)
+    FakeConsumer(queue, credit=1, exclusive=True)
+    assert len(queue.consumers) == 2
+
+
+def test_the_readers_of_a_deleted_stream_are_told() -> None:
+    world = World()
+    queue = stream(world, x_max_age="10s")
+    world.publish("s", b"a")
+    one = reader(queue)
+    assert world.host.delete_queue(queue) == 1
+    assert (one.ended, one.attached, queue.ready, list(queue.waiting())) == (1, False, 0, [])
+    assert world.broker.timers.next_at() is None
+    one.accept_all()
+    world.settle()
+
+
+# Where a reader begins.
+
+
+def log_of(*times: float) -> Log:
+    log = Log()
+    for time in times:
+        log.append(message(), time)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("asked", "offset"),
+    [
+        (None, 4),
+        ("first", 1),
+        (b"first", 1),
+        ("last", 3),
+        ("next", 4),
+        (0, 1),
+        (1, 1),
+        (2, 2),
+        (4, 4),
+        (1 << 62, 4),
+        (Timestamp(0), 1),
+        (Timestamp(START + 10), 1),
+        (Timestamp(START + 11), 2),
+        (Timestamp(START + 20), 2),
+        (Timestamp(START + 31), 4),
+        ("1D", 1),
+        ("20s", 2),
+        ("19s", 3),
+        ("0s", 4),
+    ],
+)
+def test_a_reader_begins_where_it_asks(asked: Value, offset: int) -> None:
+    log = log_of(START, START + 10, START + 20, START + 30)
+    log.drop()
+    assert starting_offset(asked, log, START + 40) == offset
+
+
+@pytest.mark.parametrize("asked", ["first", "last", "next", 0, 7, Timestamp(START), "1h", None])
+def test_in_an_empty_stream_every_beginning_is_the_next_message(asked: Value) -> None:
+    log = log_of(START)
+    log.drop()
+    assert starting_offset(asked, log, START) == 1
+
+
+@pytest.mark.parametrize("asked", ["", "First", "tomorrow", "7", "7d", "D", -1, 1.5, True, [0], {"first": 1}])
+def test_what_is_no_offset_is_refused_in_clear_words(asked: Value) -> None:
+    queue = stream(World())
+    with pytest.raises(
+        PreconditionFailed,
+        match=r"^invalid arg 'x-stream-offset' for queue 's' in vhost '/': '.*' is not first, last, next, "
+        r"an offset, a timestamp or an age such as 7D \(units Y M D h m s\)$",
+    ):
+        FakeConsumer(queue, credit=1, arguments={"x-stream-offset": asked})
+    assert not queue.consumers
+
+
+def test_a_clock_that_is_set_back_does_not_disturb_the_order_of_times() -> None:
+    log = log_of(START, START + 10, START + 5, START + 20)
+    assert [log.offset_since(START + seconds) for seconds in (1, 6, 10, 11, 21)] == [1, 1, 1, 3, 4]
+
+
+# Retention.
+
+
+def test_a_stream_lets_the_oldest_go_for_its_size_but_never_the_newest() -> None:
+    world = World()
+    queue = stream(world, x_max_length_bytes=3)
+    world.publish("s", *letters(5))
+    assert (waiting(queue), queue.ready_bytes) == ("c d e", 3)
+    world.publish("s", b"larger than all")
+    assert waiting(queue) == "larger than all"
+    assert offsets(reader(queue)) == [5]
+
+
+def test_a_stream_lets_messages_go_when_they_are_old() -> None:
+    world = World()
+    queue = stream(world, x_max_age="10s")
+    world.publish("s", b"a")
+    world.advance(6)
+    world.publish("s", b"b")
+    world.advance(3.9)
+    assert waiting(queue) == "a b"
+    world.advance(0.1)
+    assert waiting(queue) == "b"
+    world.advance(6)
+    assert (waiting(queue), queue.ready_bytes) == ("", 0)
+    assert world.broker.timers.next_at() is None  # nothing to wait for
+    world.publish("s", b"c")
+    world.advance(10)
+    assert waiting(queue) == ""
+
+
+def test_ages_are_looked_at_once_a_second_at_most() -> None:
+    world = World()
+    stream(world, x_max_age="10s")
+    for _ in range(5):
+        world.publish("s", b"a")
+        world.advance(0.1)
+    world.advance(9.5)  # the first is ten seconds old
+    assert world.broker.timers.next_at() == world.clock.now() + 1
+    world.advance(1)
+    assert world.broker.timers.next_at() is None
+
+
+def test_a_policy_bounds_a_stream_from_then_on() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", *letters(4))
+    world.broker.policies.set(Policy("p", "/", "s", {"max-length-bytes": 2, "max-age": "1m"}))
+    world.host.apply_policies()
+    assert waiting(queue) == "c d"
+    world.advance(60)
+    assert waiting(queue) == ""
+    world.broker.policies.clear("/", "p")
+    world.host.apply_policies()
+    world.publish("s", *letters(4))
+    world.advance(60)
+    assert waiting(queue) == "a b c d"
+
+
+def test_a_reader_that_retention_has_overtaken_goes_on_with_what_is_left() -> None:
+    world = World()
+    queue = stream(world, x_max_length_bytes=2)
+    world.publish("s", b"a")
+    slow = reader(queue, credit=1)
+    world.publish("s", *letters(5)[1:])
+    slow.grant(10)
+    world.settle()
+    assert offsets(slow) == [0, 3, 4]
+
+
+def test_what_is_dropped_is_soon_forgotten() -> None:
+    log = log_of(*range(1000))
+    log.drop()
+    assert (log.first, log.oldest_at, log.offset_since(0)) == (1, 1, 1)
+    for _ in range(989):
+        log.drop()
+    assert len(log._messages) <= 12
+    assert (log.first, log.next, log.offset_since(995)) == (990, 1000, 995)
+
+
+# The price.
+
+
+def test_who_has_no_credit_or_room_is_not_looked_at() -> None:
+    world = World()
+    queue = stream(world)
+    poor, full = reader(queue, credit=0), FakeConsumer(queue, credit=9, limit=0)
+    world.settle()
+    before = poor.looks, full.looks
+    world.publish("s", *letters(20))
+    assert (poor.looks, full.looks) == before
+
+
+def test_an_answer_of_one_reader_is_no_look_at_the_others() -> None:
+    world = World()
+    queue = stream(world)
+    others = [reader(queue) for _ in range(20)]
+    busy = reader(queue, credit=1)
+    world.publish("s", *letters(3))
+    before = [other.looks for other in others]
+    busy.accept_all()
+    world.settle()
+    assert busy.bodies() == "a b"
+    assert [other.looks for other in others] == before
+
+
+def test_a_delivery_costs_the_same_at_any_offset_with_any_number_of_readers() -> None:
+    def price(readers: int) -> float:
+        """Python calls for each delivery of a message to so many readers, spread over a long log."""
+        world = World()
+        queue = stream(world)
+        world.publish("s", *[b"x"] * 2000)
+        consumers = [FakeConsumer(queue, credit=10, arguments={"x-stream-offset": n}) for n in range(readers)]
+        counted = calls(world.settle)
+        assert [offsets(c)[-1] - offsets(c)[0] for c in consumers] == [9] * readers
+        return counted.total() / readers
+
+    assert price(1000) <= price(10) < 30
+
+
+# Any order of everything.
+
+
+class Seen:
+    """What a reader should have."""
+
+    def __init__(self, consumer: FakeConsumer, at: int, credit: int) -> None:
+        self.consumer = consumer
+        self.at = at
+        self.credit = credit
+        self.got: list[int] = []
+
+
+sizes = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+bounds = st.builds(
+    QueueLimits,
+    max_bytes=st.sampled_from([None, None, 0, 5, 30]),
+    max_age_ms=st.sampled_from([None, None, 0, 2_000, 5_000]),
+)
+some = st.integers(0, 7)
+
+
+class StreamMachine(RuleBasedStateMachine):
+    """A stream beside a list of (size, time) and the offset of the first that is left."""
+
+    @initialize(limits=bounds)
+    def begin(self, limits: QueueLimits) -> None:
+        self.world = World()
+        self.queue = stream(self.world)
+        self.written: list[tuple[int, float]] = []
+        self.first = 0
+        self.readers: list[Seen] = []
+        self.bound(limits)
+
+    @rule(limits=bounds)
+    def bound(self, limits: QueueLimits) -> None:
+        self.limits = limits
+        self.queue.apply(limits)
+        self.keep_size()
+        self.keep_age()
+        self.settle()
+
+    @rule(sizes=sizes)
+    def append(self, sizes: list[int]) -> None:
+        for size in sizes:
+            self.written.append((size, self.world.clock.wall()))
+            self.keep_size()
+        self.world.publish("s", *[bytes(size) for size in sizes])
+        self.settle()
+
+    @rule(seconds=st.integers(1, 4))
+    def wait(self, seconds: int) -> None:
+        self.world.advance(seconds)
+        self.keep_age()
+        self.settle()
+
+    @rule(
+        start=st.one_of(st.sampled_from(["first", "last", "next"]), st.integers(0, 40)),
+        credit=st.integers(0, 6),
+    )
+    def join(self, start: str | int, credit: int) -> None:
+        consumer = FakeConsumer(self.queue, credit=credit, arguments={"x-stream-offset": start})
+        end = len(self.written)
+        words = {"first": self.first, "last": max(self.first, end - 1), "next": end}
+        at = words[start] if isinstance(start, str) else min(max(start, self.first), end)
+        self.readers.append(Seen(consumer, at, credit))
+        self.settle()
+
+    @rule(which=some, credit=st.integers(1, 5))
+    def grant(self, which: int, credit: int) -> None:
+        for one in self.chosen(which):
+            one.credit += credit
+            one.consumer.grant(credit)
+        self.settle()
+
+    @rule(which=some, how=st.sampled_from(["accept", "release", "reject"]), count=st.integers(1, 3))
+    def answer(self, which: int, how: str, count: int) -> None:
+        for one in self.chosen(which):
+            for delivery in one.consumer.held[-count:]:
+                getattr(one.consumer, how)(delivery)
+                one.credit += 1
+        self.settle()
+
+    @rule(which=some)
+    def pause(self, which: int) -> None:
+        for one in self.chosen(which):
+            one.consumer.pause()
+        self.settle()
+
+    @rule(which=some)
+    def resume(self, which: int) -> None:
+        for one in self.chosen(which):
+            one.consumer.resume()
+        self.settle()
+
+    @rule(which=some)
+    def leave(self, which: int) -> None:
+        for one in self.chosen(which):
+            one.consumer.leave()
+            for delivery in list(one.consumer.held):
+                one.consumer.release(delivery)
+            self.readers.remove(one)
+        self.settle()
+
+    def chosen(self, which: int) -> list[Seen]:
+        return [self.readers[which % len(self.readers)]] if self.readers else []
+
+    def keep_size(self) -> None:
+        most = self.limits.max_bytes
+        while most is not None and self.octets() > most and self.first < len(self.written) - 1:
+            self.first += 1
+
+    def keep_age(self) -> None:
+        age_ms = self.limits.max_age_ms
+        if age_ms is not None:
+            latest = self.world.clock.wall() - age_ms / 1000
+            while self.first < len(self.written) and self.written[self.first][1] <= latest:
+                self.first += 1
+
+    def octets(self) -> int:
+        return sum(size for size, _ in self.written[self.first :])
+
+    def settle(self) -> None:
+        """Both sides hand out what they can."""
+        self.world.settle()
+        for one in self.readers:
+            if one.consumer.paused:
+                continue
+            start = max(one.at, self.first)
+            stop = min(start + one.credit, len(self.written))
+            if stop > start:
+                one.got += range(start, stop)
+                one.credit -= stop - start
+                one.at = stop
+
+    @invariant()
+    def every_reader_has_what_follows_its_offset(self) -> None:
+        for one in self.readers:
+            assert offsets(one.consumer) == one.got
+            assert [d.message.size for d in one.consumer.got] == [self.written[at][0] for at in one.got]
+            assert one.consumer.credit == one.credit
+
+    @invariant()
+    def the_log_is_the_list(self) -> None:
+        left = range(self.first, len(self.written))
+        assert [delivery.position for delivery in self.queue.waiting()] == list(left)
+        assert (self.queue.ready, self.queue.ready_bytes) == (len(left), self.octets())
+        assert (self.queue.log.first, self.queue.log.next) == (self.first, len(self.written))
+
+    @invariant()
+    def all_counts_are_exact(self) -> None:
+        assert self.queue.published == len(self.written)
+        assert self.queue.unsettled == sum(len(one.consumer.held) for one in self.readers)
+
+    @invariant()
+    def who_is_able_stands_in_one_line(self) -> None:
+        lines = list(itertools.chain(self.queue.behind, self.queue.caught_up))
+        assert sorted(map(id, lines)) == sorted(id(o.consumer) for o in self.readers if o.consumer.able)
+        assert len(self.queue.cursors) == len(self.queue.consumers) == len(self.readers)
+
+
+TestStream = StreamMachine.TestCase
+TestStream.settings = settings(stateful_step_count=40)
