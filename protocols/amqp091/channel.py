@@ -384,6 +384,9 @@ class Channel(Publisher):
         if not method.no_wait:
             self.send(m.BasicCancelOk(method.consumer_tag))
 
+    def cancel_ok(self, method: m.BasicCancelOk) -> None:
+        """Our basic.cancel wants no answer, but some clients give one."""
+
     def _detach(self, consumer: ChannelConsumer) -> None:
         if consumer is self.reply_consumer:
             self.reply_consumer = None
@@ -618,6 +621,7 @@ METHODS: Final[dict[type[Method], Callable[..., None]]] = {
     m.BasicQos: Channel.qos,
     m.BasicConsume: Channel.consume,
     m.BasicCancel: Channel.cancel,
+    m.BasicCancelOk: Channel.cancel_ok,
     m.BasicGet: Channel.get,
     m.BasicReject: Channel.reject,
     m.BasicNack: Channel.nack,

@@ -110,6 +110,15 @@ def test_s116_the_broker_cancels_without_waiting_for_an_answer() -> None:
     assert channel.all() == [m.BasicCancel("t", True)]
 
 
+def test_s116_an_answer_does_no_harm() -> None:
+    channel = filled(0)
+    channel.consume("q", "t")
+    channel.peer.channel(2).does(m.QueueDelete("q"))
+    channel.all()
+    channel.send(m.BasicCancelOk("t"))
+    assert channel.declare("r").queue == "r"
+
+
 def test_s116_and_only_tells_those_who_want_to_know() -> None:
     channel = World().channel(capabilities={**CAPABILITIES, "consumer_cancel_notify": False})
     channel.declare("q")
