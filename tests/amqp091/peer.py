@@ -44,6 +44,31 @@ CAPABILITIES: Mapping[str, bool] = {
     "authentication_failure_close": True,
 }
 
+TWO_HOSTS = """\
+[[virtual_hosts]]
+name = "/"
+[[virtual_hosts]]
+name = "blue"
+[[users]]
+name = "guest"
+password = "guest"
+[users.permissions."/"]
+configure = ".*"
+write = ".*"
+read = ".*"
+[users.permissions.blue]
+configure = ".*"
+write = ".*"
+read = ".*"
+[[users]]
+name = "ann"
+password = "secret"
+permissions = { "/" = { configure = ".*", write = ".*", read = ".*" } }
+[[users]]
+name = "nobody"
+password = "secret"
+"""
+
 
 class World:
     """A broker, its configuration (TOML text), and a clock."""
@@ -429,3 +454,17 @@ class ClientChannel:
         while (content := self.get(queue)) is not None:
             found.append(content.body)
         return found
+
+
+def start_ok(
+    mechanism: str, response: bytes, capabilities: Mapping[str, bool] = CAPABILITIES
+) -> m.ConnectionStartOk:
+    """The answer to start that chooses this mechanism."""
+    return m.ConnectionStartOk({"capabilities": dict(capabilities)}, mechanism, response, "en_US")
+
+
+def started(world: World | None = None) -> Peer:
+    """A client that has been greeted."""
+    peer = Peer(world or World())
+    peer.start()
+    return peer

@@ -1,12 +1,11 @@
-"""Connections from the client's side, §1 of the acceptance list: greeting, logging in, limits, secrets, endings.
+"""Connections from the client's side, §1 of the acceptance list: greeting, limits, secrets, endings.
 
-What frames may look like is in test_s01_frames.py.
+Logging in is in test_s01_login.py, what frames may look like in test_s01_frames.py.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 import pytest
 
@@ -14,52 +13,9 @@ from broker_core.access import Access
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.version import VERSION
 from protocols.amqp091 import methods as m
-from protocols.amqp091.fields import encode_table
-from protocols.amqp091.wire import FieldTable, Method
+from protocols.amqp091.wire import Method
 
-from .peer import CAPABILITIES, ELSEWHERE, HEADER, LOOPBACK, Content, Peer, World
-
-TWO_HOSTS = """
-[[virtual_hosts]]
-name = "/"
-[[virtual_hosts]]
-name = "blue"
-[[users]]
-name = "guest"
-password = "guest"
-[users.permissions."/"]
-configure = ".*"
-write = ".*"
-read = ".*"
-[users.permissions.blue]
-configure = ".*"
-write = ".*"
-read = ".*"
-[[users]]
-name = "ann"
-password = "secret"
-permissions = { "/" = { configure = ".*", write = ".*", read = ".*" } }
-[[users]]
-name = "nobody"
-password = "secret"
-"""
-DEMONSTRATION = '[protocols.amqp091]\nmechanisms = ["RABBIT-CR-DEMO", "PLAIN"]'
-LOGIN_REFUSED = (
-    "403 ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. "
-    "For details see the broker logfile."
-)
-
-
-def start_ok(
-    mechanism: str, response: bytes, capabilities: Mapping[str, bool] = CAPABILITIES
-) -> m.ConnectionStartOk:
-    return m.ConnectionStartOk({"capabilities": dict(capabilities)}, mechanism, response, "en_US")
-
-
-def started(world: World | None = None) -> Peer:
-    peer = Peer(world or World())
-    peer.start()
-    return peer
+from .peer import HEADER, LOOPBACK, TWO_HOSTS, Content, Peer, World, start_ok, started
 
 
 def tuned(world: World | None = None, user: str = "guest", password: str = "guest") -> Peer:
@@ -159,102 +115,6 @@ def test_s005_the_server_says_what_it_is_and_can() -> None:
         "per_consumer_qos": True,
         "direct_reply_to": True,
     }
-
-
-# ---- logging in ----------------------------------------------------------------------------------------------------
-
-
-def test_s006_a_mechanism_that_was_not_offered_ends_the_connection() -> None:
-    for mechanism in ("X", "EXTERNAL", "RABBIT-CR-DEMO"):
-        text = started().closed_with(0, start_ok(mechanism, b""))
-        assert text == f"503 COMMAND_INVALID - unknown authentication mechanism '{mechanism}'"
-
-
-@pytest.mark.parametrize(("user", "password"), [("guest", "wrong"), ("ghost", "guest"), ("guest", "")])
-def test_s007_a_wrong_password_is_told_to_who_can_be_told(user: str, password: str) -> None:
-    peer = started()
-    response = f"\0{user}\0{password}".encode()
-    assert peer.closed_with(0, start_ok("PLAIN", response)) == LOGIN_REFUSED
-
-
-def test_s007_without_the_capability_a_wrong_password_ends_in_silence() -> None:
-    peer = started()
-    peer.send(0, start_ok("PLAIN", b"\0guest\0wrong", capabilities={}))
-    assert peer.take_bytes() == b""
-    assert peer.front.closed
-
-
-def test_s008_guest_is_refused_from_elsewhere_and_only_the_log_says_why(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    peer = Peer(World(), ELSEWHERE)
-    peer.start()
-    assert peer.closed_with(0, start_ok("PLAIN", b"\0guest\0guest")) == LOGIN_REFUSED
-    assert "user 'guest' can only connect via localhost" in caplog.text
-
-
-def test_s008_who_is_no_loopback_user_may_come_from_anywhere() -> None:
-    world = World("[security]\nloopback_users = []")
-    peer = Peer(world, ELSEWHERE).open()
-    assert peer.front.client.user.name == "guest"
-
-
-@pytest.mark.parametrize("response", [b"", b"guest", b"\0guest", b"\0guest\0guest\0", b"\0\xff\0guest"])
-def test_x003_a_malformed_plain_response_is_a_syntax_error(response: bytes) -> None:
-    assert started().closed_with(0, start_ok("PLAIN", response)).startswith("502 SYNTAX_ERROR - ")
-
-
-def test_x004_secure_and_secure_ok_go_on_until_the_mechanism_is_content() -> None:
-    peer = started(World(DEMONSTRATION))
-    secure = peer.call(0, start_ok("RABBIT-CR-DEMO", b"guest"))
-    assert isinstance(secure, m.ConnectionSecure)
-    assert secure.challenge == b"Please tell me your password"
-    answer = peer.call(0, m.ConnectionSecureOk(b"My password is guest"))
-    assert isinstance(answer, m.ConnectionTune)
-
-
-def test_x004_a_wrong_second_answer_is_a_refused_login() -> None:
-    peer = started(World(DEMONSTRATION))
-    peer.call(0, start_ok("RABBIT-CR-DEMO", b"guest"))
-    text = peer.closed_with(0, m.ConnectionSecureOk(b"My password is no"))
-    assert text == LOGIN_REFUSED.replace("PLAIN", "RABBIT-CR-DEMO")
-
-
-def test_x004_an_answer_that_was_not_asked_for_is_out_of_state() -> None:
-    text = started().closed_with(0, m.ConnectionSecureOk(b"My password is guest"))
-    assert text == "504 CHANNEL_ERROR - unexpected method in connection state starting"
-
-
-def amqplain(**fields: str) -> bytes:
-    table: FieldTable = dict(fields)
-    return encode_table(table)[4:]  # the mechanism sends the table without its size
-
-
-def test_amqplain_logs_in_by_a_table() -> None:
-    peer = started()
-    answer = peer.call(0, start_ok("AMQPLAIN", amqplain(LOGIN="guest", PASSWORD="guest")))
-    assert isinstance(answer, m.ConnectionTune)
-
-
-def test_amqplain_refuses_a_wrong_password_and_a_wrong_table() -> None:
-    text = started().closed_with(0, start_ok("AMQPLAIN", amqplain(LOGIN="guest", PASSWORD="no")))
-    assert text == LOGIN_REFUSED.replace("PLAIN", "AMQPLAIN")
-    for response in (amqplain(LOGIN="guest"), b"\x05LOGIN", b"\xff"):
-        text = started().closed_with(0, start_ok("AMQPLAIN", response))
-        assert text.startswith("502 SYNTAX_ERROR - ")
-
-
-def test_anonymous_logs_in_as_the_configured_user() -> None:
-    peer = started()
-    assert isinstance(peer.call(0, start_ok("ANONYMOUS", b"trace")), m.ConnectionTune)
-    assert peer.front.client.user.name == "guest"
-
-
-def test_anonymous_is_not_offered_once_users_are_configured() -> None:
-    peer = Peer(World(TWO_HOSTS))
-    assert b"ANONYMOUS" not in peer.start().mechanisms
-    text = peer.closed_with(0, start_ok("ANONYMOUS", b""))
-    assert text == "503 COMMAND_INVALID - unknown authentication mechanism 'ANONYMOUS'"
 
 
 # ---- limits --------------------------------------------------------------------------------------------------------

@@ -81,6 +81,15 @@ def test_publishing_needs_write_on_the_exchange() -> None:
     )
 
 
+def test_a_permission_taken_away_holds_for_the_next_publish() -> None:
+    channel = bound("fanout", "")
+    channel.publish("x", "", b"before")
+    channel.peer.world.broker.access.set_permissions("guest", "/", ".*", "", ".*")
+    channel.publish("x", "", b"after")
+    assert channel.refusal().startswith("403 ACCESS_REFUSED - write access to exchange 'x'")
+    assert channel.peer.channel(2).bodies("q") == [b"before"]
+
+
 # ---- direct, fanout, topic -----------------------------------------------------------------------------------------
 
 
