@@ -197,7 +197,7 @@ def test_expiry_costs_nothing_when_nothing_expires(world: World) -> None:
 
 def test_s081_a_queue_that_nobody_uses_goes_and_its_messages_do_not_die(world: World) -> None:
     dead = morgue(world)
-    queue = world.queue(x_expires=1000, **DEAD)
+    world.queue(x_expires=1000, **DEAD)
     world.publish("q", b"a")
     world.advance(0.999)
     assert "q" in world.host.queues

@@ -1,0 +1,194 @@
+"""A queue as one would explain it: lists, sorted anew each time, and consumers asked one by one.
+
+The model does not choose who gets what; it is told what the queue did (`replay`) and objects if that was not allowed:
+the wrong message, a consumer without credit, room or turn, somebody left without who could be served. Everything else
+it predicts: what is refused, dropped, expired, dead, and how much is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from broker_core.delivery import NEVER, Delivery
+from broker_core.limits import Overflow, QueueLimits
+from broker_core.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED
+from tests.core.fakes import FakeConsumer, SharedWindow
+
+ACCEPTED, REFUSED, PURGED = "accepted", "refused", "purged"
+
+
+@attrs.define(eq=False)
+class Item:
+    """One message that the queue has."""
+
+    number: int
+    size: int
+    lane: int
+    expires_at: float
+    position: int
+    attempts: int = 0
+    redelivered: bool = False
+
+
+@attrs.define(eq=False)
+class Taker:
+    """One consumer; its credit is what it was granted less what it holds."""
+
+    consumer: FakeConsumer
+    granted: int
+    window: SharedWindow
+    held: dict[int, Item] = attrs.Factory(dict)
+    filled: int = 0
+    attached: bool = True
+
+    @property
+    def priority(self) -> int:
+        return self.consumer.priority
+
+
+def number(delivery: Delivery) -> int:
+    """Which message it is: its body begins with that."""
+    return int(delivery.message.body.split(b".")[0])
+
+
+class Model:
+    def __init__(self, limits: QueueLimits) -> None:
+        self.limits = limits
+        self.now = 0.0
+        self.position = 0
+        self.waiting: list[Item] = []  # in any order
+        self.fetched: dict[int, Item] = {}
+        self.takers: list[Taker] = []  # in order of arrival, those that left included
+        self.active: Taker | None = None
+        self.windows: dict[SharedWindow, int] = {}  # granted
+        self.ends: dict[int, str] = {}  # what became of the messages that are gone
+        self.dead: Counter[tuple[int, str]] = Counter()  # those that were dead-lettered
+        self.passed: Counter[tuple[Taker, Taker]] = Counter()  # first served while second, able, was not
+
+    # ---- looking ---------------------------------------------------------------------------------------------------
+
+    def order(self) -> list[Item]:
+        return sorted(self.waiting, key=lambda item: (-item.lane, item.position))
+
+    def over(self, more: int = 0, more_octets: int = 0) -> bool:
+        length, octets = self.limits.max_length, self.limits.max_bytes
+        return (length is not None and len(self.waiting) + more > length) or (
+            octets is not None and sum(item.size for item in self.waiting) + more_octets > octets
+        )
+
+    def attached(self) -> Sequence[Taker]:
+        return [taker for taker in self.takers if taker.attached]
+
+    def able(self, taker: Taker) -> bool:
+        consumer = taker.consumer
+        in_window = sum(len(t.held) for t in self.takers if t.window is taker.window)
+        return (
+            taker.attached
+            and (not self.limits.single_active or taker is self.active)
+            and len(taker.held) < taker.granted
+            and in_window < self.windows[taker.window]
+            and not consumer.paused
+            and taker.filled < consumer.limit
+        )
+
+    def taker(self, consumer: FakeConsumer) -> Taker:
+        return next(taker for taker in self.takers if taker.consumer is consumer)
+
+    # ---- what happens to messages ----------------------------------------------------------------------------------
+
+    def end(self, item: Item, how: str) -> None:
+        assert item.number not in self.ends, "a message ends once"
+        self.ends[item.number] = how
+        if (
+            how in (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
+            and self.limits.dead_letter_exchange is not None
+        ):
+            self.dead[item.number, how] += 1
+
+    def leave_waiting(self, item: Item, how: str) -> None:
+        self.waiting.remove(item)
+        self.end(item, how)
+
+    def arrive(self, number: int, size: int, priority: int, ttl_ms: int | None) -> None:
+        lifetimes = [ttl for ttl in (ttl_ms, self.limits.message_ttl_ms) if ttl is not None]
+        expires_at = self.now + min(lifetimes) / 1000 if lifetimes else NEVER
+        lane = min(priority, self.limits.max_priority or 0)
+        self.waiting.append(Item(number, size, lane, expires_at, self.position))
+        self.position += 1
+
+    def take_next(self) -> Item | None:
+        """The next message that has not expired; those before it have."""
+        for item in self.order():
+            if item.expires_at >= self.now:
+                self.waiting.remove(item)
+                return item
+            self.leave_waiting(item, EXPIRED)
+        return None
+
+    def replay(self, log: Iterable[tuple[FakeConsumer, Delivery]]) -> None:
+        """A dispatch gave these messages to these consumers, and then stopped."""
+        for consumer, delivery in log:
+            self.gave(self.taker(consumer), delivery)
+        if any(self.able(taker) for taker in self.takers):
+            assert self.take_next() is None, "a message waits, and somebody could take it"
+        if self.limits.overflow is Overflow.DROP_HEAD:
+            self.drop()
+
+    def gave(self, taker: Taker, delivery: Delivery) -> None:
+        item = self.take_next()
+        assert item is not None
+        assert number(delivery) == item.number, "the first by priority and arrival is next"
+        assert (delivery.attempts, delivery.redelivered) == (item.attempts, item.redelivered)
+        assert self.able(taker), "it had no credit, no room, or no business here"
+        self.take_turn(taker)
+        taker.filled += item.size + OVERHEAD
+        if taker.consumer.settled:
+            self.end(item, ACCEPTED)
+        else:
+            taker.held[item.number] = item
+
+    def take_turn(self, taker: Taker) -> None:
+        for other in self.attached():
+            self.passed[other, taker] = 0
+            if other is taker or not self.able(other):
+                self.passed[taker, other] = 0
+                continue
+            assert other.priority <= taker.priority, "who has a higher priority comes first"
+            if other.priority == taker.priority:
+                self.passed[taker, other] += 1
+                assert self.passed[taker, other] < 2, "nobody has two turns while another waits for one"
+
+    def drop(self) -> None:
+        while self.waiting and self.over():
+            self.leave_waiting(min(self.waiting, key=lambda item: (item.lane, item.position)), MAXLEN)
+
+    def expire_heads(self) -> None:
+        for lane in {item.lane for item in self.waiting}:
+            for item in [item for item in self.order() if item.lane == lane]:
+                if item.expires_at > self.now:
+                    break
+                self.leave_waiting(item, EXPIRED)
+
+    def came_back(self, item: Item, failed: bool) -> None:
+        item.redelivered = True
+        item.attempts += failed
+        limit = self.limits.delivery_limit
+        if failed and limit is not None and item.attempts > limit:
+            self.end(item, DELIVERY_LIMIT)
+        else:
+            self.waiting.append(item)
+
+    # ---- consumers -------------------------------------------------------------------------------------------------
+
+    def joined(self, consumer: FakeConsumer, credit: int) -> None:
+        taker = Taker(consumer, credit, consumer.shared)
+        self.takers.append(taker)
+        self.active = self.active or taker
+
+    def left(self, taker: Taker) -> None:
+        taker.attached = False
+        if taker is self.active:
+            self.active = max(self.attached(), key=lambda t: t.priority, default=None)

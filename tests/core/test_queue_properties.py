@@ -1,0 +1,377 @@
+"""Whatever happens to a queue, in whatever order: each message is in one place, and everybody gets his due.
+
+The machine does to the queue what clients, operators and time can do, several things in a batch, and compares with
+`queue_model.py` after each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker_core.delivery import NEVER, UNLIMITED, Delivery
+from broker_core.errors import AccessRefused
+from broker_core.limits import Overflow, QueueLimits
+from broker_core.queue import REJECTED
+from broker_core.work_queue import WorkQueue
+from tests.core.fakes import FakeConsumer, SharedWindow, World, message
+from tests.core.queue_model import ACCEPTED, PURGED, REFUSED, Model, Taker, number
+
+CONSUMERS_MAX = 6
+some = st.integers(0, 11)  # one of those there are, counted round
+credits = st.sampled_from([1, 2, 3, 5, UNLIMITED])
+ttls = st.sampled_from([None, None, None, 0, 500, 1000, 3000])
+bounds: st.SearchStrategy[dict[str, object]] = st.builds(
+    dict,
+    message_ttl_ms=st.sampled_from([None, None, 0, 2000]),
+    max_length=st.sampled_from([None, None, 0, 1, 3, 6]),
+    max_bytes=st.sampled_from([None, None, None, 0, 10, 60]),
+    overflow=st.sampled_from(Overflow),
+    delivery_limit=st.sampled_from([None, None, 0, 2]),
+    dead_letter_exchange=st.sampled_from(["", "", None]),
+    dead_letter_key=st.just("dead"),
+)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """A queue called `q`, the queue `dead` for its dead, and up to six consumers."""
+
+    @initialize(
+        bounds=bounds,
+        max_priority=st.sampled_from([None, 1, 3]),
+        single_active=st.sampled_from([False, False, True]),
+        windows=st.tuples(credits, credits),
+        batch=st.integers(1, 4),
+    )
+    def begin(
+        self,
+        bounds: dict[str, object],
+        max_priority: int | None,
+        single_active: bool,
+        windows: tuple[int, int],
+        batch: int,
+    ) -> None:
+        self.world = World()
+        self.morgue = self.world.queue("dead")
+        self.fixed = {"max_priority": max_priority, "single_active": single_active}
+        self.granted = windows
+        self.batch = batch  # rules from one settle to the next
+        self.steps = 0
+        self.messages = 0
+        self.buried: Counter[tuple[int, str]] = Counter()  # by the models of queues that were deleted
+        self.log: list[tuple[FakeConsumer, Delivery]] = []
+        self.renew(bounds)
+
+    def renew(self, bounds: dict[str, object]) -> None:
+        """A new queue, and a model of it."""
+        limits = QueueLimits(**{**bounds, **self.fixed})  # type: ignore[arg-type]
+        self.queue = WorkQueue(self.world.host, "q", limits)
+        self.world.host.queues["q"] = self.queue
+        self.model = Model(limits)
+        self.model.now = self.world.broker.now
+        self.windows = [SharedWindow(credit) for credit in self.granted]
+        self.model.windows = dict(zip(self.windows, self.granted, strict=True))
+        self.fetched: list[Delivery] = []
+        self.first = self.messages  # number of the first message for this queue
+
+    # ---- messages --------------------------------------------------------------------------------------------------
+
+    @rule(size=st.integers(0, 20), priority=st.integers(0, 4), ttl_ms=ttls, again=st.integers(1, 4))
+    def publish(self, size: int, priority: int, ttl_ms: int | None, again: int) -> None:
+        for _ in range(again):
+            self.publish_one(size, priority, ttl_ms)
+        self.step()
+
+    def publish_one(self, size: int, priority: int, ttl_ms: int | None) -> None:
+        model = self.model
+        body = b"%d" % self.messages + b"." * size
+        arrives = (self.messages, len(body), priority, ttl_ms)
+        self.messages += 1
+        refuses = model.limits.overflow is not Overflow.DROP_HEAD and model.over(1, len(body))
+        taken = self.queue.push(message(body=body, priority=priority, ttl_ms=ttl_ms))
+        if refuses:
+            self.replay()
+        assert taken is not (refuses and model.over(1, len(body)))
+        if not taken:
+            self.refused(*arrives)
+            return
+        model.arrive(*arrives)
+        if model.over():
+            self.replay()
+
+    def refused(self, number: int, size: int, priority: int, ttl_ms: int | None) -> None:
+        self.model.ends[number] = REFUSED
+        if (
+            self.model.limits.overflow is Overflow.REJECT_PUBLISH_DLX
+            and self.model.limits.dead_letter_exchange is not None
+        ):
+            self.model.dead[number, "maxlen"] += 1
+
+    @rule(settled=st.booleans())
+    def fetch(self, settled: bool) -> None:
+        delivery = self.queue.take_one(settled)
+        item = self.model.take_next()
+        assert (None if delivery is None else number(delivery)) == (None if item is None else item.number)
+        if delivery is not None and item is not None:
+            assert (delivery.attempts, delivery.redelivered) == (item.attempts, item.redelivered)
+            if settled:
+                self.model.end(item, ACCEPTED)
+            else:
+                self.fetched.append(delivery)
+                self.model.fetched[item.number] = item
+        self.step()
+
+    @rule()
+    def purge(self) -> None:
+        assert self.queue.purge() == len(self.model.waiting)
+        for item in list(self.model.waiting):
+            self.model.leave_waiting(item, PURGED)
+        self.step()
+
+    @rule()
+    def ask_whether_it_could_deliver(self) -> None:
+        answer = self.queue.can_deliver_now()
+        self.replay()
+        model = self.model
+        assert answer is (not model.waiting and any(model.able(taker) for taker in model.takers))
+        self.step()
+
+    # ---- answers ---------------------------------------------------------------------------------------------------
+
+    def somebody_has_messages(self) -> bool:
+        return any(taker.held for taker in self.model.takers)
+
+    def held(self, which: int) -> tuple[Taker, Delivery]:
+        all_held = [(taker, each) for taker in self.model.takers for each in taker.consumer.held]
+        return all_held[which % len(all_held)]
+
+    @precondition(somebody_has_messages)
+    @rule(which=some)
+    def accept(self, which: int) -> None:
+        taker, delivery = self.held(which)
+        taker.consumer.accept(delivery)
+        self.model.end(taker.held.pop(number(delivery)), ACCEPTED)
+        self.step()
+
+    @precondition(somebody_has_messages)
+    @rule(which=some, failed=st.booleans())
+    def release(self, which: int, failed: bool) -> None:
+        taker, delivery = self.held(which)
+        taker.consumer.release(delivery, failed)
+        self.model.came_back(taker.held.pop(number(delivery)), failed)
+        self.step()
+
+    @precondition(somebody_has_messages)
+    @rule(which=some)
+    def reject(self, which: int) -> None:
+        taker, delivery = self.held(which)
+        taker.consumer.reject(delivery)
+        self.model.end(taker.held.pop(number(delivery)), REJECTED)
+        self.step()
+
+    @precondition(lambda self: self.fetched)
+    @rule(how=st.sampled_from(["accept", "release", "reject"]))
+    def answer_fetched(self, how: str) -> None:
+        delivery = self.fetched.pop(0)
+        item = self.model.fetched.pop(number(delivery))
+        if how == "accept":
+            self.queue.accept(delivery)
+            self.model.end(item, ACCEPTED)
+        elif how == "release":
+            self.queue.release(delivery)
+            self.model.came_back(item, failed=True)
+        else:
+            self.queue.reject(delivery)
+            self.model.end(item, REJECTED)
+        self.step()
+
+    # ---- consumers -------------------------------------------------------------------------------------------------
+
+    def somebody_consumes(self) -> bool:
+        return bool(self.model.attached())
+
+    def consumer(self, which: int) -> Taker:
+        attached = self.model.attached()
+        return attached[which % len(attached)]
+
+    @precondition(lambda self: len(self.model.attached()) < CONSUMERS_MAX)
+    @rule(
+        settled=st.booleans(),
+        credit=credits,
+        window=st.sampled_from([None, None, 0, 1]),
+        priority=st.sampled_from([0, 0, 0, 1, -1]),
+        exclusive=st.sampled_from([False] * 9 + [True]),
+        limit=st.sampled_from([1 << 40, 1 << 40, 1, 150]),
+    )
+    def consume(
+        self, settled: bool, credit: int, window: int | None, priority: int, exclusive: bool, limit: int
+    ) -> None:
+        attached = self.model.attached()
+        shared = SharedWindow() if window is None else self.windows[window]
+        said = (self.queue, settled, credit, shared, priority, exclusive, limit, self.log)
+        if attached and (exclusive or attached[0].consumer.exclusive):
+            with pytest.raises(AccessRefused):
+                FakeConsumer(*said)
+        else:
+            self.model.windows.setdefault(shared, UNLIMITED)
+            self.model.joined(FakeConsumer(*said), credit)
+        self.step()
+
+    @precondition(somebody_consumes)
+    @rule(which=some)
+    def leave(self, which: int) -> None:
+        taker = self.consumer(which)
+        self.queue.remove_consumer(taker.consumer)
+        self.model.left(taker)
+        self.step()
+
+    @precondition(somebody_consumes)
+    @rule(which=some, credit=st.integers(1, 3))
+    def grant(self, which: int, credit: int) -> None:
+        taker = self.consumer(which)
+        taker.granted += credit
+        taker.consumer.grant(credit)
+        self.step()
+
+    @precondition(somebody_consumes)
+    @rule(which=some)
+    def pause_or_resume(self, which: int) -> None:
+        consumer = self.consumer(which).consumer
+        if consumer.paused:
+            consumer.resume()
+        else:
+            consumer.pause()
+        self.step()
+
+    @precondition(somebody_consumes)
+    @rule(which=some)
+    def drain(self, which: int) -> None:
+        taker = self.consumer(which)
+        taker.filled = 0
+        taker.consumer.drain()
+        self.step()
+
+    # ---- operators and time ----------------------------------------------------------------------------------------
+
+    @rule(bounds=bounds)
+    def change_policy(self, bounds: dict[str, object]) -> None:
+        self.settle()  # the dead go where the policy of their time says
+        limits = QueueLimits(**{**bounds, **self.fixed})  # type: ignore[arg-type]
+        self.queue.apply(limits)
+        self.model.limits = limits
+        if limits.overflow is Overflow.DROP_HEAD:
+            self.model.drop()
+        self.step()
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 2.5]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+        self.model.now = self.world.broker.tick()
+        self.step()
+
+    @precondition(lambda self: self.messages > self.first + 5)
+    @rule(bounds=bounds)
+    def delete_and_declare_again(self, bounds: dict[str, object]) -> None:
+        self.settle()
+        consumers = [taker.consumer for taker in self.model.attached()]
+        assert self.world.host.delete_queue(self.queue) == len(self.model.waiting)
+        assert all(consumer.ended == 1 and not consumer.attached for consumer in consumers)
+        for taker in self.model.takers:
+            taker.consumer.accept_all()
+        for delivery in self.fetched:
+            self.queue.release(delivery)
+        assert (self.queue.ready, self.queue.unsettled) == (0, 0)
+        self.settle_everything()
+        assert self.log == []
+        self.buried += self.model.dead
+        self.renew(bounds)
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One thing has been done; a batch of them is settled together."""
+        self.steps += 1
+        if self.steps % self.batch == 0:
+            self.settle()
+
+    def settle(self) -> None:
+        self.settle_everything()
+        self.replay()
+        self.model.expire_heads()
+        self.everybody_able_is_served()
+        self.the_dead_are_in_the_morgue()
+
+    def settle_everything(self) -> None:
+        self.world.settle()
+        assert self.world.broker.touched == []
+        assert not self.queue.touched
+
+    def replay(self) -> None:
+        self.model.replay(self.log)
+        self.log.clear()
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            self.settle()
+
+    # ---- what always holds -----------------------------------------------------------------------------------------
+
+    def everybody_able_is_served(self) -> None:
+        assert not self.model.waiting or not any(self.model.able(taker) for taker in self.model.takers)
+
+    def the_dead_are_in_the_morgue(self) -> None:
+        found: Counter[tuple[int, str]] = Counter()
+        for delivery in self.morgue.waiting():
+            assert delivery.message.notes is not None
+            (death,) = delivery.message.notes.deaths
+            found[number(delivery), death.reason] += 1
+        assert found == self.buried + self.model.dead
+
+    @invariant()
+    def every_message_is_in_one_place(self) -> None:
+        model = self.model
+        held = [n for taker in model.takers for n in taker.held]
+        waiting = [item.number for item in model.waiting]
+        assert [number(delivery) for delivery in self.queue.waiting()] == [i.number for i in model.order()]
+        assert sorted([*waiting, *held, *model.fetched, *model.ends]) == list(
+            range(self.first, self.messages)
+        )
+        for taker in model.takers:
+            assert [number(delivery) for delivery in taker.consumer.held] == list(taker.held)
+
+    @invariant()
+    def all_counts_are_exact(self) -> None:
+        queue, model = self.queue, self.model
+        ends = Counter(model.ends.values())
+        assert queue.ready == len(model.waiting)
+        assert queue.ready_bytes == sum(item.size for item in model.waiting)
+        assert queue.expiring == sum(item.expires_at != NEVER for item in model.waiting)
+        assert queue.unsettled == sum(len(taker.held) for taker in model.takers) + len(model.fetched)
+        assert queue.accepted == ends[ACCEPTED]
+        assert queue.refused == ends[REFUSED]
+        assert queue.published == queue.position == self.messages - self.first - ends[REFUSED]
+
+    @invariant()
+    def credit_is_exact_and_never_below_nothing(self) -> None:
+        for taker in self.model.takers:
+            assert taker.consumer.credit == taker.granted - len(taker.held) >= 0
+        for window, granted in self.model.windows.items():
+            held = sum(len(taker.held) for taker in self.model.takers if taker.window is window)
+            assert window.credit == granted - held >= 0
+
+    @invariant()
+    def who_believes_to_be_able_stands_in_one_ring(self) -> None:
+        standing = [consumer for ring in self.queue.rings for consumer in ring.able]
+        assert len(standing) == len(set(standing))
+        assert set(standing) == {t.consumer for t in self.model.attached() if t.consumer.able}
+        assert [ring.priority for ring in self.queue.rings] == sorted(
+            {ring.priority for ring in self.queue.rings}, reverse=True
+        )
+
+
+TestQueue = QueueMachine.TestCase
+TestQueue.settings = settings(stateful_step_count=60)
