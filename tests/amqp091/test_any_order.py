@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -187,6 +188,7 @@ STEPS: Final = st.lists(
 )
 
 
+@pytest.mark.timeout(1800)  # the nightly profile tries 10 000 of them, at 40 ms each
 @given(arguments=TABLES, steps=STEPS)
 def test_any_methods_in_any_order_are_never_an_exception_and_the_books_balance(
     arguments: FieldTable, steps: list[Step]
