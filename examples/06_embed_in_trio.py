@@ -21,9 +21,8 @@ def greet(url: str) -> str:
 async def main() -> None:
     async with Node(embedded()) as node:
         print(await trio.to_thread.run_sync(greet, node.url))
-        print(
-            sorted(node.broker.virtual_host("/").queues)
-        )  # the broker's own objects, in the broker's own thread
+        # the broker's own objects, in the broker's own thread
+        print(sorted(node.broker.virtual_host("/").queues))
 
 
 trio.run(main)
