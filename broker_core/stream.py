@@ -218,9 +218,9 @@ class StreamQueue(Queue):
         Readers do not disturb each other, so `exclusive` has no meaning here. Raises Unsupported or
         PreconditionFailed.
         """
-        if consumer.credit >= UNLIMITED and consumer.settled:
-            raise Unsupported(f"automatic acknowledgement not supported by stream {self.described}")
-        if consumer.credit >= UNLIMITED:
+        if min(consumer.credit, consumer.window.credit) > UNLIMITED // 2:
+            if consumer.settled:
+                raise Unsupported(f"automatic acknowledgement not supported by stream {self.described}")
             raise PreconditionFailed(f"consumer prefetch count is not set for stream {self.described}")
         self.cursors[consumer] = self._start(consumer.arguments.get(OFFSET))
         self.consumers[consumer] = None

@@ -65,6 +65,7 @@ class Channel(Publisher):
     __slots__ = (
         "_announced",
         "_confirmed",
+        "_global",
         "_last_publish",
         "_last_target",
         "_late_tags",
@@ -103,6 +104,7 @@ class Channel(Publisher):
         self.frame_max = connection.wire.frame_max
         self.window = Window()  # credit shared by the channel's consumers (qos global)
         self.sharing = False  # there is such a limit
+        self._global = False  # and the client has said `global`
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
         self.last_tag = 0
@@ -327,6 +329,7 @@ class Channel(Publisher):
             given = sum(delivery.consumer is not None for delivery in held)
             self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED
             self.sharing = method.prefetch_count > 0
+            self._global = self.sharing and method.global_
             self.wake_all()
         else:
             self._prefetch = method.prefetch_count
@@ -341,7 +344,7 @@ class Channel(Publisher):
             self._consume_replies(method, tag)
             return
         queue = self.client.readable_queue(self._queue_name(method.queue))
-        if self.sharing:
+        if self._global:
             queue.require_shared_credit()
         consumer = ChannelConsumer(
             self,

@@ -9,6 +9,7 @@ from protocols.amqp091 import wire
 from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
 
 from .peer import ClientChannel, World
+from .test_habits_of_clients import kombu
 
 STREAM: FieldTable = {"x-queue-type": "stream"}
 FROM_FIRST: FieldTable = {"x-stream-offset": "first"}
@@ -79,6 +80,20 @@ def test_x027_streams_and_quorum_queues_do_not_share_a_prefetch(type_: str) -> N
     channel.consume("q")
     text = ended_with(channel, m.BasicConsume("s"))
     assert text == "540 NOT_IMPLEMENTED - queue 's' in vhost '/' does not support global qos"
+
+
+@pytest.mark.parametrize("type_", ["stream", "quorum"])
+def test_x027_kombu_does_not_say_global_and_is_served(type_: str) -> None:
+    """Its prefetch is the channel's all the same (docs/decisions/prefetch-of-kombu.md)."""
+    channel = kombu(World()).channel()
+    channel.declare("s", durable=True, arguments={"x-queue-type": type_})
+    channel.prefetch(1)
+    channel.consume("s")
+    for body in (b"a", b"b"):
+        channel.publish("", "s", body)
+    assert [content.body for content in channel.deliveries()] == [b"a"]
+    channel.ack(1)
+    assert [content.body for content in channel.deliveries()] == [b"b"]
 
 
 def test_x027_a_prefetch_that_is_not_shared_is_fine() -> None:
