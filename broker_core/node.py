@@ -235,8 +235,10 @@ class Node(Operations):
         """Bytes from one peer, and everything they cause."""
         assert transport.front is not None
         now = self.broker.tick()
-        with transport.mistakes_end_it():
+        try:
             transport.front.receive(data, now)
+        except Exception:
+            transport.end_by_mistake()
         transport.watch_deadline()
         self.settle()
 
