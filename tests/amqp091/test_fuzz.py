@@ -1,0 +1,239 @@
+"""Random and mutated bytes in every state of a connection: protocol errors come back, and nothing else happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import pack, pack_into
+from typing import Final
+
+import attrs
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+from protocols.amqp091.wire import BasicProperties
+
+from .attack import (
+    FRAME_MAX,
+    SMALL,
+    STATES,
+    attack,
+    authenticated,
+    frame,
+    must_be_bounded,
+    opened,
+    started,
+    transcript,
+    with_channel,
+)
+from .peer import HEADER, Peer, World
+
+each_state: Final = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+a_share: Final = settings(max_examples=settings().max_examples // 4)  # the states together try hard enough
+
+# ---- bytes and frames out of nothing -------------------------------------------------------------------------------
+
+
+CHANNELS: Final = st.sampled_from((0, 1, 1, 1, 2, 65535))
+METHOD_NUMBERS: Final = st.sampled_from([pack(">I", key) for key in m.METHODS])
+CONTENT_HEADERS: Final = st.builds(
+    lambda class_id, weight, size, rest: pack(">HHQ", class_id, weight, size) + rest,
+    st.sampled_from((60, 60, 60, 10, 0)),
+    st.sampled_from((0, 0, 0, 1)),
+    st.sampled_from((0, 1, 1000, 65536, 65537, 1 << 40, (1 << 64) - 1)),
+    st.binary(max_size=40)
+    | st.builds(BasicProperties, priority=st.integers(0, 255)).map(BasicProperties.encode),
+)
+PAYLOADS: Final = st.one_of(
+    st.binary(max_size=60),
+    st.builds(lambda number, rest: number + rest, METHOD_NUMBERS, st.binary(max_size=60)),
+    st.builds(lambda number, size: number + bytes(size), METHOD_NUMBERS, st.integers(0, 24)),
+    CONTENT_HEADERS,
+)
+FRAMES: Final = st.builds(
+    frame,
+    st.sampled_from((1, 1, 1, 2, 3, 8, 0, 4, 255)),
+    CHANNELS,
+    PAYLOADS,
+    st.sampled_from((None,) * 12 + (0, 1, 4095, 4096, 4097, 0xFFFFFFFF)),
+    st.sampled_from((b"\xce",) * 12 + (b"", b"\x00", b"\xce\xce")),
+)
+
+
+@each_state
+@a_share
+@given(chunks=st.lists(st.binary(max_size=200), max_size=4))
+def test_random_bytes(state: Callable[[World], Peer], chunks: list[bytes]):
+    attack(state, chunks)
+
+
+@each_state
+@a_share
+@given(frames=st.lists(FRAMES, min_size=1, max_size=8), at_once=st.booleans())
+def test_random_frames(state: Callable[[World], Peer], frames: list[bytes], at_once: bool):
+    attack(state, [b"".join(frames)] if at_once else frames)
+
+
+# ---- a good client's words, mutated --------------------------------------------------------------------------------
+
+FRAMES_SAID: Final = transcript()
+ENOUGH: Final = 1 << 16  # positions are drawn from here and wrap around
+
+
+@attrs.frozen
+class Mutation:
+    """One change to a list of frames. `at` and `value` mean what `kind` makes of them."""
+
+    kind: str
+    at: int
+    value: int
+
+    def apply(self, frames: list[bytes]) -> None:
+        if frames:
+            MUTATIONS[self.kind](frames, self.at % len(frames), self.value)
+
+
+def flip_bit(frames: list[bytes], at: int, value: int) -> None:
+    changed = bytearray(frames[at])
+    if changed:
+        changed[value // 8 % len(changed)] ^= 1 << value % 8
+    frames[at] = bytes(changed)
+
+
+def set_octets(frames: list[bytes], at: int, value: int) -> None:
+    """Four octets become the largest number there is: lengths, counts, tags."""
+    changed = bytearray(frames[at])
+    start = value % max(len(changed), 1)
+    changed[start : start + 4] = b"\xff" * len(changed[start : start + 4])
+    frames[at] = bytes(changed)
+
+
+def cut(frames: list[bytes], at: int, value: int) -> None:
+    frames[at] = frames[at][: value % (len(frames[at]) + 1)]
+
+
+def duplicate(frames: list[bytes], at: int, value: int) -> None:
+    frames[at:at] = [frames[at]] * (value % 3 + 1)
+
+
+def swap(frames: list[bytes], at: int, value: int) -> None:
+    other = value % len(frames)
+    frames[at], frames[other] = frames[other], frames[at]
+
+
+def leave_out(frames: list[bytes], at: int, value: int) -> None:
+    del frames[at : at + value % 3 + 1]
+
+
+def move_to_channel(frames: list[bytes], at: int, value: int) -> None:
+    frames[at] = with_number(frames[at], ">H", 1, (0, 1, 2, 3, 4, 5, 2048, 65535)[value % 8])
+
+
+def give_size(frames: list[bytes], at: int, value: int) -> None:
+    size = len(frames[at]) - wire.FRAME_OVERHEAD
+    wrong = (0, size - 1, size + 1, FRAME_MAX - 8, FRAME_MAX - 7, 1 << 31)[value % 6]
+    frames[at] = with_number(frames[at], ">I", 3, max(wrong, 0))
+
+
+def give_kind(frames: list[bytes], at: int, value: int) -> None:
+    frames[at] = with_number(frames[at], ">B", 0, (1, 2, 3, 8, value % 256)[value % 5])
+
+
+def with_number(data: bytes, form: str, at: int, number: int) -> bytes:
+    changed = bytearray(data)
+    if len(changed) >= wire.FRAME_OVERHEAD:
+        pack_into(form, changed, at, number)
+    return bytes(changed)
+
+
+MUTATIONS: Final[dict[str, Callable[[list[bytes], int, int], None]]] = {
+    "flip a bit": flip_bit,
+    "set octets": set_octets,
+    "cut": cut,
+    "duplicate": duplicate,
+    "swap": swap,
+    "leave out": leave_out,
+    "another channel": move_to_channel,
+    "another size": give_size,
+    "another kind": give_kind,
+}
+POSITIONS: Final = st.integers(0, ENOUGH)
+MUTATED: Final = st.lists(
+    st.builds(Mutation, st.sampled_from(list(MUTATIONS)), POSITIONS, POSITIONS), min_size=1, max_size=5
+)
+READ_SIZES: Final = st.integers(30, 10_000)  # octets
+
+
+def reads(frames: list[bytes], size: int) -> list[bytes]:
+    data = b"".join(frames)
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@given(mutations=MUTATED, size=READ_SIZES)
+@example(mutations=[], size=30)
+@example(mutations=[], size=10_000)
+def test_mutated_sessions(mutations: list[Mutation], size: int):
+    frames = list(FRAMES_SAID)
+    for mutation in mutations:
+        mutation.apply(frames)
+    attack(Peer, reads(frames, size))
+
+
+@each_state
+@a_share
+@given(start=POSITIONS, count=st.integers(1, 30), mutations=st.just([]) | MUTATED, size=READ_SIZES)
+def test_parts_of_sessions(
+    state: Callable[[World], Peer], start: int, count: int, mutations: list[Mutation], size: int
+):
+    """The right words at the wrong time: some frames from the middle of a session, on channel 1."""
+    at = start % len(FRAMES_SAID)
+    frames = [on_channel_1(said) for said in FRAMES_SAID[at : at + count]]
+    for mutation in mutations:
+        mutation.apply(frames)
+    attack(state, reads(frames, size))
+
+
+def on_channel_1(said: bytes) -> bytes:
+    return said if said[1:3] == b"\0\0" or said == HEADER else said[:1] + b"\0\x01" + said[3:]
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    ("state", "limit"), [(started, 8192), (authenticated, 8192), (with_channel, FRAME_MAX)]
+)
+def test_a_frame_beyond_the_limit_is_refused_at_its_first_octets(
+    state: Callable[[World], Peer], limit: int, kind: int
+):
+    attacker = state(World())
+    attacker.send_bytes(pack(">BHI", kind, 1, limit + 1) + b"x")
+    assert attacker.front.wire._tail_size == 0
+    close = attacker.next(0)
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == m.FRAME_ERROR
+
+
+def test_an_endless_frame_in_small_pieces_is_kept_up_to_its_size():
+    attacker = opened(World())
+    attacker.send_bytes(pack(">BHI", 1, 1, FRAME_MAX - 8))
+    for _ in range(FRAME_MAX * 2):
+        attacker.send_bytes(b"x")
+        must_be_bounded(attacker)
+    close = attacker.next(0)
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == m.FRAME_ERROR
+
+
+def test_a_body_that_never_ends_is_kept_up_to_the_largest_message():
+    attacker = with_channel(World(SMALL), m.BasicPublish("", "q"))
+    attacker.send_bytes(wire.header_frame(1, 60, 65_536, BasicProperties().encode()))
+    for _ in range(100):
+        attacker.send_bytes(frame(m.FRAME_BODY, 1, b"x" * 1000))
+        must_be_bounded(attacker)
+    close = attacker.next(0)
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == m.FRAME_ERROR
