@@ -96,8 +96,8 @@ def walk(
     keepers: list[Exchange] = []
     lasting = wanted is None and not message.facts.cc and not message.facts.bcc
     for current, via in pending:
-        lasting = lasting and current.type.looks_at is not LooksAt.MESSAGE
         answer, error = _ask(current, message, trace)
+        lasting = lasting and current.type.looks_at is not LooksAt.MESSAGE and not error
         if type(current.type).keep is not ExchangeType.keep:
             keepers.append(current)
         if trace is not None:

@@ -162,16 +162,18 @@ class VirtualHost:
             raise AccessRefused(f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed")
         if if_unused and exchange.bindings_by_identity:
             raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
-        self._drop_exchange(exchange)
+        self._drop_exchanges([exchange])
 
-    def _drop_exchange(self, exchange: Exchange) -> None:
-        del self.exchanges[exchange.name]
-        self.revision += 1
-        for binding in list(exchange.bindings):
-            self._forget_incoming(binding)
-        exchange.bindings_by_identity.clear()
-        self._drop_incoming(exchange)
-        exchange.type.close()
+    def _drop_exchanges(self, exchanges: list[Exchange]) -> None:
+        """Take away exchanges, and the auto-delete ones that lose their last binding by it, however long that chain."""
+        for exchange in exchanges:
+            del self.exchanges[exchange.name]
+            self.revision += 1
+            for binding in list(exchange.bindings):
+                self._forget_incoming(binding)
+            exchange.bindings_by_identity.clear()
+            exchanges += self._drop_incoming(exchange)
+            exchange.type.close()
 
     # ---- bindings --------------------------------------------------------------------------------------------------
 
@@ -198,21 +200,18 @@ class VirtualHost:
         if binding is None:
             return False
         self._forget_incoming(binding)
-        self._drop_binding(binding)
+        if self._drop_binding(binding):
+            self._drop_exchanges([source])
         return True
 
-    def _drop_binding(self, binding: Binding) -> None:
-        """Take a binding off its source; an auto-delete source without bindings goes too (S045)."""
+    def _drop_binding(self, binding: Binding) -> bool:
+        """Take a binding off its source. True: the source is auto-delete and has none left, so it goes too (S045)."""
         source = binding.source
         del source.bindings_by_identity[binding.identity]
         source.type.unbind(binding)
         self.revision += 1
-        if (
-            source.auto_delete
-            and not source.bindings_by_identity
-            and self.exchanges.get(source.name) is source
-        ):
-            self._drop_exchange(source)
+        is_there = self.exchanges.get(source.name) is source
+        return source.auto_delete and not source.bindings_by_identity and is_there
 
     def _forget_incoming(self, binding: Binding) -> None:
         incoming = self._incoming[binding.destination]
@@ -220,10 +219,10 @@ class VirtualHost:
         if not incoming:
             del self._incoming[binding.destination]
 
-    def _drop_incoming(self, destination: Destination) -> None:
-        for binding in self._incoming.pop(destination, {}):
-            if binding.identity in binding.source.bindings_by_identity:
-                self._drop_binding(binding)
+    def _drop_incoming(self, destination: Destination) -> list[Exchange]:
+        """Take away the bindings that lead to a destination. Returns the exchanges that have to go with them."""
+        incoming = self._incoming.pop(destination, {})
+        return [binding.source for binding in incoming if self._drop_binding(binding)]
 
     def bindings_to(self, destination: Destination) -> Iterable[Binding]:
         """The bindings that lead to a queue or exchange, oldest first."""
@@ -319,7 +318,7 @@ class VirtualHost:
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue, None)
         self.revision += 1
-        self._drop_incoming(queue)
+        self._drop_exchanges(self._drop_incoming(queue))
         if self.broker.compat.dead_letter_on_delete:
             queue.bury_all()
         queue.closed()
