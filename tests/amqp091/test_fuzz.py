@@ -54,7 +54,7 @@ PAYLOADS: Final = st.one_of(
 )
 FRAMES: Final = st.builds(
     frame,
-    st.sampled_from((1, 1, 1, 2, 3, 8, 0, 4, 255)),
+    st.sampled_from((1, 1, 2, 2, 3, 3, 8, 0, 255)),
     CHANNELS,
     PAYLOADS,
     st.sampled_from((None,) * 12 + (0, 1, 4095, 4096, 4097, 0xFFFFFFFF)),

@@ -84,7 +84,7 @@ def test_x027_streams_and_quorum_queues_do_not_share_a_prefetch(type_: str) -> N
 
 @pytest.mark.parametrize("type_", ["stream", "quorum"])
 def test_x027_kombu_does_not_say_global_and_is_served(type_: str) -> None:
-    """Its prefetch is the channel's all the same (docs/decisions/prefetch-of-kombu.md)."""
+    """Its prefetch is the channel's all the same (docs/decisions/0009-the-prefetch-of-kombu.md)."""
     channel = kombu(World()).channel()
     channel.declare("s", durable=True, arguments={"x-queue-type": type_})
     channel.prefetch(1)

@@ -10,25 +10,19 @@ import contextlib
 import importlib
 import logging
 import os
-import queue
 import shutil
-import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol
 
 import pytest
-import trio
 
-from broker_core.broker import Broker
-from broker_core.config import parse
-from broker_core.node import Node
 from broker_core.queue import Queue
+from broker_core.threaded import ThreadedNode, embedded
 
 TIMEOUT_S = 20  # for anything that should happen soon, on a busy machine
-
-Result = TypeVar("Result")
 
 
 # ---- clients that may be missing -----------------------------------------------------------------------------------
@@ -70,70 +64,36 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = TI
 # ---- the node ------------------------------------------------------------------------------------------------------
 
 
-class RunningNode:
-    """A node in a thread of its own."""
+class RunningNode(ThreadedNode):
+    """A node in a thread of its own, and what tests ask it."""
 
     def __init__(self, toml: str = "", port: int = 0) -> None:
-        listen = {"listeners": [{"address": f"127.0.0.1:{port}"}], "http.enabled": False}
-        self._config = parse(toml, overrides=listen)
-        self._started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=trio.run, args=(self._run,), name="leveret")
+        listen = {"listeners": [{"address": f"127.0.0.1:{port}"}]}
+        super().__init__(embedded(tomllib.loads(toml), listen))
 
-    async def _run(self) -> None:
-        try:
-            async with Node(self._config) as self._node:
-                self._token = trio.lowlevel.current_trio_token()
-                self._stopping = trio.Event()
-                self.port = int(self._node.addresses[0].rpartition(":")[2])
-                self._started.put(None)
-                await self._stopping.wait()
-        except BaseException as error:
-            self._started.put(error)
-            raise
-
-    def start(self) -> None:
-        self._thread.start()
-        error = self._started.get(timeout=TIMEOUT_S)
-        if error is not None:
-            raise error
-
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            self.call(lambda node: self._stopping.set())
-        self._thread.join(TIMEOUT_S)
-        assert not self._thread.is_alive(), "the node did not stop"
-
-    def url(self, user: str = "guest", password: str = "guest", options: str = "") -> str:
-        return f"amqp://{user}:{password}@127.0.0.1:{self.port}/%2F{options}"
-
-    def call(self, function: Callable[[Node], Result]) -> Result:
-        """Call something in the node's thread, where its state may be touched."""
-        return trio.from_thread.run_sync(function, self._node, trio_token=self._token)
+    def url_with(self, password: str) -> str:
+        return self.url.replace(":guest@", f":{password}@")
 
     def close_connections(self) -> int:
         """As an operator would: 320 CONNECTION_FORCED to everybody."""
-        return self.call(lambda node: node.close_connections("an operator asked for it"))
+        return self.call(lambda: self.node.close_connections("an operator asked for it"))
 
     def raise_alarm(self, reason: str) -> None:
         """Raise a resource alarm, as an operator would."""
-        self._change(lambda broker: broker.alarms.set(reason))
+        self.call(lambda: self.node.broker.alarms.set(reason))
 
     def clear_alarm(self, reason: str) -> None:
-        self._change(lambda broker: broker.alarms.clear(reason))
-
-    def _change(self, change: Callable[[Broker], None]) -> None:
-        def changed(node: Node) -> None:
-            change(node.broker)
-            node.work()
-
-        self.call(changed)
+        self.call(lambda: self.node.broker.alarms.clear(reason))
 
     def clients(self) -> int:
         """How many connections have logged in and opened a virtual host."""
-        return self.call(lambda node: len(node.broker.clients))
+        return self.call(lambda: len(self.node.broker.clients))
+
+    def queue_names(self) -> list[str]:
+        return self.call(lambda: list(self.node.broker.virtual_hosts["/"].queues))
 
     def find(self, name: str) -> Queue | None:
-        return self.call(lambda node: node.broker.virtual_hosts["/"].queues.get(name))
+        return self.call(lambda: self.node.broker.virtual_hosts["/"].queues.get(name))
 
     def ready(self, name: str) -> int:
         """Messages waiting in a queue; -1 if there is no such queue."""

@@ -34,7 +34,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def test_publish_with_confirms_and_iterate_over_a_queue(node: RunningNode):
     async def story() -> list[bytes]:
-        async with await aio_pika.connect(node.url()) as connection:
+        async with await aio_pika.connect(node.url) as connection:
             channel = await connection.channel(publisher_confirms=True)
             await channel.set_qos(prefetch_count=10)
             exchange = await channel.declare_exchange("orders", aio_pika.ExchangeType.TOPIC)
@@ -58,7 +58,7 @@ def test_publish_with_confirms_and_iterate_over_a_queue(node: RunningNode):
 
 def test_an_unroutable_and_a_refused_message_are_told(node: RunningNode):
     async def story() -> None:
-        async with await aio_pika.connect(node.url()) as connection:
+        async with await aio_pika.connect(node.url) as connection:
             channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
             with pytest.raises(aio_pika.exceptions.PublishError, match="NO_ROUTE"):
                 await channel.default_exchange.publish(aio_pika.Message(b""), "nowhere", mandatory=True)
@@ -85,7 +85,7 @@ HEADERS = {
 
 def test_properties_and_headers_come_back(node: RunningNode):
     async def story() -> None:
-        async with await aio_pika.connect(node.url()) as connection:
+        async with await aio_pika.connect(node.url) as connection:
             channel = await connection.channel()
             queue = await channel.declare_queue("q", exclusive=True)
             sent = aio_pika.Message(
@@ -135,7 +135,7 @@ def test_a_robust_connection_comes_back_with_its_queues_and_consumers(node: Runn
     """The broker closes it; exchange, exclusive queue, binding and consumer are restored by the client."""
 
     async def story() -> list[bytes]:
-        async with await aio_pika.connect_robust(node.url(), reconnect_interval=0.05) as connection:
+        async with await aio_pika.connect_robust(node.url, reconnect_interval=0.05) as connection:
             back = asyncio.Event()
             connection.reconnect_callbacks.add(lambda *_: back.set())
             channel = await connection.channel()
@@ -164,11 +164,12 @@ def test_a_robust_connection_waits_for_a_broker_that_restarts(node_with: Start):
     first = node_with()
 
     async def story() -> None:
-        async with await aio_pika.connect_robust(first.url(), reconnect_interval=0.05) as connection:
+        async with await aio_pika.connect_robust(first.url, reconnect_interval=0.05) as connection:
             channel = await connection.channel()
             await channel.declare_queue("q")
+            port = first.port
             await asyncio.to_thread(first.stop)
-            second = await asyncio.to_thread(lambda: node_with(port=first.port))
+            second = await asyncio.to_thread(node_with, port=port)
             await until(lambda: second.ready("q") == 0)
             await channel.default_exchange.publish(aio_pika.Message(b"again"), "q")
             await until(lambda: second.ready("q") == 1)
@@ -184,8 +185,8 @@ def test_rpc_over_a_reply_queue_and_its_dead_letters(node: RunningNode):
 
     async def story() -> int:
         async with (
-            await aio_pika.connect_robust(node.url()) as server,
-            await aio_pika.connect_robust(node.url()) as client,
+            await aio_pika.connect_robust(node.url) as server,
+            await aio_pika.connect_robust(node.url) as client,
         ):
             serving = await patterns.RPC.create(await server.channel())
             asking = await patterns.RPC.create(await client.channel())
@@ -206,7 +207,7 @@ def test_rpc_over_a_reply_queue_and_its_dead_letters(node: RunningNode):
 
 def test_a_transaction_shows_at_commit(node: RunningNode):
     async def story() -> None:
-        async with await aio_pika.connect(node.url()) as connection:
+        async with await aio_pika.connect(node.url) as connection:
             channel = await connection.channel(publisher_confirms=False)
             queue = await channel.declare_queue("q")
             async with channel.transaction():
@@ -222,6 +223,6 @@ def test_a_transaction_shows_at_commit(node: RunningNode):
 def test_a_wrong_password_is_told(node: RunningNode):
     async def story() -> None:
         with pytest.raises(aio_pika.exceptions.ProbableAuthenticationError, match="ACCESS_REFUSED"):
-            await aio_pika.connect(node.url(password="wrong"))
+            await aio_pika.connect(node.url_with("wrong"))
 
     run(story)

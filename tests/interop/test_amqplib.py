@@ -26,7 +26,7 @@ def script(node: RunningNode) -> Script:
 
     def run(name: str) -> object:
         ran = subprocess.run(
-            [command, HERE / "amqplib_client.js", node.url(), name],
+            [command, HERE / "amqplib_client.js", node.url, name],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

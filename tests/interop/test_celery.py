@@ -85,8 +85,8 @@ class Site:
 
     def __init__(self, node: RunningNode, folder: Path, backend: str) -> None:
         self.node = node
-        self.worker = Worker(node.url(), backend, folder)
-        self.app: Celery = celery.Celery("client", broker=node.url(), backend=backend, set_as_current=False)
+        self.worker = Worker(node.url, backend, folder)
+        self.app: Celery = celery.Celery("client", broker=node.url, backend=backend, set_as_current=False)
 
     def task(self, name: str, *arguments: object, **options: object) -> Signature:
         return self.app.signature(f"tests.interop.celery_tasks.{name}", arguments, **options)

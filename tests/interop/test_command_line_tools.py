@@ -22,7 +22,7 @@ def tool(node: RunningNode) -> Tool:
     def run(
         name: str, *arguments: str, body: bytes = b"", url: str = ""
     ) -> subprocess.CompletedProcess[bytes]:
-        command = [need_command(f"amqp-{name}", PACKAGE), "-u", url or node.url(), *arguments]
+        command = [need_command(f"amqp-{name}", PACKAGE), "-u", url or node.url, *arguments]
         return subprocess.run(command, input=body, capture_output=True, timeout=TIMEOUT_S, check=False)
 
     return run
@@ -61,21 +61,17 @@ def test_consume_runs_a_command_for_each_message(node: RunningNode, tool: Tool):
 
 
 def test_consume_from_a_queue_of_its_own_bound_to_an_exchange(node: RunningNode, tool: Tool):
-    command = [need_command("amqp-consume", PACKAGE), "-u", node.url(), "-e", "amq.topic", "-r", "eu.#"]
+    command = [need_command("amqp-consume", PACKAGE), "-u", node.url, "-e", "amq.topic", "-r", "eu.#"]
     with subprocess.Popen([*command, "-x", "-c", "1", "cat"], stdout=subprocess.PIPE) as consumer:
-        wait_until(lambda: any(queue_names(node)), "the consumer has declared its queue")
-        wait_until(lambda: all(node.consumers(name) for name in queue_names(node)), "it consumes")
+        wait_until(lambda: any(node.queue_names()), "the consumer has declared its queue")
+        wait_until(lambda: all(node.consumers(name) for name in node.queue_names()), "it consumes")
         tool("publish", "-e", "amq.topic", "-r", "eu.new", "-b", "routed")
         stdout, _ = consumer.communicate(timeout=TIMEOUT_S)
     assert stdout == b"routed"
 
 
-def queue_names(node: RunningNode) -> list[str]:
-    return node.call(lambda node: list(node.broker.virtual_hosts["/"].queues))
-
-
 def test_a_wrong_password_and_a_missing_queue_are_told(node: RunningNode, tool: Tool):
-    refused = tool("get", "-q", "q", url=node.url(password="wrong"))
+    refused = tool("get", "-q", "q", url=node.url_with("wrong"))
     assert refused.returncode == 1
     assert b"ACCESS_REFUSED" in refused.stderr
     missing = tool("get", "-q", "q")

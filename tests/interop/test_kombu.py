@@ -26,7 +26,7 @@ def connect(node: RunningNode) -> Iterator[Connect]:
     opened: list[Connection] = []
 
     def connect(**settings: object) -> Connection:
-        opened.append(kombu.Connection(node.url(), **settings))
+        opened.append(kombu.Connection(node.url, **settings))
         return opened[-1].connect() and opened[-1]
 
     yield connect

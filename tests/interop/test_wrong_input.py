@@ -231,7 +231,7 @@ def test_a_killed_client_gives_back_what_it_held(node: RunningNode):
         channel.queue_declare("q")
         for number in range(20):
             channel.basic_publish("", "q", str(number).encode())
-        command = [sys.executable, "-c", HOLDER, node.url()]
+        command = [sys.executable, "-c", HOLDER, node.url]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"holding\n"
