@@ -61,7 +61,10 @@ class Delivery:
 
 
 class Window:
-    """Credit shared by several consumers (a channel's prefetch across its consumers). One consumer is in one window."""
+    """Credit shared by several consumers (a channel's prefetch across its consumers). One consumer is in one window.
+
+    When credit comes back, all of them are woken, who was served longest ago first, or he may never have a turn.
+    """
 
     __slots__ = ("credit",)
 

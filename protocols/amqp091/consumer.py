@@ -19,7 +19,7 @@ PAUSED: Final = 0
 class ChannelConsumer(Consumer):
     """One basic.consume."""
 
-    __slots__ = ("_exchange", "_key", "_prefix", "_target", "channel", "tag", "timeout_s")
+    __slots__ = ("_exchange", "_key", "_prefix", "_target", "channel", "last_tag", "tag", "timeout_s")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class ChannelConsumer(Consumer):
         super().__init__(queue, no_ack, credit, window, priority, exclusive, arguments)
         self.channel = channel
         self.tag = tag
+        self.last_tag = 0  # of the deliveries it got
         self.timeout_s: float | None = None  # to acknowledge in, if the consumer asked for its own
         self._prefix = wire.deliver_prefix(tag)
         self._exchange = self._key = ""
@@ -73,7 +74,7 @@ class ChannelConsumer(Consumer):
             size += wire.append_content(
                 out, channel.number, method, properties, message.body, channel.frame_max
             )
-        channel.last_tag = tag
+        channel.last_tag = self.last_tag = tag
         channel.outbox.wrote(size)
         if unsettled is not None:
             channel.timeouts.watch(deliveries[0])

@@ -173,6 +173,23 @@ def test_consumers_of_several_connections_take_turns() -> None:
     assert [bodies(channel) for channel in channels] == [[str(n), str(n + 4)] for n in range(4)]
 
 
+def test_consumers_that_share_a_prefetch_take_turns_also_over_several_queues() -> None:
+    channel = World().channel()
+    channel.does(m.BasicQos(0, 1, True))
+    for name in "pq":
+        channel.declare(name)
+        for number in range(3):
+            channel.publish("", name, str(number).encode())
+    for tag, name in (("1", "p"), ("2", "p"), ("3", "q")):
+        channel.consume(name, tag)
+    served = []
+    for _ in range(6):
+        (delivery,) = channel.deliveries()
+        served.append(delivery.method.consumer_tag)
+        channel.ack(delivery.method.delivery_tag)
+    assert served == ["1", "2", "3", "1", "3", "3"]
+
+
 def test_a_slow_consumer_does_not_hold_up_a_fast_one() -> None:
     world = World()
     slow, fast = world.channel(), world.channel()

@@ -32,11 +32,12 @@ ENCODING = FakeEncoding(Properties())
 class SharedWindow(Window):
     """A window that knows whose it is, as a channel does."""
 
-    __slots__ = ("consumers",)
+    __slots__ = ("consumers", "served")
 
     def __init__(self, credit: int = UNLIMITED) -> None:
         super().__init__(credit)
         self.consumers: list[FakeConsumer] = []
+        self.served = 0  # batches
 
 
 class FakeConsumer(Consumer):
@@ -60,6 +61,7 @@ class FakeConsumer(Consumer):
         self.limit = limit
         self.filled = 0  # octets delivered since `drain`
         self.paused = False
+        self.served_at = 0  # in the order of its window
         self.looks = 0  # how often the queue asked for room
         self.got: list[Delivery] = []
         self.held: list[Delivery] = []  # not answered
@@ -75,6 +77,8 @@ class FakeConsumer(Consumer):
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.batches.append(len(deliveries))
+        self.shared.served += 1
+        self.served_at = self.shared.served
         self.got += deliveries
         self.log += [(self, delivery) for delivery in deliveries]
         self.filled += sum(delivery.message.size + OVERHEAD for delivery in deliveries)
@@ -105,7 +109,7 @@ class FakeConsumer(Consumer):
         self.held.remove(delivery)
         self.credit += 1
         self.shared.credit += 1
-        for consumer in self.shared.consumers:
+        for consumer in sorted(self.shared.consumers, key=lambda consumer: consumer.served_at):
             consumer.wake()
         return delivery
 

@@ -66,7 +66,11 @@ class Model:
         self.windows: dict[SharedWindow, int] = {}  # granted
         self.ends: dict[int, str] = {}  # what became of the messages that are gone
         self.dead: Counter[tuple[int, str]] = Counter()  # those that were dead-lettered
-        self.passed: Counter[tuple[Taker, Taker]] = Counter()  # first served while second, able, was not
+        # how often the first was served while the second could have been, since that was served or could not
+        self.passed: Counter[tuple[Taker, Taker]] = Counter()
+        self.starved: Counter[Taker] = (
+            Counter()
+        )  # how often its window's credit went to others while it could take
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
@@ -132,6 +136,7 @@ class Model:
         """A dispatch gave these messages to these consumers, and then stopped."""
         for consumer, delivery in log:
             self.gave(self.taker(consumer), delivery)
+        self.forget_turns()
         if any(self.able(taker) for taker in self.takers):
             assert self.take_next() is None, "a message waits, and somebody could take it"
         if self.limits.overflow is Overflow.DROP_HEAD:
@@ -151,15 +156,24 @@ class Model:
             taker.held[item.number] = item
 
     def take_turn(self, taker: Taker) -> None:
+        self.forget_turns()
+        self.starved[taker] = 0
         for other in self.attached():
             self.passed[other, taker] = 0
             if other is taker or not self.able(other):
-                self.passed[taker, other] = 0
                 continue
             assert other.priority <= taker.priority, "who has a higher priority comes first"
             if other.priority == taker.priority:
                 self.passed[taker, other] += 1
+                self.starved[other] += other.window is taker.window
                 assert self.passed[taker, other] < 2, "nobody has two turns while another waits for one"
+                assert self.starved[other] < 2 * len(self.attached()), "shared credit goes round"
+
+    def forget_turns(self) -> None:
+        """Who cannot take when his turn comes steps out, and back in at the end."""
+        for first, second in self.passed:
+            if not self.able(second):
+                self.passed[first, second] = 0
 
     def drop(self) -> None:
         while self.waiting and self.over():
