@@ -206,7 +206,7 @@ class Connection091(Handler, FrontEnd):
 
     def _throttle(self, active: bool) -> None:
         for channel in self.channels.values():
-            if channel.published and channel.asked_to_flow is not active:
+            if channel.publishing.published and channel.asked_to_flow is not active:
                 channel.asked_to_flow = active
                 channel.send(m.ChannelFlow(active))
 
@@ -281,7 +281,7 @@ class Connection091(Handler, FrontEnd):
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         self._publishes += 1
         try:
-            self.channels[channel].publish(publish, properties, body)
+            self.channels[channel].publishing.publish(publish, properties, body)
         except Failure as failure:
             raise reply(failure, m.BasicPublish.class_id, m.BasicPublish.method_id) from None
 

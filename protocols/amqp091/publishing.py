@@ -1,0 +1,237 @@
+"""Publishing on a 0-9-1 channel: raw basic.publish arguments to a checked target, messages to the broker, and confirms.
+
+The hot path. What a publish needs to be allowed is found out once for each distinct method, and remembered as long as
+neither topology nor permissions change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from broker_core.broker import REFUSED, UNROUTABLE, Outcome, Publisher
+from broker_core.errors import PreconditionFailed, Unsupported
+from broker_core.exchange import Exchange
+from broker_core.message import Facts, Message
+from broker_core.transaction import Transaction
+from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+from protocols.amqp091.encoding import ENCODING, project, remembered, rendered
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from protocols.amqp091.channel import Channel
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+TARGETS_MAX: Final = 32_768  # remembered publish targets per virtual host and user
+
+
+class Target:
+    """Where raw basic.publish arguments lead, with every check done; good while the revisions stand."""
+
+    __slots__ = ("access_revision", "exchange", "immediate", "key", "mandatory", "plain", "revision")
+
+    def __init__(self, exchange: Exchange, publish: m.BasicPublish, key: str, access_revision: int) -> None:
+        self.exchange = exchange
+        self.key = key
+        self.mandatory = publish.mandatory
+        self.immediate = publish.immediate
+        self.plain = not publish.immediate
+        self.revision = exchange.virtual_host.revision
+        self.access_revision = access_revision
+
+
+def targets_of(client: Client) -> dict[bytes, Target]:
+    """The publish targets known for this client's user in its virtual host, by raw basic.publish arguments.
+
+    What one channel has found out holds for every channel of that user there.
+    """
+    known = client.host.remembered.setdefault(("amqp091", client.user.name), {})
+    return cast("dict[bytes, Target]", known)
+
+
+class Publishing(Publisher):
+    """What one channel publishes: plainly, with confirms, or in a transaction."""
+
+    __slots__ = (
+        "_announced",
+        "_channel",
+        "_confirmed",
+        "_last_publish",
+        "_last_target",
+        "_nacked",
+        "_returns",
+        "_targets",
+        "broker",
+        "client",
+        "confirming",
+        "published",
+        "tx",
+    )
+
+    def __init__(self, channel: Channel) -> None:
+        self.broker = channel.broker
+        self.client = channel.client
+        self.published = 0  # messages; in confirm mode also the last sequence number
+        self.confirming = False
+        self.tx: Transaction | None = None
+        self._channel = channel
+        self._confirmed = 0
+        self._nacked: list[int] = []
+        self._announced = False  # on the broker's list of publishers for this settle
+        self._targets = targets_of(self.client)
+        self._last_publish = b""
+        self._last_target: Target | None = None
+        self._returns: list[tuple[Message, int]] = []  # of the transaction
+
+    def publish(self, publish: bytes, properties: bytes, body: bytes) -> None:
+        """basic.publish with its content; `publish` are the method's raw arguments."""
+        target = self._last_target if publish is self._last_publish else None
+        if (
+            target is None
+            or target.revision != target.exchange.virtual_host.revision
+            or target.access_revision != self.broker.access.revision
+        ):
+            target = self._target(publish)
+        facts = remembered.get(properties)
+        if facts is None:
+            facts, properties = project(properties)
+        if facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc:
+            properties = self._check_facts(target, facts, properties)
+        message = Message(ENCODING, target.exchange.name, target.key, properties, body, facts)
+        self.published += 1
+        if self.tx is not None:
+            self._publish_in_tx(self.tx, target, message)
+            return
+        if target.plain:
+            outcome = self.broker.publish(target.exchange, message)
+        else:
+            outcome = self.broker.publish_immediate(target.exchange, message)
+        if outcome is not Outcome.TAKEN:
+            self._not_taken(outcome, target, message)
+        if self.confirming and not self._announced:
+            self._announced = True
+            self.broker.publishers.append(self)
+
+    def _target(self, publish: bytes) -> Target:
+        """The checked target of raw publish arguments. Raises what the checks raise (S046, S047, S087, S088)."""
+        found = self._targets.get(publish)
+        access_revision = self.broker.access.revision
+        if (
+            found is None
+            or found.revision != found.exchange.virtual_host.revision
+            or found.access_revision != access_revision
+        ):
+            method = m.BasicPublish.decode(publish, 0, len(publish))
+            if method.immediate and not self.broker.compat.immediate:
+                raise Unsupported("immediate=true")
+            key = method.routing_key
+            exchange = self.client.publish_target(name_of(method.exchange), key)
+            found = Target(exchange, method, key, access_revision)
+            if len(self._targets) >= TARGETS_MAX:
+                self._targets.clear()
+            self._targets[publish] = found
+        self._last_publish, self._last_target = publish, found
+        return found
+
+    def _check_facts(self, target: Target, facts: Facts, properties: bytes) -> bytes:
+        if facts.user_id is not None:
+            self.client.require_user_id(facts.user_id)
+        if facts.cc or facts.bcc:
+            self.client.publish_target(target.exchange.name, target.key, (*facts.cc, *facts.bcc))
+        if facts.reply_to == REPLY_TO:
+            if self._channel.reply_consumer is None:
+                raise PreconditionFailed("fast reply consumer does not exist")
+            return wire.edit_properties(properties, {"reply_to": self._channel.reply_consumer.queue.name})
+        return properties
+
+    def _not_taken(self, outcome: Outcome, target: Target, message: Message) -> None:
+        if outcome is REFUSED:
+            if self.confirming:
+                self._nacked.append(self.published)
+        elif (code := return_code(outcome, target)) is not None:
+            self._return(message, code)
+
+    def _publish_in_tx(self, tx: Transaction, target: Target, message: Message) -> None:
+        if target.immediate:
+            tx.hold(lambda: self._publish_immediate(target, message), message.size)
+        elif not tx.publish(self.broker, target.exchange, message) and target.mandatory:
+            self._returns.append((message, m.NO_ROUTE))
+
+    def _publish_immediate(self, target: Target, message: Message) -> bool:
+        """At commit: who could take it is known only now. False: a queue refused it."""
+        outcome = self.broker.publish_immediate(target.exchange, message)
+        if outcome not in (Outcome.TAKEN, REFUSED) and (code := return_code(outcome, target)) is not None:
+            self._returns.append((message, code))
+        return outcome is not REFUSED
+
+    def _return(self, message: Message, code: int) -> None:
+        text = "NO_ROUTE" if code == m.NO_ROUTE else "NO_CONSUMERS"
+        method = m.BasicReturn(code, text, message.exchange, message.key)
+        self._channel.send_content(method, rendered(message), message.body)
+
+    def taken(self) -> None:
+        """Confirm everything published so far: runs of acks, and the nacks between them (S119, S120)."""
+        self._announced = False
+        for refused in self._nacked:
+            self._confirm_through(refused - 1)
+            self._channel.send(m.BasicNack(refused, False, False))
+            self._confirmed = refused
+        self._nacked.clear()
+        self._confirm_through(self.published)
+
+    def _confirm_through(self, sequence: int) -> None:
+        if sequence > self._confirmed:
+            self._channel.send(m.BasicAck(sequence, sequence > self._confirmed + 1))
+            self._confirmed = sequence
+
+    # ---- modes -----------------------------------------------------------------------------------------------------
+
+    def select_confirms(self) -> None:
+        """The first publish from here on has number 1 (S117). Raises PreconditionFailed (S118)."""
+        if self.tx is not None:
+            raise PreconditionFailed("cannot switch from tx to confirm mode")
+        if not self.confirming:
+            self.confirming = True
+            self.published = 0
+
+    def select_tx(self) -> None:
+        """Raises PreconditionFailed (S118)."""
+        if self.confirming:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        if self.tx is None:
+            self.tx = Transaction()
+
+    def transaction(self) -> Transaction:
+        """The transaction, or PreconditionFailed (S121)."""
+        if self.tx is None:
+            raise PreconditionFailed("channel is not transactional")
+        return self.tx
+
+    def commit(self) -> int:
+        """What was published and answered takes effect; returns go out (S125). Returns how many were refused."""
+        refused = self.transaction().commit()
+        for message, code in self._returns:
+            self._return(message, code)
+        self._returns.clear()
+        return refused
+
+    def roll_back(self) -> None:
+        self.transaction().rollback()
+        self._returns.clear()
+
+    def close(self) -> None:
+        """Nobody is left to be told, least of all the next channel of this number."""
+        self._nacked.clear()
+        self._confirmed = self.published
+
+
+def return_code(outcome: Outcome, target: Target) -> int | None:
+    """Why a message that no queue has taken goes back to its publisher; None: it does not."""
+    if outcome is UNROUTABLE and target.mandatory:
+        return m.NO_ROUTE
+    return m.NO_CONSUMERS if target.immediate else None
+
+
+def name_of(given: str) -> str:
+    """Names keep their octets but for line ends; routing keys keep those too (S042)."""
+    return given.replace("\r", "").replace("\n", "") if "\n" in given or "\r" in given else given
