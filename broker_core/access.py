@@ -294,6 +294,10 @@ class Access:
         if not self.allowed(user, virtual_host, permission, shown):
             raise refused(permission, f"{kind} '{shown}'", virtual_host, user)
 
+    def guards_topics(self, user: User, virtual_host: str, exchange: str) -> bool:
+        """Whether there are topic permissions for this user there, so that not every routing key is allowed."""
+        return (user.name, virtual_host, exchange or DEFAULT_EXCHANGE) in self._topic_permissions
+
     def topic_allowed(
         self,
         user: User,

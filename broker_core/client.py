@@ -16,6 +16,7 @@ S098, S147). A client also owns what dies with its connection: its exclusive que
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from broker_core.access import Permission, User
@@ -245,13 +246,23 @@ class Client:
 
     # ---- messages --------------------------------------------------------------------------------------------------
 
-    def publish_target(self, exchange: str, key: str, more_keys: tuple[str, ...] = ()) -> Exchange:
+    def guards_topics(self, exchange: Exchange) -> bool:
+        """Whether publishing to this exchange needs `check_topics` for each key: there are topic permissions."""
+        return exchange.type.name == "topic" and self.broker.access.guards_topics(
+            self.user, self.host.name, exchange.name
+        )
+
+    def check_topics(self, exchange: Exchange, keys: Iterable[str]) -> None:
+        """Raises AccessRefused for the first key that may not be published with (S088)."""
+        for key in keys:
+            self._check_topic(WRITE, exchange, key)
+
+    def publish_target(self, exchange: str, keys: Iterable[str] = ()) -> Exchange:
         """The exchange, after every check that publishing to it with these keys needs (S046, S047, S087, S088)."""
         self._check(WRITE, "exchange", exchange)
         target = self.host.exchange(exchange)
         require_not_internal(target)
-        for each in (key, *more_keys):
-            self._check_topic(WRITE, target, each)
+        self.check_topics(target, keys)
         return target
 
     def readable_queue(self, name: str) -> Queue:

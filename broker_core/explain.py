@@ -154,7 +154,7 @@ def asked_permission(
         if user is not None:
             client = Client(host.broker, user)
             client.host = host
-            client.publish_target(exchange.name, message.key, message.keys[1:])
+            client.publish_target(exchange.name, message.keys)
     except AccessRefused as refusal:
         return Permission(name, False, str(refusal))
     return Permission(name, None if user is None else True)

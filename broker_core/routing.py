@@ -17,7 +17,7 @@ from broker_core.queue import Queue
 if TYPE_CHECKING:
     from broker_core.message import Message
 
-ROUTES_MAX: Final = 65536  # remembered keys per exchange; beyond that the memory is cleared
+ROUTES_MAX: Final = 131_072  # remembered keys per exchange; beyond that the memory is cleared
 
 
 class Route:

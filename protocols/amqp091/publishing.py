@@ -22,26 +22,25 @@ if TYPE_CHECKING:
     from protocols.amqp091.channel import Channel
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
-TARGETS_MAX: Final = 32_768  # remembered publish targets per virtual host and user
+TARGETS_MAX: Final = 4096  # remembered publish targets per virtual host and user
+MANDATORY, IMMEDIATE = 1, 2  # the flags of basic.publish
+NO_PUBLISH: Final = b""  # what no publish is
 
 
 class Target:
-    """Where raw basic.publish arguments lead, with every check done; good while the revisions stand."""
+    """An exchange that a user may publish to, with every check done that no key matters to."""
 
-    __slots__ = ("access_revision", "exchange", "immediate", "key", "mandatory", "plain", "revision")
+    __slots__ = ("access_revision", "exchange", "guarded", "revision")
 
-    def __init__(self, exchange: Exchange, publish: m.BasicPublish, key: str, access_revision: int) -> None:
+    def __init__(self, exchange: Exchange, guarded: bool, access_revision: int) -> None:
         self.exchange = exchange
-        self.key = key
-        self.mandatory = publish.mandatory
-        self.immediate = publish.immediate
-        self.plain = not publish.immediate
+        self.guarded = guarded  # topic permissions: each key needs a check of its own (S088)
         self.revision = exchange.virtual_host.revision
         self.access_revision = access_revision
 
 
 def targets_of(client: Client) -> dict[bytes, Target]:
-    """The publish targets known for this client's user in its virtual host, by raw basic.publish arguments.
+    """The publish targets known for this client's user in its virtual host, by the exchange's name on the wire.
 
     What one channel has found out holds for every channel of that user there.
     """
@@ -53,13 +52,17 @@ class Publishing(Publisher):
     """What one channel publishes: plainly, with confirms, or in a transaction."""
 
     __slots__ = (
+        "_access",
         "_announced",
         "_channel",
         "_confirmed",
+        "_flags",
+        "_host",
+        "_key",
         "_last_publish",
-        "_last_target",
         "_nacked",
         "_returns",
+        "_target",
         "_targets",
         "broker",
         "client",
@@ -79,88 +82,111 @@ class Publishing(Publisher):
         self._nacked: list[int] = []
         self._announced = False  # on the broker's list of publishers for this settle
         self._targets = targets_of(self.client)
-        self._last_publish = b""
-        self._last_target: Target | None = None
+        self._host = self.client.host
+        self._access = self.broker.access
+        self._last_publish = NO_PUBLISH  # and what it meant:
+        self._target = Target(self._host.default_exchange, False, -1)
+        self._key = ""
+        self._flags = 0
         self._returns: list[tuple[Message, int]] = []  # of the transaction
 
     def publish(self, publish: bytes, properties: bytes, body: bytes) -> None:
         """basic.publish with its content; `publish` are the method's raw arguments."""
-        target = self._last_target if publish is self._last_publish else None
+        target = self._target
         if (
-            target is None
-            or target.revision != target.exchange.virtual_host.revision
-            or target.access_revision != self.broker.access.revision
+            publish is not self._last_publish
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
         ):
-            target = self._target(publish)
+            target = self._aim(publish)
+        exchange = target.exchange
         facts = remembered.get(properties)
         if facts is None:
             facts, properties = project(properties)
         if facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc:
             properties = self._check_facts(target, facts, properties)
-        message = Message(ENCODING, target.exchange.name, target.key, properties, body, facts)
+        message = Message(ENCODING, exchange.name, self._key, properties, body, facts)
         self.published += 1
         if self.tx is not None:
-            self._publish_in_tx(self.tx, target, message)
+            self._publish_in_tx(self.tx, exchange, message)
             return
-        if target.plain:
-            outcome = self.broker.publish(target.exchange, message)
+        if self._flags & IMMEDIATE:
+            outcome = self.broker.publish_immediate(exchange, message)
         else:
-            outcome = self.broker.publish_immediate(target.exchange, message)
+            outcome = self.broker.publish(exchange, message)
         if outcome is not Outcome.TAKEN:
-            self._not_taken(outcome, target, message)
+            self._not_taken(outcome, message)
         if self.confirming and not self._announced:
             self._announced = True
             self.broker.publishers.append(self)
 
-    def _target(self, publish: bytes) -> Target:
-        """The checked target of raw publish arguments. Raises what the checks raise (S046, S047, S087, S088)."""
-        found = self._targets.get(publish)
-        access_revision = self.broker.access.revision
+    def _aim(self, publish: bytes) -> Target:
+        """Read raw publish arguments. Raises what the checks raise (S046, S047, S087, S088), or MalformedError.
+
+        On the wire: two octets reserved, exchange and key as short strings, one octet of flags. Nothing is remembered
+        per key, so that many keys cost no more than one.
+        """
+        size = len(publish)
+        key_at = 3 + publish[2] if size > 2 else size
+        flags_at = key_at + 1 + publish[key_at] if key_at < size else size
+        if flags_at != size - 1:
+            m.BasicPublish.decode(publish, 0, size)
+            raise AssertionError("these arguments cannot be read")
+        flags = publish[flags_at]
+        if flags & IMMEDIATE and not self.broker.compat.immediate:
+            raise Unsupported("immediate=true")
+        name = publish[3:key_at]
+        target = self._targets.get(name)
         if (
-            found is None
-            or found.revision != found.exchange.virtual_host.revision
-            or found.access_revision != access_revision
+            target is None
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
         ):
-            method = m.BasicPublish.decode(publish, 0, len(publish))
-            if method.immediate and not self.broker.compat.immediate:
-                raise Unsupported("immediate=true")
-            key = method.routing_key
-            exchange = self.client.publish_target(name_of(method.exchange), key)
-            found = Target(exchange, method, key, access_revision)
-            if len(self._targets) >= TARGETS_MAX:
-                self._targets.clear()
-            self._targets[publish] = found
-        self._last_publish, self._last_target = publish, found
+            target = self._check(name)
+        key = publish[key_at + 1 : flags_at].decode("utf-8", "surrogateescape")
+        if target.guarded:
+            self.client.check_topics(target.exchange, (key,))
+        self._last_publish, self._target, self._key, self._flags = publish, target, key, flags
+        return target
+
+    def _check(self, name: bytes) -> Target:
+        """The target for an exchange's name on the wire."""
+        exchange = self.client.publish_target(name_of(name.decode("utf-8", "surrogateescape")))
+        found = Target(exchange, self.client.guards_topics(exchange), self._access.revision)
+        if len(self._targets) >= TARGETS_MAX:
+            self._targets.clear()
+        self._targets[name] = found
         return found
 
     def _check_facts(self, target: Target, facts: Facts, properties: bytes) -> bytes:
         if facts.user_id is not None:
             self.client.require_user_id(facts.user_id)
-        if facts.cc or facts.bcc:
-            self.client.publish_target(target.exchange.name, target.key, (*facts.cc, *facts.bcc))
+        if target.guarded:
+            self.client.check_topics(target.exchange, (*facts.cc, *facts.bcc))
         if facts.reply_to == REPLY_TO:
             if self._channel.reply_consumer is None:
                 raise PreconditionFailed("fast reply consumer does not exist")
             return wire.edit_properties(properties, {"reply_to": self._channel.reply_consumer.queue.name})
         return properties
 
-    def _not_taken(self, outcome: Outcome, target: Target, message: Message) -> None:
+    def _not_taken(self, outcome: Outcome, message: Message) -> None:
         if outcome is REFUSED:
             if self.confirming:
                 self._nacked.append(self.published)
-        elif (code := return_code(outcome, target)) is not None:
+        elif (code := return_code(outcome, self._flags)) is not None:
             self._return(message, code)
 
-    def _publish_in_tx(self, tx: Transaction, target: Target, message: Message) -> None:
-        if target.immediate:
-            tx.hold(lambda: self._publish_immediate(target, message), message.size)
-        elif not tx.publish(self.broker, target.exchange, message) and target.mandatory:
+    def _publish_in_tx(self, tx: Transaction, exchange: Exchange, message: Message) -> None:
+        flags = self._flags
+        if flags & IMMEDIATE:
+            tx.hold(lambda: self._publish_immediate(exchange, message, flags), message.size)
+        elif not tx.publish(self.broker, exchange, message) and flags & MANDATORY:
             self._returns.append((message, m.NO_ROUTE))
 
-    def _publish_immediate(self, target: Target, message: Message) -> bool:
+    def _publish_immediate(self, exchange: Exchange, message: Message, flags: int) -> bool:
         """At commit: who could take it is known only now. False: a queue refused it."""
-        outcome = self.broker.publish_immediate(target.exchange, message)
-        if outcome not in (Outcome.TAKEN, REFUSED) and (code := return_code(outcome, target)) is not None:
+        outcome = self.broker.publish_immediate(exchange, message)
+        if outcome not in (Outcome.TAKEN, REFUSED) and (code := return_code(outcome, flags)) is not None:
             self._returns.append((message, code))
         return outcome is not REFUSED
 
@@ -225,11 +251,11 @@ class Publishing(Publisher):
         self._confirmed = self.published
 
 
-def return_code(outcome: Outcome, target: Target) -> int | None:
+def return_code(outcome: Outcome, flags: int) -> int | None:
     """Why a message that no queue has taken goes back to its publisher; None: it does not."""
-    if outcome is UNROUTABLE and target.mandatory:
+    if outcome is UNROUTABLE and flags & MANDATORY:
         return m.NO_ROUTE
-    return m.NO_CONSUMERS if target.immediate else None
+    return m.NO_CONSUMERS if flags & IMMEDIATE else None
 
 
 def name_of(given: str) -> str:
