@@ -102,7 +102,9 @@ def _add_serve(commands: Commands[argparse.ArgumentParser], environ: Mapping[str
     )
     serving.add_argument("--http", metavar="HOST:PORT", help="where the control endpoint listens")
     where = serving.add_mutually_exclusive_group()
-    where.add_argument("--data", metavar="DIR", type=Path, help="the folder for durable data")
+    where.add_argument(
+        "--data", metavar="DIR", type=Path, help="the folder for durable data (not used yet but for its disk)"
+    )
     where.add_argument("--memory", action="store_true", help="keep everything in memory only")
 
 

@@ -50,7 +50,8 @@ def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _data(config: Config) -> str:
-    return str(config.node.data_dir) if config.node.data_dir else "in memory, gone when the node stops"
+    watched = f"; free space is watched in {config.node.data_dir}" if config.node.data_dir else ""
+    return f"in memory, gone when the node stops{watched}"
 
 
 def _listener(address: object, protocols: Sequence[str] | None) -> str:

@@ -37,6 +37,10 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
     """An empty broker with the configuration's limits and monitors."""
     memory = MemoryMonitor(config.memory_watermark)
     disk = DiskMonitor(config.node.data_dir, config.disk.free_limit)
+    if config.node.data_dir is not None:
+        log.warning(
+            "there is no durable store yet: messages are kept in memory, and gone when the node stops"
+        )
     log.info(memory.describe())
     if (warning := memory.warning()) is not None:
         log.warning(warning)
@@ -192,7 +196,7 @@ def welcome(node: Node, source: str) -> str:
     for address, protocols in node.listening:
         lines.append(f"  {address:24} {_names(protocols)}")
     lines += ["", f"  configuration            {source or 'defaults'}"]
-    lines.append(f"  data                     {config.node.data_dir or 'in memory only'}")
+    lines.append("  data                     in memory only, gone when the node stops")
     lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")
     lines.append(f"  users                    {_users(node)}")
     lines += ["", "  Ctrl-C stops it; SIGHUP reads the configuration again."]

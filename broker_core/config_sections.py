@@ -52,7 +52,10 @@ class NodeSettings(Record):
 
     name: str = key(NAME, "What the node calls itself in logs and to clients.", "leveret")
     data_dir: Path | None = key(
-        FilePath(), "The folder for durable data; without it everything is kept in memory only.", None
+        FilePath(),
+        "The folder for durable data. Nothing is stored there yet: messages are kept in memory, and the disk of this "
+        "folder is watched for the disk alarm.",
+        None,
     )
 
 

@@ -45,6 +45,11 @@ class Delivery:
         self.consumer: Consumer | None = None  # who has it, if it is unsettled and was not fetched
         self.given_at = 0.0  # monotonic seconds
 
+    @property
+    def counted_attempts(self) -> int:
+        """The failed deliveries as consumers are told them: only where there is a limit to them."""
+        return 0 if self.queue.limits.delivery_limit is None else self.attempts
+
     def __lt__(self, other: Delivery) -> bool:
         return self.position < other.position
 

@@ -276,7 +276,7 @@ class Channel:
             self.timeouts.watch(delivery)
         message = delivery.message
         head = m.BasicGetOk(self.last_tag, delivery.redelivered, message.exchange, message.key, queue.ready)
-        self.send_content(head, rendered(message, delivery.attempts), message.body)
+        self.send_content(head, rendered(message, delivery.counted_attempts), message.body)
 
     def flow(self, method: m.ChannelFlow) -> None:
         """S031, S032: pause or resume the deliveries of this channel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
@@ -12,6 +13,8 @@ from protocols.amqp091.encoding import ENCODING, rendered
 
 if TYPE_CHECKING:
     from protocols.amqp091.channel import Channel
+
+log: Final = logging.getLogger("leveret.amqp091")
 
 PAUSED: Final = 0
 
@@ -62,14 +65,18 @@ class ChannelConsumer(Consumer):
         size = 0
         for delivery in deliveries:
             message = delivery.message
+            properties = message.properties
+            if message.notes is not None or delivery.attempts or message.encoding is not ENCODING:
+                try:
+                    properties = rendered(message, delivery.counted_attempts)
+                except Exception:  # another protocol's encoding is at fault: others still get their messages
+                    self._refuse(delivery)
+                    continue
             tag += 1
             if unsettled is not None:
                 unsettled[tag] = delivery
             if message.exchange != self._exchange or message.key != self._key:
                 self._aim(message.exchange, message.key)
-            properties = message.properties
-            if message.notes is not None or delivery.attempts or message.encoding is not ENCODING:
-                properties = rendered(message, delivery.attempts)
             method = self._prefix + pack(tag, delivery.redelivered) + self._target
             size += wire.append_content(
                 out, channel.number, method, properties, message.body, channel.frame_max
@@ -78,6 +85,14 @@ class ChannelConsumer(Consumer):
         channel.outbox.wrote(size)
         if unsettled is not None:
             channel.timeouts.watch(deliveries[0])
+
+    def _refuse(self, delivery: Delivery) -> None:
+        """A message whose properties cannot be read is rejected, or it would come back for ever."""
+        log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.tag)
+        if not self.settled:
+            self.credit += 1
+            self.window.credit += 1
+            delivery.reject()
 
     def _aim(self, exchange: str, key: str) -> None:
         self._exchange, self._key = exchange, key
