@@ -328,7 +328,7 @@ class Node(Operations):
             ],
             "alarm": broker.alarms.reason,
             "storage": "memory",
-            "connections": len(self._transports),
+            "connections": len(broker.clients),
             "virtual_hosts": sorted(broker.virtual_hosts),
             "exchanges": sum(len(host.exchanges) for host in broker.hosts()),
             "queues": len(queues),
