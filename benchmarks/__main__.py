@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from benchmarks import flat
+from benchmarks import embedding, flat
 from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from protocols.amqp091 import methods as m
@@ -114,12 +114,19 @@ def flatness(rounds: int) -> None:
     flat.main()
 
 
+def embedded(rounds: int) -> None:
+    """What a broker costs a test."""
+    print("\n## A broker in a test: milliseconds\n", flush=True)
+    embedding.main()
+
+
 MEASURES: dict[str, Callable[[int], None]] = {
     "throughput": throughput,
     "start": start,
     "idle": idle,
     "large": large,
     "flat": flatness,
+    "embedding": embedded,
 }
 
 

@@ -144,8 +144,8 @@ class Connection091(Handler, FrontEnd):
         self._publishes = 0
         self.wire.receive(data, now)
         reason = self.broker.alarms.reason
-        if self._publishes and reason and self._entered:  # one that has left is read to its end
-            self._hold_back(reason)
+        if reason and self._entered and (self._publishes or self.wire.is_receiving()):
+            self._hold_back(reason)  # but one that has left is read to its end
 
     def lost(self) -> None:
         self.wire.lost()

@@ -382,6 +382,10 @@ class Connection(Reader):
             self.outbox.write(frame)
         return size
 
+    def is_receiving(self) -> bool:
+        """Whether part of a content has come and part has not, on any channel."""
+        return any(channel.expects is Expects.BODY for channel in self._channels.values())
+
     def is_open(self, channel: int) -> bool:
         """May something be sent there? Channel 0 is the connection."""
         if self.state is not State.OPEN:

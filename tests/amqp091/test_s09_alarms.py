@@ -13,6 +13,7 @@ from broker_core.config import parse
 from broker_core.exchanges import STANDARD
 from broker_core.flow import DiskMonitor, MemoryMonitor
 from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
 
 from .peer import CAPABILITIES, ClientChannel, Peer, World
 
@@ -71,6 +72,18 @@ def test_s154_the_limit_is_logged_at_start(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.INFO, "leveret"):
         composition.broker(parse('[memory]\nwatermark = "2GiB"'), STANDARD, ManualClock())
     assert "Memory limit set to 2048MB." in [record.getMessage() for record in caplog.records]
+
+
+def test_s155_half_a_message_is_a_publish_too() -> None:
+    """Or bodies that never end would fill the memory on one channel after the other."""
+    _, world = alarmed()
+    channel = world.channel()
+    out: list[bytes] = []
+    wire.append_content(out, 1, m.BasicPublish("", "q").encode(), b"\0\0", bytes(100_000), 4096)
+    whole = b"".join(out)
+    channel.peer.send_bytes(whole[:50_000])
+    assert channel.peer.next(0) == MEMORY
+    assert channel.peer.front.blocked
 
 
 def test_s159_little_disk_space_is_an_alarm_too() -> None:
