@@ -1,0 +1,112 @@
+"""What things cost, in calls and looks, which are the same on every machine: more of what is idle costs nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from broker_core.clock import Timers
+from broker_core.delivery import Delivery
+from broker_core.exchange import Exchange
+from broker_core.lane import Lane
+from tests.core.fakes import FakeConsumer, World, calls, message
+
+MESSAGES = 50
+
+
+def test_a_message_does_not_look_at_consumers_without_credit() -> None:
+    world = World()
+    queue = world.queue()
+    idle = [FakeConsumer(queue, credit=0) for _ in range(9_999)]
+    able = FakeConsumer(queue)
+    world.publish("q", b"a")  # each is looked at once, and steps out
+    before = sum(consumer.looks for consumer in idle)
+    for _ in range(MESSAGES):
+        world.publish("q", b"a")
+    assert sum(consumer.looks for consumer in idle) == before <= len(idle)
+    assert len(able.got) == MESSAGES + 1
+
+
+def publishes(exchange: Exchange, keys: list[str]) -> Counter[str]:
+    """The calls that publishing to each of the keys takes, once before and once after the routes are known."""
+    broker = exchange.virtual_host.broker
+    messages = [message(key) for key in keys]
+
+    def publish_twice() -> None:
+        for each in messages * 2:
+            broker.publish(exchange, each)
+        broker.settle()
+
+    return calls(publish_twice)
+
+
+def to_queues(count: int) -> Counter[str]:
+    world = World()
+    for n in range(count):
+        world.queue(f"q{n}")
+    world.settle()
+    return publishes(world.host.default_exchange, ["q0"] * MESSAGES)
+
+
+def test_a_message_costs_the_same_with_1_and_10_000_queues() -> None:
+    assert to_queues(1) == to_queues(10_000)
+
+
+def through_bindings(kind: str, count: int) -> Counter[str]:
+    """`count` bindings from one exchange to ten queues; a tenth of those of a topic exchange are patterns."""
+    world = World()
+    exchange = world.host.declare_exchange("x", kind)
+    queues = [world.queue(f"q{n}") for n in range(10)]
+    keys = [f"region{n % 100}.device{n}.reading" for n in range(count)]
+    for n, key in enumerate(keys):
+        pattern = key.replace("reading", "*") if kind == "topic" and n % 10 == 0 else key
+        world.host.bind(exchange, queues[n % 10], pattern)
+    world.settle()
+    return publishes(exchange, keys[:10])
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_a_message_costs_the_same_with_10_and_100_000_bindings(kind: str) -> None:
+    assert through_bindings(kind, 10) == through_bindings(kind, 100_000)
+
+
+def test_settling_looks_at_touched_queues_only() -> None:
+    world = World()
+    for n in range(1_000):
+        FakeConsumer(world.queue(f"q{n}"))
+    world.settle()
+    counted = calls(lambda: world.publish("q7", b"a"))
+    assert counted["WorkQueue.dispatch"] == 1
+
+
+def test_messages_to_a_full_queue_are_settled_once() -> None:
+    world = World()
+    queue = world.queue(x_max_length=1)
+    FakeConsumer(queue, credit=1)
+    world.publish("q", b"a", b"b")
+    counted = calls(lambda: world.publish("q", *[b"c"] * MESSAGES))
+    assert counted["WorkQueue.dispatch"] == MESSAGES + 1
+
+
+def test_the_memory_of_cancelled_timers_is_bounded() -> None:
+    timers = Timers()
+    for n in range(10_000):
+        timers.cancel(timers.at(1_000.0 + n, lambda now: None))
+    assert len(timers._heap) < 200
+    kept = [timers.at(n, lambda now: None) for n in range(1_000)]
+    for n in range(10_000):
+        timers.cancel(timers.at(1_000.0 + n, lambda now: None))
+    assert len(timers._heap) <= 2 * len(kept) + 200
+
+
+def test_what_comes_back_finds_its_place_in_logarithmic_time() -> None:
+    world = World()
+    queue = world.queue()
+    lane = Lane()
+    for position in range(0, 20_000, 2):
+        lane.put_back(Delivery(message(), queue, position, 0.0))
+    for back in (19_999, 9_999, 1):
+        returns = calls(lambda back=back: lane.put_back(Delivery(message(), queue, back, 0.0)))  # type: ignore[misc]
+        assert returns["Delivery.__lt__"] <= 15
+        assert calls(lane.take)["Delivery.__lt__"] <= 30
