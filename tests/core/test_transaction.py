@@ -1,0 +1,166 @@
+"""Transactions: nothing before the commit, everything at it, nothing after a rollback."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.exchange import HANDLED, Exchange, ExchangeType, Handled
+from broker_core.exchanges import STANDARD
+from broker_core.message import Message
+from broker_core.queue import Queue
+from broker_core.transaction import Transaction
+from tests.core.fakes import FakeConsumer, World, message, waiting
+
+
+class Holding(ExchangeType):
+    name = "x-holding"
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self.held: list[bytes] = []
+
+    def route(self, message: Message) -> Handled:
+        return HANDLED
+
+    def keep(self, message: Message) -> None:
+        self.held.append(message.body)
+
+
+@pytest.fixture
+def world() -> World:
+    return World({**STANDARD, "x-holding": Holding})
+
+
+@pytest.fixture
+def tx() -> Transaction:
+    return Transaction()
+
+
+def fanout(world: World, *queues: Queue, name: str = "x") -> Exchange:
+    exchange = world.host.declare_exchange(name, "fanout")
+    for queue in queues:
+        world.host.bind(exchange, queue, "")
+    return exchange
+
+
+def test_s122_messages_reach_their_queues_at_commit_in_order(world: World, tx: Transaction) -> None:
+    one, two = world.queue("1"), world.queue("2")
+    exchange = fanout(world, one, two)
+    for body in (b"a", b"b"):
+        assert tx.publish(world.broker, exchange, message("", body))
+    assert (one.ready, two.ready, tx.octets) == (0, 0, 2)
+    assert tx.commit() == 0
+    assert (waiting(one), waiting(two), tx.octets) == ("a b", "a b", 0)
+    assert tx.commit() == 0
+    assert one.ready == 2
+
+
+def test_s122_they_are_routed_when_they_are_published(world: World, tx: Transaction) -> None:
+    bound, late = world.queue("bound"), world.queue("late")
+    exchange = fanout(world, bound)
+    tx.publish(world.broker, exchange, message("", b"a"))
+    world.host.bind(exchange, late, "")
+    world.host.unbind(exchange, bound, "")
+    tx.commit()
+    assert (bound.ready, late.ready) == (1, 0)
+
+
+def test_s126_a_rollback_forgets(world: World, tx: Transaction) -> None:
+    queue = world.queue()
+    consumer = FakeConsumer(queue)
+    world.publish("q", b"a")
+    tx.publish(world.broker, fanout(world, queue), message("", b"b"))
+    tx.settle(partial(consumer.accept, consumer.held[0]))
+    tx.rollback()
+    assert (tx.commit(), tx.octets) == (0, 0)
+    assert (queue.ready, queue.unsettled) == (0, 1)
+
+
+def test_s124_answers_take_effect_at_commit_after_the_messages(world: World, tx: Transaction) -> None:
+    queue = world.queue()
+    consumer = FakeConsumer(queue, credit=2)
+    world.publish("q", b"a", b"b")
+    a, b = consumer.held
+    tx.settle(partial(consumer.accept, a))
+    tx.settle(partial(consumer.release, b))
+    world.settle()
+    assert queue.unsettled == 2
+    tx.commit()
+    world.settle()
+    assert (queue.accepted, consumer.bodies()) == (1, "a b b")
+
+
+def test_a_queue_that_was_deleted_in_between_is_left_out_and_the_others_are_served(
+    world: World, tx: Transaction
+) -> None:
+    gone, stays = world.queue("gone"), world.queue("stays")
+    exchange = fanout(world, gone, stays)
+    tx.publish(world.broker, exchange, message("", b"a"))
+    world.host.delete_queue(gone)
+    world.queue("gone")  # another one
+    assert tx.commit() == 0
+    assert (gone.ready, stays.ready, world.host.queue("gone").ready) == (0, 1, 0)
+
+
+def test_x029_what_a_full_queue_refuses_is_counted_once_a_message(world: World, tx: Transaction) -> None:
+    full = partial(world.queue, x_max_length=1, x_overflow="reject-publish")
+    one, two, roomy = full("1"), full("2"), world.queue("3")
+    exchange = fanout(world, one, two, roomy)
+    for body in (b"a", b"b", b"c"):
+        tx.publish(world.broker, exchange, message("", body))
+    assert tx.commit() == 2
+    assert (waiting(one), waiting(two), waiting(roomy)) == ("a", "a", "a b c")
+
+
+def test_an_unroutable_message_is_known_at_once(world: World, tx: Transaction) -> None:
+    exchange = fanout(world)
+    assert not tx.publish(world.broker, exchange, message())
+    assert exchange.unroutable == 1
+    assert tx.commit() == 0
+
+
+def test_an_exchange_that_takes_messages_itself_gets_them_at_commit(world: World, tx: Transaction) -> None:
+    exchange = world.host.declare_exchange("h", "x-holding")
+    assert isinstance(exchange.type, Holding)
+    assert tx.publish(world.broker, exchange, message("", b"a"))
+    assert exchange.type.held == []
+    tx.commit()
+    assert exchange.type.held == [b"a"]
+    tx.publish(world.broker, exchange, message("", b"b"))
+    world.host.delete_exchange("h")
+    tx.commit()
+    assert exchange.type.held == [b"a"]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "ab"])), max_size=12),
+    st.sets(st.sampled_from("ab")),
+)
+def test_a_commit_is_all_and_a_rollback_is_nothing(
+    transactions: list[tuple[bool, str]], deleted: set[str]
+) -> None:
+    """Each transaction publishes three messages to some queues; some queues are deleted before the end."""
+    world = World()
+    queues = {name: world.queue(name) for name in "ab"}
+    expected: dict[str, list[str]] = {"a": [], "b": []}
+    for number, (commits, targets) in enumerate(transactions):
+        tx = Transaction()
+        exchange = fanout(world, *(queues[name] for name in targets if name in queues), name=f"x{number}")
+        for each in range(3):
+            tx.publish(world.broker, exchange, message("", b"%d.%d" % (number, each)))
+        if number == len(transactions) // 2:
+            for name in deleted:
+                world.host.delete_queue(queues.pop(name))
+                expected[name].clear()
+        if not commits:
+            tx.rollback()
+        assert tx.commit() == 0
+        for name in targets:
+            if commits and name in queues:
+                expected[name] += [f"{number}.{each}" for each in range(3)]
+    for name, queue in queues.items():
+        assert waiting(queue).split() == expected[name]
