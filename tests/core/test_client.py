@@ -1,0 +1,311 @@
+"""What a client may do: a permission for each verb, and what goes with its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from broker_core.access import Permission, User
+from broker_core.client import Client
+from broker_core.compat import compat
+from broker_core.errors import (
+    AccessRefused,
+    LimitReached,
+    Locked,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    Unsupported,
+)
+from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from tests.core.fakes import FakeConsumer, World, message
+
+C, W, R = Permission.CONFIGURE, Permission.WRITE, Permission.READ
+Need: TypeAlias = tuple[Permission, str]
+
+
+@pytest.fixture
+def world() -> World:
+    return prepared(World())
+
+
+def prepared(world: World) -> World:
+    """Some exchanges and queues that somebody else has declared."""
+    for name in ("x", "y"):
+        world.host.declare_exchange(name, "topic")
+    world.queue("q")
+    world.publish("q", b"a")
+    return world
+
+
+def user(world: World, needs: set[Need]) -> User:
+    """A user with exactly these permissions."""
+    added = world.broker.access.add_user("u", "secret")
+    expressions = [
+        "|".join(f"^{name}$" for p, name in sorted(needs, key=str) if p is each) for each in (C, W, R)
+    ]
+    world.broker.access.set_permissions("u", "/", *expressions)
+    return added
+
+
+def client(world: World, needs: set[Need] | None = None) -> Client:
+    """A connected client; without `needs` it may do everything."""
+    found = world.broker.access.user("u") if needs is None else None
+    if found is None:
+        found = user(world, needs or set())
+    if needs is None:
+        world.broker.access.set_permissions("u", "/", ".*", ".*", ".*")
+    made = Client(world.broker, found)
+    made.enter("/")
+    return made
+
+
+# ---- permissions ---------------------------------------------------------------------------------------------------
+
+VERBS: dict[str, tuple[Callable[[Client], object], set[Need]]] = {
+    "declare exchange": (lambda c: c.declare_exchange("new", "direct"), {(C, "new")}),
+    "declare exchange with alternate": (
+        lambda c: c.declare_exchange("new", "direct", arguments={"alternate-exchange": "x"}),
+        {(C, "new"), (R, "new"), (W, "x")},
+    ),
+    "delete exchange": (lambda c: c.delete_exchange("x"), {(C, "x")}),
+    "bind": (lambda c: c.bind("x", "q", False, "k", {}), {(W, "q"), (R, "x")}),
+    "bind exchanges": (lambda c: c.bind("x", "y", True, "k", {}), {(W, "y"), (R, "x")}),
+    "unbind": (lambda c: c.unbind("x", "q", False, "k", {}), {(W, "q"), (R, "x")}),
+    "declare queue": (lambda c: c.declare_queue("new"), {(C, "new")}),
+    "declare queue with dead letters": (
+        lambda c: c.declare_queue("new", arguments={"x-dead-letter-exchange": "x"}),
+        {(C, "new"), (R, "new"), (W, "x")},
+    ),
+    "purge": (lambda c: c.purge("q"), {(R, "q")}),
+    "delete queue": (lambda c: c.delete_queue("q"), {(C, "q")}),
+    "publish": (lambda c: c.publish_target("x", ["k"]), {(W, "x")}),
+    "publish to the default exchange": (lambda c: c.publish_target("", ["q"]), {(W, "amq.default")}),
+    "consume and get": (lambda c: c.readable_queue("q"), {(R, "q")}),
+}
+CASES = [(verb, missing) for verb, (_, needs) in VERBS.items() for missing in sorted(needs, key=str)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_s087_s098_s147_a_verb_needs_its_permissions_and_no_more(world: World, verb: str) -> None:
+    action, needs = VERBS[verb]
+    action(client(world, needs))
+
+
+@pytest.mark.parametrize(("verb", "missing"), CASES)
+def test_s087_s098_s147_without_one_of_them_it_is_refused_by_name(
+    world: World, verb: str, missing: Need
+) -> None:
+    action, needs = VERBS[verb]
+    permission, name = missing
+    before = world.host.revision
+    with pytest.raises(
+        AccessRefused, match=rf"{permission.value} access to \w+ '{name}' in vhost '/' refused"
+    ):
+        action(client(world, needs - {missing}))
+    assert world.host.revision == before
+
+
+@pytest.mark.parametrize("permission", Permission)
+def test_s041_any_permission_will_do_to_ask_whether_a_thing_is_there(
+    world: World, permission: Permission
+) -> None:
+    asking = client(world, {(permission, "x"), (permission, "q"), (permission, "none")})
+    assert asking.find_exchange("x").name == "x"
+    assert asking.find_queue("q").name == "q"
+    with pytest.raises(NotFound):
+        asking.find_queue("none")
+    with pytest.raises(AccessRefused):
+        asking.find_exchange("y")
+
+
+def test_s148_alternates_and_dead_letters_are_asked_for_only_when_a_thing_is_made(world: World) -> None:
+    client(world).declare_exchange("new", "direct", arguments={"alternate-exchange": "x"})
+    client(world).declare_queue("p", arguments={"x-dead-letter-exchange": "x"})
+    again = client(world, {(C, "new"), (C, "p")})
+    again.declare_exchange("new", "direct", arguments={"alternate-exchange": "x"})
+    again.declare_queue("p", arguments={"x-dead-letter-exchange": "x"})
+
+
+def test_s088_topic_permissions_count_for_every_key_and_for_bindings(world: World) -> None:
+    made = client(world)
+    world.broker.access.set_topic_permissions("u", "/", "x", "^w", "^r")
+    made.publish_target("x", ["w1", "w2"])
+    with pytest.raises(AccessRefused, match="write access to topic 'r' in exchange 'x' in vhost '/' refused"):
+        made.publish_target("x", ["w1", "r"])
+    made.bind("x", "q", False, "r.#", {})
+    with pytest.raises(AccessRefused, match="read access to topic 'w' in exchange 'x'"):
+        made.bind("x", "q", False, "w", {})
+
+
+def test_s047_an_internal_exchange_is_not_for_clients(world: World) -> None:
+    with pytest.raises(AccessRefused, match=r"cannot publish to internal exchange 'amq.rabbitmq.trace'"):
+        client(world).publish_target("amq.rabbitmq.trace")
+
+
+DEFAULT: list[Callable[[Client], object]] = [
+    lambda c: c.declare_exchange("", "direct"),
+    lambda c: c.find_exchange(""),
+    lambda c: c.delete_exchange(""),
+    lambda c: c.bind("", "q", False, "k", {}),
+    lambda c: c.bind("x", "", True, "k", {}),
+    lambda c: c.unbind("", "q", False, "k", {}),
+]
+
+
+@pytest.mark.parametrize("action", DEFAULT)
+def test_s037_s072_the_default_exchange_is_only_for_publishing(
+    world: World, action: Callable[[Client], object]
+) -> None:
+    with pytest.raises(AccessRefused, match="operation not permitted on the default exchange"):
+        action(client(world))
+
+
+def test_x008_a_consumer_goes_on_only_as_long_as_it_may_read(world: World) -> None:
+    made, queue = client(world), world.host.queue("q")
+    assert made.may_still_read(queue)
+    world.broker.access.set_permissions("u", "/", "", "", "")
+    assert not made.may_still_read(queue)
+
+
+# ---- what is not there ---------------------------------------------------------------------------------------------
+
+
+def test_s043_s057_s075_what_is_not_there_can_be_deleted(world: World) -> None:
+    made = client(world)
+    made.delete_exchange("none")
+    assert made.delete_queue("none") == 0
+    made.unbind("x", "q", False, "none", {})
+    made.unbind("none", "q", False, "none", {})
+
+
+def test_s043_s057_s075_unless_the_profile_says_otherwise() -> None:
+    made = client(prepared(World(compat=compat("spec"))))
+    for action in (
+        lambda: made.delete_exchange("none"),
+        lambda: made.delete_queue("none"),
+        lambda: made.unbind("x", "q", False, "none", {}),
+        lambda: made.unbind("none", "q", False, "none", {}),
+    ):
+        with pytest.raises(NotFound):
+            action()
+
+
+def test_quorum_queues_are_not_deleted_conditionally(world: World) -> None:
+    made = client(world)
+    made.declare_queue("quorum", durable=True, arguments={"x-queue-type": "quorum"})
+    with pytest.raises(Unsupported, match="with if-empty flag set are not supported by quorum queues"):
+        made.delete_queue("quorum", if_empty=True)
+    assert made.delete_queue("quorum") == 0
+
+
+# ---- exclusive queues ----------------------------------------------------------------------------------------------
+
+
+def test_s066_an_exclusive_queue_is_for_its_client_alone(world: World) -> None:
+    owner, other = client(world), client(world)
+    mine = owner.declare_queue("mine", exclusive=True)
+    for action in (
+        lambda: other.declare_queue("mine", exclusive=True),
+        lambda: other.declare_queue("mine"),
+        lambda: other.find_queue("mine"),
+        lambda: other.purge("mine"),
+        lambda: other.delete_queue("mine"),
+        lambda: other.readable_queue("mine"),
+        lambda: other.bind("x", "mine", False, "k", {}),
+        lambda: other.unbind("x", "mine", False, "k", {}),
+    ):
+        with pytest.raises(Locked, match="cannot obtain exclusive access to locked queue 'mine'"):
+            action()
+    assert owner.declare_queue("mine", exclusive=True) is mine
+    assert world.broker.publish(world.host.default_exchange, message("mine")).value == "taken"
+
+
+def test_s067_exclusive_queues_go_with_their_client(world: World) -> None:
+    owner, other = client(world), client(world)
+    owner.declare_queue("mine", exclusive=True)
+    consumed = owner.declare_queue("consumed", exclusive=True, auto_delete=True)
+    owner.declare_queue("shared")
+    FakeConsumer(consumed)
+    owner.delete_queue("mine")
+    owner.declare_queue("mine", exclusive=True)
+    other.leave()
+    assert "mine" in world.host.queues
+    owner.leave()
+    assert sorted(world.host.queues) == ["q", "shared"]
+    assert not owner.exclusive_queues
+
+
+def test_s060_an_empty_name_asks_for_a_generated_one(world: World) -> None:
+    made = client(world)
+    names = [made.declare_queue("", exclusive=True).name for _ in range(2)]
+    assert all(name.startswith("amq.gen-") for name in names)
+    assert names[0] != names[1]
+
+
+def test_s083_a_queue_with_a_single_active_consumer_is_not_fetched_from(world: World) -> None:
+    made = client(world)
+    queue = made.declare_queue("single", arguments={"x-single-active-consumer": True})
+    with pytest.raises(Locked, match=r"basic.get operations are not supported by classic queues with single"):
+        made.get(queue, settled=True)
+    assert made.get(world.host.queue("q"), settled=True) is not None
+
+
+# ---- coming and going ----------------------------------------------------------------------------------------------
+
+
+def test_s015_a_virtual_host_must_exist_and_the_user_have_a_permission_in_it(world: World) -> None:
+    world.broker.add_virtual_host("other")
+    stranger = Client(world.broker, user(world, set()))
+    with pytest.raises(NotAllowed, match="access to vhost 'other' refused for user 'u'"):
+        stranger.enter("other")
+    with pytest.raises(NotAllowed, match="vhost none not found"):
+        stranger.enter("none")
+    stranger.leave()
+    assert (world.broker.clients, world.host.connections) == ({}, 0)
+
+
+LIMITS: list[Callable[[World], None]] = [
+    lambda w: setattr(w.host, "limits", VirtualHostLimits(max_connections=2)),
+    lambda w: setattr(w.broker, "node_limits", NodeLimits(max_connections=2)),
+]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_s016_x005_connections_are_counted_and_the_room_of_those_that_left_is_free(
+    world: World, limit: Callable[[World], None]
+) -> None:
+    limit(world)
+    first, _ = client(world), client(world)
+    with pytest.raises(LimitReached):
+        client(world)
+    first.leave()
+    first.leave()
+    client(world)
+    assert (world.host.connections, world.broker.connections_of["u"]) == (2, 2)
+
+
+def test_x005_a_user_may_have_only_so_many_connections_and_channels(world: World) -> None:
+    limited = world.broker.access.add_user("few", limits=UserLimits(max_connections=1, max_channels=2))
+    world.broker.access.set_permissions("few", "/", "", "", "")
+    made = Client(world.broker, limited)
+    made.enter("/")
+    for _ in range(2):
+        made.open_channel()
+    with pytest.raises(LimitReached):
+        made.open_channel()
+    made.close_channel()
+    made.open_channel()
+    with pytest.raises(LimitReached):
+        Client(world.broker, limited).enter("/")
+
+
+def test_s089_a_user_id_is_the_users_own(world: World) -> None:
+    made = client(world)
+    made.require_user_id("u")
+    with pytest.raises(
+        PreconditionFailed, match="user_id property set to 'v' but authenticated user was 'u'"
+    ):
+        made.require_user_id("v")
