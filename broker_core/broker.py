@@ -305,9 +305,14 @@ class Broker:
                 host,
             )
 
-    def report_route_error(self, exchange: Exchange, error: Exception) -> None:
+    def report_route_error(
+        self,
+        exchange: Exchange,
+        error: Exception,
+        what: str = "failed to route; its alternate gets the messages",
+    ) -> None:
         """An exchange type raised: counted by the exchange, logged the first time."""
         if exchange.route_errors == 1:
             host = exchange.virtual_host.name
             where = f"exchange '{exchange.name}' of type {exchange.type.name} in vhost '{host}'"
-            log.error("%s failed to route; its alternate gets the messages", where, exc_info=error)
+            log.error("%s %s", where, what, exc_info=error)

@@ -173,7 +173,7 @@ class VirtualHost:
                 self._forget_incoming(binding)
             exchange.bindings_by_identity.clear()
             exchanges += self._drop_incoming(exchange)
-            exchange.type.close()
+            self._tell(exchange, exchange.type.close)
 
     # ---- bindings --------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,12 @@ class VirtualHost:
         source.type.validate_binding(key, binding.arguments)
         source.bindings_by_identity[binding.identity] = binding
         self._incoming.setdefault(destination, {})[binding] = None
-        source.type.bind(binding)
+        try:
+            source.type.bind(binding)
+        except BaseException:
+            del source.bindings_by_identity[binding.identity]
+            self._forget_incoming(binding)
+            raise
         self.revision += 1
         return binding
 
@@ -208,10 +213,18 @@ class VirtualHost:
         """Take a binding off its source. True: the source is auto-delete and has none left, so it goes too (S045)."""
         source = binding.source
         del source.bindings_by_identity[binding.identity]
-        source.type.unbind(binding)
+        self._tell(source, lambda: source.type.unbind(binding))
         self.revision += 1
         is_there = self.exchanges.get(source.name) is source
         return source.auto_delete and not source.bindings_by_identity and is_there
+
+    def _tell(self, exchange: Exchange, tell: Callable[[], None]) -> None:
+        """A type hears of a deletion. That goes on if the type raises: nothing may stay behind half deleted."""
+        try:
+            tell()
+        except Exception as error:
+            exchange.route_errors += 1
+            self.broker.report_route_error(exchange, error, "failed to hear of a deletion")
 
     def _forget_incoming(self, binding: Binding) -> None:
         incoming = self._incoming[binding.destination]
@@ -359,7 +372,7 @@ class VirtualHost:
         for queue in [*self.queues.values(), *self.hidden_queues.values()]:
             self.delete_queue(queue)
         for exchange in self.exchanges.values():
-            exchange.type.close()
+            self._tell(exchange, exchange.type.close)
 
 
 def generated_name(prefix: str) -> str:

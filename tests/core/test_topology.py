@@ -33,7 +33,23 @@ class Noting(Fanout):
         self.told.append("close")
 
 
-TYPES: dict[str, type[ExchangeType]] = {**STANDARD, "x-noting": Noting}
+class Deaf(Fanout):
+    """A fanout that wants to hear of nothing."""
+
+    name = "x-deaf"
+
+    def bind(self, binding: Binding) -> None:
+        if binding.key == "no":
+            raise ValueError(binding.key)
+
+    def unbind(self, binding: Binding) -> None:
+        raise ValueError(binding.key)
+
+    def close(self) -> None:
+        raise ValueError
+
+
+TYPES: dict[str, type[ExchangeType]] = {**STANDARD, "x-noting": Noting, "x-deaf": Deaf}
 
 
 @pytest.fixture
@@ -250,3 +266,24 @@ def test_a_virtual_host_ends_with_everything_in_it(world: World) -> None:
     assert [each.name for each in world.broker.hosts()] == ["/"]
     assert world.broker.timers.next_at() is None
     world.settle()
+
+
+def test_a_type_that_fails_to_hear_of_a_deletion_does_not_stop_it(
+    host: VirtualHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, queue = exchange(host, "x", auto_delete=True, type_="x-deaf"), host.declare_queue("q")
+    consumer = FakeConsumer(queue)
+    for key in "ab":
+        host.bind(source, queue, key)
+    host.delete_queue(queue)
+    assert (consumer.ended, source.route_errors, "x" in host.exchanges) == (1, 3, False)
+    assert without_traces(host)
+    assert caplog.messages == ["exchange 'x' of type x-deaf in vhost '/' failed to hear of a deletion"]
+
+
+def test_a_type_that_fails_to_bind_has_no_binding(host: VirtualHost) -> None:
+    source, queue = exchange(host, "x", type_="x-deaf"), host.declare_queue("q")
+    with pytest.raises(ValueError, match="no"):
+        host.bind(source, queue, "no")
+    assert list(host.bindings()) == []
+    assert without_traces(host)
