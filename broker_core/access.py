@@ -27,7 +27,7 @@ import attrs
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
 
-DEFAULT_EXCHANGE: Final = "amq.default"
+DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know the default exchange
 IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish under any user-id (S089)
 GRANTS_MAX: Final = 10_000  # remembered answers; a client that asks about more names starts them afresh
 

@@ -17,7 +17,7 @@ S098, S147). A client also owns what dies with its connection: its exclusive que
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from broker_core.access import Permission, User
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, Unsupported
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from broker_core.delivery import Consumer, Delivery
 
 CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
-DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know the default exchange
 
 
 class Client:
@@ -100,8 +99,7 @@ class Client:
     # ---- permissions -----------------------------------------------------------------------------------------------
 
     def _check(self, permission: Permission, kind: str, name: str) -> None:
-        shown = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
-        self.broker.access.check(self.user, self.host.name, permission, kind, shown)
+        self.broker.access.check(self.user, self.host.name, permission, kind, name)
 
     def _check_any(self, kind: str, name: str) -> None:
         access = self.broker.access
@@ -239,7 +237,7 @@ class Client:
         if queue.type is QueueType.QUORUM and (if_unused or if_empty):
             flag = "if-unused" if if_unused else "if-empty"
             raise Unsupported(
-                f"cannot delete queue '{name}' in vhost '{self.host.name}'. "
+                f"cannot delete {queue.described}. "
                 f"queue.delete operations with {flag} flag set are not supported by quorum queues"
             )
         return self.host.delete_queue(queue, if_unused, if_empty)
@@ -281,9 +279,8 @@ class Client:
     def get(self, queue: Queue, settled: bool) -> Delivery | None:
         """Fetch one message (S083, S112)."""
         if queue.limits.single_active:
-            where = f"queue '{queue.name}' in vhost '{self.host.name}'"
             raise Locked(
-                f"cannot obtain access to locked {where}. basic.get operations are not supported by "
+                f"cannot obtain access to locked {queue.described}. basic.get operations are not supported by "
                 "classic queues with single active consumer"
             )
         return queue.take_one(settled)

@@ -94,11 +94,6 @@ class Config(Record):
             return GUEST.name if self.users == (GUEST,) else None
         return name or None
 
-    def memory_limit(self, total: int) -> int | None:
-        """The memory watermark in octets on a machine with `total` octets of memory; None: no alarm."""
-        mark = self.memory_watermark
-        return (int(mark * total) if isinstance(mark, float) else mark) or None
-
     @property
     def memory_watermark(self) -> int | float:
         """A fraction of the memory, or octets; 0 for no alarm."""

@@ -157,7 +157,7 @@ class Alarms:
         self._interval_s = interval_s
         self._low: tuple[str, ...] = ()  # by the monitors' readings
         self._said: dict[str, None] = {}  # by an operator or a test
-        self._listeners: dict[Listener, None] = {}
+        self._listeners: list[Listener] = []
 
     def check(self, now: float) -> float:
         """Take the readings, if the last ones are old enough. Returns when the next check is due."""
@@ -183,17 +183,14 @@ class Alarms:
 
     def listen(self, listener: Listener) -> None:
         """Call `listener(reason)` on every change from now on; it must not wait."""
-        self._listeners[listener] = None
-
-    def ignore(self, listener: Listener) -> None:
-        self._listeners.pop(listener, None)
+        self._listeners.append(listener)
 
     def _tell(self) -> None:
         reason = " & ".join(dict.fromkeys((*self._low, *self._said))) or None
         if reason == self.reason:
             return
         self.reason = reason
-        for listener in list(self._listeners):
+        for listener in self._listeners:
             listener(reason)
 
 

@@ -28,7 +28,6 @@ class Peer:
     local_host: str
     local_port: int
     loopback: bool
-    tls: bool = False
 
     @property
     def name(self) -> str:

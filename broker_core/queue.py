@@ -53,7 +53,6 @@ class Queue(Destination):
         "published",
         "ready",
         "ready_bytes",
-        "redelivered",
         "refused",
         "touched",
         "type",
@@ -93,7 +92,7 @@ class Queue(Destination):
         self.touched = False  # on the broker's list for the next settle
         self.deleted = False
         self.hidden = False  # not listed: serves the broker's own purposes
-        self.published = self.delivered = self.redelivered = self.accepted = self.refused = 0
+        self.published = self.delivered = self.accepted = self.refused = 0
         self.used_at = virtual_host.broker.now
 
     def __repr__(self) -> str:

@@ -321,9 +321,9 @@ class VirtualHost:
     def delete_queue(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with its bindings and messages (X040). Returns how many messages were waiting."""
         if if_unused and queue.consumers:
-            raise PreconditionFailed(f"queue '{queue.name}' in vhost '{self.name}' in use")
+            raise PreconditionFailed(f"{queue.described} in use")
         if if_empty and queue.ready:
-            raise PreconditionFailed(f"queue '{queue.name}' in vhost '{self.name}' not empty")
+            raise PreconditionFailed(f"{queue.described} not empty")
         count = queue.ready
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]

@@ -224,7 +224,6 @@ class WorkQueue(Queue):
             if limit is not None and delivery.attempts > limit:
                 self._die(delivery, DELIVERY_LIMIT)
                 return
-        self.redelivered += 1
         self._lane(delivery).put_back(delivery)
         self.ready += 1
         self.ready_bytes += delivery.message.size
@@ -271,7 +270,7 @@ class WorkQueue(Queue):
     def add_consumer(self, consumer: Consumer) -> None:
         """Attach a consumer (S099: unless exclusivity forbids it)."""
         if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
-            raise AccessRefused(f"queue '{self.name}' in vhost '{self.virtual_host.name}' in exclusive use")
+            raise AccessRefused(f"{self.described} in exclusive use")
         self.consumers[consumer] = None
         consumer.attached = True
         self.used_at = self.virtual_host.broker.now

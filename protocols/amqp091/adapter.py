@@ -110,7 +110,6 @@ class Connection091(Handler, FrontEnd):
         self._attempt: Mechanism | None = None
         self._entered = False
         self._publishes = 0  # in this read
-        self._throttled = False  # channel.flow active=false was sent
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
 
     def _tuning(self) -> Tuning:

@@ -34,7 +34,6 @@ from protocols.amqp091.wire import (
     AmqpError,
     FieldTable,
     Method,
-    append_content,
     heartbeat_frame,
     method_at,
     method_frame,
@@ -371,16 +370,6 @@ class Connection(Reader):
         """Send a method; dropped without a word if the channel or the connection is not open any more."""
         if self.is_open(channel):
             self._say(channel, method)
-
-    def send_content(self, channel: int, method: bytes, properties: bytes, body: bytes) -> int:
-        """Send a message, `method` being the payload of its method frame; answer the octets written, 0 if dropped."""
-        if not self.is_open(channel):
-            return 0
-        frames: list[bytes] = []
-        size = append_content(frames, channel, method, properties, body, self.frame_max)
-        for frame in frames:
-            self.outbox.write(frame)
-        return size
 
     def is_receiving(self) -> bool:
         """Whether part of a content has come and part has not, on any channel."""

@@ -62,7 +62,6 @@ __all__ = [
     "append_content",
     "content_frames",
     "decode_table",
-    "deliver_method",
     "deliver_prefix",
     "deliver_target",
     "edit_headers",
@@ -92,7 +91,9 @@ CLASS_BASIC: Final = 60
 CONTENT_HEADER_SIZE: Final = 12  # class, weight, body size
 SMALL_BODY_MAX: Final = 16_384  # up to here a copy costs less than two more pieces to send
 
-DELIVERY: Final = Struct(">Q?")  # delivery tag, redelivered
+DELIVERY: Final = Struct(
+    ">Q?"
+)  # delivery tag, redelivered: between the prefix and the target of a basic.deliver
 
 
 def method_at(data: bytes, at: int, end: int) -> Method:
@@ -185,11 +186,6 @@ def deliver_prefix(consumer_tag: str) -> bytes:
 def deliver_target(exchange: str, routing_key: str) -> bytes:
     """How every basic.deliver of such a message ends; in a raw basic.publish the same octets are [2:-1]."""
     return encode_shortstr(exchange) + encode_shortstr(routing_key)
-
-
-def deliver_method(prefix: bytes, delivery_tag: int, redelivered: bool, target: bytes) -> bytes:
-    """The payload that BasicDeliver(...).encode() gives, from parts that are known before."""
-    return prefix + DELIVERY.pack(delivery_tag, redelivered) + target
 
 
 SIZES: Final[dict[str, int]] = {"octet": 1, "longlong": 8}

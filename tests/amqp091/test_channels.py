@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from protocols.amqp091 import methods as m
 from protocols.amqp091.assembly import Channel, Expects
 from protocols.amqp091.connection import CHANNEL_STEPS, AmqpError, Tuning
-from protocols.amqp091.wire import Method, deliver_prefix, heartbeat_frame, method_frame
+from protocols.amqp091.wire import Method, heartbeat_frame, method_frame
 
 from .machine import (
     Peer,
@@ -174,13 +174,11 @@ def test_fail_channel_with_a_hard_code_ends_the_connection_and_without_a_channel
 def test_nothing_is_sent_on_a_channel_or_connection_that_ended() -> None:
     peer = opened()
     peer.connection.send(1, m.BasicCancel("tag", True))
-    assert peer.connection.send_content(1, deliver_prefix("tag"), PROPERTIES, b"body") > 0
     peer.frames()
     peer.connection.fail_channel(1, AmqpError(406, "no"))
     peer.frames()
     for channel in (1, 2):
         peer.connection.send(channel, m.BasicCancel("tag", True))
-        assert peer.connection.send_content(channel, deliver_prefix("tag"), PROPERTIES, b"body") == 0
     peer.connection.lost()
     peer.connection.send(0, m.ConnectionUnblocked())
     assert peer.hears() == []

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from protocols.amqp091 import methods as m
 from protocols.amqp091.fields import DEPTH_MAX, value_at
 from protocols.amqp091.wire import (
+    DELIVERY,
     AmqpError,
     BasicProperties,
     ByteArray,
@@ -20,7 +21,6 @@ from protocols.amqp091.wire import (
     append_content,
     content_frames,
     decode_table,
-    deliver_method,
     deliver_prefix,
     deliver_target,
     edit_headers,
@@ -231,7 +231,7 @@ def test_a_deliver_from_prepared_parts_is_the_generated_one(
     tag: str, delivery_tag: int, redelivered: bool, exchange: str, key: str
 ) -> None:
     target = deliver_target(exchange, key)
-    prepared = deliver_method(deliver_prefix(tag), delivery_tag, redelivered, target)
+    prepared = deliver_prefix(tag) + DELIVERY.pack(delivery_tag, redelivered) + target
     assert prepared == m.BasicDeliver(tag, delivery_tag, redelivered, exchange, key).encode()
     assert target == m.BasicPublish(exchange, key).encode()[4:][2:-1]
 

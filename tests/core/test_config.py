@@ -320,18 +320,18 @@ def test_nobody_is_let_in_anonymously_once_users_are_configured(source: str, use
 
 def test_a_compat_profile_fills_in_what_no_key_says():
     profile = parse('compat.profile = "rabbitmq-4"')
-    assert (profile.frame_min, profile.memory_limit(1000), profile.flow_mechanism) == (
+    assert (profile.frame_min, profile.memory_watermark, profile.flow_mechanism) == (
         8192,
-        600,
+        0.6,
         FlowMechanism.BLOCK,
     )
     said = parse('compat.profile = "spec"\nflow.mechanism = "block"\nmemory.watermark = "1MiB"')
-    assert (said.memory_limit(1000), said.flow_mechanism) == (1 << 20, FlowMechanism.BLOCK)
+    assert (said.memory_watermark, said.flow_mechanism) == (1 << 20, FlowMechanism.BLOCK)
     assert parse('compat.profile = "spec"').flow_mechanism is FlowMechanism.CHANNEL_FLOW
 
 
 def test_a_watermark_of_zero_switches_the_alarm_off():
-    assert parse("memory.watermark = 0").memory_limit(1000) is None
+    assert parse("memory.watermark = 0").memory_watermark == 0
 
 
 def test_the_difference_tells_what_can_be_taken_and_what_needs_a_restart():

@@ -185,14 +185,6 @@ def test_an_alarm_can_be_raised_by_hand() -> None:
     assert told.reasons == ["under test", "under test & low on memory", "low on memory", None]
 
 
-def test_who_no_longer_listens_is_left_alone() -> None:
-    alarms, used, _, told = watched()
-    alarms.ignore(told)
-    used.value = 200
-    alarms.check(0.0)
-    assert told.reasons == []
-
-
 def test_without_monitors_there_are_no_alarms() -> None:
     alarms = Alarms()
     alarms.check(0.0)
@@ -252,7 +244,7 @@ def test_s153_the_memory_of_machine_and_control_group(
 def test_the_readings_of_this_machine_are_plausible(tmp_path: Path) -> None:
     assert resident_octets() > MIB
     assert resident_octets(tmp_path) > MIB  # without /proc: the highest value so far
-    assert (total_octets() or GIB) > MIB
-    assert (free_octets(tmp_path) or 0) >= 0
+    for reading in (total_octets(), free_octets(tmp_path)):
+        assert reading is None or reading > MIB  # unknown, or more than this test needs
     assert free_octets(tmp_path / "missing") is None
     assert not MemoryMonitor("1TiB").low()
