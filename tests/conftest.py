@@ -14,7 +14,15 @@ settings.register_profile("ci", max_examples=200, deadline=None, derandomize=Tru
 settings.register_profile(
     "nightly", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+settings.load_profile(PROFILE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """10 000 examples take their time: up to an hour, unless a test says otherwise."""
+    if PROFILE == "nightly":
+        for item in items:
+            item.add_marker(pytest.mark.timeout(3600))
 
 
 @pytest.hookimpl(wrapper=True)
