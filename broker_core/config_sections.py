@@ -108,9 +108,6 @@ class Amqp091Settings(Record):
         60,
         reload=True,
     )
-    handshake_timeout_s: int = key(
-        Whole(1, 3600), "Seconds from the first byte until the virtual host is open.", 10, reload=True
-    )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
@@ -168,6 +165,12 @@ class LimitsSettings(Record):
     )
     consumers_per_channel_max: int | None = key(
         Limit(0, MANY), "Consumers on one channel, session or its like.", None, reload=True
+    )
+    handshake_timeout_s: int = key(
+        Whole(1, 3600),
+        "Seconds for a peer to show which protocol it speaks, and then to log in.",
+        10,
+        reload=True,
     )
     message_size_max: int = key(Octets(0, 512 * MIB), "The largest message body.", 16 * MIB, reload=True)
     outbox_size_max: int = key(

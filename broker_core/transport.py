@@ -101,7 +101,7 @@ class Transport:
     async def _first_bytes(self) -> bytes:
         """Enough bytes to tell the protocol; empty: the peer went away, or took too long."""
         data = b""
-        with trio.move_on_after(self.node.config.protocols.amqp091.handshake_timeout_s):
+        with trio.move_on_after(self.node.config.limits.handshake_timeout_s):
             while True:
                 more = await self._read()
                 data += more

@@ -121,7 +121,7 @@ class Connection091(Handler, FrontEnd):
             frame_min=self._config.frame_min,
             initial_frame_max=settings.initial_frame_max,
             body_size_max=self._config.limits.message_size_max,
-            handshake_timeout_s=settings.handshake_timeout_s,
+            handshake_timeout_s=self._config.limits.handshake_timeout_s,
             mechanisms=self._mechanisms.offered,
             server_properties=self._server_properties(),
         )

@@ -93,7 +93,7 @@ def test_s004_a_handshake_that_takes_longer_than_allowed_is_ended() -> None:
 
 
 def test_s004_the_time_for_the_handshake_can_be_set() -> None:
-    world = World("[protocols.amqp091]\nhandshake_timeout_s = 2")
+    world = World("limits.handshake_timeout_s = 2")
     peer = started(world)
     world.advance(2)
     assert peer.front.closed

@@ -122,7 +122,7 @@ def test_another_first_header_is_answered_with_one_we_speak(node: RunningNode, s
 
 
 def test_peers_that_fall_silent_in_their_greeting_are_dropped(node_with: Start):
-    node = node_with("protocols.amqp091.handshake_timeout_s = 1")
+    node = node_with("limits.handshake_timeout_s = 1")
     beginnings = (b"", b"A", b"AMQP\x00\x00", HEADER, login()[:40])
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(lambda sent: answer(node, sent), beginnings))
