@@ -45,7 +45,8 @@ class Route:
             if not queue.push(message):
                 taken = False
         for keeper in self.keepers:
-            _keep(keeper, message)
+            if not _keep(keeper, message) and self.handled:
+                taken = False  # the exchange that should have held it does not
         return taken
 
 
@@ -133,11 +134,13 @@ def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[lis
         return [], f"{type(error).__name__}: {error}"
 
 
-def _keep(exchange: Exchange, message: Message) -> None:
+def _keep(exchange: Exchange, message: Message) -> bool:
     try:
         exchange.type.keep(message)
+        return True
     except Exception as error:
         _failed(exchange, error)
+        return False
 
 
 def _failed(exchange: Exchange, error: Exception) -> None:

@@ -82,6 +82,8 @@ class WorkQueue(Queue):
 
     def apply(self, limits: QueueLimits) -> None:
         """Obey these limits from now on (arguments and policies merged)."""
+        if limits.expires_ms != self.limits.expires_ms:
+            self.used_at = self.virtual_host.broker.now  # a new term begins now
         self.limits = limits
         self.watched = limits.max_length is not None or limits.max_bytes is not None
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000

@@ -70,6 +70,15 @@ class Holding(ExchangeType):
         self.held.append(message.body)
 
 
+class Dropping(Holding):
+    """Takes every message itself, and fails to."""
+
+    name = "x-dropping"
+
+    def keep(self, message: Message) -> None:
+        raise OSError("no room")
+
+
 class Forgetful(Fanout):
     """A fanout that fails to keep."""
 
@@ -79,7 +88,7 @@ class Forgetful(Fanout):
         raise OSError("no room")
 
 
-TYPES = {**STANDARD, **{kind.name: kind for kind in (Asked, Broken, HalfWay, Holding, Forgetful)}}
+TYPES = {**STANDARD, **{kind.name: kind for kind in (Asked, Broken, HalfWay, Holding, Dropping, Forgetful)}}
 
 
 @pytest.fixture
@@ -282,6 +291,13 @@ def test_s151_what_an_exchange_handles_is_taken_and_the_alternate_is_not_for_it(
     assert publish(world, source, body=b"a") is Outcome.TAKEN
     assert isinstance(source.type, Holding)
     assert (source.type.held, rest.ready, source.unroutable) == ([b"a"], 0, 0)
+
+
+def test_what_an_exchange_should_have_held_and_lost_is_refused(world: World) -> None:
+    """Or the publisher would be told that it is safe."""
+    source = exchange(world, "x", "x-dropping")
+    assert publish(world, source) is Outcome.REFUSED
+    assert source.route_errors == 1
 
 
 def test_an_exchange_on_the_way_keeps_messages_too_once_each(world: World) -> None:
