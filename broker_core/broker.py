@@ -95,7 +95,6 @@ class Broker:
         self.connections_of: Counter[str] = Counter()  # by user, as `clients`
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.operations: Operations | None = None  # the node, if the broker runs in one
-        self._known_cycles: set[tuple[str, str]] = set()
 
     # ---- virtual hosts ---------------------------------------------------------------------------------------------
 
@@ -286,12 +285,9 @@ class Broker:
     # ---- reports ---------------------------------------------------------------------------------------------------
 
     def _report_cycle(self, queue: Queue) -> None:
-        known = (queue.virtual_host.name, queue.name)
-        if known not in self._known_cycles:
-            self._known_cycles.add(known)
-            log.warning(
-                "dead-letter cycle at queue '%s' in vhost '%s': messages dropped", queue.name, known[0]
-            )
+        if not queue.warned_cycle:
+            queue.warned_cycle = True
+            log.warning("dead-letter cycle at %s: messages dropped", queue.described)
 
     def report_missing_alternate(self, exchange: Exchange, alternate: str) -> None:
         """S131: said once for each exchange and alternate."""

@@ -16,6 +16,7 @@ S098, S147). A client also owns what dies with its connection: its exclusive que
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,7 @@ class Client:
         self._entered = False
         self.host.connections -= 1
         del self.broker.clients[self]
-        self.broker.connections_of[self.user.name] -= 1
+        count_down(self.broker.connections_of, self.user.name)
         for queue in list(self.exclusive_queues):
             self.host.delete_queue(queue)
 
@@ -94,7 +95,7 @@ class Client:
         self.broker.channels_of[self.user.name] += 1
 
     def close_channel(self) -> None:
-        self.broker.channels_of[self.user.name] -= 1
+        count_down(self.broker.channels_of, self.user.name)
 
     # ---- permissions -----------------------------------------------------------------------------------------------
 
@@ -291,6 +292,13 @@ def require_not_internal(exchange: Exchange) -> None:
     if exchange.internal:
         host = exchange.virtual_host.name
         raise AccessRefused(f"cannot publish to internal exchange '{exchange.name}' in vhost '{host}'")
+
+
+def count_down(counter: Counter[str], name: str) -> None:
+    """One less; a name that is counted no more is forgotten: users come and go."""
+    counter[name] -= 1
+    if not counter[name]:
+        del counter[name]
 
 
 def _not_default(name: str) -> None:

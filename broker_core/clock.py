@@ -65,6 +65,10 @@ class Timer:
         return (self.at, self.order) < (other.at, other.order)
 
 
+def nothing(now: float) -> None:
+    """What a cancelled timer does."""
+
+
 class Timers:
     """Deadlines in order. The owner sleeps until `next_at()` and then calls `run(now)`."""
 
@@ -88,6 +92,7 @@ class Timers:
         if timer is None or timer.cancelled:
             return
         timer.cancelled = True
+        timer.action = nothing  # it may stay in the heap for long; whom it was for need not
         self._cancelled += 1
         if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
             self._heap = [t for t in self._heap if not t.cancelled]

@@ -59,6 +59,7 @@ class Queue(Destination):
         "unsettled",
         "used_at",
         "virtual_host",
+        "warned_cycle",
     )
     is_exchange = False
 
@@ -92,6 +93,7 @@ class Queue(Destination):
         self.touched = False  # on the broker's list for the next settle
         self.deleted = False
         self.hidden = False  # not listed: serves the broker's own purposes
+        self.warned_cycle = False  # that its dead letters come back has been logged
         self.published = self.delivered = self.accepted = self.refused = 0
         self.used_at = virtual_host.broker.now
 

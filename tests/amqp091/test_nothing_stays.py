@@ -1,0 +1,57 @@
+"""What comes and goes leaves nothing behind: who lives by unique names would otherwise fill the memory in a month."""
+
+from __future__ import annotations
+
+from protocols.amqp091 import methods as m
+from tests.amqp091.peer import Peer, World
+
+TIMES = 5
+
+
+def come_and_go(world: World, name: str) -> None:
+    """A user logs in, publishes, and is deleted."""
+    peer = Peer(world).open(world.user(name), name)
+    peer.channel().publish("amq.direct", "k")
+    peer.drop()
+    world.broker.access.delete_user(name)
+
+
+def test_a_user_without_connections_is_not_counted() -> None:
+    world = World()
+    for number in range(TIMES):
+        come_and_go(world, f"u{number}")
+    assert world.broker.connections_of == {}
+    assert world.broker.channels_of == {}
+
+
+def test_of_two_connections_one_goes_and_one_is_counted() -> None:
+    world = World()
+    stays, goes = Peer(world).open(), Peer(world).open()
+    stays.channel()
+    goes.channel()
+    goes.drop()
+    assert world.broker.connections_of == {"guest": 1}
+    assert world.broker.channels_of == {"guest": 1}
+
+
+def test_a_queue_whose_dead_letters_come_back_is_reported_once_and_forgotten_with_it(caplog) -> None:
+    channel = World().channel()
+    world = channel.peer.world
+    for _ in range(2):
+        channel.declare(
+            "q",
+            arguments={
+                "x-message-ttl": 1000,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": "q",
+            },
+        )
+        for _ in range(TIMES):
+            channel.publish("", "q")
+            world.advance(1)
+            world.advance(1)
+        channel.does(m.QueueDelete("q"))
+    said = [record.getMessage() for record in caplog.records if "cycle" in record.getMessage()]
+    assert (
+        said == ["dead-letter cycle at queue 'q' in vhost '/': messages dropped"] * 2
+    )  # once for each queue
