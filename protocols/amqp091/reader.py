@@ -29,6 +29,8 @@ BASIC_ACK: Final = b"\x00\x3c\x00\x50"
 ACK_SIZE: Final = 13
 TAG_AND_BITS: Final = Struct(">QB")
 QUICK_CONTENT: Final = Struct(">BHIIQ")  # CONTENT_START with class and weight in one
+BASIC: Final = CLASS_BASIC << 16  # and that one: class 60, weight 0
+HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 
 
 class Reader(ABC):
@@ -108,17 +110,15 @@ class Reader(ABC):
                     return at
                 at = after
                 channel = self._channels.get(number)
-                if channel is None or kind != FRAME_METHOD or channel.expects is not Expects.METHOD:
-                    self._take_frame(kind, number, data, start + 7, after - 1)
-                    continue
-                if size == ACK_SIZE and data.startswith(BASIC_ACK, start + 7):
+                quick = kind == FRAME_METHOD and channel is not None and channel.expects is Expects.METHOD
+                if quick and size == ACK_SIZE and data.startswith(BASIC_ACK, start + 7):
                     tag, bits = TAG_AND_BITS.unpack_from(data, start + 11)
                     try:
                         handler.on_ack(number, tag, bits & 1 == 1)
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_ACK)
                     continue
-                if not data.startswith(BASIC_PUBLISH, start + 7):
+                if not quick or channel is None or not data.startswith(BASIC_PUBLISH, start + 7):
                     self._take_frame(kind, number, data, start + 7, after - 1)
                     continue
                 if not data.startswith(channel.publish_frame, start) or not channel.publish_frame:
@@ -131,21 +131,15 @@ class Reader(ABC):
                 body_at = at + FRAME_OVERHEAD + size + 7
                 body_end = body_at + body_size
                 if (
-                    (
-                        kind == FRAME_HEADER
-                        and number == channel.number
-                        and class_and_weight == CLASS_BASIC << 16
-                    )
-                    and (CONTENT_HEADER_SIZE + FLAGS_SIZE <= size <= self._payload_max)
-                    and (0 < body_size <= self._whole_body_max and body_end < end)
-                    and (data[body_at - 8] == FRAME_END and data[body_end] == FRAME_END)
+                    (kind == FRAME_HEADER and number == channel.number and class_and_weight == BASIC)
+                    and (HEADER_MIN <= size <= self._payload_max and 0 < body_size <= self._whole_body_max)
+                    and (body_end < end and data[body_at - 8] == FRAME_END and data[body_end] == FRAME_END)
                     and FRAME_START.unpack_from(data, body_at - 7) == (FRAME_BODY, number, body_size)
                 ):
-                    properties_at, at = at + CONTENT_START.size, body_end + 1
+                    properties = data[at + CONTENT_START.size : body_at - 8]
+                    at = body_end + 1
                     try:
-                        handler.on_publish(
-                            number, channel.publish, data[properties_at : body_at - 8], data[body_at:body_end]
-                        )
+                        handler.on_publish(number, channel.publish, properties, data[body_at:body_end])
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_PUBLISH)
                     continue
