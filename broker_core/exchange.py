@@ -201,6 +201,15 @@ class Exchange(Destination):
         """The bindings with this exchange as source, oldest first."""
         return self.bindings_by_identity.values()
 
+    def remember_route(self, key: str, found: Route) -> None:
+        """Answer with this for messages with that key, until the topology changes."""
+        self.virtual_host.routes_remembered += key not in self.routes
+        self.routes[key] = found
+
+    def forget_routes(self) -> None:
+        self.virtual_host.routes_remembered -= len(self.routes)
+        self.routes.clear()
+
     def replace_type(self, type_class: type[ExchangeType]) -> None:
         """Take a newer version of the type. If it raises anywhere, the old instance stays in place."""
         new = type_class(self)

@@ -17,7 +17,7 @@ from broker_core.queue import Queue
 if TYPE_CHECKING:
     from broker_core.message import Message
 
-ROUTES_MAX: Final = 131_072  # remembered keys per exchange; beyond that the memory is cleared
+ROUTES_MAX: Final = 131_072  # remembered keys in a virtual host (0.5 KiB each at most); then it starts afresh
 
 
 class Route:
@@ -73,13 +73,14 @@ def route(exchange: Exchange, message: Message) -> Route:
     """The queues for a message published to `exchange`; remembered by key where the types allow it."""
     revision = exchange.virtual_host.revision
     if exchange.routes_revision != revision:
-        exchange.routes.clear()
+        exchange.forget_routes()
         exchange.routes_revision = revision
     found = walk(exchange, message)
     if found.lasting:
-        if len(exchange.routes) >= ROUTES_MAX:
-            exchange.routes.clear()
-        exchange.routes[message.key] = found
+        if exchange.virtual_host.routes_remembered >= ROUTES_MAX:
+            for each in exchange.virtual_host.exchanges.values():
+                each.forget_routes()
+        exchange.remember_route(message.key, found)
     return found
 
 

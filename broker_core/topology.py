@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from broker_core.errors import (
     AccessRefused,
@@ -53,6 +54,12 @@ KINDS: Final[dict[QueueType, type[Queue]]] = {
 }
 
 
+class Remembered:
+    """What a front-end has found out about the publish targets of one user. To be subclassed."""
+
+    __slots__ = ("__weakref__",)
+
+
 class VirtualHost:
     """One separate world of exchanges and queues."""
 
@@ -66,7 +73,9 @@ class VirtualHost:
         self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, listed nowhere
         self.connections = 0  # clients that have entered
         # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
-        self.remembered: dict[tuple[str, str], dict[bytes, object]] = {}
+        # It lasts as long as somebody who asked for it does: users come and go.
+        self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
+        self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)
         self.exchanges[""] = self.default_exchange
@@ -174,6 +183,7 @@ class VirtualHost:
             exchange.bindings_by_identity.clear()
             exchanges += self._drop_incoming(exchange)
             self._tell(exchange, exchange.type.close)
+            exchange.forget_routes()  # somebody may still remember the exchange
 
     # ---- bindings --------------------------------------------------------------------------------------------------
 

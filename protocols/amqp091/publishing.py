@@ -6,12 +6,13 @@ neither topology nor permissions change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import REFUSED, UNROUTABLE, Outcome, Publisher
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.exchange import Exchange
 from broker_core.message import Facts, Message
+from broker_core.topology import Remembered
 from broker_core.transaction import Transaction
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
@@ -39,13 +40,20 @@ class Target:
         self.access_revision = access_revision
 
 
-def targets_of(client: Client) -> dict[bytes, Target]:
-    """The publish targets known for this client's user in its virtual host, by the exchange's name on the wire.
+class Targets(Remembered):
+    """The publish targets known for one user in one virtual host, by the exchange's name on the wire."""
 
-    What one channel has found out holds for every channel of that user there.
-    """
-    known = client.host.remembered.setdefault(("amqp091", client.user.name), {})
-    return cast("dict[bytes, Target]", known)
+    __slots__ = ("by_name",)
+
+    def __init__(self) -> None:
+        self.by_name: dict[bytes, Target] = {}
+
+
+def targets_of(client: Client) -> Targets:
+    """What one channel has found out holds for every channel of that user there, as long as there is one."""
+    known = client.host.remembered.setdefault(("amqp091", client.user.name), Targets())
+    assert isinstance(known, Targets)
+    return known
 
 
 class Publishing(Publisher):
@@ -136,7 +144,7 @@ class Publishing(Publisher):
         if flags & IMMEDIATE and not self.broker.compat.immediate:
             raise Unsupported("immediate=true")
         name = publish[3:key_at]
-        target = self._targets.get(name)
+        target = self._targets.by_name.get(name)
         if (
             target is None
             or target.revision != self._host.revision
@@ -153,9 +161,10 @@ class Publishing(Publisher):
         """The target for an exchange's name on the wire."""
         exchange = self.client.publish_target(name_of(name.decode("utf-8", "surrogateescape")))
         found = Target(exchange, self.client.guards_topics(exchange), self._access.revision)
-        if len(self._targets) >= TARGETS_MAX:
-            self._targets.clear()
-        self._targets[name] = found
+        known = self._targets.by_name
+        if len(known) >= TARGETS_MAX:
+            known.clear()
+        known[name] = found
         return found
 
     def _check_facts(self, target: Target, facts: Facts, properties: bytes) -> bytes:

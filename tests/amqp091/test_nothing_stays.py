@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+
+from broker_core import routing
 from protocols.amqp091 import methods as m
 from tests.amqp091.peer import Peer, World
 
@@ -55,3 +58,41 @@ def test_a_queue_whose_dead_letters_come_back_is_reported_once_and_forgotten_wit
     assert (
         said == ["dead-letter cycle at queue 'q' in vhost '/': messages dropped"] * 2
     )  # once for each queue
+
+
+def test_publish_targets_are_remembered_as_long_as_the_user_has_a_channel() -> None:
+    world = World()
+    peer = Peer(world).open()
+    for number in (1, 2):
+        peer.channel(number).publish("amq.direct", "k")
+    assert len(world.host.remembered) == 1  # for both channels
+    peer.channel(3)
+    for number in range(TIMES):
+        come_and_go(world, f"u{number}")
+    gc.collect()
+    assert len(world.host.remembered) == 1
+    peer.drop()
+    gc.collect()
+    assert len(world.host.remembered) == 0
+
+
+def test_remembered_routes_are_counted_over_all_exchanges(monkeypatch) -> None:
+    monkeypatch.setattr(routing, "ROUTES_MAX", 10)
+    channel = World().channel()
+    host = channel.peer.world.host
+    exchanges = [channel.exchange(f"x{number}") for number in range(4)]
+    for number in range(100):
+        channel.publish(exchanges[number % 4], f"key {number}")
+        assert host.routes_remembered == sum(len(each.routes) for each in host.exchanges.values()) <= 10
+
+
+def test_a_deleted_exchange_takes_its_remembered_routes_along() -> None:
+    channel = World().channel()
+    host = channel.peer.world.host
+    channel.exchange("x")
+    exchange = host.exchanges["x"]
+    for number in range(TIMES):
+        channel.publish("x", f"key {number}")
+    assert host.routes_remembered == TIMES
+    channel.does(m.ExchangeDelete("x"))
+    assert host.routes_remembered == len(exchange.routes) == 0
