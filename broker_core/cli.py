@@ -35,6 +35,7 @@ examples:
 
 Flags win over environment variables, these over the file. SIGHUP reads the file again.
 """
+CHECK_TEXT: Final = "Read a configuration file, and what it names, and tell everything that is wrong."
 CONTROL_EXAMPLES: Final = """\
 The password comes from --password-file, from the variable LEVERET_PASSWORD, or is asked for; guest's is guest.
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 the node cannot be reached or does not let us in.
@@ -109,7 +110,7 @@ def _add_serve(commands: Commands[argparse.ArgumentParser], environ: Mapping[str
 
 
 def _add_check(commands: Commands[argparse.ArgumentParser]) -> None:
-    checking = _add(commands, "check", check, "Read a configuration file and tell everything wrong with it.")
+    checking = _add(commands, "check", check, CHECK_TEXT)
     checking.add_argument("file", metavar="FILE", type=Path)
     checking.add_argument("--json", action="store_true", help="print JSON")
 
@@ -182,12 +183,15 @@ def _add(
 
 def serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from broker_core.config import ConfigError
+    from broker_core.plugins import BadPlugin
 
     try:
         config = configured(options, environ)
         run_node(config, lambda: configured(options, environ), str(options.config or ""))
     except ConfigError as error:
         return _failed(f"the configuration cannot be used\n{error}")
+    except BadPlugin as error:
+        return _failed(error.told())
     except OSError as error:  # an address is taken, a folder cannot be written
         return _failed(error.strerror or str(error))
     return DONE
@@ -239,14 +243,12 @@ def check(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _checked(file: Path, environ: Mapping[str, str]) -> Config:
-    """The configuration, once it and the definitions that it names are free of mistakes."""
+    """The configuration, once it and the plug-ins and definitions that it names are free of mistakes."""
+    from broker_core import composition
     from broker_core.config import load
 
     config = load(file, environ)
-    if config.definitions.load:
-        from broker_core.definitions import read_files
-
-        read_files(config.definitions.load)
+    composition.rehearse(config)
     return config
 
 

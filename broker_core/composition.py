@@ -1,18 +1,21 @@
 """From the configuration to the objects of a node, at start and at a reload.
 
 What the configuration names - users, permissions, virtual hosts, policies - is put into the broker here and nowhere
-else. A reload applies the difference: what the file named before and names no longer goes, what others added stays.
+else. A reload applies the difference: users and policies that the file named before and names no longer go, virtual
+hosts and what others added stay.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from broker_core import settings
 from broker_core.access import PasswordHash, User
 from broker_core.broker import Broker
 from broker_core.clock import Clock
@@ -21,9 +24,10 @@ from broker_core.config_sections import ListenerEntry, UserEntry, VirtualHostEnt
 from broker_core.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
-from broker_core.kinds import Problem
+from broker_core.kinds import Problem, printed
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.operations import Reloaded
+from broker_core.plugins import BadPlugin, Plugins
 from broker_core.settings import difference
 from broker_core.version import VERSION
 
@@ -106,7 +110,11 @@ def _put_policies(broker: Broker, config: Config) -> None:
 
 def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     """Apply what can change in a running node."""
-    changed, needs_restart = difference(old, new)
+    changed, needs_restart = difference(old, attrs.evolve(new, virtual_hosts=_virtual_hosts(old, new)))
+    needs_restart += tuple(
+        f"virtual_hosts[{printed(host.name)}]" for host in _virtual_hosts_staying(old, new)
+    )
+    new = in_force(old, new)
     for host in new.virtual_hosts:
         broker.add_virtual_host(host.name, _host_limits(new, host))
     _reload_users(broker, old, new)
@@ -121,6 +129,21 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     _reload_monitors(broker, new)
     logging.getLogger("leveret").setLevel(new.log.level.upper())
     return Reloaded(changed, needs_restart)
+
+
+def in_force(old: Config, new: Config) -> Config:
+    """The configuration in force after a reload: the new one, but for what needs a restart."""
+    return attrs.evolve(settings.in_force(old, new), virtual_hosts=_virtual_hosts(old, new))
+
+
+def _virtual_hosts(old: Config, new: Config) -> tuple[VirtualHostEntry, ...]:
+    return (*new.virtual_hosts, *_virtual_hosts_staying(old, new))
+
+
+def _virtual_hosts_staying(old: Config, new: Config) -> tuple[VirtualHostEntry, ...]:
+    """Those that the file names no longer: editing a file does not delete a virtual host with all its messages."""
+    named = {host.name for host in new.virtual_hosts}
+    return tuple(host for host in old.virtual_hosts if host.name not in named)
 
 
 def _reload_users(broker: Broker, old: Config, new: Config) -> None:
@@ -148,20 +171,41 @@ def _reload_monitors(broker: Broker, new: Config) -> None:
     broker.alarms.check(broker.now)
 
 
-def merged(old: Config, new: Config) -> Config:
-    """The configuration in force after a reload: the new one, but for what needs a restart."""
-    return attrs.evolve(new, node=old.node, listeners=old.listeners, http=old.http, compat=old.compat)
-
-
 # ---- the process ---------------------------------------------------------------------------------------------------
 
 
-def require_protocols(entry: ListenerEntry, known: Mapping[str, Protocol]) -> None:
-    """Raise ConfigError if a listener names a protocol that nobody provides."""
-    for name in entry.protocols or ():
-        if name not in known:
-            where = f"listeners[{entry.address}].protocols"
-            raise ConfigError([Problem(where, f'"{name}"', "one of " + ", ".join(sorted(known)))])
+def protocols_of(config: Config, entry: ListenerEntry, known: Mapping[str, Protocol]) -> tuple[Protocol, ...]:
+    """What a listener serves, the fallback last. Raises ConfigError if nobody provides that, or it is nothing."""
+    where, names = f"listeners[{entry.address}].protocols", entry.protocols
+    if names is None:
+        names = tuple(p.name for p in known.values() if p.shared and config.protocols.enabled(p.name))
+        if not names:
+            raise ConfigError([Problem(where, "nothing: every protocol is disabled", "an enabled protocol")])
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        accepted = "one of " + ", ".join(sorted(known))
+        raise ConfigError([Problem(where, printed(name), accepted) for name in unknown])
+    return tuple(sorted((known[name] for name in names), key=lambda protocol: protocol.fallback))
+
+
+def rehearse(config: Config) -> None:
+    """A start without its listeners: plug-ins and definitions files are read too. Raises ConfigError."""
+    plugins = Plugins(config.plugins.folders, config.plugins.disabled)
+    problems: list[Problem] = []
+    try:
+        plugins.load()
+    except BadPlugin as error:
+        problems.append(Problem(f"plugin {error.source}", error.reason))
+    rehearsed = Broker(exchange_types=plugins.exchange_types, compat=config.compat.chosen)
+    steps: list[Callable[[], object]] = [partial(populate, rehearsed, config)]
+    steps += [partial(protocols_of, config, entry, plugins.protocols) for entry in config.listeners]
+    for step in steps:
+        try:
+            step()
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
 
 
 class JsonLines(logging.Formatter):
@@ -191,7 +235,6 @@ def logging_to_stderr(config: Config) -> None:
 
 def welcome(node: Node, source: str) -> str:
     """What `leveret serve` prints when it is ready: one screen."""
-    config = node.config
     lines = [f"Leveret {VERSION}", ""]
     for address, protocols in node.listening:
         lines.append(f"  {address:24} {_names(protocols)}")

@@ -17,7 +17,8 @@ INTRODUCTION = """\
 Leveret reads one [TOML](https://toml.io) file: `leveret serve --config leveret.toml`. Every key has a default, and
 without a file a node serves every enabled protocol on 127.0.0.1:5672 and [::1]:5672.
 
-* `leveret check leveret.toml` reads the file and prints everything that is wrong with it.
+* `leveret check leveret.toml` reads the file, then the plug-ins and definitions that it names, and prints everything
+  that is wrong.
 * An environment variable overrides a key of the file: `LEVERET_`, then the key's path in capitals with two underscores
   for each dot, as in `LEVERET_PROTOCOLS__AMQP091__FRAME_MAX=64KiB`. Strings need no quotes, a list may be written with
   commas (`LEVERET_PLUGINS__DISABLED=x-random,x-modulus-hash`), lists of tables as in the file.

@@ -190,7 +190,7 @@ class Exchange(Destination):
         self.routes_revision = -1
         self.published = 0  # messages
         self.unroutable = 0  # messages that found no queue, alternate included
-        self.route_errors = 0  # exceptions raised by the type
+        self.route_errors = 0  # exceptions raised by this version of the type
         self.type = type_class(self)
 
     def __repr__(self) -> str:
@@ -218,6 +218,7 @@ class Exchange(Destination):
         if (state := self.type.state()) is not None:
             new.restore(state)
         old, self.type = self.type, new
+        self.route_errors = 0  # a new version's first error is news
         self.virtual_host.revision += 1  # remembered routes are the old type's answers
         old.close()
 

@@ -46,9 +46,10 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.where} (from {self.origin})" if self.origin else self.where
-        accepted = f", accepted: {self.accepted}" if self.accepted else ""
+        if not self.accepted:  # a whole sentence
+            return f"{where}: {self.found}"
         hint = f"; did you mean '{self.hint}'?" if self.hint else ""
-        return f"{where}: found {self.found}{accepted}{hint}"
+        return f"{where}: found {self.found}, accepted: {self.accepted}{hint}"
 
 
 class Place:

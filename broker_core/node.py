@@ -100,8 +100,8 @@ class Node(Operations):
         self.broker.alarms.listen(self._alarm)
         self.broker.timers.on_earlier = self._wake
         self._check_alarms(self.broker.tick())
-        if self.config.plugins.watch:
-            self._watch_plugins(self.broker.tick())
+        self._watching = False
+        self._watch_or_not()
         accepting = self._bind()
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         for listener, protocols in accepting:
@@ -156,7 +156,7 @@ class Node(Operations):
         bound: list[tuple[socket.socket, tuple[Protocol, ...]]] = []
         try:
             for entry in self._entries():
-                protocols = self._protocols_of(entry)
+                protocols = composition.protocols_of(self.config, entry, self._plugins.protocols)
                 try:
                     listener = _listener(entry.address)
                 except OSError as failure:
@@ -182,15 +182,6 @@ class Node(Operations):
         yield from self.config.listeners
         if self.config.http.enabled and "http" in self._plugins.protocols:
             yield ListenerEntry(address=self.config.http.address, protocols=("http",))
-
-    def _protocols_of(self, entry: ListenerEntry) -> tuple[Protocol, ...]:
-        known = self._plugins.protocols
-        if entry.protocols is None:
-            chosen = [p for p in known.values() if p.shared and self.config.protocols.enabled(p.name)]
-        else:
-            composition.require_protocols(entry, known)
-            chosen = [known[name] for name in entry.protocols]
-        return tuple(sorted(chosen, key=lambda protocol: protocol.fallback))
 
     async def _accept(self, listener: socket.socket, protocols: tuple[Protocol, ...]) -> None:
         with listener, contextlib.suppress(trio.ClosedResourceError):
@@ -308,7 +299,14 @@ class Node(Operations):
         for transport in list(self._transports.values()):
             transport.alarm(reason)
 
+    def _watch_or_not(self) -> None:
+        if self.config.plugins.watch and not self._watching:
+            self._watch_plugins(self.broker.tick())
+
     def _watch_plugins(self, now: float) -> None:
+        self._watching = self.config.plugins.watch
+        if not self._watching:
+            return
         if self._plugins.changed():
             self.reload_plugins()
         self.broker.timers.at(now + WATCH_INTERVAL_S, self._watch_plugins)
@@ -348,8 +346,9 @@ class Node(Operations):
             log.error("configuration not reloaded\n%s", failure)
             return Reloaded(problems=tuple(str(problem) for problem in failure.problems))
         report = composition.reload(self.broker, self.config, new)
-        self.config = composition.merged(self.config, new)
+        self.config = composition.in_force(self.config, new)
         self._plugins.configure(self.config.plugins.folders, self.config.plugins.disabled)
+        self._watch_or_not()
         refused = self._reload_plugins().refused
         log.info("configuration reloaded: %s", ", ".join(report.changed) or "nothing changed")
         for key in report.needs_restart:

@@ -33,6 +33,7 @@ from broker_core.frontend import Protocol
 from broker_core.plugin_check import faults
 
 GROUPS: Final = ("leveret.exchanges", "leveret.protocols")
+NO_FOLDER: Final = "there is no such plugin folder"
 STANDARD_SOURCE: Final = "leveret"  # offers the standard types
 
 Plugin: TypeAlias = type[ExchangeType] | Protocol
@@ -45,6 +46,13 @@ class BadPlugin(Exception):  # noqa: N818 - `raise BadPlugin` says it
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(f"plugin {source}: {reason}")
+        self.source = source
+        self.reason = reason
+
+    def told(self) -> str:
+        """The text, and below it the traceback of what the plugin raised, if it did."""
+        cause = "" if self.__cause__ is None else "\n" + "".join(traceback.format_exception(self.__cause__))
+        return f"{self}{cause}".rstrip()
 
 
 # What imported code has announced in this process: the module's name and the plugin. Every node takes it from here,
@@ -77,7 +85,7 @@ class ReloadReport:
     unchanged: tuple[str, ...]  # from files that are as they were
     refused: tuple[
         tuple[str, str], ...
-    ]  # a file, or a type in an exchange that stays with the old one; traceback
+    ]  # a file, a folder, or a type in an exchange that stays with the old one; traceback, or why
     removed: tuple[str, ...]  # no plugin offers them any more
 
 
@@ -124,7 +132,7 @@ class Plugins:
                     self._load_entry_point(entry_point)
         for folder in self._folders:
             if not folder.is_dir():
-                raise BadPlugin(str(folder), "there is no such plugin folder")
+                raise BadPlugin(str(folder), NO_FOLDER)
         self._stamps = stamps_in(self._folders)
         for path in self._stamps:
             self._load_file_at_boot(path)
@@ -164,6 +172,7 @@ class Plugins:
         fresh, refused = self._load_changed_files()
         loaded = [plugin for source in fresh for plugin in self._offers[source]]
         kept = [p for path in self._contents if str(path) not in fresh for p in self._offers[str(path)]]
+        refused += [(str(folder), NO_FOLDER) for folder in self._folders if not folder.is_dir()]
         refused += self._move_over({plugin.name for plugin in loaded}, exchanges)
         return ReloadReport(
             loaded=tuple(plugin.name for plugin in loaded),

@@ -221,6 +221,18 @@ def difference(old: Record, new: Record, path: str = "") -> tuple[tuple[str, ...
     return tuple(taken), tuple(restart)
 
 
+def in_force(old: R, new: R) -> R:
+    """What holds after `new` was read in a running node: the new values, but for keys that need a restart."""
+    values: dict[str, object] = {}
+    for known in keys_of(type(new)).values():
+        before, after = getattr(old, known.field), getattr(new, known.field)
+        if isinstance(before, Record) and isinstance(after, Record):
+            values[known.field] = in_force(before, after)
+        else:
+            values[known.field] = after if known.reload else before
+    return type(new)(**values)
+
+
 def written(record: Record) -> str:
     """A record in the notation of the file: the keys that differ from their defaults."""
     return "{ " + ", ".join(_given(record)) + " }"

@@ -1,6 +1,6 @@
-"""Dead letters: a job that fails is tried again after a pause, and put aside after the third attempt.
+"""Dead letters: an errand that fails is tried again after a pause, and put aside after the third attempt.
 
-    jobs ──rejected──> jobs.pause ──expired after 50 ms──> jobs ──third time──> jobs.failed
+    errands ──rejected──> errands.pause ──expired after 50 ms──> errands ──third time──> errands.failed
 
 Start a node with `leveret serve`, then run `python examples/04_retries.py`. AMQP_URL names another broker.
 """
@@ -22,21 +22,21 @@ def dead_letters_to(queue: str) -> dict[str, str | int]:
     return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
 
 
-channel.queue_declare("jobs", arguments=dead_letters_to("jobs.pause"))
-channel.queue_declare("jobs.pause", arguments={**dead_letters_to("jobs"), "x-message-ttl": PAUSE_MS})
-channel.queue_declare("jobs.failed")
+channel.queue_declare("errands", arguments=dead_letters_to("errands.pause"))
+channel.queue_declare("errands.pause", arguments={**dead_letters_to("errands"), "x-message-ttl": PAUSE_MS})
+channel.queue_declare("errands.failed")
 
 
 def failures(properties: pika.BasicProperties) -> int:
-    """How often the message was rejected from `jobs`: the broker keeps count in the header x-death."""
+    """How often the message was rejected from `errands`: the broker keeps count in the header x-death."""
     deaths = (properties.headers or {}).get("x-death", [])
-    return sum(d["count"] for d in deaths if (d["queue"], d["reason"]) == ("jobs", "rejected"))
+    return sum(d["count"] for d in deaths if (d["queue"], d["reason"]) == ("errands", "rejected"))
 
 
-channel.basic_publish("", "jobs", b"good")
-channel.basic_publish("", "jobs", b"bad")
+channel.basic_publish("", "errands", b"good")
+channel.basic_publish("", "errands", b"bad")
 
-for method, properties, body in channel.consume("jobs"):
+for method, properties, body in channel.consume("errands"):
     attempt = failures(properties) + 1
     if body == b"good":
         print(f"{body.decode()}: done at attempt {attempt}")
@@ -46,10 +46,10 @@ for method, properties, body in channel.consume("jobs"):
         channel.basic_reject(method.delivery_tag, requeue=False)
     else:
         print(f"{body.decode()}: attempt {attempt} failed, put aside")
-        channel.basic_publish("", "jobs.failed", body, properties)
+        channel.basic_publish("", "errands.failed", body, properties)
         channel.basic_ack(method.delivery_tag)
         break
 
-for queue in ("jobs", "jobs.pause", "jobs.failed"):
+for queue in ("errands", "errands.pause", "errands.failed"):
     channel.queue_delete(queue)
 connection.close()

@@ -1,4 +1,4 @@
-"""A protocol of one's own in a hundred lines: messages as lines of text, on the same port as AMQP.
+"""A protocol of one's own in 150 lines: messages as lines of text, on the same port as AMQP.
 
     LINE user password virtual-host   log in; has to come first
     QUEUE queue                       declare a queue

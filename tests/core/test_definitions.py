@@ -249,5 +249,5 @@ def test_problems_name_the_file(tmp_path: Path):
 def test_a_refusal_by_the_broker_names_the_file_too(tmp_path: Path):
     file = tmp_path / "definitions.json"
     file.write_text('{"queues": [{"name": "q", "vhost": "/absent"}]}')
-    with pytest.raises(ConfigError, match=r"definitions.json: queues\[0]: found vhost /absent not found"):
+    with pytest.raises(ConfigError, match=r"definitions.json: queues\[0]: vhost /absent not found"):
         load_files(Broker(), [file])

@@ -226,8 +226,10 @@ def test_a_changed_file_changes_the_exchanges_of_its_types(tmp_path: Path) -> No
     registry = plugins.exchange_types
     bench = bench_for(plugins)
     assert bench.route(fake_message()) == {"a"}
+    bench.exchange.route_errors = 1
     (tmp_path / "first.py").write_text(LAST)
     report = plugins.reload([bench.exchange])
+    assert bench.exchange.route_errors == 0  # the next error is the new version's first, and logged
     assert (report.loaded, report.unchanged, report.refused, report.removed) == (
         ("x-first",),
         ("x-other",),

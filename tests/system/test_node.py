@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pika
 import pika.exceptions
 import pytest
 import trio
+import trio.testing
 
-from broker_core import ConfigError, Node, ThreadedNode, embedded
+from broker_core import Config, ConfigError, Node, ThreadedNode, embedded
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.message import Message
 from broker_core.node import amqp_url
@@ -335,3 +337,49 @@ def test_the_embedded_configuration_can_be_added_to():
     assert [entry.address.port for entry in config.listeners] == [0]
     with pytest.raises(ConfigError, match=r"limits.queues_max"):
         embedded(overrides={"limits.queues_max": "many"})
+
+
+# ---- plugin folders ------------------------------------------------------------------------------------------------
+
+TYPE = """
+from broker_core.exchange import ExchangeType
+class Mine(ExchangeType):
+    name = "x-{name}"
+    def route(self, message):
+        return []
+"""
+
+
+def test_watching_plugin_folders_begins_and_ends_with_a_reload(tmp_path: Path):
+    watch = False
+
+    def reread() -> Config:
+        return embedded({"plugins": {"folders": [str(tmp_path)], "watch": watch}})
+
+    async def seen(node: Node, name: str) -> bool:
+        (tmp_path / f"{name}.py").write_text(TYPE.format(name=name))
+        await trio.sleep(3)  # the clock is a mock: nobody waits
+        return f"x-{name}" in node.broker.exchange_types
+
+    async def main() -> None:
+        nonlocal watch
+        async with Node(reread(), reread) as node:
+            assert not await seen(node, "a")
+            watch = True
+            assert node.reload().changed == ("plugins.watch",)
+            assert await seen(node, "b")
+            watch = False
+            node.reload()
+            assert not await seen(node, "c")
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_folder_that_is_missing_at_a_reload_is_told(tmp_path: Path):
+    absent = str(tmp_path / "absent")
+
+    async def main() -> None:
+        async with Node(embedded(), lambda: embedded({"plugins": {"folders": [absent]}})) as node:
+            assert node.reload().refused == (absent,)
+
+    trio.run(main)

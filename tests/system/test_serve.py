@@ -116,3 +116,14 @@ def test_a_mistake_in_the_environment_is_told(serve: Serve):
     assert node.returncode == 1
     assert "environment variable LEVERET_MEMORY__WATERMARK" in errors
     assert "Traceback" not in errors
+
+
+def test_a_plugin_that_does_not_load_is_told_with_its_own_traceback(serve: Serve, tmp_path: Path):
+    (tmp_path / "bad.py").write_text("1 / 0")
+    node = serve("--listen", "127.0.0.1:0", LEVERET_PLUGINS__FOLDERS=str(tmp_path))
+    _, errors = node.communicate(timeout=20)
+    assert node.returncode == 1
+    assert errors.startswith(
+        f"leveret: plugin {tmp_path}/bad.py: ZeroDivisionError: division by zero\nTraceback"
+    )
+    assert "cli.py" not in errors
