@@ -64,7 +64,9 @@ class Line:
 
     @property
     def responses(self) -> list[tuple[int, bytes]]:
-        return responses(self.wire.sent, [request.method for request in self.echo.requests])
+        refused = self.connection._request
+        methods = [request.method for request in self.echo.requests]
+        return responses(self.wire.sent, [*methods, "GET" if refused is None else refused.method.decode()])
 
     @property
     def refusal(self) -> tuple[int, str]:
@@ -78,9 +80,9 @@ class Line:
 
 
 def responses(sent: bytes, methods: list[str]) -> list[tuple[int, bytes]]:
-    """Status and body of each response, read by a client's h11."""
+    """Status and body of each response, read by a client's h11. `methods` may have one more, for a refusal."""
     read: list[tuple[int, bytes]] = []
-    for method in [*methods, "GET"]:  # one more, for a refusal of what never became a request
+    for method in methods:
         if not sent:
             break
         client = h11.Connection(h11.CLIENT)
@@ -240,6 +242,12 @@ def test_a_client_that_waits_with_too_much_is_refused_at_once() -> None:
     assert b"Continue" not in line.wire.sent
 
 
+def test_who_asks_for_the_head_only_is_refused_without_a_body() -> None:
+    line = Line().send(b"HEAD nowhere HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert line.responses == [(400, b"")]
+    assert line.connection.closed
+
+
 def test_a_client_that_does_not_read_is_let_go() -> None:
     line = Line()
     line.wire.is_full = True
@@ -285,4 +293,9 @@ def test_no_bytes_whatever_raise_or_leave_a_refusal_open(sent: list[bytes], data
     cut = data.draw(st.integers(0, len(octets)))
     line, split = Line().send(bytes(octets)), Line().send(bytes(octets[:cut]), bytes(octets[cut:]))
     assert line.connection.closed is split.connection.closed
-    assert [status for status, _ in line.responses] == [status for status, _ in split.responses]
+    assert statuses(line) == statuses(split)
+
+
+def statuses(line: Line) -> list[int]:
+    """A head that is too long and malformed as well (431, 400) is refused for whichever is seen first."""
+    return [400 if status == 431 else status for status, _ in line.responses]
