@@ -73,7 +73,9 @@ class LogSettings(Record):
 class ListenerEntry(Record):
     """An address to accept connections on. Without any, the node listens on 127.0.0.1:5672 and [::1]:5672."""
 
-    address: Address = key(HostAndPort(), "Where to listen; port 0 takes any free port.")
+    address: Address = key(
+        HostAndPort(), "Where to listen; a name means each of its addresses, port 0 any free port."
+    )
     protocols: tuple[str, ...] | None = key(
         ListOf(Text(), least=1),
         "The protocols served here, by their names; without it every enabled one.",

@@ -19,9 +19,9 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 import attrs
@@ -41,10 +41,13 @@ from broker_core.plugins import Plugins, ReloadReport
 from broker_core.transport import Transport, is_readable
 from broker_core.version import VERSION
 
+Where: TypeAlias = "tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]"  # as `socket` has it
+
 log: Final = logging.getLogger("leveret.node")
 
 BACKLOG: Final = 1024  # connections that may wait to be accepted
 CLOSED: Final = -1  # the number of a socket that has been closed
+NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
 WATCH_INTERVAL_S: Final = 1.0  # between looks at the plugin folders
@@ -152,26 +155,15 @@ class Node(Operations):
         return amqp_url(self.addresses[0], user.name, user.password or "", self.config.virtual_hosts[0].name)
 
     def _bind(self) -> list[tuple[socket.socket, tuple[Protocol, ...]]]:
-        """Open every listener, or none. The default IPv6 listener is left out where there is no IPv6."""
+        """Open every listener, or none."""
         bound: list[tuple[socket.socket, tuple[Protocol, ...]]] = []
         try:
             for entry in self._entries():
                 protocols = composition.protocols_of(self.config, entry, self._plugins.protocols)
-                try:
-                    listener = _listener(entry.address)
-                except OSError as failure:
-                    if (
-                        failure.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-                        and entry.address.host == "::1"
-                    ):
-                        log.info("no IPv6 here: not listening on %s", entry.address)
-                        continue
-                    raise OSError(
-                        failure.errno, f"cannot listen on {entry.address}: {failure.strerror}"
-                    ) from None
-                bound.append((listener, protocols))
-                self._listeners.append(listener)
-                self.listening.append((_shown(listener), protocols))
+                for listener in _listeners(entry.address):
+                    bound.append((listener, protocols))
+                    self._listeners.append(listener)
+                    self.listening.append((_shown(listener), protocols))
         except BaseException:
             for listener, _ in bound:
                 listener.close()
@@ -403,11 +395,29 @@ class Node(Operations):
         return len(transports)
 
 
-def _listener(address: Address) -> socket.socket:
-    family, kind, number, _, where = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, number)
+def _listeners(address: Address) -> Iterator[socket.socket]:
+    """One for each address that a name stands for; without that of IPv6's loopback where there is no IPv6."""
+    try:
+        for family, where in _resolved(address):
+            try:
+                yield _listener(family, where)
+            except OSError as failure:
+                if where[0] != "::1" or failure.errno not in NO_IPV6:
+                    raise
+                log.info("no IPv6 here: not listening on %s", address)
+    except (OSError, UnicodeError) as failure:
+        number, reason = failure.args if isinstance(failure, OSError) else (errno.EINVAL, "not a host name")
+        raise OSError(number, f"cannot listen on {address}: {reason}") from None
+
+
+def _resolved(address: Address) -> Iterable[tuple[int, Where]]:
+    """The families and socket addresses, each once, in the system's order."""
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return dict.fromkeys((family, where) for family, _, _, _, where in found)
+
+
+def _listener(family: int, where: Where) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -383,3 +383,26 @@ def test_a_folder_that_is_missing_at_a_reload_is_told(tmp_path: Path):
             assert node.reload().refused == (absent,)
 
     trio.run(main)
+
+
+# ---- addresses -----------------------------------------------------------------------------------------------------
+
+
+def test_a_name_is_listened_on_at_every_address_it_stands_for():
+    known = {found[4][0] for found in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
+
+    async def main() -> None:
+        async with Node(embedded({"listeners": [{"address": "localhost:0"}]})) as node:
+            hosts = {address.rpartition(":")[0].strip("[]") for address in node.addresses}
+            assert known - {"::1"} <= hosts <= known  # there may be no IPv6
+
+    trio.run(main)
+
+
+def test_a_name_that_cannot_be_one_is_told():
+    async def main() -> None:
+        with pytest.raises(OSError, match=r"cannot listen on a\.\.b:1: "):
+            async with Node(embedded({"listeners": [{"address": "a..b:1"}]})):
+                pass
+
+    trio.run(main)
