@@ -30,7 +30,7 @@ EXPIRED: Final = "expired"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
 
-OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides its body, roughly
+OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides properties and body, roughly
 
 
 class Queue(Destination):

@@ -67,7 +67,7 @@ class Log:
         start = end = offset - self._base
         stop = min(start + quota, len(self._messages))
         while end < stop and room > 0:
-            room -= self._messages[end].size + OVERHEAD
+            room -= self._messages[end].size + len(self._messages[end].properties) + OVERHEAD
             end += 1
         return self._messages[start:end]
 

@@ -149,6 +149,8 @@ class WorkQueue(Queue):
 
     def dispatch(self) -> None:
         """Give waiting messages to consumers that can take them, highest consumer priority first, in turn."""
+        if self.active is None and self.limits.single_active:
+            self._elect()
         for ring in self.rings:
             able = ring.able
             while able and self.ready:
@@ -182,7 +184,7 @@ class WorkQueue(Queue):
                     self._die(delivery, EXPIRED)
                     continue
                 taken.append(delivery)
-                room -= delivery.message.size + OVERHEAD
+                room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
                 self.ready_bytes -= delivery.message.size
                 if delivery.expires_at != NEVER:
                     self.expiring -= 1
@@ -286,21 +288,24 @@ class WorkQueue(Queue):
         self.used_at = self.virtual_host.broker.now
         self._step_out(consumer)
         if consumer is self.active:
-            self._elect(max(self.consumers, key=lambda c: c.priority, default=None))
+            self.active = None
+            self.touch()  # its heir is found once, however many leave together
         if self.auto_delete and not self.consumers and not self.deleted:
             self.virtual_host.delete_queue(self)
 
     def _admit(self, consumer: Consumer) -> None:
         if not self.limits.single_active:
             self.offer(consumer)
+        elif len(self.consumers) == 1:
+            self._elect()
         elif self.active is None:
-            self._elect(consumer)
+            self.touch()
 
-    def _elect(self, consumer: Consumer | None) -> None:
+    def _elect(self) -> None:
         """The single active consumer is the one that came first; its heir, the first of the highest priority (S083)."""
-        self.active = consumer
-        if consumer is not None:
-            self.offer(consumer)
+        self.active = max(self.consumers, key=lambda c: c.priority, default=None)
+        if self.active is not None:
+            self.offer(self.active)
 
     def offer(self, consumer: Consumer) -> None:
         """A consumer can take messages (again): it joins the ring of its priority."""

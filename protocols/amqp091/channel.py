@@ -7,6 +7,7 @@ that the core refuses is raised as a `Failure`; the adapter turns it into the re
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from broker_core.compat import GlobalQos
@@ -35,6 +36,7 @@ class Channel:
     __slots__ = (
         "_global",
         "_late_tags",
+        "_oldest",
         "_prefetch",
         "_tx_unsettled",
         "asked_to_flow",
@@ -78,6 +80,7 @@ class Channel:
         self._prefetch = 0  # for consumers started later
         self._late_tags: set[int] = set()  # of deliveries taken back because they were not answered in time
         self._tx_unsettled: dict[int, Delivery] = {}  # answered in the transaction
+        self._oldest = 1  # no tag below it is unsettled
 
     # ---- answering deliveries --------------------------------------------------------------------------------------
 
@@ -111,17 +114,23 @@ class Channel:
 
     def _tags(self, tag: int, multiple: bool) -> list[int]:
         if multiple and tag == 0:
-            return list(self.unsettled)
+            return self._tags_up_to(self.last_tag)
         if tag not in self.unsettled and tag not in self._late_tags:
             raise unknown_tag(tag)
         if not multiple:
             return [tag] if tag in self.unsettled else []
-        tags = []
-        for each in self.unsettled:
-            if each > tag:
-                break
-            tags.append(each)
-        return tags
+        return self._tags_up_to(tag)
+
+    def _tags_up_to(self, tag: int) -> list[int]:
+        """The unsettled ones, which are about to be settled, in order.
+
+        A dict keeps the places of what was taken out, and walks over them: whoever settles a long backlog in small
+        steps from its front would pay for the whole of it with each step.
+        """
+        start, self._oldest = self._oldest, max(self._oldest, tag + 1)
+        if tag - start < 4 * len(self.unsettled) + 1000:
+            return [each for each in range(start, tag + 1) if each in self.unsettled]
+        return list(takewhile(lambda each: each <= tag, self.unsettled))
 
     def _settle(self, delivery: Delivery, outcome: Callable[[Delivery], None]) -> None:
         consumer = delivery.consumer
@@ -140,7 +149,8 @@ class Channel:
 
     def wake_all(self) -> None:
         """Whoever was served longest ago comes first: shared credit may be enough for one of them only."""
-        for consumer in sorted(self.consumers.values(), key=lambda consumer: consumer.last_tag):
+        idle = [consumer for consumer in self.consumers.values() if not consumer.able]
+        for consumer in sorted(idle, key=lambda consumer: consumer.last_tag):
             consumer.wake()
 
     def nack(self, method: m.BasicNack) -> None:
@@ -160,7 +170,7 @@ class Channel:
     def _recover(self, requeue: bool) -> None:
         if not requeue:
             raise Unsupported("requeue=false")
-        for tag in list(self.unsettled):
+        for tag in self._tags_up_to(self.last_tag):
             self._settle(self.unsettled.pop(tag), Delivery.release)
 
     # ---- consuming -------------------------------------------------------------------------------------------------
@@ -319,6 +329,7 @@ class Channel:
         if self._tx_unsettled:
             self.unsettled = dict(sorted({**self.unsettled, **self._tx_unsettled}.items()))
             self._tx_unsettled.clear()
+            self._oldest = 1
 
     def access_request(self, method: m.AccessRequest) -> None:
         """For clients of 0-8 days (X011)."""
