@@ -170,6 +170,30 @@ def test_what_comes_back_too_late_expires(world: World) -> None:
     assert reasons(dead) == ["a expired"]
 
 
+def test_what_comes_back_in_time_expires_in_its_turn(world: World) -> None:
+    queue = world.queue()
+    consumer = FakeConsumer(queue)
+    world.publish("q", b"a", ttl_ms=1000)
+    consumer.leave()
+    consumer.release(consumer.held[0])
+    world.advance(0.5)
+    assert queue.ready == 1
+    world.advance(0.5)
+    assert queue.ready == 0
+
+
+def test_what_has_expired_is_not_handed_out_before_the_timers_have_seen_it(world: World) -> None:
+    queue = world.queue()
+    consumer = FakeConsumer(queue, credit=1)
+    world.publish("q", b"a")
+    world.publish("q", b"b", ttl_ms=1000)
+    world.clock.advance(1.25)
+    world.broker.tick()
+    consumer.accept(consumer.held[0])
+    world.settle()
+    assert (consumer.bodies(), queue.ready) == ("a", 0)
+
+
 def test_a_fetch_passes_over_what_has_expired(world: World) -> None:
     queue = world.queue()
     world.publish("q", b"a", ttl_ms=1000)
@@ -220,6 +244,16 @@ def test_s081_consumers_fetches_and_declarations_are_uses(world: World) -> None:
     world.advance(0.75)
     assert "q" in world.host.queues
     world.publish("q", b"a")  # not a use
+    world.advance(0.25)
+    assert "q" not in world.host.queues
+
+
+def test_s081_the_term_begins_anew_when_the_last_consumer_leaves(world: World) -> None:
+    consumer = FakeConsumer(world.queue(x_expires=1000))
+    world.advance(0.75)
+    consumer.leave()
+    world.advance(0.75)
+    assert "q" in world.host.queues
     world.advance(0.25)
     assert "q" not in world.host.queues
 

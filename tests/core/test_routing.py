@@ -186,6 +186,13 @@ def test_s131_a_missing_alternate_is_warned_of_once(world: World, caplog: pytest
     assert len(caplog.messages) == 1
 
 
+def test_s131_an_alternate_that_needs_no_binding_is_there_from_its_declaration_on(world: World) -> None:
+    source = exchange(world, "x", "direct", "later")
+    assert publish(world, source, "a") is Outcome.UNROUTABLE
+    exchange(world, "later", "x-holding")
+    assert publish(world, source, "a") is Outcome.TAKEN
+
+
 def test_s131_a_profile_says_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:
     world = World(TYPES, Compat(missing_alternate=MissingAlternate.SILENT))
     publish(world, exchange(world, "x", "direct", "none"))

@@ -9,6 +9,7 @@ from broker_core.exchange import Binding, Exchange, ExchangeType
 from broker_core.exchanges import STANDARD
 from broker_core.exchanges.fanout import Fanout
 from broker_core.limits import VirtualHostLimits
+from broker_core.policy import Policy
 from broker_core.topology import PREDECLARED, VirtualHost, generated_name
 from broker_core.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, World
@@ -266,6 +267,19 @@ def test_a_virtual_host_ends_with_everything_in_it(world: World) -> None:
     assert [each.name for each in world.broker.hosts()] == ["/"]
     assert world.broker.timers.next_at() is None
     world.settle()
+
+
+def test_permissions_and_policies_end_with_their_virtual_host(world: World) -> None:
+    broker = world.broker
+    user = broker.access.add_user("u", "secret")
+    for name in ("other", "/"):
+        broker.add_virtual_host(name)
+        broker.access.set_permissions("u", name, ".*", ".*", ".*")
+        broker.policies.set(Policy("p", name, ".*", {"max-length": 1}))
+    broker.delete_virtual_host("other")
+    again = broker.add_virtual_host("other")
+    assert [broker.access.may_enter(user, name) for name in ("other", "/")] == [False, True]
+    assert [host.declare_queue("q").limits.max_length for host in (again, world.host)] == [None, 1]
 
 
 def test_a_type_that_fails_to_hear_of_a_deletion_does_not_stop_it(
