@@ -143,6 +143,18 @@ def test_s124_rollback_makes_them_unanswered_and_redelivers_nothing() -> None:
     assert channel.peer.world.queue("q").unsettled == 0
 
 
+def test_s124_after_a_rollback_multiple_covers_what_was_answered_before_it_in_order_of_delivery() -> None:
+    channel = filled(3)
+    channel.consume("q")
+    channel.deliveries()
+    channel.ack(1)
+    channel.does(m.TxRollback())
+    channel.ack(2, multiple=True)
+    channel.does(m.TxCommit())
+    assert channel.peer.world.queue("q").accepted == 2
+    assert channel.closed_with(m.BasicAck(1)) == "406 PRECONDITION_FAILED - unknown delivery tag 1"
+
+
 def test_s124_credit_comes_back_with_the_commit() -> None:
     channel = filled(3)
     channel.prefetch(1)
