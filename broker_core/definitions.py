@@ -5,7 +5,7 @@ and policies in place before queues, exchanges and bindings, goes on past what t
 What is there already stays; what is there with other properties is a problem.
 
 Files come from many versions, so keys that we do not know are passed over; parameters of components that we do not
-have (federation, shovels) are passed over too, and named.
+have (federation, shovels) and default queue types are passed over too, and named.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeGuard, TypeVar
 
 import attrs
 
@@ -71,6 +71,21 @@ class Tags(Plain[tuple[str, ...]]):
         if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
             raise ValueError
         return tuple(tag.strip() for tag in tags if tag.strip())
+
+
+class PolicySettings(Kind[Table]):
+    """What a policy sets. `rabbitmqctl export_definitions` writes that of operator policies as a list of pairs."""
+
+    accepted = "a table"
+
+    def read(self, value: object, place: Place) -> Table | Refused:
+        return FREE_TABLE.read(dict(value) if is_pairs(value) else value, place)
+
+
+def is_pairs(value: object) -> TypeGuard[list[tuple[str, object]]]:
+    return isinstance(value, list) and all(
+        isinstance(each, list) and len(each) == 2 and isinstance(each[0], str) for each in value
+    )
 
 
 IGNORED: Final[Mapping[str, object]] = {}
@@ -135,6 +150,7 @@ class VirtualHostDefinition(Tolerant):
     """A virtual host."""
 
     name: str = key(NAME, "The name that clients open.")
+    default_queue_type: str | None = key(Text(), "The type of queues that name none; passed over.", None)
 
 
 @attrs.frozen(kw_only=True)
@@ -176,7 +192,7 @@ class PolicyDefinition(Tolerant):
     pattern: str = key(Expression(), "The names it applies to.")
     apply_to: str = key(OneOf(*(each.value for each in ApplyTo)), "To what.", "all", name="apply-to")
     priority: int = key(COUNT, "Of several that match the highest holds.", 0)
-    definition: Table = key(FREE_TABLE, "What it sets.")
+    definition: Table = key(PolicySettings(), "What it sets.")
 
     @property
     def policy(self) -> Policy:
@@ -284,8 +300,13 @@ class Definitions(Tolerant):
 
     @property
     def passed_over(self) -> list[str]:
-        """The components whose parameters mean nothing here."""
-        return sorted({p.component for p in self.parameters} - {VIRTUAL_HOST_LIMITS, OPERATOR_POLICY})
+        """What means something in RabbitMQ and nothing here."""
+        components = {p.component for p in self.parameters} - {VIRTUAL_HOST_LIMITS, OPERATOR_POLICY}
+        return [f"the parameters of '{component}'" for component in sorted(components)] + [
+            f"the default queue type '{host.default_queue_type}' of virtual host '{host.name}'"
+            for host in self.vhosts
+            if host.default_queue_type not in (None, "undefined", "classic")
+        ]
 
 
 # Reading.
@@ -334,8 +355,8 @@ def load_files(broker: Broker, paths: Sequence[Path]) -> None:
     problems: list[Problem] = []
     for path, definitions in zip(paths, read_files(paths), strict=True):
         problems += _in_file(path, apply(definitions, broker))
-        for component in definitions.passed_over:
-            log.warning("%s: the parameters of '%s' mean nothing here", path, component)
+        for what in definitions.passed_over:
+            log.warning("%s: passed over: %s", path, what)
     if problems:
         raise ConfigError(problems)
 

@@ -102,6 +102,8 @@ IGNORED_KEYS: Final[dict[str, Check]] = {
     "max-segment-size": count_fault,
     "stream-max-segment-size-bytes": count_fault,
     "stream-filter-size-bytes": count_fault,
+    "federation-upstream": anything,
+    "federation-upstream-set": anything,
     "ha-mode": anything,
     "ha-params": anything,
     "ha-sync-mode": anything,

@@ -161,8 +161,30 @@ def test_applying_twice_changes_nothing(broker: Broker):
     assert len(broker.virtual_host("/prod").queues) == 3
 
 
-def test_parameters_that_mean_nothing_here_are_named():
-    assert read(json.dumps(EXPORTED)).passed_over == ["federation-upstream"]
+def test_what_means_nothing_here_is_named():
+    assert read(json.dumps(EXPORTED)).passed_over == [
+        "the parameters of 'federation-upstream'",
+        "the default queue type 'quorum' of virtual host '/prod'",
+    ]
+
+
+def test_an_operator_policy_may_be_written_as_rabbitmqctl_writes_it():
+    value = {"apply-to": "all", "definition": [["max-length", 100]], "pattern": "^a", "priority": 0}
+    policy = {"component": "operator_policy", "name": "op", "vhost": "/", "value": value}
+    broker = Broker()
+    broker.add_virtual_host("/")
+    assert apply(read(json.dumps({"parameters": [policy]})), broker) == []
+    assert broker.policies.list_operator("/")[0].definition == {"max-length": 100}
+    value["definition"] = [["max-length"]]
+    assert (
+        "accepted: a table"
+        in problems(json.dumps({"parameters": [policy]}))["parameters[0].value.definition"]
+    )
+
+
+def test_policies_for_federation_do_not_stand_in_the_way():
+    policy = {"name": "fed", "vhost": "/", "pattern": "^f", "definition": {"federation-upstream-set": "all"}}
+    assert read(json.dumps({"policies": [policy]})).policies[0].definition
 
 
 def test_all_mistakes_of_a_file_are_told_at_once():
