@@ -96,7 +96,7 @@ class Broker:
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.operations: Operations | None = None  # the node, if the broker runs in one
 
-    # ---- virtual hosts ---------------------------------------------------------------------------------------------
+    # Virtual hosts.
 
     def add_virtual_host(self, name: str, limits: VirtualHostLimits | None = None) -> VirtualHost:
         """The virtual host, made if it is not there."""
@@ -125,7 +125,7 @@ class Broker:
     def hosts(self) -> Iterable[VirtualHost]:
         return self.virtual_hosts.values()
 
-    # ---- the path of a message -------------------------------------------------------------------------------------
+    # The path of a message.
 
     def publish(self, exchange: Exchange, message: Message) -> Outcome:
         """Route a message from `exchange` and put it into its queues."""
@@ -205,7 +205,7 @@ class Broker:
         self.now = self.clock.now()
         return self.now
 
-    # ---- dead letters ----------------------------------------------------------------------------------------------
+    # Dead letters.
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
         """A message died in `queue`; it goes to the queue's dead-letter exchange in the next settle."""
@@ -282,7 +282,7 @@ class Broker:
                 return True
         return False
 
-    # ---- reports ---------------------------------------------------------------------------------------------------
+    # Reports.
 
     def _report_cycle(self, queue: Queue) -> None:
         if not queue.warned_cycle:

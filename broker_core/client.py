@@ -47,7 +47,7 @@ class Client:
         self.exclusive_queues: dict[Queue, None] = {}
         self._entered = False
 
-    # ---- coming and going ------------------------------------------------------------------------------------------
+    # Coming and going.
 
     def enter(self, virtual_host: str) -> None:
         """Open a virtual host: it must exist, the user must have a permission in it, and limits leave room (S014-S016).
@@ -97,7 +97,7 @@ class Client:
     def close_channel(self) -> None:
         count_down(self.broker.channels_of, self.user.name)
 
-    # ---- permissions -----------------------------------------------------------------------------------------------
+    # Permissions.
 
     def _check(self, permission: Permission, kind: str, name: str) -> None:
         self.broker.access.check(self.user, self.host.name, permission, kind, name)
@@ -115,7 +115,7 @@ class Client:
         """The user-id property must be the user's own (S089). Raises PreconditionFailed."""
         self.broker.access.check_user_id(self.user, claimed)
 
-    # ---- exchanges -------------------------------------------------------------------------------------------------
+    # Exchanges.
 
     def declare_exchange(
         self,
@@ -151,7 +151,7 @@ class Client:
         if name in self.host.exchanges or not self.broker.compat.delete_missing_ok:
             self.host.delete_exchange(name, if_unused)
 
-    # ---- bindings --------------------------------------------------------------------------------------------------
+    # Bindings.
 
     def bind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
         """Bind a queue, or an exchange, to an exchange (S054, S056, S073)."""
@@ -183,7 +183,7 @@ class Client:
         self._check_topic(READ, origin, key)
         return origin, target
 
-    # ---- queues ----------------------------------------------------------------------------------------------------
+    # Queues.
 
     def own_queue(self, name: str) -> Queue:
         """A queue this client may touch at all, permissions aside: it exists, and is not somebody else's (S066)."""
@@ -243,7 +243,7 @@ class Client:
             )
         return self.host.delete_queue(queue, if_unused, if_empty)
 
-    # ---- messages --------------------------------------------------------------------------------------------------
+    # Messages.
 
     def guards_topics(self, exchange: Exchange) -> bool:
         """Whether publishing to this exchange needs `check_topics` for each key: there are topic permissions."""

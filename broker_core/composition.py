@@ -105,7 +105,7 @@ def _put_policies(broker: Broker, config: Config) -> None:
         put(entry.policy)
 
 
-# ---- reload --------------------------------------------------------------------------------------------------------
+# Reload.
 
 
 def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
@@ -171,7 +171,7 @@ def _reload_monitors(broker: Broker, new: Config) -> None:
     broker.alarms.check(broker.now)
 
 
-# ---- the process ---------------------------------------------------------------------------------------------------
+# The process.
 
 
 def protocols_of(config: Config, entry: ListenerEntry, known: Mapping[str, Protocol]) -> tuple[Protocol, ...]:

@@ -160,7 +160,7 @@ def asked_permission(
     return Permission(name, None if user is None else True)
 
 
-# ---- the message ---------------------------------------------------------------------------------------------------
+# The message.
 
 
 class DryEncoding(Encoding):
@@ -211,7 +211,7 @@ def keys_in(headers: Table, name: str) -> tuple[str, ...]:
     return tuple(text for text in texts if isinstance(text, str))
 
 
-# ---- the trace -----------------------------------------------------------------------------------------------------
+# The trace.
 
 
 @attrs.define
@@ -274,7 +274,7 @@ def matches(bindings: Iterable[Match], leads_on: set[str]) -> Iterable[Match]:
         yield match if new else attrs.evolve(match, followed=False)
 
 
-# ---- which bindings ------------------------------------------------------------------------------------------------
+# Which bindings.
 
 
 def matched_bindings(exchange: Exchange, message: Message, answer: Iterable[Destination]) -> Iterable[Match]:
@@ -306,7 +306,7 @@ def match_of(binding: Binding) -> Match:
     return Match(binding.destination.kind, binding.destination.name, binding.key, binding.arguments)
 
 
-# ---- why it stops --------------------------------------------------------------------------------------------------
+# Why it stops.
 
 
 ALTERNATES: Final = {

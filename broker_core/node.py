@@ -90,7 +90,7 @@ class Node(Operations):
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone while the node closes
 
-    # ---- life ------------------------------------------------------------------------------------------------------
+    # Life.
 
     async def __aenter__(self) -> Node:
         """Load plugins, build the broker, listen. Raises BadPlugin, ConfigError or OSError (an address is taken)."""
@@ -141,7 +141,7 @@ class Node(Operations):
         """Sleep until cancelled."""
         await trio.sleep_forever()
 
-    # ---- listening -------------------------------------------------------------------------------------------------
+    # Listening.
 
     @property
     def addresses(self) -> list[str]:
@@ -212,7 +212,7 @@ class Node(Operations):
         assert self._nursery is not None
         self._nursery.start_soon(task)
 
-    # ---- the loop --------------------------------------------------------------------------------------------------
+    # The loop.
 
     def feed(self, transport: Transport, data: bytes) -> None:
         """Bytes from one peer, and everything they cause."""
@@ -278,7 +278,7 @@ class Node(Operations):
             if self.broker.touched or (at is not None and at <= trio.current_time()):
                 self.work()
 
-    # ---- alarms and plugins ----------------------------------------------------------------------------------------
+    # Alarms and plugins.
 
     def _check_alarms(self, now: float) -> None:
         self.broker.timers.at(self.broker.alarms.check(now), self._check_alarms)
@@ -303,7 +303,7 @@ class Node(Operations):
             self.reload_plugins()
         self.broker.timers.at(now + WATCH_INTERVAL_S, self._watch_plugins)
 
-    # ---- operations ------------------------------------------------------------------------------------------------
+    # Operations.
 
     def status(self) -> Mapping[str, Json]:
         broker = self.broker
@@ -452,7 +452,7 @@ def _peer(connected: socket.socket) -> Peer:
     return Peer(host, port, local_host, local_port, loopback)
 
 
-# ---- as a process --------------------------------------------------------------------------------------------------
+# As a process.
 
 
 def run(config: Config, reread: Callable[[], Config], source: str = "") -> None:

@@ -105,7 +105,7 @@ class Queue(Destination):
         """The queue as error texts name it."""
         return f"queue '{self.name}' in vhost '{self.virtual_host.name}'"
 
-    # ---- what it is asked for --------------------------------------------------------------------------------------
+    # What it is asked for.
 
     @abstractmethod
     def apply(self, limits: QueueLimits) -> None:
@@ -162,7 +162,7 @@ class Queue(Destination):
     def bury_all(self) -> None:
         """Let every waiting message die, where a profile wants that for a queue's deletion."""
 
-    # ---- what is the same for all ----------------------------------------------------------------------------------
+    # What is the same for all.
 
     def touch(self) -> None:
         """Something changed: look at this queue in the next settle."""

@@ -111,7 +111,7 @@ class StreamQueue(Queue):
         self.age_timer: Timer | None = None
         self.apply(limits)
 
-    # ---- arrival and retention -------------------------------------------------------------------------------------
+    # Arrival and retention.
 
     def push(self, message: Message) -> bool:
         """A stream takes everything, and lets the oldest go for it."""
@@ -164,7 +164,7 @@ class StreamQueue(Queue):
     def _grow_old(self, now: float) -> None:
         self.apply(self.limits)
 
-    # ---- reading ---------------------------------------------------------------------------------------------------
+    # Reading.
 
     def dispatch(self) -> None:
         for consumer in list(self.behind):
@@ -210,7 +210,7 @@ class StreamQueue(Queue):
     def purge(self) -> int:
         raise Unsupported(f"queue.purge not supported by stream queues {self.described}")
 
-    # ---- readers ---------------------------------------------------------------------------------------------------
+    # Readers.
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Attach a reader at the offset it asks for. It must limit what it gets (X026).
@@ -250,7 +250,7 @@ class StreamQueue(Queue):
             self.behind[consumer] = None
             self.touch()
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # The end.
 
     def bury_all(self) -> None:
         """There are no dead letters of a stream."""

@@ -57,7 +57,7 @@ class ThreadedNode:
         self._thread: threading.Thread | None = None
         self._url = ""
 
-    # ---- life ------------------------------------------------------------------------------------------------------
+    # Life.
 
     def start(self) -> None:
         """Return when the node listens. Raises what its start raises: BadPlugin, ConfigError, OSError."""
@@ -114,7 +114,7 @@ class ThreadedNode:
             started.set_result(None)
             await self._stopping.wait()
 
-    # ---- for other threads -----------------------------------------------------------------------------------------
+    # For other threads.
 
     @property
     def url(self) -> str:

@@ -83,7 +83,7 @@ class VirtualHost:
             type_class = broker.exchange_types[type_name_]
             self._add_exchange(Exchange(self, exchange_name, type_class, durable=True, internal=internal))
 
-    # ---- exchanges -------------------------------------------------------------------------------------------------
+    # Exchanges.
 
     def exchange(self, name: str) -> Exchange:
         """The exchange of that name, or `NotFound`."""
@@ -185,7 +185,7 @@ class VirtualHost:
             self._tell(exchange, exchange.type.close)
             exchange.forget_routes()  # somebody may still remember the exchange
 
-    # ---- bindings --------------------------------------------------------------------------------------------------
+    # Bindings.
 
     def bind(
         self, source: Exchange, destination: Destination, key: str, arguments: Table | None = None
@@ -255,7 +255,7 @@ class VirtualHost:
         """Every explicit binding of the virtual host."""
         return (binding for exchange in self.exchanges.values() for binding in exchange.bindings)
 
-    # ---- queues ----------------------------------------------------------------------------------------------------
+    # Queues.
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, or `NotFound`."""
@@ -353,7 +353,7 @@ class VirtualHost:
         self.hidden_queues[queue.name] = queue
         self.revision += 1
 
-    # ---- policies --------------------------------------------------------------------------------------------------
+    # Policies.
 
     def apply_policies(self) -> None:
         """A policy changed: every exchange and queue obeys its new limits from now on (S129)."""
@@ -375,7 +375,7 @@ class VirtualHost:
         quorum = queue.type is QueueType.QUORUM
         queue.apply(self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms))
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # The end.
 
     def close(self) -> None:
         """The virtual host is deleted: everything in it goes."""

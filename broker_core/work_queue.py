@@ -78,7 +78,7 @@ class WorkQueue(Queue):
         self.expires_timer: Timer | None = None
         self.apply(limits)
 
-    # ---- limits ----------------------------------------------------------------------------------------------------
+    # Limits.
 
     def apply(self, limits: QueueLimits) -> None:
         """Obey these limits from now on (arguments and policies merged)."""
@@ -108,7 +108,7 @@ class WorkQueue(Queue):
         self._left(delivery)
         return delivery
 
-    # ---- arrival ---------------------------------------------------------------------------------------------------
+    # Arrival.
 
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
@@ -145,7 +145,7 @@ class WorkQueue(Queue):
             self.virtual_host.broker.dead_letter(self, message, MAXLEN)
         return True
 
-    # ---- handing out -----------------------------------------------------------------------------------------------
+    # Handing out.
 
     def dispatch(self) -> None:
         """Give waiting messages to consumers that can take them, highest consumer priority first, in turn."""
@@ -213,7 +213,7 @@ class WorkQueue(Queue):
             min(c.credit, c.window.credit) > 0 and c.room() > 0 for ring in self.rings for c in ring.able
         )
 
-    # ---- answers ---------------------------------------------------------------------------------------------------
+    # Answers.
 
     def release(self, delivery: Delivery, failed: bool = True) -> None:
         """Put it back at its old place; `failed`: this counts towards the delivery limit."""
@@ -254,7 +254,7 @@ class WorkQueue(Queue):
         if delivery.expires_at != NEVER:
             self.expiring -= 1
 
-    # ---- looking and emptying --------------------------------------------------------------------------------------
+    # Looking and emptying.
 
     def waiting(self) -> Iterable[Delivery]:
         """The waiting messages in the order in which they would be delivered. For looking only."""
@@ -269,7 +269,7 @@ class WorkQueue(Queue):
         self.ready = self.ready_bytes = self.expiring = 0
         return count
 
-    # ---- consumers -------------------------------------------------------------------------------------------------
+    # Consumers.
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Attach a consumer (S099: unless exclusivity forbids it)."""
@@ -335,7 +335,7 @@ class WorkQueue(Queue):
         self.rings.append(Ring(priority))
         return self.rings[-1]
 
-    # ---- time ------------------------------------------------------------------------------------------------------
+    # Time.
 
     def _watch_head(self) -> None:
         """Keep one timer on the first message that will expire at the head of a lane (S080)."""
@@ -379,7 +379,7 @@ class WorkQueue(Queue):
         for delivery in self.waiting():
             self._die(delivery, REJECTED)
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # The end.
 
     def closed(self) -> None:
         """The messages go with it, and the consumers are told."""

@@ -86,7 +86,7 @@ class LineConnection(FrontEnd, Publisher):
         self.subscriptions: list[Subscription] = []
         self.unsettled: dict[int, Delivery] = {}
 
-    # ---- what the node calls ----
+    # What the node calls.
 
     def receive(self, data: bytes, now: float) -> None:
         *lines, self.unread = (self.unread + data).split(b"\n")
@@ -121,7 +121,7 @@ class LineConnection(FrontEnd, Publisher):
         self.say(f"BYE {reason}")
         self.closed = True
 
-    # ---- commands ----
+    # Commands.
 
     def obey(self, line: bytes) -> None:
         word, _, rest = line.partition(b" ")

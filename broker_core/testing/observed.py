@@ -105,7 +105,7 @@ class LeveretBroker:
 
         return pika.URLParameters(self.url)
 
-    # ---- in the broker's thread ------------------------------------------------------------------------------------
+    # In the broker's thread.
 
     def open(self) -> None:
         """Make the virtual host and its user."""
@@ -132,7 +132,7 @@ class LeveretBroker:
     def _queue(self, name: str) -> Queue | None:
         return self._state().queues.get(name)
 
-    # ---- questions -------------------------------------------------------------------------------------------------
+    # Questions.
 
     def published(self, exchange: str, count: int | None = None, timeout_s: float = TIMEOUT_S) -> list[Seen]:
         """The messages published to an exchange, in order, routed or not, dead letters included.
@@ -213,7 +213,7 @@ class LeveretBroker:
             raise AssertionError(f"{counted}{missing}\n{self._overview()}")
         return number
 
-    # ---- waiting ---------------------------------------------------------------------------------------------------
+    # Waiting.
 
     def _ask(self, question: Callable[[], T]) -> T:
         return self.node.call(question)
@@ -237,7 +237,7 @@ class LeveretBroker:
             return self.node.call(waiter.give_up)
         return True
 
-    # ---- explanations ----------------------------------------------------------------------------------------------
+    # Explanations.
 
     def _explained(
         self, what: str, count: int | None, timeout_s: float, found: list[Message], missing: str

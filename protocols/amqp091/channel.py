@@ -82,7 +82,7 @@ class Channel:
         self._tx_unsettled: dict[int, Delivery] = {}  # answered in the transaction
         self._oldest = 1  # no tag below it is unsettled
 
-    # ---- answering deliveries --------------------------------------------------------------------------------------
+    # Answering deliveries.
 
     def ack(self, tag: int, multiple: bool) -> None:
         """basic.ack."""
@@ -173,7 +173,7 @@ class Channel:
         for tag in self._tags_up_to(self.last_tag):
             self._settle(self.unsettled.pop(tag), Delivery.release)
 
-    # ---- consuming -------------------------------------------------------------------------------------------------
+    # Consuming.
 
     def qos(self, method: m.BasicQos) -> None:
         if method.prefetch_size:
@@ -300,7 +300,7 @@ class Channel:
     def flow_ok(self, method: m.ChannelFlowOk) -> None:
         """The client's answer to our own channel.flow; nothing is left to do."""
 
-    # ---- confirms and transactions ---------------------------------------------------------------------------------
+    # Confirms and transactions.
 
     def confirm_select(self, method: m.ConfirmSelect) -> None:
         self.publishing.select_confirms()
@@ -335,7 +335,7 @@ class Channel:
         """For clients of 0-8 days (X011)."""
         self.send(m.AccessRequestOk(1))
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # The end.
 
     def close(self) -> None:
         """Consumers go; what was not acknowledged goes back, marked as redelivered (S110, S126)."""

@@ -69,7 +69,7 @@ class Encoding091(Encoding):
 ENCODING: Final = Encoding091()
 
 
-# ---- what the core reads -------------------------------------------------------------------------------------------
+# What the core reads.
 
 
 def project(properties: bytes) -> tuple[Facts, bytes]:
@@ -137,7 +137,7 @@ def _text(value: FieldValue) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# ---- what a consumer sees ------------------------------------------------------------------------------------------
+# What a consumer sees.
 
 
 def rendered(message: Message, attempts: int = 0) -> bytes:

@@ -219,7 +219,7 @@ class Publishing(Publisher):
             self._channel.send(m.BasicAck(sequence, sequence > self._confirmed + 1))
             self._confirmed = sequence
 
-    # ---- modes -----------------------------------------------------------------------------------------------------
+    # Modes.
 
     def select_confirms(self) -> None:
         """The first publish from here on has number 1 (S117). Raises PreconditionFailed (S118)."""

@@ -82,7 +82,7 @@ class ControlConnection(Handler, FrontEnd):
         self._own_name = config.http.address.host
         self.wire = Connection(self, OutboxWriter(outbox), now)
 
-    # ---- the node's side -------------------------------------------------------------------------------------------
+    # The node's side.
 
     def receive(self, data: bytes, now: float) -> None:
         self.wire.receive(data, now)
@@ -104,7 +104,7 @@ class ControlConnection(Handler, FrontEnd):
     def lost(self) -> None:
         pass
 
-    # ---- a request -------------------------------------------------------------------------------------------------
+    # A request.
 
     def common_headers(self) -> HeaderList:
         return (("Date", formatdate(self.broker.clock.wall(), usegmt=True)), *COMMON)

@@ -101,7 +101,7 @@ class Connection:
         self._waiting = True  # between requests
         self._until = now + self._bounds.request_timeout_s
 
-    # ---- bytes in --------------------------------------------------------------------------------------------------
+    # Bytes in.
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes in any division, and answer the requests that are whole. `now` is monotonic seconds."""
@@ -180,7 +180,7 @@ class Connection:
                 h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[], reason="Continue")
             )
 
-    # ---- responses out ---------------------------------------------------------------------------------------------
+    # Responses out.
 
     def _refuse(self, status: int, reason: str) -> None:
         """Say why the connection cannot go on, if that can be said, and end it."""
@@ -210,7 +210,7 @@ class Connection:
         if data := self._machine.send(event):
             self._writer.write(data)
 
-    # ---- time ------------------------------------------------------------------------------------------------------
+    # Time.
 
     def deadline(self) -> float | None:
         """When `on_deadline` wants to be called, whatever happens until then."""

@@ -101,7 +101,7 @@ class Route:
         return {name[1:-1]: segment for name, segment in pairs if name.startswith("{")}
 
 
-# ---- the functions -------------------------------------------------------------------------------------------------
+# The functions.
 
 
 def index(asked: Asked) -> Json:
@@ -156,7 +156,7 @@ def header(text: str) -> tuple[str, Value]:
     return name, written if value is REFUSED else value
 
 
-# ---- the table -----------------------------------------------------------------------------------------------------
+# The table.
 
 ROUTES: Final = (
     Route("GET", "/", Level.ANYBODY, index),

@@ -30,7 +30,7 @@ def frame(kind: int, channel: int, payload: bytes, size: int | None = None, end:
     return pack(">BHI", kind, channel, len(payload) if size is None else size) + payload + end
 
 
-# ---- states --------------------------------------------------------------------------------------------------------
+# States.
 
 
 def started(world: World) -> Peer:
@@ -146,7 +146,7 @@ STATES: Final[dict[str, Callable[[World], Peer]]] = {
 }
 
 
-# ---- the attack and what must hold after it ------------------------------------------------------------------------
+# The attack and what must hold after it.
 
 
 class Neighbour:
@@ -258,7 +258,7 @@ def unsettled(world: World) -> Iterator[Delivery]:
             assert all(consumer.credit >= 0 for consumer in channel.consumers.values())
 
 
-# ---- a good client's words --------------------------------------------------------------------------------
+# A good client's words.
 
 
 class Recorded(Peer):

@@ -173,7 +173,7 @@ class Peer:
         self._unread: list[bytes] = []  # sent while the broker did not read from us
         world.peers.append(self)
 
-    # ---- bytes -----------------------------------------------------------------------------------------------------
+    # Bytes.
 
     def send_bytes(self, data: bytes, settle: bool = True) -> None:
         if self.front.blocked:
@@ -240,7 +240,7 @@ class Peer:
             content = Content(method, BasicProperties.decode(properties), properties, b"".join(parts))
             self.received.append((channel, content))
 
-    # ---- methods ---------------------------------------------------------------------------------------------------
+    # Methods.
 
     def send(self, channel: int, method: Method, settle: bool = True) -> None:
         self.send_bytes(wire.method_frame(channel, method.encode()), settle)
@@ -288,7 +288,7 @@ class Peer:
         self.send(channel, method)
         return self.refusal()
 
-    # ---- getting in ------------------------------------------------------------------------------------------------
+    # Getting in.
 
     def start(self) -> m.ConnectionStart:
         self.send_bytes(HEADER)

@@ -33,7 +33,7 @@ from .peer import HEADER, Peer, World
 each_state: Final = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 a_share: Final = settings(max_examples=settings().max_examples // 4)  # the states together try hard enough
 
-# ---- bytes and frames out of nothing -------------------------------------------------------------------------------
+# Bytes and frames out of nothing.
 
 
 CHANNELS: Final = st.sampled_from((0, 1, 1, 1, 2, 65535))
@@ -76,7 +76,7 @@ def test_random_frames(state: Callable[[World], Peer], frames: list[bytes], at_o
     attack(state, [b"".join(frames)] if at_once else frames)
 
 
-# ---- a good client's words, mutated --------------------------------------------------------------------------------
+# A good client's words, mutated.
 
 FRAMES_SAID: Final = transcript()
 ENOUGH: Final = 1 << 16  # positions are drawn from here and wrap around
@@ -199,7 +199,7 @@ def on_channel_1(said: bytes) -> bytes:
     return said if said[1:3] == b"\0\0" or said == HEADER else said[:1] + b"\0\x01" + said[3:]
 
 
-# ---- memory --------------------------------------------------------------------------------------------------------
+# Memory.
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 8])

@@ -26,7 +26,7 @@ def tuned(world: World | None = None, user: str = "guest", password: str = "gues
     return peer
 
 
-# ---- the greeting --------------------------------------------------------------------------------------------------
+# The greeting.
 
 
 def test_s001_the_header_is_answered_with_start_for_version_0_9() -> None:
@@ -117,7 +117,7 @@ def test_s005_the_server_says_what_it_is_and_can() -> None:
     }
 
 
-# ---- limits --------------------------------------------------------------------------------------------------------
+# Limits.
 
 
 def test_s009_the_limits_offered() -> None:
@@ -256,7 +256,7 @@ def test_virtual_hosts_share_nothing() -> None:
     assert missing == "404 NOT_FOUND - no queue 'only white' in vhost 'blue'"
 
 
-# ---- secrets, states and the end -----------------------------------------------------------------------------------
+# Secrets, states and the end.
 
 
 def test_x008_a_good_new_secret_is_accepted() -> None:

@@ -43,7 +43,7 @@ def refused(*frames: bytes) -> str:
     return peer.refusal()
 
 
-# ---- heartbeats ----------------------------------------------------------------------------------------------------
+# Heartbeats.
 
 
 def test_s013_an_idle_server_sends_a_heartbeat_each_interval() -> None:
@@ -101,7 +101,7 @@ def test_x006_an_unknown_kind_of_frame_is_a_frame_error() -> None:
     assert text == "501 FRAME_ERROR - type 9, channel 1: unknown frame type"
 
 
-# ---- sizes and ends ------------------------------------------------------------------------------------------------
+# Sizes and ends.
 
 
 def test_s021_a_frame_longer_than_agreed_is_a_frame_error() -> None:
@@ -126,7 +126,7 @@ def test_s022_a_frame_that_ends_otherwise_is_a_frame_error() -> None:
     assert bystander.declare("q")
 
 
-# ---- contents ------------------------------------------------------------------------------------------------------
+# Contents.
 
 
 def test_s023_a_body_where_a_header_is_expected() -> None:
@@ -194,7 +194,7 @@ def test_s024_a_body_in_many_small_frames_arrives_whole() -> None:
     assert content.body == octets
 
 
-# ---- what an error says and ends -----------------------------------------------------------------------------------
+# What an error says and ends.
 
 
 def test_s025_a_reply_names_the_condition_and_the_method_that_failed() -> None:

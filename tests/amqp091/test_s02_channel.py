@@ -24,7 +24,7 @@ def opened(toml: str = "") -> ClientChannel:
     return Peer(World(toml)).open().channel()
 
 
-# ---- opening and closing -------------------------------------------------------------------------------------------
+# Opening and closing.
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_client_closes_a_channel_and_its_deliveries_return() -> None:
     assert content.method.redelivered
 
 
-# ---- flow ----------------------------------------------------------------------------------------------------------
+# Flow.
 
 
 @pytest.mark.parametrize("toml", [*SERVES_FLOW, *REFUSES_FLOW])
@@ -171,7 +171,7 @@ def test_a_consumer_started_while_flow_is_inactive_waits_too() -> None:
     assert [content.body for content in channel.deliveries()] == [b"later"]
 
 
-# ---- commits, and old friends --------------------------------------------------------------------------------------
+# Commits, and old friends.
 
 
 def test_s033_a_commit_never_pends_what_follows_it_in_the_same_read_finds_it_done() -> None:

@@ -33,7 +33,7 @@ def permitted(channel: ClientChannel, configure: str = "", write: str = "", read
     channel.peer.world.broker.access.set_permissions("guest", "/", configure, write, read)
 
 
-# ---- exchange to exchange ------------------------------------------------------------------------------------------
+# Exchange to exchange.
 
 
 def test_s054_both_exchanges_must_be_there() -> None:
@@ -134,7 +134,7 @@ def test_a_new_hop_far_down_is_seen_by_the_next_publish() -> None:
     assert channel.bodies("q") == [b"after"]
 
 
-# ---- binding and unbinding -----------------------------------------------------------------------------------------
+# Binding and unbinding.
 
 
 def test_s056_binding_twice_is_binding_once() -> None:
@@ -213,7 +213,7 @@ def test_s059_so_is_a_binding_between_exchanges() -> None:
     assert [binding.durable for binding in channel.peer.world.host.bindings()] == [True, False]
 
 
-# ---- policies on exchanges -----------------------------------------------------------------------------------------
+# Policies on exchanges.
 
 
 def put(channel: ClientChannel, name: str, pattern: str, definition: Table, priority: int = 0) -> None:

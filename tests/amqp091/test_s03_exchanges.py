@@ -29,7 +29,7 @@ def permitted(channel: ClientChannel, configure: str = "", write: str = "", read
     channel.peer.world.broker.access.set_permissions("guest", "/", configure, write, read)
 
 
-# ---- what is there -------------------------------------------------------------------------------------------------
+# What is there.
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_s037_a_predeclared_exchange_cannot_be_deleted(name: str) -> None:
     assert text == f"403 ACCESS_REFUSED - deletion of system exchange '{name}' in vhost '/' not allowed"
 
 
-# ---- declaring -----------------------------------------------------------------------------------------------------
+# Declaring.
 
 
 @pytest.mark.parametrize("toml", ["", '[compat]\nprofile = "rabbitmq-4"'])
@@ -265,7 +265,7 @@ def test_x016_a_node_holds_only_so_many_exchanges() -> None:
     channel.exchange("y")
 
 
-# ---- deleting ------------------------------------------------------------------------------------------------------
+# Deleting.
 
 
 @pytest.mark.parametrize("toml", LENIENT)
@@ -374,7 +374,7 @@ def test_s058_deleting_an_exchange_takes_its_bindings_on_both_sides() -> None:
     assert channel.bodies("q") == []
 
 
-# ---- types from plugins --------------------------------------------------------------------------------------------
+# Types from plugins.
 
 
 @pytest.mark.parametrize("weight", ["", "-1", "heavy", "1.5"])

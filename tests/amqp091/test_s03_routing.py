@@ -32,7 +32,7 @@ def reaches(channel: ClientChannel, key: str, headers: FieldTable | None = None)
     return count == 1
 
 
-# ---- publishing ----------------------------------------------------------------------------------------------------
+# Publishing.
 
 
 def test_s046_publishing_to_a_missing_exchange_closes_the_channel() -> None:
@@ -90,7 +90,7 @@ def test_a_permission_taken_away_holds_for_the_next_publish() -> None:
     assert channel.peer.channel(2).bodies("q") == [b"before"]
 
 
-# ---- direct, fanout, topic -----------------------------------------------------------------------------------------
+# Direct, fanout, topic.
 
 
 def test_s048_direct_wants_equal_keys() -> None:
@@ -167,7 +167,7 @@ def test_x012_where_a_profile_says_so_a_pattern_has_two_hashes_at_most(toml: str
     )
 
 
-# ---- headers -------------------------------------------------------------------------------------------------------
+# Headers.
 
 
 def matching(arguments: FieldTable) -> ClientChannel:
@@ -243,7 +243,7 @@ def test_x013_any_without_criteria_matches_nothing_and_all_everything() -> None:
         assert reaches(matching(arguments), "")
 
 
-# ---- the default exchange, CC and BCC ------------------------------------------------------------------------------
+# The default exchange, CC and BCC.
 
 
 def test_s053_the_default_exchange_leads_to_the_queue_of_that_name() -> None:

@@ -23,7 +23,7 @@ def refusal(toml: str = "", durable: bool = False, **properties: object) -> str:
     return opened(toml).closed_with(m.QueueDeclare("q", durable=durable, arguments=arguments))
 
 
-# ---- values --------------------------------------------------------------------------------------------------------
+# Values.
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_x023_there_are_no_more_than_255_priorities() -> None:
     )
 
 
-# ---- types ---------------------------------------------------------------------------------------------------------
+# Types.
 
 
 def test_x017_saying_classic_is_saying_nothing() -> None:
@@ -219,7 +219,7 @@ def test_where_a_profile_says_so_only_quorum_queues_know_a_consumer_timeout(toml
     )
 
 
-# ---- declaring again -----------------------------------------------------------------------------------------------
+# Declaring again.
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def reason(channel: ClientChannel) -> str:
     return str((content.properties.headers or {})["x-first-death-reason"])
 
 
-# ---- time ----------------------------------------------------------------------------------------------------------
+# Time.
 
 
 def test_s080_a_ttl_of_0_is_for_what_can_be_delivered_at_once() -> None:
@@ -142,7 +142,7 @@ def test_s081_a_queue_with_a_consumer_stays_and_has_its_time_after_it() -> None:
     assert "q" not in world.host.queues
 
 
-# ---- length --------------------------------------------------------------------------------------------------------
+# Length.
 
 
 def test_s082_drop_head_lets_the_oldest_go() -> None:
@@ -196,7 +196,7 @@ def test_s082_a_length_of_0_takes_what_a_consumer_takes_at_once() -> None:
     assert [content.body for content in channel.deliveries()] == [b"at once"]
 
 
-# ---- one consumer at a time ----------------------------------------------------------------------------------------
+# One consumer at a time.
 
 
 def test_s083_one_consumer_is_served_and_the_next_takes_over() -> None:
@@ -237,7 +237,7 @@ def test_s083_fetching_is_refused() -> None:
     )
 
 
-# ---- policies ------------------------------------------------------------------------------------------------------
+# Policies.
 
 
 def put(

@@ -28,7 +28,7 @@ def permitted(channel: ClientChannel, configure: str = "", write: str = "", read
     channel.peer.world.broker.access.set_permissions("guest", "/", configure, write, read)
 
 
-# ---- names ---------------------------------------------------------------------------------------------------------
+# Names.
 
 
 def test_s060_a_queue_without_a_name_is_given_one_and_is_the_current_one() -> None:
@@ -141,7 +141,7 @@ def test_s064_asking_looks_at_the_name_only_and_any_permission_will_do() -> None
     )
 
 
-# ---- properties ----------------------------------------------------------------------------------------------------
+# Properties.
 
 
 @pytest.mark.parametrize("argument", ["durable", "exclusive", "auto_delete"])
@@ -294,7 +294,7 @@ def test_s070_where_a_profile_says_so_such_a_queue_ends_the_connection(toml: str
     )
 
 
-# ---- counting, binding, emptying -----------------------------------------------------------------------------------
+# Counting, binding, emptying.
 
 
 def test_s071_declare_ok_counts_ready_messages_and_active_consumers() -> None:
@@ -367,7 +367,7 @@ def test_s074_purging_a_missing_queue_and_without_read_is_refused() -> None:
     )
 
 
-# ---- deleting ------------------------------------------------------------------------------------------------------
+# Deleting.
 
 
 @pytest.mark.parametrize("toml", LENIENT)

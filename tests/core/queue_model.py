@@ -72,7 +72,7 @@ class Model:
             Counter()
         )  # how often its window's credit went to others while it could take
 
-    # ---- looking ---------------------------------------------------------------------------------------------------
+    # Looking.
 
     def order(self) -> list[Item]:
         return sorted(self.waiting, key=lambda item: (-item.lane, item.position))
@@ -101,7 +101,7 @@ class Model:
     def taker(self, consumer: FakeConsumer) -> Taker:
         return next(taker for taker in self.takers if taker.consumer is consumer)
 
-    # ---- what happens to messages ----------------------------------------------------------------------------------
+    # What happens to messages.
 
     def end(self, item: Item, how: str) -> None:
         assert item.number not in self.ends, "a message ends once"
@@ -195,7 +195,7 @@ class Model:
         else:
             self.waiting.append(item)
 
-    # ---- consumers -------------------------------------------------------------------------------------------------
+    # Consumers.
 
     def joined(self, consumer: FakeConsumer, credit: int) -> None:
         taker = Taker(consumer, credit, consumer.shared)

@@ -28,7 +28,7 @@ def first(queue: Queue) -> Message:
     return next(iter(queue.waiting())).message
 
 
-# ---- publishing ----------------------------------------------------------------------------------------------------
+# Publishing.
 
 
 def test_a_publish_says_what_became_of_the_message(world: World) -> None:
@@ -56,7 +56,7 @@ def test_a_message_can_be_put_into_queues_past_all_exchanges(world: World) -> No
     assert (queue.ready, gone.ready) == (1, 0)
 
 
-# ---- settling ------------------------------------------------------------------------------------------------------
+# Settling.
 
 
 class Noting(Publisher):
@@ -121,7 +121,7 @@ def test_time_stands_still_within_a_batch(world: World) -> None:
     assert world.broker.tick() == world.broker.now == before + 5
 
 
-# ---- dead letters --------------------------------------------------------------------------------------------------
+# Dead letters.
 
 
 def test_x035_a_dead_message_keeps_body_and_properties_and_loses_its_ttl(world: World) -> None:

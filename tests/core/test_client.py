@@ -62,7 +62,7 @@ def client(world: World, needs: set[Need] | None = None) -> Client:
     return made
 
 
-# ---- permissions ---------------------------------------------------------------------------------------------------
+# Permissions.
 
 VERBS: dict[str, tuple[Callable[[Client], object], set[Need]]] = {
     "declare exchange": (lambda c: c.declare_exchange("new", "direct"), {(C, "new")}),
@@ -170,7 +170,7 @@ def test_x008_a_consumer_goes_on_only_as_long_as_it_may_read(world: World) -> No
     assert not made.may_still_read(queue)
 
 
-# ---- what is not there ---------------------------------------------------------------------------------------------
+# What is not there.
 
 
 def test_s043_s057_s075_what_is_not_there_can_be_deleted(world: World) -> None:
@@ -201,7 +201,7 @@ def test_quorum_queues_are_not_deleted_conditionally(world: World) -> None:
     assert made.delete_queue("quorum") == 0
 
 
-# ---- exclusive queues ----------------------------------------------------------------------------------------------
+# Exclusive queues.
 
 
 def test_s066_an_exclusive_queue_is_for_its_client_alone(world: World) -> None:
@@ -253,7 +253,7 @@ def test_s083_a_queue_with_a_single_active_consumer_is_not_fetched_from(world: W
     assert made.get(world.host.queue("q"), settled=True) is not None
 
 
-# ---- coming and going ----------------------------------------------------------------------------------------------
+# Coming and going.
 
 
 def test_s015_a_virtual_host_must_exist_and_the_user_have_a_permission_in_it(world: World) -> None:

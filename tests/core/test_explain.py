@@ -31,7 +31,7 @@ from broker_core.values import Properties, Table, Value
 from tests.core.test_exchanges import header_match
 from tests.core.test_exchanges import matches as topic_match
 
-# ---- what is said --------------------------------------------------------------------------------------------------
+# What is said.
 
 
 class Failing(ExchangeType):
@@ -200,7 +200,7 @@ def test_an_exchange_that_is_not_there_cannot_be_explained(host: VirtualHost) ->
         explain(host, "none")
 
 
-# ---- permissions ---------------------------------------------------------------------------------------------------
+# Permissions.
 
 WRITE = "write access to exchange 'amq.topic' in vhost '/' refused for user 'shop'"
 TOPIC = "write access to topic 'b' in exchange 'amq.topic' in vhost '/' refused for user 'shop'"
@@ -244,7 +244,7 @@ def test_without_a_user_permissions_are_not_checked(host: VirtualHost) -> None:
     assert explain(host, "amq.topic").permission == Permission(None, None)
 
 
-# ---- as JSON -------------------------------------------------------------------------------------------------------
+# As JSON.
 
 
 def test_an_explanation_is_json(host: VirtualHost) -> None:
@@ -289,7 +289,7 @@ def test_an_explanation_is_json(host: VirtualHost) -> None:
     }
 
 
-# ---- the handbook --------------------------------------------------------------------------------------------------
+# The handbook.
 
 PAGE = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
 
@@ -301,7 +301,7 @@ def test_the_example_of_the_handbook_prints_what_it_says(capsys: pytest.CaptureF
     assert capsys.readouterr().out == example[2]
 
 
-# ---- equal to delivery ---------------------------------------------------------------------------------------------
+# Equal to delivery.
 
 EXCHANGES = ("e0", "e1", "e2", "e3", "e4", "e5")
 QUEUES = ("q0", "q1", "q2", "q3")

@@ -28,7 +28,7 @@ def world() -> World:
     return World()
 
 
-# ---- turns and credit ----------------------------------------------------------------------------------------------
+# Turns and credit.
 
 
 def test_messages_come_out_in_the_order_they_came_in(world: World) -> None:
@@ -186,7 +186,7 @@ def test_s068_an_auto_delete_queue_goes_with_its_last_consumer(world: World) -> 
     assert queue.deleted
 
 
-# ---- fetching ------------------------------------------------------------------------------------------------------
+# Fetching.
 
 
 def test_s112_messages_can_be_fetched_one_by_one(world: World) -> None:
@@ -216,7 +216,7 @@ def test_s086_a_queue_can_deliver_now_if_somebody_has_credit_and_room_and_nothin
     assert queue.can_deliver_now()
 
 
-# ---- answers -------------------------------------------------------------------------------------------------------
+# Answers.
 
 
 def test_s109_what_is_released_returns_to_its_old_place(world: World) -> None:
@@ -277,7 +277,7 @@ def test_without_a_dead_letter_exchange_the_dead_are_gone(world: World) -> None:
     assert not world.broker.dying
 
 
-# ---- priorities ----------------------------------------------------------------------------------------------------
+# Priorities.
 
 
 def test_s114_higher_message_priorities_come_first_and_are_clamped(world: World) -> None:
@@ -300,7 +300,7 @@ def test_without_priorities_a_message_priority_means_nothing(world: World) -> No
     assert waiting(queue) == "a b"
 
 
-# ---- emptying and the end ------------------------------------------------------------------------------------------
+# Emptying and the end.
 
 
 def test_s074_a_purge_leaves_what_consumers_have(world: World) -> None:

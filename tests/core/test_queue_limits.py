@@ -21,7 +21,7 @@ def limit(queue: Queue, limits: QueueLimits) -> None:
     queue.virtual_host.broker.settle()
 
 
-# ---- limits --------------------------------------------------------------------------------------------------------
+# Limits.
 
 
 def test_s082_a_full_queue_drops_its_head(world: World) -> None:
@@ -118,7 +118,7 @@ def test_a_queue_over_its_limit_stands_once_in_the_list_of_touched_queues(world:
     assert (world.broker.touched, queue.touched) == ([], False)
 
 
-# ---- time ----------------------------------------------------------------------------------------------------------
+# Time.
 
 
 def test_s080_a_message_expires_by_the_lower_of_its_own_and_the_queues_ttl(world: World) -> None:

@@ -78,7 +78,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.fetched: list[Delivery] = []
         self.first = self.messages  # number of the first message for this queue
 
-    # ---- messages --------------------------------------------------------------------------------------------------
+    # Messages.
 
     @rule(size=st.integers(0, 20), priority=st.integers(0, 4), ttl_ms=ttls, again=st.integers(1, 4))
     def publish(self, size: int, priority: int, ttl_ms: int | None, again: int) -> None:
@@ -140,7 +140,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert answer is (not model.waiting and any(model.able(taker) for taker in model.takers))
         self.step()
 
-    # ---- answers ---------------------------------------------------------------------------------------------------
+    # Answers.
 
     def somebody_has_messages(self) -> bool:
         return any(taker.held for taker in self.model.takers)
@@ -189,7 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.end(item, REJECTED)
         self.step()
 
-    # ---- consumers -------------------------------------------------------------------------------------------------
+    # Consumers.
 
     def somebody_consumes(self) -> bool:
         return bool(self.model.attached())
@@ -255,7 +255,7 @@ class QueueMachine(RuleBasedStateMachine):
         taker.consumer.drain()
         self.step()
 
-    # ---- operators and time ----------------------------------------------------------------------------------------
+    # Operators and time.
 
     @rule(bounds=bounds)
     def change_policy(self, bounds: dict[str, object]) -> None:
@@ -290,7 +290,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.buried += self.model.dead
         self.renew(bounds)
 
-    # ---- batches ---------------------------------------------------------------------------------------------------
+    # Batches.
 
     def step(self) -> None:
         """One thing has been done; a batch of them is settled together."""
@@ -318,7 +318,7 @@ class QueueMachine(RuleBasedStateMachine):
         if hasattr(self, "model"):
             self.settle()
 
-    # ---- what always holds -----------------------------------------------------------------------------------------
+    # What always holds.
 
     def everybody_able_is_served(self) -> None:
         assert not self.model.waiting or not any(self.model.able(taker) for taker in self.model.takers)

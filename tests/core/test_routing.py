@@ -112,7 +112,7 @@ def publish(world: World, source: Exchange, key: str = "", body: bytes = b"") ->
     return world.broker.publish(source, message(key, body, exchange=source.name))
 
 
-# ---- hops and alternates -------------------------------------------------------------------------------------------
+# Hops and alternates.
 
 
 def test_s055_a_message_reaches_a_queue_once_by_however_many_ways(world: World) -> None:
@@ -225,7 +225,7 @@ def test_s086_immediate_passes_over_queues_that_cannot_deliver_now(world: World)
     assert world.broker.publish_immediate(exchange(world, "y"), immediate) is Outcome.UNROUTABLE
 
 
-# ---- what is remembered --------------------------------------------------------------------------------------------
+# What is remembered.
 
 
 def test_a_type_is_asked_once_for_each_key_until_the_topology_changes(world: World) -> None:
@@ -264,7 +264,7 @@ def test_memory_of_routes_is_bounded(world: World) -> None:
     assert len(source.routes) == 10
 
 
-# ---- types that fail -----------------------------------------------------------------------------------------------
+# Types that fail.
 
 
 @pytest.mark.parametrize("type_", ["x-broken", "x-half-way"])

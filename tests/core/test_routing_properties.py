@@ -59,7 +59,7 @@ class RoutingMachine(RuleBasedStateMachine):
         for source, queue, key in bound:
             self.bind_or_unbind(source, False, "", queue, key)
 
-    # ---- the topology changes --------------------------------------------------------------------------------------
+    # The topology changes.
 
     @rule(name=exchange_names, kind=kinds, alternate=alternates, auto_delete=st.booleans())
     def declare_exchange(self, name: str, kind: str, alternate: str | None, auto_delete: bool) -> None:
@@ -129,7 +129,7 @@ class RoutingMachine(RuleBasedStateMachine):
         if unused := sources - {b[0] for b in self.bindings}:
             self.without_exchanges(unused)
 
-    # ---- messages --------------------------------------------------------------------------------------------------
+    # Messages.
 
     @rule(name=exchange_names, key=keys, cc=st.lists(keys, max_size=2).map(tuple))
     def publish(self, name: str, key: str, cc: tuple[str, ...]) -> None:
@@ -176,7 +176,7 @@ class RoutingMachine(RuleBasedStateMachine):
             said = self.policy[1]
         return said or "none"
 
-    # ---- what always holds -----------------------------------------------------------------------------------------
+    # What always holds.
 
     @invariant()
     def a_remembered_route_is_the_route(self) -> None:

@@ -79,7 +79,7 @@ def without_traces(host: VirtualHost) -> bool:
     return incoming == set(host.bindings()) and set(host._incoming) <= there
 
 
-# ---- declaring -----------------------------------------------------------------------------------------------------
+# Declaring.
 
 
 def test_s034_some_exchanges_are_there_from_the_start_and_stay(host: VirtualHost) -> None:
@@ -145,7 +145,7 @@ def test_a_hidden_queue_is_reached_by_its_name_and_listed_nowhere(host: VirtualH
     assert host.destination_queue("reply") is None
 
 
-# ---- binding -------------------------------------------------------------------------------------------------------
+# Binding.
 
 
 def test_s056_binding_again_is_the_same_binding_and_the_type_hears_of_one(host: VirtualHost) -> None:
@@ -184,7 +184,7 @@ def test_every_change_moves_the_revision(host: VirtualHost, what: str) -> None:
     assert host.revision > before
 
 
-# ---- deleting ------------------------------------------------------------------------------------------------------
+# Deleting.
 
 
 def test_s058_a_deleted_exchange_takes_its_bindings_along_on_both_sides(host: VirtualHost) -> None:

@@ -223,7 +223,7 @@ def test_a_deadline_is_kept_and_what_it_says_is_sent():
     run(test)
 
 
-# ---- mistakes of ours --------------------------------------------------------------------------------------------
+# Mistakes of ours.
 
 
 def test_a_mistake_while_receiving_ends_that_connection_only(mistakes: Callable[[], list[str]]):
@@ -307,7 +307,7 @@ def test_a_mistake_anywhere_ends_that_connection_only(mistake: Mistake, mistakes
     assert len(mistakes()) == 1
 
 
-# ---- fairness ----------------------------------------------------------------------------------------------------
+# Fairness.
 
 
 class Greedy(Consumer):
@@ -368,7 +368,7 @@ def test_a_queue_that_one_consumer_empties_does_not_keep_others_waiting():
     run(test)
 
 
-# ---- joining -----------------------------------------------------------------------------------------------------
+# Joining.
 
 
 @pytest.mark.parametrize(

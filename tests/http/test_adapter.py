@@ -135,7 +135,7 @@ def desk() -> Desk:
     return Desk()
 
 
-# ---- who is let in -------------------------------------------------------------------------------------------------
+# Who is let in.
 
 ALLOWED = {
     "/": TAGS,
@@ -269,7 +269,7 @@ def test_the_null_origin_is_not_a_host_without_name(desk: Desk) -> None:
     assert desk.ask("/api/leveret/health", Origin="null", Host="").status == 403
 
 
-# ---- methods and paths ---------------------------------------------------------------------------------------------
+# Methods and paths.
 
 
 def test_head_is_get_without_the_body(desk: Desk) -> None:
@@ -319,7 +319,7 @@ def test_responses_are_dated_and_kept_by_nobody(desk: Desk) -> None:
     assert headers["Content-Type"] == "application/json"
 
 
-# ---- what routes answer --------------------------------------------------------------------------------------------
+# What routes answer.
 
 
 def test_the_index_lists_the_routes(desk: Desk) -> None:
@@ -406,7 +406,7 @@ def test_what_cannot_be_explained_is_refused_in_words(desk: Desk, query: str) ->
     assert (response.status, response.reason) == EXPLAIN_REFUSED[query]
 
 
-# ---- the connection ------------------------------------------------------------------------------------------------
+# The connection.
 
 
 def test_pipelined_requests_each_bring_their_credentials(desk: Desk) -> None:

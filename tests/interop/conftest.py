@@ -25,7 +25,7 @@ from broker_core.threaded import ThreadedNode, embedded
 TIMEOUT_S = 20  # for anything that should happen soon, on a busy machine
 
 
-# ---- clients that may be missing -----------------------------------------------------------------------------------
+# Clients that may be missing.
 
 
 def missing(what: str, remedy: str) -> NoReturn:
@@ -49,7 +49,7 @@ def need_command(name: str, package: str) -> str:
     return shutil.which(name) or missing(name, f"apt-get install {package}")
 
 
-# ---- waiting -------------------------------------------------------------------------------------------------------
+# Waiting.
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -61,7 +61,7 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = TI
         time.sleep(0.005)
 
 
-# ---- the node ------------------------------------------------------------------------------------------------------
+# The node.
 
 
 class RunningNode(ThreadedNode):

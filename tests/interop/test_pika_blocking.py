@@ -70,7 +70,7 @@ def work_until(connection: BlockingConnection, condition: Callable[[], object], 
     wait_until(holds, what)
 
 
-# ---- publish, route, consume ---------------------------------------------------------------------------------------
+# Publish, route, consume.
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_rejected_message_is_dead_lettered(channel: BlockingChannel):
     assert isinstance(death["time"], datetime.datetime)
 
 
-# ---- confirms, returns, transactions -------------------------------------------------------------------------------
+# Confirms, returns, transactions.
 
 
 def test_confirms_tell_what_was_unroutable_or_refused(channel: BlockingChannel):
@@ -228,7 +228,7 @@ def test_a_transaction_shows_at_commit_and_vanishes_at_rollback(channel: Blockin
     assert channel.basic_get("q")[0].redelivered
 
 
-# ---- properties and bodies -----------------------------------------------------------------------------------------
+# Properties and bodies.
 
 MOMENT = datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)
 HEADERS = {
@@ -280,7 +280,7 @@ def test_bodies_of_any_size_come_back(channel: BlockingChannel, size: int):
     assert bodies(channel, "q", 1) == [body]
 
 
-# ---- queues --------------------------------------------------------------------------------------------------------
+# Queues.
 
 
 def test_an_exclusive_queue_is_locked_and_goes_with_its_connection(connect: Connect):
@@ -329,7 +329,7 @@ def test_messages_and_queues_expire_by_themselves(node: RunningNode, channel: Bl
     wait_until(lambda: node.find("gone") is None, "the queue expires")
 
 
-# ---- direct reply-to -----------------------------------------------------------------------------------------------
+# Direct reply-to.
 
 
 def test_a_request_is_answered_directly(channel: BlockingChannel, connect: Connect):
@@ -351,7 +351,7 @@ def test_a_request_is_answered_directly(channel: BlockingChannel, connect: Conne
     assert answers == [("7", b"42")]
 
 
-# ---- alarms and heartbeats -----------------------------------------------------------------------------------------
+# Alarms and heartbeats.
 
 
 def test_a_publisher_is_told_that_it_is_blocked_and_free_again(node: RunningNode, connect: Connect):
@@ -405,7 +405,7 @@ def test_a_silent_peer_is_given_up(node: RunningNode, connect: Connect):
         silent.close()
 
 
-# ---- refusals ------------------------------------------------------------------------------------------------------
+# Refusals.
 
 
 def test_a_wrong_password_is_told(connect: Connect):

@@ -86,7 +86,7 @@ def round_trip(channel: BlockingChannel, body: bytes) -> None:
     channel.queue_delete(queue)
 
 
-# ---- first bytes ---------------------------------------------------------------------------------------------------
+# First bytes.
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
@@ -149,7 +149,7 @@ def test_garbage_after_the_login_ends_that_connection_with_its_code(node: Runnin
         round_trip(channel, b"as usual")
 
 
-# ---- slow, many, gone ----------------------------------------------------------------------------------------------
+# Slow, many, gone.
 
 
 def test_a_peer_that_never_reads_does_not_disturb_another(node: RunningNode):
@@ -244,7 +244,7 @@ def test_a_killed_client_gives_back_what_it_held(node: RunningNode):
     assert [method.redelivered for method, _, _ in got] == [True] * 10 + [False] * 10
 
 
-# ---- large ---------------------------------------------------------------------------------------------------------
+# Large.
 
 
 def test_a_body_of_16_mib_comes_back(node: RunningNode):

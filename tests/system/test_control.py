@@ -139,7 +139,7 @@ def channel(served: Served) -> Iterator[BlockingChannel]:
         yield connection.channel()
 
 
-# ---- status --------------------------------------------------------------------------------------------------------
+# Status.
 
 
 def test_status_tells_what_is_served_and_held(ask: Ask, channel: BlockingChannel) -> None:
@@ -156,7 +156,7 @@ def test_status_tells_what_is_served_and_held(ask: Ask, channel: BlockingChannel
     assert re.search(r"127\.0\.0\.1:\d+ +http\n", text)
 
 
-# ---- who asks ------------------------------------------------------------------------------------------------------
+# Who asks.
 
 
 def test_a_wrong_password_is_exit_code_3_and_not_in_the_log(ask: Ask) -> None:
@@ -207,7 +207,7 @@ def test_what_is_not_http_is_answered_and_harms_nobody(ask: Ask) -> None:
     assert ask("status").code == cli.DONE
 
 
-# ---- reload --------------------------------------------------------------------------------------------------------
+# Reload.
 
 
 def test_reload_takes_the_new_configuration_or_says_what_is_wrong_with_it(ask: Ask) -> None:
@@ -227,7 +227,7 @@ def test_reload_takes_the_new_configuration_or_says_what_is_wrong_with_it(ask: A
     assert ask("reload").code == cli.DONE
 
 
-# ---- plugins -------------------------------------------------------------------------------------------------------
+# Plugins.
 
 
 def test_an_edited_plugin_takes_effect_and_a_broken_one_is_refused(
@@ -274,7 +274,7 @@ def test_plugins_are_listed_with_where_they_come_from(ask: Ask, channel: Blockin
     channel.exchange_delete("one")
 
 
-# ---- explain -------------------------------------------------------------------------------------------------------
+# Explain.
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_every_example_says_how_to_run_it():
         assert re.search(rf"[Rr]un `{command} examples/{path.name}`", text), path.name
 
 
-# ---- the configuration ---------------------------------------------------------------------------------------------
+# The configuration.
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_the_exchange_type_keeps_the_contract(shop: ThreadedNode):
     assert len(source[source.index("class ") :].splitlines()) <= 20
 
 
-# ---- the line protocol ---------------------------------------------------------------------------------------------
+# The line protocol.
 
 
 class Lines:
@@ -303,7 +303,7 @@ def test_an_alarm_holds_publishers_back(node: ThreadedNode, channel):
         assert lines.hear() == "TAKEN 2"
 
 
-# ---- pages that quote ----------------------------------------------------------------------------------------------
+# Pages that quote.
 
 PAGES = ("embedding.md", "testing-with-leveret.md", "writing-a-protocol.md")
 

@@ -43,7 +43,7 @@ def test_the_names_for_embedding_are_there_and_no_others():
         broker_core.Brocker  # noqa: B018
 
 
-# ---- in trio -------------------------------------------------------------------------------------------------------
+# In trio.
 
 
 def run(test: Callable[[Node], Awaitable[None]]) -> None:
@@ -218,7 +218,7 @@ def test_a_url_holds_whatever_the_names_are(parts: tuple[str, str, str, str], ur
     assert amqp_url(*parts) == url
 
 
-# ---- in a thread ---------------------------------------------------------------------------------------------------
+# In a thread.
 
 
 @pytest.fixture
@@ -339,7 +339,7 @@ def test_the_embedded_configuration_can_be_added_to():
         embedded(overrides={"limits.queues_max": "many"})
 
 
-# ---- plugin folders ------------------------------------------------------------------------------------------------
+# Plugin folders.
 
 TYPE = """
 from broker_core.exchange import ExchangeType
@@ -385,7 +385,7 @@ def test_a_folder_that_is_missing_at_a_reload_is_told(tmp_path: Path):
     trio.run(main)
 
 
-# ---- addresses -----------------------------------------------------------------------------------------------------
+# Addresses.
 
 
 def test_a_name_is_listened_on_at_every_address_it_stands_for():

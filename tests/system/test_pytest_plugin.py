@@ -209,7 +209,7 @@ def test_a_node_without_such_a_broker_keeps_its_exchange_types():
         assert not any("keep" in vars(types[name]) for name in ("direct", "fanout", "topic", "headers"))
 
 
-# ---- as a plugin ---------------------------------------------------------------------------------------------------
+# As a plugin.
 
 USES_IT = """
     import pika
