@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -11,7 +12,10 @@ from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.node import Node
 from broker_core.outbox import Outbox
 
-LISTEN = {"listeners": [{"address": "127.0.0.1:0", "protocols": ["script"]}], "http": {"enabled": False}}
+LISTEN = {
+    "listeners": [{"address": "127.0.0.1:0", "protocols": ["broken", "script"]}],
+    "http": {"enabled": False},
+}
 MIB = 1 << 20
 
 
@@ -104,8 +108,9 @@ class Scripted(Node):
     def __init__(self, config: Config | None = None, closing_s: float = 5.0) -> None:
         super().__init__(config or parse(LISTEN), closing_s=closing_s)
 
-    def _protocols_of(self, entry: object) -> tuple[Protocol, ...]:
-        return (BROKEN, SCRIPT)
+    def _bind(self) -> list[tuple[socket.socket, tuple[Protocol, ...]]]:
+        self._plugins.protocols.update({"broken": BROKEN, "script": SCRIPT})
+        return super()._bind()
 
     async def connect(self, greeting: bytes = b"SCRIPT") -> trio.SocketStream:
         """A peer that has been recognised."""
