@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
+from broker_core.compat import Compat
 from broker_core.config import PREFIX, Config
+from broker_core.config_sections import CompatSettings
 from broker_core.kinds import Kind, ListOf, TableOf
 from broker_core.settings import UNSET, Key, Record, RecordOf, keys_of, written
 
@@ -27,6 +29,7 @@ without a file a node serves every enabled protocol on 127.0.0.1:5672 and [::1]:
 * Relative file names start at the folder of the file.
 * A running node takes new values of the keys marked "reload" at `leveret reload` or SIGHUP; it says which other keys
   have changed and need a restart.
+* Where brokers and specifications differ, `[compat]` decides; [Compatibility](compatibility.md) compares its profiles.
 """
 
 
@@ -51,6 +54,8 @@ def _section(record: type[Record], path: str, known: Key) -> Iterator[str]:
     if repeated and known.reload:
         yield "A running node takes a new list (reload).\n"
     keys = [key for key in keys_of(record).values() if key.rest or not isinstance(key.kind, RecordOf)]
+    if record is CompatSettings:  # its other keys are known
+        keys = [*(key for key in keys if not key.rest), *keys_of(Compat).values()]
     if keys:
         yield "| Key | Accepted | Default | |"
         yield "|---|---|---|---|"

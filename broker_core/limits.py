@@ -157,7 +157,7 @@ _AGE_UNITS_MS: Final = {
 }
 
 # Which types know which argument. Delivery limits and consumer timeouts are for every queue that settles
-# deliveries, where RabbitMQ gives them to quorum queues only (semantics §2c).
+# deliveries, where RabbitMQ gives them to quorum queues only (docs/compatibility.md).
 
 _CLASSIC: Final = frozenset({QueueType.CLASSIC})
 _QUORUM: Final = frozenset({QueueType.QUORUM})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from broker_core.compat import (
@@ -60,6 +62,19 @@ def test_words_are_written_as_in_the_file() -> None:
     row = keys_of(Compat)["qos_global"].kind
     assert row.from_text("channel") == "channel"
     assert row.shown(GlobalQos.CHANNEL) == row.shown("channel") == '"channel"'
+
+
+def test_the_page_shows_every_row_with_what_each_profile_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
+    table = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    heading, *lines = table
+    assert [cell.strip("`") for cell in heading[2:]] == list(PROFILES)
+    shown = {line[0].strip("`"): line[2:] for line in lines}
+    rows = keys_of(Compat)
+    assert shown == {
+        name: [row.kind.shown(getattr(compat(profile), name)).strip('"') for profile in PROFILES]
+        for name, row in rows.items()
+    }
 
 
 def test_every_row_says_what_it_is_for() -> None:
