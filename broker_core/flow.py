@@ -257,9 +257,10 @@ def lines_of(file: Path) -> list[str]:
 
 
 def free_octets(folder: Path) -> int | None:
-    """What an ordinary user can still write to the disk of `folder`; None: unknown."""
+    """What an ordinary user can still write to the disk of `folder`, be it there or still to be made; None: unknown."""
+    there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
     try:
-        found = os.statvfs(folder)
+        found = os.statvfs(there)
     except OSError:
         return None
     return found.f_bavail * found.f_frsize
