@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if PROFILE == "nightly":
         for item in items:
             item.add_marker(pytest.mark.timeout(3600))
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """A reload sets the level of the whole process; the next test begins without."""
+    logger = logging.getLogger("leveret")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 @pytest.hookimpl(wrapper=True)
