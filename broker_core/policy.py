@@ -7,9 +7,8 @@ holds, otherwise whoever speaks.
 
 What a client asked for in its arguments then meets that definition in `effective_limits`: of two numbers the
 lower one holds; where there is no lower (exchanges, keys, overflow) the argument holds. All of this happens
-when something changes, never per message; `Policies.revision` rises on every change. A key that a queue's
-type has no use for is passed over, the rest of the policy holds. The default exchange has no policy, whatever
-the pattern (S145, S146).
+when something changes, never per message. A key that a queue's type has no use for is passed over, the rest
+of the policy holds. The default exchange has no policy, whatever the pattern (S145, S146).
 """
 
 from __future__ import annotations
@@ -158,7 +157,6 @@ class Policies:
     """The policies and operator policies of all virtual hosts."""
 
     def __init__(self) -> None:
-        self.revision = 0  # rises on every change
         self._policies: dict[tuple[str, str], Policy] = {}
         self._operator: dict[tuple[str, str], Policy] = {}
 
@@ -166,28 +164,25 @@ class Policies:
         """Add a policy, or replace the one of this name. Raises PreconditionFailed."""
         refuse_invalid(policy, "policy", {**KEYS, **IGNORED_KEYS})
         self._policies[policy.virtual_host, policy.name] = policy
-        self.revision += 1
 
     def set_operator(self, policy: Policy) -> None:
         """Like `set`, for operator policies."""
         known = {**KEYS, **IGNORED_KEYS}
         refuse_invalid(policy, "operator policy", {key: known[key] for key in OPERATOR_KEYS})
         self._operator[policy.virtual_host, policy.name] = policy
-        self.revision += 1
 
     def clear(self, virtual_host: str, name: str) -> bool:
         """Forget a policy. False if there was none."""
-        return self._forget(self._policies, virtual_host, name)
+        return self._policies.pop((virtual_host, name), None) is not None
 
     def clear_operator(self, virtual_host: str, name: str) -> bool:
-        return self._forget(self._operator, virtual_host, name)
+        return self._operator.pop((virtual_host, name), None) is not None
 
     def forget_virtual_host(self, virtual_host: str) -> None:
         """The virtual host has been deleted, and its policies with it."""
         for policy in (*self.list(virtual_host), *self.list_operator(virtual_host)):
             self._policies.pop((virtual_host, policy.name), None)
             self._operator.pop((virtual_host, policy.name), None)
-        self.revision += 1
 
     def list(self, virtual_host: str | None = None) -> Sequence[Policy]:
         """The policies of one virtual host, or all, by name."""
@@ -221,12 +216,6 @@ class Policies:
         """What policy says about an exchange; always empty for the default exchange (S145)."""
         policy = self.exchange_policy(virtual_host, name)
         return policy.definition if policy else {}
-
-    def _forget(self, policies: dict[tuple[str, str], Policy], virtual_host: str, name: str) -> bool:
-        if policies.pop((virtual_host, name), None) is None:
-            return False
-        self.revision += 1
-        return True
 
 
 def refuse_invalid(policy: Policy, kind: str, known: dict[str, Check]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import attrs
 import pytest
 from hypothesis import given
@@ -136,7 +134,6 @@ def test_a_definition_that_is_wrong_is_refused_in_words(definition: Definition, 
         policies.set(policy("p", definition))
     assert str(raised.value) == f"invalid policy 'p' in vhost '/': {reason}"
     assert policies.list() == []
-    assert policies.revision == 0
 
 
 def test_an_unknown_key_is_refused_with_the_known_ones() -> None:
@@ -168,28 +165,10 @@ def test_ignored_keys_are_kept_and_mean_nothing() -> None:
     assert effective_limits(QueueLimits(), definition) == QueueLimits()
 
 
-CHANGES: list[Callable[[Policies], object]] = [
-    lambda policies: policies.set(policy("q", {"expires": 1})),
-    lambda policies: policies.set_operator(policy("q", {"expires": 1})),
-    lambda policies: policies.clear("/", "p"),
-    lambda policies: policies.clear_operator("/", "p"),
-    lambda policies: policies.forget_virtual_host("/"),
-]
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_s129_the_revision_rises_on_every_change(change: Callable[[Policies], object]) -> None:
-    policies = holding(policy("p", {"expires": 1}), operator=(policy("p", {"expires": 1}),))
-    before = policies.revision
-    change(policies)
-    assert policies.revision == before + 1
-
-
 def test_clearing_what_is_not_there_changes_nothing() -> None:
     policies = Policies()
     assert not policies.clear("/", "p")
     assert not policies.clear_operator("/", "p")
-    assert policies.revision == 0
 
 
 def test_policies_are_listed_by_name_and_go_with_their_virtual_host() -> None:
