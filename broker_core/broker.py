@@ -87,6 +87,7 @@ class Broker:
         self.alarms = alarms or Alarms()
         self.consumer_timeout_ms = consumer_timeout_ms  # where neither queue nor consumer says otherwise
         self.now = self.clock.now()
+        self.work = 0  # copies of messages made in this batch, where one became several
         self.touched: list[Queue] = []  # queues to look at in the next settle
         self.publishers: list[Publisher] = []  # to be told at its end
         self.dying: deque[tuple[Queue, Message, str]] = deque()
@@ -142,6 +143,7 @@ class Broker:
         if found.only is not None:
             return TAKEN if found.only.push(message) else REFUSED
         taken = found.give(message)
+        self.work += len(found.queues)
         if found.queues or found.handled:
             return TAKEN if taken else REFUSED
         exchange.unroutable += 1
@@ -202,6 +204,7 @@ class Broker:
 
     def tick(self) -> float:
         """Read the clock: a new batch begins. Returns monotonic seconds."""
+        self.work = 0
         self.now = self.clock.now()
         return self.now
 

@@ -47,6 +47,7 @@ class FrontEnd(ABC):
     blocked: bool = (
         False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
     )
+    halted: bool = False  # it has input left, for after others' turns: it goes on when `receive` gets b""
     description: str = ""  # for logs: user and virtual host once known
 
     @abstractmethod

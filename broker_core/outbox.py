@@ -7,14 +7,16 @@ class Outbox:
     """Pieces of bytes for one peer. The node takes and sends them; a full outbox gets no further deliveries.
 
     `ready` is the node's list of outboxes with something to send; an outbox puts itself there when its first piece
-    arrives. `limit` is the high-water mark in octets.
+    arrives. `limit` is the high-water mark in octets, where deliveries stop, give or take a message. Beyond that are
+    answers; a peer that is owed `answers_max` octets of those has to read before it may ask for more.
     """
 
-    __slots__ = ("gone", "limit", "pieces", "ready", "size", "waiting")
+    __slots__ = ("answers_max", "gone", "limit", "pieces", "ready", "size", "waiting")
 
-    def __init__(self, ready: list[Outbox], limit: int = 1 << 20) -> None:
+    def __init__(self, ready: list[Outbox], limit: int = 1 << 20, answers_max: int = 1 << 24) -> None:
         self.ready = ready
         self.limit = limit
+        self.answers_max = answers_max
         self.pieces: list[bytes] = []
         self.size = 0  # octets written and not yet with the operating system
         self.gone = 0  # octets with the operating system
@@ -46,6 +48,11 @@ class Outbox:
         if room <= 0:
             self.waiting = True
         return room
+
+    @property
+    def full(self) -> bool:
+        """Whether the peer has to read before it may ask for more."""
+        return self.size > self.limit + self.answers_max
 
     def take(self) -> list[bytes]:
         """Everything gathered so far; the caller reports each octet it got rid of with `sent`."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.connection")
 
 READ_SIZE: Final = 131_072  # octets asked for in one read: hundreds of small messages
+READ_SIZE_MIN: Final = 1024
+TURN_S: Final = 0.02  # what one read may cost; a publisher to 2000 queues has to take smaller bites
 SEND_SIZE: Final = 262_144  # octets joined into one send
 FIRST_BYTES_MAX: Final = 8
 GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
@@ -45,14 +47,14 @@ class Transport:
     ) -> None:
         self.node = node
         self.peer = peer
-        self.outbox = Outbox(node.ready, node.config.limits.outbox_size_max)
+        limits = node.config.limits
+        self.outbox = Outbox(node.ready, limits.outbox_size_max, limits.message_size_max)
         self.front: FrontEnd | None = None
         self._socket = connected
         self._protocols = protocols
         self._backlog: deque[memoryview] = deque()
         self._all_sent: trio.Event | None = None  # to come: the second task is sending
-        # deliveries stop at the outbox's limit, give or take a message; beyond that are answers
-        self._unread_max = self.outbox.limit + node.config.limits.message_size_max
+        self._read_size = READ_SIZE
         self._timer: Timer | None = None
         self._scope = trio.CancelScope()
         self._unblocked: trio.Event | None = None
@@ -88,15 +90,24 @@ class Transport:
         data = await self._first_bytes()
         if data:
             self.front = self._recognise(data)
-        while data:
+        while data or (self.front is not None and self.front.halted):
             self.node.feed(self, data)
             if self.front is not None and self.front.closed:
                 return
+            self._measure_turn(len(data))
             if self.front is not None and self.front.blocked:
                 await self._wait_unblocked()
-            if self._all_sent is not None and self.outbox.size > self._unread_max:
+            if self._all_sent is not None and self.outbox.full:
                 await self._wait_sent(self._all_sent)
             data = await self._read()
+
+    def _measure_turn(self, size: int) -> None:
+        """Read less at a time while working through it takes too long: others want their turn."""
+        took_s = trio.current_time() - self.node.broker.now
+        if took_s > TURN_S:
+            self._read_size = max(READ_SIZE_MIN, int(size * TURN_S / took_s))
+        elif self._read_size < READ_SIZE:
+            self._read_size = min(2 * self._read_size, READ_SIZE)
 
     async def _first_bytes(self) -> bytes:
         """Enough bytes to tell the protocol; empty: the peer went away, or took too long."""
@@ -128,9 +139,11 @@ class Transport:
     async def _read(self) -> bytes:
         """The next bytes; empty at the end. Lets other tasks run whether or not it has to wait."""
         await trio.lowlevel.checkpoint()
+        if self.front is not None and self.front.halted:
+            return b""
         while True:
             try:
-                return self._socket.recv(READ_SIZE)
+                return self._socket.recv(self._read_size)
             except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_readable(self._socket)
             except OSError:
@@ -148,7 +161,8 @@ class Transport:
 
     def has_input(self) -> bool:
         """Whether bytes have arrived that will be read, and have not been yet."""
-        return not self._paused and self._unblocked is None and is_readable(self._socket)
+        halted = self.front is not None and self.front.halted
+        return not self._paused and self._unblocked is None and (halted or is_readable(self._socket))
 
     def alarm(self, reason: str | None) -> None:
         """An alarm was raised or, with None, the last one cleared."""

@@ -44,6 +44,7 @@ from protocols.amqp091.sasl import AmqPlain
 from protocols.amqp091.wire import FieldTable, Method
 
 log: Final = logging.getLogger("leveret.amqp091")
+WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
 
 CODES: Final[dict[type[Failure], int]] = {
     NotFound: m.NOT_FOUND,
@@ -93,6 +94,9 @@ class OutboxWriter(Writer):
 
     def written(self) -> int:
         return self._outbox.written()
+
+    def full(self) -> bool:
+        return self._outbox.full
 
 
 class Connection091(Handler, FrontEnd):
@@ -163,6 +167,10 @@ class Connection091(Handler, FrontEnd):
     @property
     def closed(self) -> bool:  # type: ignore[override]
         return self.wire.closed
+
+    @property
+    def halted(self) -> bool:  # type: ignore[override]
+        return self.wire.halted
 
     @property
     def description(self) -> str:  # type: ignore[override]
@@ -283,6 +291,8 @@ class Connection091(Handler, FrontEnd):
             self.channels[channel].publishing.publish(publish, properties, body)
         except Failure as failure:
             raise reply(failure, m.BasicPublish.class_id, m.BasicPublish.method_id) from None
+        if self.broker.work > WORK_MAX:
+            self.wire.halted = True
 
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         try:

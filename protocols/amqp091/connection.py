@@ -113,6 +113,9 @@ class Connection(Reader):
         if not self.closed:
             self._take(data)
 
+    def _is_full(self) -> bool:
+        return self.outbox.full()
+
     def _take_greeting(self, data: bytes) -> int:
         header = data[: len(HEADER_0_9_1)]
         if self.state is not State.AWAITING_HEADER or len(header) < len(HEADER_0_9_1):

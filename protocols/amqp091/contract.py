@@ -19,6 +19,10 @@ class Writer(ABC):
     def written(self) -> int:
         """A number that rises with everything written here: two equal answers mean an idle line."""
 
+    def full(self) -> bool:
+        """Whether more waits for the peer than he can be owed: the connection then halts after the current frame."""
+        return False
+
 
 class Handler(ABC):
     """What a connection tells the broker's side. Every call may raise AmqpError but on_channel_closed and on_closed.

@@ -34,7 +34,12 @@ HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 
 
 class Reader(ABC):
-    """Takes what comes apart. The four abstract methods are the machine around it."""
+    """Takes what comes apart. The five abstract methods are the machine around it.
+
+    A few octets can ask for megabytes (basic.get) and for thousands of copies (a fan-out). So it halts, in the middle
+    of what it was given, while too much waits for the peer, and when the handler has set `halted`, to let others have
+    a turn. Taking no octets at all lets it go on.
+    """
 
     __slots__ = (
         "_channels",
@@ -44,6 +49,7 @@ class Reader(ABC):
         "_tail",
         "_tail_size",
         "_whole_body_max",
+        "halted",
         "handler",
     )
 
@@ -58,6 +64,11 @@ class Reader(ABC):
         ] = []  # the beginning of something `_needed` octets long, in the pieces that came
         self._tail_size = 0
         self._needed = 0
+        self.halted = False
+
+    @abstractmethod
+    def _is_full(self) -> bool:
+        """Whether to halt: too much waits for the peer."""
 
     @abstractmethod
     def _take_greeting(self, data: bytes) -> int:
@@ -76,6 +87,7 @@ class Reader(ABC):
         """Say what is wrong with a frame and be done: where the next one begins is not known any more."""
 
     def _take(self, data: bytes) -> None:
+        self.halted = False
         if self._tail:
             self._tail.append(data)
             self._tail_size += len(data)
@@ -120,6 +132,9 @@ class Reader(ABC):
                     continue
                 if not quick or channel is None or not data.startswith(BASIC_PUBLISH, start + 7):
                     self._take_frame(kind, number, data, start + 7, after - 1)
+                    if self.halted or self._is_full():
+                        self.halted = True
+                        return at
                     continue
                 if not data.startswith(channel.publish_frame, start) or not channel.publish_frame:
                     channel.publish_frame = data[start:after]
@@ -142,6 +157,8 @@ class Reader(ABC):
                         handler.on_publish(number, channel.publish, properties, data[body_at:body_end])
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_PUBLISH)
+                    if self.halted:
+                        return at
                     continue
             channel.expects = Expects.HEADER
             self._publishing = None

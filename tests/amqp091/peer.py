@@ -163,7 +163,8 @@ class Peer:
 
     def __init__(self, world: World, address: Address = LOOPBACK) -> None:
         self.world = world
-        self.outbox = Outbox(world.ready, world.config.limits.outbox_size_max)
+        limits = world.config.limits
+        self.outbox = Outbox(world.ready, limits.outbox_size_max, limits.message_size_max)
         self.front = Connection091(world.broker, world.config, self.outbox, address, world.broker.tick())
         self.received: deque[tuple[int, Method | Content]] = deque()  # frames not looked at yet, by channel
         self.heartbeats = 0
@@ -182,6 +183,8 @@ class Peer:
         self.front.receive(data, self.world.broker.tick())
         if settle:
             self.world.settle()
+        if self.front.halted and not self.outbox.full:
+            self.send_bytes(b"", settle)
 
     def read_on(self) -> None:
         """What was sent while the broker did not read from us, as far as it reads now."""

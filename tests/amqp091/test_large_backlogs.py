@@ -8,6 +8,8 @@ import pytest
 
 from broker_core.work_queue import WorkQueue
 from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+from protocols.amqp091.adapter import WORK_MAX
 from protocols.amqp091.wire import BasicProperties
 from tests.amqp091.numbered import filled, numbers, tags
 from tests.amqp091.peer import ClientChannel, Peer, World
@@ -124,3 +126,65 @@ def test_who_comes_while_an_heir_is_sought_stands_behind_the_others() -> None:
     channel.send(m.BasicConsume("q", "newcomer", no_wait=True), settle=False)
     channel.publish("", "q", b"0")
     assert [content.method.consumer_tag for content in channel.deliveries()] == ["heir"]
+
+
+SMALL_ANSWERS = "[limits]\noutbox_size_max = 4096\nmessage_size_max = 10000\n"
+
+
+def test_small_requests_for_large_messages_wait_until_the_peer_has_read() -> None:
+    """In one read fit 3000 times basic.get and basic.reject: 48 GiB of answers, of a single message of 16 MiB."""
+    channel = filled(0, World(SMALL_ANSWERS))
+    peer, times = channel.peer, 100
+    channel.publish("", "q", b"x" * 10_000)
+    data = b""
+    for tag in range(1, times + 1):
+        data += wire.method_frame(1, m.BasicGet("q").encode())
+        data += wire.method_frame(1, m.BasicReject(tag, True).encode())
+    data += wire.method_frame(1, m.QueuePurge("q").encode())
+    peer.read()
+    peer.send_bytes(data)
+    assert peer.front.halted
+    got = 0
+    while peer.front.halted:
+        assert peer.outbox.size < 4096 + 2 * 10_100
+        got += len(channel.all())
+        peer.send_bytes(b"")
+    *last, purged = channel.all()
+    assert got + len(last) == times
+    assert purged == m.QueuePurgeOk(1)
+
+
+def test_what_follows_a_halt_may_be_half_a_frame() -> None:
+    channel = filled(
+        2, World(SMALL_ANSWERS.replace("message_size_max = 10000", "message_size_max = 1")), "empty"
+    )
+    peer = channel.peer
+    get = wire.method_frame(1, m.BasicGet("empty").encode())
+    peer.outbox.limit = 0
+    peer.send_bytes(get * 3 + get[:5])
+    assert peer.front.halted
+    while peer.front.halted:
+        peer.read()
+        peer.send_bytes(b"")
+    peer.send_bytes(get[5:])
+    assert len(channel.all()) == 4
+
+
+def test_a_publisher_to_many_queues_lets_others_have_a_turn_before_it_goes_on() -> None:
+    """In one read fit 2600 publishes; to 2000 queues those took 5.7 s, and nobody else was served."""
+    channel = World().channel()
+    peer, queues, times = channel.peer, 50, 300
+    channel.exchange("x", "fanout")
+    for number in range(queues):
+        channel.declare(f"q{number}")
+        channel.bind(f"q{number}", "x")
+    out: list[bytes] = []
+    wire.append_content(out, 1, m.BasicPublish("x", "").encode(), bytes(2), b"1", 131072)
+    peer.front.receive(b"".join(out) * times, peer.world.broker.tick())
+    turns = 1
+    while peer.front.halted:
+        assert peer.world.broker.work <= WORK_MAX + queues
+        peer.front.receive(b"", peer.world.broker.tick())
+        turns += 1
+    assert turns == 2
+    assert peer.world.queue("q0").ready == peer.world.queue(f"q{queues - 1}").ready == times

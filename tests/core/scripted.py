@@ -28,12 +28,15 @@ class Script(FrontEnd):
         self.outbox = outbox
         self.received = b""
         self.calls: list[str] = []
+        self.sizes: list[int] = []  # of what was received
         self.deadline_at: float | None = None
         self.fails_in: str | None = None
         Script.last = self
 
     def receive(self, data: bytes, now: float) -> None:
+        self.halted = False
         self.received += data
+        self.sizes.append(len(data))
         for octet in data:
             COMMANDS.get(octet, Script.ignore)(self)
 
@@ -53,6 +56,14 @@ class Script(FrontEnd):
     def stumble(self) -> None:
         self.outbox.write(b"almost")
         raise RuntimeError("a mistake of ours")
+
+    def halt(self) -> None:
+        self.halted = True
+
+    def dawdle(self) -> None:
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+        clock.jump(1.0)
 
     def hold(self) -> None:
         self.blocked = True
@@ -91,6 +102,8 @@ COMMANDS: dict[int, Callable[[Script], None]] = {
     ord("f"): Script.finish,
     ord("!"): Script.stumble,
     ord("h"): Script.hold,
+    ord("t"): Script.halt,
+    ord("d"): Script.dawdle,
 }
 
 

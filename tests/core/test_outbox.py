@@ -64,3 +64,13 @@ def test_nothing_is_lost_or_counted_twice(pieces: list[bytes], sends: list[int])
             outbox.sent(count)
     assert out == b"".join(pieces)
     assert outbox.size + outbox.gone == outbox.written() == len(out)
+
+
+def test_an_outbox_is_full_beyond_its_limit_and_the_answers_that_may_be_owed():
+    outbox = Outbox([], limit=10, answers_max=5)
+    outbox.write(b"x" * 15)
+    assert not outbox.full
+    outbox.write(b"x")
+    assert outbox.full
+    outbox.sent(1)
+    assert not outbox.full
