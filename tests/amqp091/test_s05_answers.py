@@ -6,6 +6,7 @@ import pytest
 
 from protocols.amqp091 import methods as m
 
+from .endings import Step, close_channel, close_connection, lose_connection
 from .numbered import fill, filled, numbers, tags, taken
 from .peer import ClientChannel, Peer, World
 
@@ -137,11 +138,11 @@ def requeue_in_two_ways(channel: ClientChannel) -> None:
 
 
 @pytest.mark.parametrize("requeue", [requeue_one_by_one, requeue_at_once, requeue_in_two_ways])
-def test_s109_whatever_the_order_of_the_answers_the_order_of_the_queue_stays(requeue: object) -> None:
+def test_s109_whatever_the_order_of_the_answers_the_order_of_the_queue_stays(requeue: Step) -> None:
     channel = filled(8)
     for _ in range(4):
         channel.get("q", no_ack=False)
-    requeue(channel)  # type: ignore[operator]
+    requeue(channel)
     fill(channel, range(8, 10))
     assert channel.bodies("q") == [str(number).encode() for number in range(10)]
 
@@ -181,29 +182,17 @@ def test_s109_a_consumer_with_no_credit_left_lets_it_go_to_another() -> None:
     assert (first.body, again.body, again.method.redelivered) == (b"0", b"1", True)
 
 
-def close_channel(channel: ClientChannel) -> None:
-    channel.does(m.ChannelClose())
-
-
-def close_connection(channel: ClientChannel) -> None:
-    channel.peer.call(0, m.ConnectionClose())
-
-
-def lose_connection(channel: ClientChannel) -> None:
-    channel.peer.drop()
-
-
 def fail(channel: ClientChannel) -> None:
     channel.closed_with(m.BasicAck(99))
 
 
 @pytest.mark.parametrize("end", [close_channel, close_connection, lose_connection, fail])
-def test_s110_the_end_of_a_channel_requeues_what_it_has_not_answered(end: object) -> None:
+def test_s110_the_end_of_a_channel_requeues_what_it_has_not_answered(end: Step) -> None:
     channel = filled(5)
     channel.consume("q")
     channel.deliveries()
     channel.ack(2)
-    end(channel)  # type: ignore[operator]
+    end(channel)
     other = channel.peer.world.channel()
     found = [other.get("q") for _ in range(4)]
     assert numbers([c for c in found if c]) == [0, 2, 3, 4]
@@ -249,12 +238,11 @@ def test_s112_fetching_tells_how_many_are_left() -> None:
     assert channel.call(m.BasicGet("q")) == m.BasicGetEmpty()
 
 
-@pytest.mark.parametrize("end", [lose_connection])
-def test_s113_what_needs_no_answer_is_gone_when_it_is_sent(end: object) -> None:
+def test_s113_what_needs_no_answer_is_gone_when_it_is_sent() -> None:
     channel = filled(5)
     channel.get("q", no_ack=True)
     channel.consume("q", no_ack=True)
     queue = channel.peer.world.queue("q")
     assert (queue.ready, queue.unsettled, queue.accepted) == (0, 0, 5)
-    end(channel)  # type: ignore[operator]
+    lose_connection(channel)
     assert channel.peer.world.channel().bodies("q") == []

@@ -7,6 +7,7 @@ import pytest
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties
 
+from .endings import Step, close_channel, lose_connection
 from .peer import ClientChannel, World
 
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -95,24 +96,16 @@ def test_s094_the_address_stays_the_same_and_everything_else_is_kept() -> None:
     assert request.raw_properties == properties.encode()
 
 
-def lose(client: ClientChannel) -> None:
-    client.peer.drop()
-
-
-def close(client: ClientChannel) -> None:
-    client.does(m.ChannelClose())
-
-
 def cancel(client: ClientChannel) -> None:
     client.does(m.BasicCancel("replies"))
 
 
-@pytest.mark.parametrize("end", [lose, close, cancel])
-def test_s094_a_reply_that_comes_too_late_is_unroutable(end: object) -> None:
+@pytest.mark.parametrize("end", [lose_connection, close_channel, cancel])
+def test_s094_a_reply_that_comes_too_late_is_unroutable(end: Step) -> None:
     client = asking()
     address = address_of(client)
     server = client.peer.world.channel()
-    end(client)  # type: ignore[operator]
+    end(client)
     server.publish("", address, b"late", mandatory=True)
     [returned] = server.all()
     assert returned.method == m.BasicReturn(312, "NO_ROUTE", "", address)

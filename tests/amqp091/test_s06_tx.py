@@ -9,6 +9,7 @@ from plugins.delayed_message import DelayedMessage
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties
 
+from .endings import Step, close_channel, close_connection, lose_connection
 from .peer import ClientChannel, World
 
 REJECTING = {"x-max-length": 1, "x-overflow": "reject-publish"}
@@ -241,20 +242,8 @@ def test_s125_immediate_with_a_consumer_that_came_before_the_commit() -> None:
     assert [delivered.body for delivered in other.deliveries()] == [b"1", b"2", b"3"]
 
 
-def close_channel(channel: ClientChannel) -> None:
-    channel.does(m.ChannelClose())
-
-
-def close_connection(channel: ClientChannel) -> None:
-    channel.peer.call(0, m.ConnectionClose())
-
-
-def lose_connection(channel: ClientChannel) -> None:
-    channel.peer.drop()
-
-
 @pytest.mark.parametrize("end", [close_channel, close_connection, lose_connection])
-def test_s126_what_was_not_committed_is_as_if_it_had_not_been(end: object) -> None:
+def test_s126_what_was_not_committed_is_as_if_it_had_not_been(end: Step) -> None:
     channel = filled(3)
     channel.consume("q")
     channel.deliveries()
@@ -262,7 +251,7 @@ def test_s126_what_was_not_committed_is_as_if_it_had_not_been(end: object) -> No
     channel.reject(2)
     channel.publish("", "q", b"never")
     channel.publish("amq.direct", "nowhere", b"never", mandatory=True)
-    end(channel)  # type: ignore[operator]
+    end(channel)
     other = watcher(channel)
     found = [other.get("q") for _ in range(3)]
     assert [content and (content.body, content.method.redelivered) for content in found] == [

@@ -9,6 +9,7 @@ import pytest
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties, ByteArray, FieldTable, FieldValue, Timestamp
 
+from .endings import Step
 from .peer import ClientChannel, Content, World
 
 WALL = 1_000_000_000  # the time at which a world begins, seconds since 1970
@@ -86,9 +87,9 @@ def tried_too_often(channel: ClientChannel) -> None:
         ({"x-delivery-limit": 1}, tried_too_often, "delivery_limit"),
     ],
 )
-def test_x030_there_are_four_reasons(arguments: FieldTable, cause: object, reason: str) -> None:
+def test_x030_there_are_four_reasons(arguments: FieldTable, cause: Step, reason: str) -> None:
     channel = dying(arguments)
-    cause(channel)  # type: ignore[operator]
+    cause(channel)
     content = channel.get("dead")
     assert content is not None
     assert (content.method.exchange, content.method.routing_key) == ("dlx", "k")

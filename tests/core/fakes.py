@@ -19,7 +19,7 @@ from broker_core.broker import Broker, Outcome
 from broker_core.clock import ManualClock
 from broker_core.compat import Compat
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
-from broker_core.exchange import ExchangeType
+from broker_core.exchange import HANDLED, Exchange, ExchangeType, Handled
 from broker_core.message import NO_FACTS, Facts, Message
 from broker_core.queue import OVERHEAD, Queue
 from broker_core.testing.fakes import FakeEncoding
@@ -147,6 +147,22 @@ def message(
     plain = not priority and ttl_ms is None and not cc
     facts = NO_FACTS if plain else Facts(priority=priority, ttl_ms=ttl_ms, cc=cc)
     return Message(ENCODING, exchange, key, b"", body, facts)
+
+
+class Holding(ExchangeType):
+    """Takes every message itself."""
+
+    name = "x-holding"
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self.held: list[bytes] = []
+
+    def route(self, message: Message) -> Handled:
+        return HANDLED
+
+    def keep(self, message: Message) -> None:
+        self.held.append(message.body)
 
 
 class World:

@@ -8,14 +8,14 @@ import pytest
 
 from broker_core.broker import Outcome
 from broker_core.compat import Compat, MissingAlternate
-from broker_core.exchange import HANDLED, Destination, Exchange, ExchangeType, Handled, LooksAt
+from broker_core.exchange import Destination, Exchange, ExchangeType, LooksAt
 from broker_core.exchanges import STANDARD
 from broker_core.exchanges.fanout import Fanout
 from broker_core.message import Message
 from broker_core.policy import Policy
 from broker_core.queue import Queue
 from broker_core.routing import ROUTES_MAX, walk
-from tests.core.fakes import FakeConsumer, World, message
+from tests.core.fakes import FakeConsumer, Holding, World, message
 
 
 class Asked(ExchangeType):
@@ -52,22 +52,6 @@ class HalfWay(ExchangeType):
         for binding in self.exchange.bindings:
             yield binding.destination
             raise ValueError("half way")
-
-
-class Holding(ExchangeType):
-    """Takes every message itself."""
-
-    name = "x-holding"
-
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__(exchange)
-        self.held: list[bytes] = []
-
-    def route(self, message: Message) -> Handled:
-        return HANDLED
-
-    def keep(self, message: Message) -> None:
-        self.held.append(message.body)
 
 
 class Dropping(Holding):

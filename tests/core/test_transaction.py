@@ -8,26 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.exchange import HANDLED, Exchange, ExchangeType, Handled
+from broker_core.exchange import Exchange
 from broker_core.exchanges import STANDARD
-from broker_core.message import Message
 from broker_core.queue import Queue
 from broker_core.transaction import Transaction
-from tests.core.fakes import FakeConsumer, World, message, waiting
-
-
-class Holding(ExchangeType):
-    name = "x-holding"
-
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__(exchange)
-        self.held: list[bytes] = []
-
-    def route(self, message: Message) -> Handled:
-        return HANDLED
-
-    def keep(self, message: Message) -> None:
-        self.held.append(message.body)
+from tests.core.fakes import FakeConsumer, Holding, World, message, waiting
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pika
 import pika.exceptions
@@ -120,9 +120,9 @@ def test_what_a_condition_raises_comes_out(leveret_broker: LeveretBroker):
         leveret_broker.wait_until(lambda host: host.queues["q"])
 
 
-def explanation(question: object) -> list[str]:
+def explanation(question: Callable[[], object]) -> list[str]:
     with pytest.raises(AssertionError) as caught:
-        question()  # type: ignore[operator]
+        question()
     return str(caught.value).splitlines()
 
 
