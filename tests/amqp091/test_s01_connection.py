@@ -287,6 +287,19 @@ def test_x008_consumers_that_may_no_longer_read_are_cancelled() -> None:
     assert [content.body for content in channel.deliveries()] == [b"on"]
 
 
+def test_x008_who_waits_for_replies_goes_on_waiting_whatever_he_may_read() -> None:
+    world = World()
+    peer = Peer(world).open()
+    channel = peer.channel()
+    channel.consume("amq.rabbitmq.reply-to", "replies", no_ack=True)
+    world.broker.access.set_permissions("guest", "/", ".*", ".*", "^$")
+    assert isinstance(
+        peer.call(0, m.ConnectionUpdateSecret(b"guest", "rotation")), m.ConnectionUpdateSecretOk
+    )
+    assert channel.all() == []
+    assert len(world.host.hidden_queues) == 1
+
+
 def test_x008_who_may_no_longer_enter_is_out_with_the_next_secret() -> None:
     world = World()
     peer = Peer(world).open()

@@ -298,6 +298,16 @@ def test_x028_a_delivery_has_to_be_answered_in_half_an_hour() -> None:
     assert content.method.redelivered
 
 
+def test_x028_nobody_waits_for_the_answers_of_a_channel_that_has_gone() -> None:
+    channel = queue()
+    publish(channel, "a")
+    channel.consume("q")
+    timers = channel.peer.world.broker.timers
+    assert timers.next_at() is not None
+    channel.does(m.ChannelClose())
+    assert timers.next_at() is None
+
+
 def test_x028_also_one_that_was_fetched() -> None:
     channel = queue()
     publish(channel, "a")

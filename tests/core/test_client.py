@@ -216,6 +216,7 @@ def test_s066_an_exclusive_queue_is_for_its_client_alone(world: World) -> None:
         lambda: other.readable_queue("mine"),
         lambda: other.bind("x", "mine", False, "k", {}),
         lambda: other.unbind("x", "mine", False, "k", {}),
+        lambda: world.host.declare_queue("mine", exclusive=True),  # as definitions do, for nobody
     ):
         with pytest.raises(Locked, match="cannot obtain exclusive access to locked queue 'mine'"):
             action()
