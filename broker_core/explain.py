@@ -18,14 +18,14 @@ import attrs
 
 from broker_core.access import User
 from broker_core.client import Client, require_not_internal
-from broker_core.errors import AccessRefused, PreconditionFailed
+from broker_core.errors import AccessRefused
 from broker_core.exchange import Binding, Destination, Exchange, LooksAt
 from broker_core.exchanges import STANDARD
-from broker_core.message import Encoding, Facts, Message
+from broker_core.message import Encoding, Facts, Message, further_keys
 from broker_core.operations import Json, as_json
 from broker_core.routing import Trace, walk
 from broker_core.topology import VirtualHost
-from broker_core.values import Properties, Table, Value, type_name
+from broker_core.values import Properties, Table
 
 NO_HEADERS: Final[Table] = {}
 NO_PROPERTIES: Final = Properties()
@@ -191,24 +191,12 @@ def dry_message(exchange: str, key: str, headers: Table, properties: Properties,
         ttl_ms=properties.ttl_ms,
         user_id=properties.user_id,
         reply_to=properties.reply_to,
-        cc=keys_in(headers, "CC"),
-        bcc=keys_in(headers, "BCC"),
+        cc=further_keys(headers, "CC"),
+        bcc=further_keys(headers, "BCC"),
         has_headers=bool(headers),
     )
     encoding = DryEncoding(attrs.evolve(properties, headers=seen))
     return Message(encoding, exchange, key, b"", body, facts)
-
-
-def keys_in(headers: Table, name: str) -> tuple[str, ...]:
-    listed: Value = headers.get(name)
-    if listed is None:
-        return ()
-    if not isinstance(listed, list | tuple):
-        raise PreconditionFailed(
-            f"unacceptable type '{type_name(listed)}' in header '{name}', expected an array"
-        )
-    texts = (each.decode("utf-8", "surrogateescape") if isinstance(each, bytes) else each for each in listed)
-    return tuple(text for text in texts if isinstance(text, str))
 
 
 # The trace.

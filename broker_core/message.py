@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from broker_core.values import Properties, Table, Value
+from broker_core.errors import PreconditionFailed
+from broker_core.limits import text
+from broker_core.values import Properties, Table, Value, type_name
 
 
 class Facts:
@@ -39,6 +41,21 @@ class Facts:
 
 
 NO_FACTS = Facts()
+
+
+def further_keys(headers: Table, name: str) -> tuple[str, ...]:
+    """The routing keys in the header CC or BCC; what is no text in it is passed over.
+
+    Raises PreconditionFailed if there is something else than a list (S091).
+    """
+    listed = headers.get(name)
+    if listed is None:
+        return ()
+    if not isinstance(listed, list | tuple):
+        raise PreconditionFailed(
+            f"invalid message: unacceptable type '{type_name(listed)}' in header '{name}', expected an array"
+        )
+    return tuple(key for each in listed if (key := text(each)) is not None)
 
 
 class Death:

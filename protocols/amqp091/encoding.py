@@ -10,8 +10,8 @@ from typing import Final
 
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import TTL_MAX_MS
-from broker_core.message import Death, Encoding, Facts, Message
-from broker_core.values import Properties, Table, Timestamp, Value, type_name
+from broker_core.message import Death, Encoding, Facts, Message, further_keys
+from broker_core.values import Properties, Table, Timestamp, Value
 from protocols.amqp091 import wire
 from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
 
@@ -85,8 +85,8 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
         ttl_ms=None if given.expiration is None else ttl_ms(given.expiration),
         user_id=given.user_id,
         reply_to=given.reply_to,
-        cc=_keys(headers, "CC"),
-        bcc=_keys(headers, "BCC"),
+        cc=further_keys(headers, "CC"),
+        bcc=further_keys(headers, "BCC"),
         has_headers=bool(headers),
     )
     if "BCC" in headers:
@@ -117,24 +117,6 @@ def ttl_ms(expiration: str) -> int:
     else:
         return int(digits)
     raise PreconditionFailed(f"invalid expiration '{expiration}': {fault}")
-
-
-def _keys(headers: FieldTable, name: str) -> tuple[str, ...]:
-    """The further routing keys of a CC or BCC header."""
-    given = headers.get(name)
-    if given is None:
-        return ()
-    if not isinstance(given, list):
-        raise PreconditionFailed(
-            f"invalid message: unacceptable type '{type_name(given)}' in header '{name}', expected an array"
-        )
-    return tuple(key for each in given if (key := _text(each)) is not None)
-
-
-def _text(value: FieldValue) -> str | None:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return value if isinstance(value, str) else None
 
 
 # What a consumer sees.
