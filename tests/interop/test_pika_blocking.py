@@ -365,7 +365,7 @@ def test_a_publisher_is_told_that_it_is_blocked_and_free_again(node: RunningNode
     channel.basic_publish("", "q", b"1")
     work_until(connection, lambda: told, "blocked")
     channel.basic_publish("", "q", b"2")  # lies in the socket: nobody reads it
-    assert node.ready("q") <= 1  # pika sends a message in pieces, and the first of them may be enough to be blocked
+    assert node.ready("q") <= 1  # a message comes in pieces; the first may be enough to be blocked
     node.clear_alarm("low on memory")
     work_until(connection, lambda: len(told) == 2, "unblocked")
     assert told == ["low on memory", "unblocked"]
