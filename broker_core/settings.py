@@ -77,7 +77,8 @@ def key(
     """
     known = Key(name, "", kind, doc, default, reload, rest)
     given = attrs.NOTHING if default is UNSET else default
-    secret = isinstance(kind, Plain) and kind.secret
+    # what nobody has described may be anything, such as a password with its key misspelt
+    secret = rest or (isinstance(kind, Plain) and kind.secret)
     return cast(T, attrs.field(default=given, repr=not secret, metadata={KEY: known}))
 
 
