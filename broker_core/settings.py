@@ -149,8 +149,10 @@ def laid_over(below: Raw, above: Raw) -> dict[str, object]:
     joined = dict(below)
     for name, value in above.items():
         under = joined.get(name)
-        both = isinstance(under, Mapping) and isinstance(value, Mapping)
-        joined[name] = laid_over(under, value) if both else value  # type: ignore[arg-type]
+        if isinstance(under, Mapping) and isinstance(value, Mapping):
+            joined[name] = laid_over(under, value)
+        else:
+            joined[name] = value
     return joined
 
 

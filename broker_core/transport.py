@@ -60,7 +60,7 @@ class Transport:
         self._unblocked: trio.Event | None = None
         self._paused = False  # not read from until it has read
 
-    # ---- the connection's task -------------------------------------------------------------------------------------
+    # The connection's task.
 
     async def serve(self) -> None:
         """Read until either side ends the connection, then release everything."""
@@ -188,7 +188,7 @@ class Transport:
         """End the conversation; what is in the outbox by the end of this batch is still sent."""
         self._scope.cancel()
 
-    # ---- time ------------------------------------------------------------------------------------------------------
+    # Time.
 
     def watch_deadline(self) -> None:
         """Keep a timer on the front-end's deadline. One that moved to later is found out when it fires."""
@@ -215,7 +215,7 @@ class Transport:
         else:
             self.watch_deadline()
 
-    # ---- sending ---------------------------------------------------------------------------------------------------
+    # Sending.
 
     def flush(self) -> None:
         """Hand the outbox to the operating system; what it does not take now follows in a task of its own."""
@@ -258,7 +258,7 @@ class Transport:
         self._all_sent = None
         self.node.work()
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # The end.
 
     def _lose(self) -> None:
         """The front-end releases what it held, at once: the goodbye may take its time."""

@@ -141,7 +141,7 @@ class Connection091(Handler, FrontEnd):
             "capabilities": CAPABILITIES,
         }
 
-    # ---- the node's side -------------------------------------------------------------------------------------------
+    # The node's side.
 
     def receive(self, data: bytes, now: float) -> None:
         self._publishes = 0
@@ -190,7 +190,7 @@ class Connection091(Handler, FrontEnd):
         """X009."""
         self.wire.fail(AmqpError(m.CONNECTION_FORCED, reason))
 
-    # ---- alarms (S155-S158) ----------------------------------------------------------------------------------------
+    # Alarms (S155-S158).
 
     def _hold_back(self, reason: str) -> None:
         """It published during an alarm: stop reading from it, or ask its channels to pause (S156)."""
@@ -217,7 +217,7 @@ class Connection091(Handler, FrontEnd):
                 channel.asked_to_flow = active
                 channel.send(m.ChannelFlow(active))
 
-    # ---- logging in ------------------------------------------------------------------------------------------------
+    # Logging in.
 
     def on_start_ok(self, mechanism: str, response: bytes, client_properties: FieldTable) -> bytes | None:
         self._attempt = self._mechanisms.begin(mechanism, self.peer.loopback)
@@ -272,7 +272,7 @@ class Connection091(Handler, FrontEnd):
         self._entered = True
         log.info("%s: %s", self.peer.name, self.description)
 
-    # ---- channels --------------------------------------------------------------------------------------------------
+    # Channels.
 
     def on_channel_open(self, channel: int) -> None:
         try:

@@ -7,6 +7,7 @@ that the core refuses is raised as a `Failure`; the adapter turns it into the re
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -110,7 +111,7 @@ class Channel:
             return
         for each in tags:
             delivery = self._tx_unsettled[each] = self.unsettled.pop(each)
-            tx.settle(lambda delivery=delivery: self._settle(delivery, outcome))  # type: ignore[misc]
+            tx.settle(partial(self._settle, delivery, outcome))
 
     def _tags(self, tag: int, multiple: bool) -> list[int]:
         if multiple and tag == 0:

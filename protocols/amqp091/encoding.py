@@ -6,6 +6,7 @@ the byte, unless the message has a history (deaths, failed deliveries) or came f
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker_core.errors import PreconditionFailed
@@ -204,16 +205,16 @@ def field_table(table: Table) -> FieldTable:
     return {name: _field(value) for name, value in table.items()}
 
 
-def _field(value: object) -> FieldValue:
-    if isinstance(value, dict):
+def _field(value: Value) -> FieldValue:
+    if isinstance(value, Mapping):
         return field_table(value)
-    if isinstance(value, list | tuple):
-        return [_field(item) for item in value]
     if isinstance(value, bytearray):
         return wire.ByteArray(value)
     if isinstance(value, Timestamp):
         return wire.Timestamp(value)
-    return value  # type: ignore[return-value]
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        return value
+    return [_field(item) for item in value]
 
 
 def table(fields: FieldTable) -> Table:

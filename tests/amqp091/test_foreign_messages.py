@@ -72,14 +72,15 @@ def test_one_conversion_serves_all_consumers() -> None:
     assert encoding.reads == 1
 
 
+@pytest.mark.parametrize("shared", [False, True])
 def test_a_message_that_cannot_be_converted_is_rejected_and_the_others_arrive(
-    caplog: pytest.LogCaptureFixture,
+    shared: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World()
     channel = world.channel()
     channel.declare("dead")
     channel.declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
-    channel.prefetch(2)
+    channel.prefetch(2, of_channel=shared)
     channel.consume("q")
     with caplog.at_level(logging.ERROR):
         publish(world, Neutral(None), b"bad")
