@@ -113,7 +113,7 @@ def ttl_ms(expiration: str) -> int:
         fault = "leftover_string"
     elif expiration.startswith("-"):
         fault = "value_negative"
-    elif len(digits) > 20 or int(digits) > TTL_MAX_MS:
+    elif int(digits) > TTL_MAX_MS:
         fault = "value_too_large"
     else:
         return int(digits)

@@ -238,7 +238,7 @@ def test_s090_an_expiration_that_is_no_time_is_refused(expiration: str, fault: s
     assert channel.refusal() == f"406 PRECONDITION_FAILED - invalid expiration '{expiration}': {fault}"
 
 
-@pytest.mark.parametrize("expiration", ["0", "1", "+1", "007", "315360000000"])
+@pytest.mark.parametrize("expiration", ["0", "1", "+1", "007", "0" * 30 + "7", "315360000000"])
 def test_s090_an_expiration_that_is_a_time_is_accepted_and_kept(expiration: str) -> None:
     channel = World().channel()
     channel.declare("q")
@@ -273,9 +273,11 @@ def test_s091_cc_and_bcc_are_further_keys_and_bcc_is_not_shown() -> None:
         assert channel.get(queue) is None  # once, however often the keys name it
 
 
-def test_s091_a_returned_message_does_not_show_bcc_either() -> None:
+@pytest.mark.parametrize("bcc", [["b"], [], [1]])
+def test_s091_a_returned_message_does_not_show_bcc_either(bcc: wire.FieldValue) -> None:
+    """Not even one that names nobody."""
     channel = World().channel()
-    properties = BasicProperties(headers={"CC": ["c"], "BCC": ["b"]})
+    properties = BasicProperties(headers={"CC": ["c"], "BCC": bcc})
     channel.publish("", "nowhere", b"", properties, mandatory=True)
     [returned] = channel.all()
     assert returned.properties.headers == {"CC": ["c"]}
