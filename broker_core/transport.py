@@ -35,7 +35,6 @@ READ_SIZE: Final = 131_072  # octets asked for in one read: hundreds of small me
 READ_SIZE_MIN: Final = 1024
 TURN_S: Final = 0.02  # what one read may cost; a publisher to 2000 queues has to take smaller bites
 SEND_SIZE: Final = 262_144  # octets joined into one send
-FIRST_BYTES_MAX: Final = 8
 GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 
 
@@ -116,7 +115,7 @@ class Transport:
             while True:
                 more = await self._read()
                 data += more
-                if not more or len(data) >= FIRST_BYTES_MAX or not self._undecided(data):
+                if not more or not self._undecided(data):
                     return data
         return b""
 

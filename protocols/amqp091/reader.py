@@ -94,16 +94,16 @@ class Reader(ABC):
             if self._tail_size < self._needed:
                 return
             data = b"".join(self._tail)
+        self._needed = FRAME_OVERHEAD
         rest = data[self._take_frames(data, self._take_greeting(data)) :]
         self._tail = [rest] if rest else []
         self._tail_size = len(rest)
 
     def _take_frames(self, data: bytes, at: int) -> int:
-        """Handle every whole frame from `at` on; answer where the first incomplete one begins."""
+        """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
         end = len(data)
         handler = self.handler
-        self._needed = FRAME_OVERHEAD
-        while at + FRAME_OVERHEAD <= end:
+        while at + FRAME_OVERHEAD <= end and not self.halted:
             channel = self._publishing
             if channel is not None and data.startswith(channel.publish_frame, at):
                 at += len(channel.publish_frame)
@@ -132,9 +132,7 @@ class Reader(ABC):
                     continue
                 if not quick or channel is None or not data.startswith(BASIC_PUBLISH, start + 7):
                     self._take_frame(kind, number, data, start + 7, after - 1)
-                    if self.halted or self._is_full():
-                        self.halted = True
-                        return at
+                    self.halted = self.halted or self._is_full()
                     continue
                 if not data.startswith(channel.publish_frame, start) or not channel.publish_frame:
                     channel.publish_frame = data[start:after]
@@ -157,8 +155,6 @@ class Reader(ABC):
                         handler.on_publish(number, channel.publish, properties, data[body_at:body_end])
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_PUBLISH)
-                    if self.halted:
-                        return at
                     continue
             channel.expects = Expects.HEADER
             self._publishing = None

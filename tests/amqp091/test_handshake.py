@@ -156,6 +156,13 @@ def test_without_limits_of_ours_the_client_may_have_none() -> None:
     assert peer.handler.taken() == [("publish", 1, publish_arguments(), PROPERTIES, body)]
 
 
+def test_without_limits_of_frames_methods_have_their_room_however_small_bodies_must_be() -> None:
+    peer = opened(Tuning(frame_max=0, body_size_max=0), frame_max=0)
+    declare = m.QueueDeclare("q" * 255)
+    peer.says((1, declare))
+    assert peer.handler.taken() == [("method", 1, declare)]
+
+
 def test_s015_a_virtual_host_that_is_refused_ends_the_connection() -> None:
     peer = in_state(State.OPENING)
     peer.handler.refusals["open"] = AmqpError(530, "access to vhost 'x' refused for user 'u'")
