@@ -51,6 +51,7 @@ NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
 WATCH_INTERVAL_S: Final = 1.0  # between looks at the plugin folders
+CHECK_OCTETS: Final = 16 << 20  # between looks at the memory, besides one each second: a second brings 500 MB
 CLOSING_S: Final = 5.0  # for clients to say goodbye at shutdown
 
 
@@ -87,6 +88,7 @@ class Node(Operations):
         self._nursery: trio.Nursery | None = None
         self._stack = contextlib.AsyncExitStack()
         self._earlier = trio.Event()
+        self._unchecked = 0  # octets read since the alarms were checked for their sake
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone while the node closes
 
@@ -224,6 +226,11 @@ class Node(Operations):
             transport.end_by_mistake()
         transport.watch_deadline()
         self.settle()
+        self._unchecked += len(data)
+        if self._unchecked > CHECK_OCTETS:
+            self._unchecked = 0
+            self.broker.alarms.check_soon()
+            self.broker.alarms.check(now)
 
     def work(self) -> None:
         """Something besides input changed: settle and send."""

@@ -70,6 +70,24 @@ def test_x044_an_unknown_amount_of_memory_is_warned_about() -> None:
     assert memory(0, total=None).warning() is None
 
 
+def test_s153_what_was_freed_is_given_back_before_memory_is_called_low() -> None:
+    used = Gauge(100)
+    given_back: list[int] = []
+
+    def give_back() -> None:
+        given_back.append(used.value)
+        used.value -= 20
+
+    monitor = MemoryMonitor("100B", used=used, give_back=give_back)
+    assert not monitor.low()
+    assert given_back == []  # nothing is asked of the system while there is enough
+    used.value = 119
+    assert not monitor.low()
+    used.value = 200
+    assert monitor.low()
+    assert given_back == [119, 200]
+
+
 @pytest.mark.parametrize("watermark", ["", "much", "-1", "1GX", -0.1, float("nan"), float("inf"), True])
 def test_what_is_no_watermark_is_refused(watermark: float | str) -> None:
     with pytest.raises(ValueError, match="is n"):
@@ -248,3 +266,4 @@ def test_the_readings_of_this_machine_are_plausible(tmp_path: Path) -> None:
         assert reading is None or reading > MIB  # unknown, or more than this test needs
     assert free_octets(tmp_path / "to" / "be" / "made") is not None
     assert not MemoryMonitor("1TiB").low()
+    assert MemoryMonitor("1B").low()  # whatever is given back

@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from broker_core import node as node_module
 from broker_core.transport import READ_SIZE, READ_SIZE_MIN
 
 from .scripted import Script, Scripted, run
@@ -51,3 +52,21 @@ def test_one_that_takes_long_is_read_from_in_small_bites_until_it_is_quick_again
             assert sizes == [READ_SIZE_MIN, 2 * READ_SIZE_MIN]
 
     trio.run(test, clock=trio.testing.MockClock())
+
+
+def test_memory_is_looked_at_after_so_many_octets_whatever_the_time(monkeypatch: pytest.MonkeyPatch):
+    """In the second between two looks a publisher can bring half a gigabyte."""
+    monkeypatch.setattr(node_module, "CHECK_OCTETS", 1000)
+
+    async def test(node: Scripted) -> None:
+        checks = []
+        monkeypatch.setattr(node.broker.alarms, "check", lambda now: checks.append(now) or now)
+        async with await node.connect() as stream:
+            await node.tell(stream, b"-" * 900)
+            assert not checks
+            await node.tell(stream, b"-" * 100)
+            assert len(checks) == 1
+            await node.tell(stream, b"-" * 900)
+            assert len(checks) == 1
+
+    run(test)
