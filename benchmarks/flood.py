@@ -139,14 +139,7 @@ def _run(
                     )
                 continue
             if events & selectors.EVENT_READ:
-                answers += publisher.socket.recv(262144)
-                at = 0
-                while len(answers) - at >= 21:
-                    assert answers[at + 7 : at + 11] == b"\x00\x3c\x00\x50", answers[at : at + 30]
-                    tag, multiple = unpack_from(">QB", answers, at + 11)
-                    confirmed = tag if multiple or not confirms else max(confirmed, tag)
-                    at += 21
-                answers = answers[at:]
+                confirmed, answers = _confirmed(answers + publisher.socket.recv(262144), confirmed)
             limit = min(total_octets, (confirmed + window) * len(one)) if confirms else total_octets
             while sent_octets < limit:
                 start = sent_octets % len(one)
@@ -169,6 +162,17 @@ def _run(
     for end in (publisher, consumer):
         end.socket.setblocking(True)
     return seconds
+
+
+def _confirmed(answers: bytes, confirmed: int) -> tuple[int, bytes]:
+    """The highest tag in the basic.ack frames that have come, and the beginning of the next one."""
+    at = 0
+    while len(answers) - at >= 21:
+        assert answers[at + 7 : at + 11] == b"\x00\x3c\x00\x50", answers[at : at + 30]
+        (tag,) = unpack_from(">Q", answers, at + 11)
+        confirmed = max(confirmed, tag)
+        at += 21
+    return confirmed, answers[at:]
 
 
 def main() -> None:
