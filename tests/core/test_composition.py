@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import attrs
 import pytest
 
+from broker_core.access import Permission
 from broker_core.broker import Broker
 from broker_core.composition import in_force, populate, protocols_of, rehearse, reload
 from broker_core.config import Config, ConfigError, parse
+from broker_core.policy import Policy
 
 PLUGIN = """
 from broker_core.exchange import ExchangeType
@@ -82,3 +85,83 @@ def test_a_key_that_needs_a_restart_is_told_at_each_reload():
     assert (held.log.level, held.log.format, held.compat.profile) == ("debug", "text", "default")
     second = reload(broker, held, new)
     assert (second.changed, second.needs_restart) == ((), ("log.format", "compat.profile"))
+
+
+def with_user(name: str = "u", **said: object) -> Config:
+    hosts = [{"name": "/"}, {"name": "/two"}]
+    return parse({"virtual_hosts": hosts, "users": [{"name": name, "password": "secret", **said}]})
+
+
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+
+
+def test_a_reload_takes_from_a_user_what_the_file_gives_no_longer():
+    topics = {"/": {"amq.topic": {"write": "^a$"}}}
+    old = with_user(permissions={"/": ALL}, topic_permissions=topics, tags=["administrator"])
+    new = with_user(permissions={"/two": ALL})
+    broker = running(old)
+    user = broker.access.user("u")
+    assert user is not None
+    assert broker.access.guards_topics(user, "/", "amq.topic")
+    reload(broker, old, new)
+    user = broker.access.user("u")
+    assert user is not None
+    assert user.tags == frozenset()
+    assert [broker.access.may_enter(user, host) for host in ("/", "/two")] == [False, True]
+    assert not broker.access.guards_topics(user, "/", "amq.topic")
+
+
+def test_a_reload_brings_users_and_takes_them():
+    broker = running(with_user("before", permissions={"/": ALL}))
+    reload(broker, with_user("before", permissions={"/": ALL}), with_user("after", permissions={"/": ALL}))
+    assert broker.access.user("before") is None
+    user = broker.access.user("after")
+    assert user is not None
+    assert broker.access.allowed(user, "/", Permission.WRITE, "x")
+
+
+def test_a_reload_leaves_what_others_have_added_or_changed_since():
+    config = with_user(permissions={"/": ALL})
+    broker = running(config)
+    broker.access.set_permissions("u", "/", "^$", "^$", "^$")
+    broker.access.add_user("other", "secret")
+    broker.policies.set(Policy("other", "/", ".*", {"max-length": 5}))
+    reload(broker, config, attrs.evolve(config, log=parse({"log": {"level": "error"}}).log))
+    user = broker.access.user("u")
+    assert user is not None
+    assert not broker.access.allowed(user, "/", Permission.WRITE, "x")
+    assert broker.access.user("other") is not None
+    assert [policy.name for policy in broker.policies.list()] == ["other"]
+
+
+def with_policy(limit: int, operator: bool) -> Config:
+    policy = {
+        "name": "p",
+        "pattern": "^q$",
+        "operator": operator,
+        "definition": {"max-length": limit},
+    }
+    return parse({"policies": [policy]})
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_a_reload_brings_policies_changes_and_takes_them(operator: bool):
+    none, two, one = parse({}), with_policy(2, operator), with_policy(1, operator)
+    broker = running(none)
+    queue = broker.virtual_host("/").declare_queue("q")
+    for old, new, limit in ((none, two, 2), (two, one, 1), (one, none, None)):
+        reload(broker, old, new)
+        assert queue.limits.max_length == limit
+
+
+def test_a_reload_changes_limits_at_once():
+    old, new = (
+        parse({}),
+        parse({"limits": {"exchanges_max": 7, "consumer_timeout_ms": 5000, "queues_max": 9}}),
+    )
+    broker = running(old)
+    queue = broker.virtual_host("/").declare_queue("q")
+    reload(broker, old, new)
+    assert broker.node_limits.max_exchanges == 7
+    assert queue.limits.consumer_timeout_ms == 5000
+    assert broker.virtual_host("/").limits.max_queues == 9

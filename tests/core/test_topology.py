@@ -276,10 +276,12 @@ def test_permissions_and_policies_end_with_their_virtual_host(world: World) -> N
         broker.add_virtual_host(name)
         broker.access.set_permissions("u", name, ".*", ".*", ".*")
         broker.policies.set(Policy("p", name, ".*", {"max-length": 1}))
+        broker.policies.set_operator(Policy("o", name, ".*", {"delivery-limit": 2}))
     broker.delete_virtual_host("other")
     again = broker.add_virtual_host("other")
     assert [broker.access.may_enter(user, name) for name in ("other", "/")] == [False, True]
-    assert [host.declare_queue("q").limits.max_length for host in (again, world.host)] == [None, 1]
+    limits = [host.declare_queue("q").limits for host in (again, world.host)]
+    assert [(each.max_length, each.delivery_limit) for each in limits] == [(None, None), (1, 2)]
 
 
 def test_a_type_that_fails_to_hear_of_a_deletion_does_not_stop_it(

@@ -163,6 +163,37 @@ def test_a_peer_that_never_reads_is_not_read_from_for_ever():
     run(test, NO_PATIENCE)
 
 
+def test_a_peer_that_has_an_answer_to_read_is_still_listened_to():
+    """One message more than the limit may wait for it: its answers to that have to come through."""
+
+    async def test(node: Scripted) -> None:
+        stream = await node.connect()
+        await node.tell(stream, b"s")
+        await node.tell(stream, b"e")
+        assert Script.last.outbox.size > Script.last.outbox.limit
+        assert Script.last.received == b"SCRIPTse"
+        reset(stream)
+        await until(lambda: Script.last.calls[-1:] == ["lost"])
+
+    run(test)
+
+
+def test_nobody_waits_for_the_deadline_of_a_peer_that_has_gone():
+    async def test(node: Scripted) -> None:
+        stream = await node.connect()
+        Script.last.deadline_at = trio.current_time() + 1000
+        await node.tell(stream, b"e")
+        [transport] = node._transports.values()
+        timer = transport._timer
+        assert timer is not None
+        assert not timer.cancelled
+        await stream.aclose()
+        await until(lambda: not node._transports)
+        assert timer.cancelled
+
+    run(test)
+
+
 def test_a_peer_that_reads_late_gets_everything():
     async def test(node: Scripted) -> None:
         async with await node.connect() as stream:
