@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.access import Access
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.compat import Compat
+from broker_core.discard import Discarded
 from broker_core.errors import NotFound
 from broker_core.exchange import Destination, Exchange, ExchangeType
 from broker_core.exchanges import STANDARD
@@ -77,6 +78,7 @@ class Broker:
     ) -> None:
         self.clock = clock or SystemClock()
         self.timers = Timers()
+        self.discarded = Discarded(self.timers)
         self.exchange_types: Mapping[str, type[ExchangeType]] = (
             STANDARD if exchange_types is None else exchange_types
         )

@@ -34,5 +34,11 @@ class Lane:
             return heappop(self.returned)
         return self.fresh.popleft()
 
+    def emptied(self) -> tuple[deque[Delivery], list[Delivery]]:
+        """Everything that was in it, in no order."""
+        fresh, returned = self.fresh, self.returned
+        self.fresh, self.returned = deque(), []
+        return fresh, returned
+
     def put_back(self, delivery: Delivery) -> None:
         heappush(self.returned, delivery)

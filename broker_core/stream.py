@@ -75,6 +75,10 @@ class Log:
         """The first offset that arrived at `wall` or later; the next one if there is none."""
         return self._base + bisect_left(self._times, wall, self.first - self._base)
 
+    def emptied(self) -> list[Message]:
+        """What was in it, for whoever frees it; the log is not used any more."""
+        return self._messages
+
     def drop(self) -> Message:
         """Forget the oldest message; there must be one."""
         message = self._messages[self.first - self._base]
@@ -259,6 +263,8 @@ class StreamQueue(Queue):
         """The messages go with it, and the readers are told."""
         self.virtual_host.broker.timers.cancel(self.age_timer)
         super().closed()
+        broker = self.virtual_host.broker
+        broker.discarded.add(self.log.emptied(), broker.now)
         self.log = Log()
         self.ready = self.ready_bytes = 0
         for line in (self.cursors, self.behind, self.caught_up):

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker_core.delivery import NEVER, Consumer, Delivery
+from broker_core.discard import PAUSE_S, PORTION
 from broker_core.errors import AccessRefused
 from broker_core.lane import Lane
 from broker_core.limits import Overflow, QueueLimits, QueueType
@@ -263,9 +264,10 @@ class WorkQueue(Queue):
     def purge(self) -> int:
         """Drop every waiting message; those with consumers stay (S074). Returns how many went."""
         count = self.ready
+        broker = self.virtual_host.broker
         for lane in self.lanes:
-            lane.fresh.clear()
-            lane.returned.clear()
+            for pile in lane.emptied():
+                broker.discarded.add(pile, broker.now)
         self.ready = self.ready_bytes = self.expiring = 0
         return count
 
@@ -341,16 +343,22 @@ class WorkQueue(Queue):
         """Keep one timer on the first message that will expire at the head of a lane (S080)."""
         earliest = min((lane.head().expires_at for lane in self.lanes if lane), default=NEVER)
         timer = self.head_timer
-        if timer is not None and not timer.cancelled and timer.at <= earliest:
+        broker, timers = self.virtual_host.broker, self.virtual_host.broker.timers
+        if timer is not None and not timer.cancelled and timer.at <= max(earliest, broker.now + PAUSE_S):
             return  # it will look again when it fires
-        timers = self.virtual_host.broker.timers
         timers.cancel(timer)
         self.head_timer = None if earliest == NEVER else timers.at(earliest, self._expire)
 
     def _expire(self, now: float) -> None:
+        """What is due expires, but no more than a portion of it at once: others want their turn."""
         self.head_timer = None
+        left = PORTION
         for lane in self.lanes:
             while lane and lane.head().expires_at <= now:
+                if not left:
+                    self.head_timer = self.virtual_host.broker.timers.at(now + PAUSE_S, self._expire)
+                    return
+                left -= 1
                 delivery = lane.take()
                 self._left(delivery)
                 self._die(delivery, EXPIRED)

@@ -1,0 +1,41 @@
+"""What nobody needs any more, freed in portions: to free the messages of a long queue at once takes 0.2 s a million."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from broker_core.clock import Timers
+    from broker_core.delivery import Delivery
+    from broker_core.message import Message
+
+PORTION: Final = 20_000  # messages: 4 ms
+PAUSE_S: Final = 0.001  # between portions, for others
+
+Pile: TypeAlias = "deque[Delivery] | list[Delivery] | list[Message]"
+
+
+class Discarded:
+    """Piles of messages on their way out. Whoever hands one in must have forgotten it."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._piles: list[Pile] = []
+
+    def add(self, pile: Pile, now: float) -> None:
+        """Free these, by and by. `now` is monotonic seconds."""
+        if len(pile) <= PORTION:
+            return
+        self._piles.append(pile)
+        if len(self._piles) == 1:
+            self._timers.at(now + PAUSE_S, self._free)
+
+    def _free(self, now: float) -> None:
+        pile = self._piles[-1]
+        for _ in range(min(PORTION, len(pile))):
+            pile.pop()
+        if not pile:
+            self._piles.pop()
+        if self._piles:
+            self._timers.at(now + PAUSE_S, self._free)
