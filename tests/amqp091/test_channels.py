@@ -205,6 +205,15 @@ def test_contents_of_several_channels_may_be_mixed() -> None:
     assert [(call[1], call[4]) for call in peer.handler.taken()] == [(1, b"one"), (2, b"two")]
 
 
+def test_a_content_belongs_to_the_publish_of_its_channel_not_to_the_last_one() -> None:
+    peer = opened(channels=2)
+    first, second = (method_frame(number, PUBLISH.encode()) for number in (1, 2))
+    peer.says(first + second + content(b"one") + content(b"two", channel=2))
+    assert [(call[1], call[4]) for call in peer.handler.taken()] == [(1, b"one"), (2, b"two")]
+    close = peer.says(first + content(b"stray", channel=2)).close_heard()
+    assert close.reply_text == "UNEXPECTED_FRAME - expected method frame, got non method frame instead"
+
+
 def test_s023_what_is_not_the_expected_content_is_an_unexpected_frame() -> None:
     header = "expected content header for class 60, got "
     body = "expected content body, got non content body frame instead"
