@@ -154,6 +154,8 @@ class Connection091(Handler, FrontEnd):
         self.wire.lost()
         if self.wire.peer_spoke and not self.wire.peer_spoke.startswith("AMQP 0-9"):
             log.warning("%s: refused, detected %s", self.peer.name, self.wire.peer_spoke)
+        elif self.wire.peer_spoke:
+            log.info("%s: ended, %r", self.peer.name, self.wire.ended_because)
 
     @property
     def shares_prefetch(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from struct import pack
 
 import pytest
@@ -72,6 +73,15 @@ def test_s013_a_peer_that_misses_two_intervals_is_dropped_and_its_messages_retur
     world.advance(1)
     assert peer.front.closed
     assert world.queue("q").ready == 1
+
+
+def test_the_log_says_why_a_connection_ended(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    peer = Peer(world).open(heartbeat=10)
+    world.advance(20)
+    with caplog.at_level(logging.INFO, "leveret"):
+        peer.drop()
+    assert "missed heartbeats from client, timeout: 10s" in caplog.text
 
 
 def test_s013_any_octet_is_a_sign_of_life() -> None:
