@@ -246,8 +246,7 @@ class WorkQueue(Queue):
         return self.lanes[min(delivery.message.facts.priority, len(self.lanes) - 1)]
 
     def _die(self, delivery: Delivery, reason: str) -> None:
-        if self.limits.dead_letter_exchange is not None:
-            self.virtual_host.broker.dead_letter(self, delivery.message, reason)
+        self.virtual_host.broker.dead_letter(self, delivery.message, reason)
 
     def _left(self, delivery: Delivery) -> None:
         self.ready -= 1
