@@ -2,7 +2,7 @@
 # Sets up what `make run` and `make test` need:
 #   setup.sh run    .venv with Leveret in it
 #   setup.sh test   the same with the tools and the Python clients of the tests
-#   setup.sh peers  clients that are not Python: rabbitmq-c's command-line tools, Node.js with amqplib
+#   setup.sh peers  clients that are not Python: rabbitmq-c's command-line tools, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -51,8 +51,34 @@ make_venv() {
     "$python" -m venv "$VENV"
 }
 
+# Prints the Debian packages that are missing to build python-qpid-proton: it comes as C source.
+missing_to_build() {
+    echo '#include <stdio.h>' | "${CC:-cc}" -E - >/dev/null 2>&1 || printf 'gcc\nlibc6-dev\n'
+    "$VENV/bin/python" - <<'EOF'
+import os, sys, sysconfig
+if not os.path.exists(sysconfig.get_path("include") + "/Python.h"):
+    print("python3.%d-dev" % sys.version_info[1])
+EOF
+}
+
+# Only the tests need it: a node runs without a compiler.
+make_buildable() {
+    if "$VENV/bin/python" -c 'import cproton_ffi' 2>/dev/null; then
+        return
+    fi
+    local missing
+    mapfile -t missing < <(missing_to_build)
+    if [ ${#missing[@]} -eq 0 ]; then
+        return
+    fi
+    if ! can_install; then
+        echo "setup: the tests need a C compiler and Python's headers; as root: apt-get install ${missing[*]}" >&2
+        return 1
+    fi
+    install_packages "${missing[@]}"
+}
+
 install_leveret() {
-    make_venv
     local pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e "$1")
     if ! "${pip[@]}" -c constraints.txt; then
         echo "setup: the versions in constraints.txt are not to be had here; taking others" >&2
@@ -77,7 +103,7 @@ install_peers() {
     if [ ${#missing[@]} -gt 0 ]; then
         without "as root: apt-get install ${missing[*]}"
     elif ! npm ci --loglevel=error --no-audit --no-fund --prefix tests/interop; then
-        without "npm could not fetch amqplib"
+        without "npm could not fetch amqplib and rhea"
     fi
 }
 
@@ -88,8 +114,15 @@ without() {
 }
 
 case "${1:-}" in
-    run) install_leveret . ;;
-    test) install_leveret '.[test,dev,interop]' ;;
+    run)
+        make_venv
+        install_leveret .
+        ;;
+    test)
+        make_venv
+        make_buildable
+        install_leveret '.[test,dev,interop]'
+        ;;
     peers) install_peers ;;
     *)
         echo "usage: scripts/setup.sh run|test|peers" >&2
