@@ -16,6 +16,7 @@ from broker_core.values import Table
 if TYPE_CHECKING:
     from broker_core.message import Message
     from broker_core.queue import Queue
+    from broker_core.selector import Selector
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
 NEVER: Final = float("inf")  # a deadline that does not come
@@ -78,20 +79,37 @@ class Window:
 
 
 class Consumer(ABC):
-    """Somebody who takes messages from one queue.
+    """Somebody who takes messages from one queue, or reads them there.
 
-    The queue takes `credit` off consumer and window before `deliver`; the protocol puts it back as its own rules say
-    and then calls `wake`. A consumer with `settled` set (no acknowledgements) uses no credit.
+    The queue takes `credit` off consumer and window before `deliver`, whether or not the consumer answers; the protocol
+    puts it back as its own rules say and then calls `wake`. Who should never want for credit has UNLIMITED.
+
+        settled     it does not answer: what it gets is accepted
+        selector    it wants only messages that match; the others stay for others. None: it wants all
+        browses     it reads without taking: every waiting message once, in order, and later what arrives or comes back.
+                    Others are served as if it were not there, and it as if there were no others: neither exclusivity
+                    nor a single active consumer concerns it. What it is shown stays the queue's: never accept,
+                    release or reject that, and keep none of it. `settled`, `priority` and `exclusive` say nothing
+        searching   set by the queue: a selector's way through a long backlog is gone in portions, and this one has not
+                    come to its end; the queue goes on by itself
+
+    All of these but the last are fixed when the consumer is attached (`Queue.add_consumer`).
+
+    To drain: give credit, `wake`, and look again when the broker has settled (`Publisher.taken`). Whoever then has
+    credit and room left, and is not `searching`, has all there is for it now; whoever is, looks again next time.
     """
 
     __slots__ = (
         "able",
         "arguments",
         "attached",
+        "browses",
         "credit",
         "exclusive",
         "priority",
         "queue",
+        "searching",
+        "selector",
         "settled",
         "window",
     )
@@ -105,6 +123,8 @@ class Consumer(ABC):
         priority: int = 0,
         exclusive: bool = False,
         arguments: Table | None = None,
+        selector: Selector | None = None,
+        browses: bool = False,
     ) -> None:
         self.queue = queue
         self.settled = settled
@@ -113,6 +133,9 @@ class Consumer(ABC):
         self.priority = priority
         self.exclusive = exclusive
         self.arguments: Table = arguments or {}
+        self.selector = selector
+        self.browses = browses
+        self.searching = False
         self.attached = False  # the queue knows it
         self.able = False  # it stands in the queue's ring of those believed to take messages
 
