@@ -1,0 +1,229 @@
+"""AMQP 1.0 values as Python objects: a class for every type of part 1 that Python has no name for.
+
+    None  bool  str (string)  bytes (binary)  float (double)  UUID  list  dict (map)
+
+stand for themselves. What else there is subclasses the type nearest to it, and so remembers the wire type; decimals,
+arrays and described values are classes of their own. All of them are to be treated as values: nobody changes one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import TypeAlias
+from uuid import UUID
+
+
+class _Number(int):
+    """An integer that knows its width, and prints as any other."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({int(self)})"
+
+    __str__ = int.__repr__
+
+
+class UByte(_Number):
+    __slots__ = ()
+
+
+class UShort(_Number):
+    __slots__ = ()
+
+
+class UInt(_Number):
+    __slots__ = ()
+
+
+class ULong(_Number):
+    __slots__ = ()
+
+
+class Byte(_Number):
+    __slots__ = ()
+
+
+class Short(_Number):
+    __slots__ = ()
+
+
+class Int(_Number):
+    __slots__ = ()
+
+
+class Long(_Number):
+    __slots__ = ()
+
+
+class Timestamp(_Number):
+    """Milliseconds since 1970, before it if negative."""
+
+    __slots__ = ()
+
+
+class Float32(float):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Float32({float(self)})"
+
+    __str__ = float.__repr__
+
+
+class Symbol(str):
+    """ASCII, from a set of names that somebody agreed on."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Symbol({str(self)!r})"
+
+
+class Char(str):
+    """One Unicode character."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Char({str(self)!r})"
+
+
+class Decimal:
+    """IEEE 754 decimal floating point, as its octets: nobody here computes with them."""
+
+    __slots__ = ("octets",)
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets = octets
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decimal) and type(self) is type(other) and self.octets == other.octets
+
+    def __hash__(self) -> int:
+        return hash(self.octets)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.octets!r})"
+
+
+class Decimal32(Decimal):
+    __slots__ = ()
+
+
+class Decimal64(Decimal):
+    __slots__ = ()
+
+
+class Decimal128(Decimal):
+    __slots__ = ()
+
+
+class Described:
+    """A value, and the descriptor that says what it stands for."""
+
+    __slots__ = ("descriptor", "value")
+
+    def __init__(self, descriptor: Value, value: Value) -> None:
+        self.descriptor = descriptor
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Described) and (self.descriptor, self.value) == (
+            other.descriptor,
+            other.value,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.descriptor, self.value))
+
+    def __repr__(self) -> str:
+        return f"Described({self.descriptor!r}, {self.value!r})"
+
+
+class Array:
+    """Values of one type in one encoding: `constructor` is the format code, with descriptors in front if described.
+
+    One that was decoded goes out as the octets it came as, and keeps alive what they are a part of: a copy would be
+    one for each level of arrays in arrays.
+    """
+
+    __slots__ = ("_octets", "constructor", "items")
+
+    def __init__(
+        self, constructor: bytes, items: Iterable[Value], octets: tuple[int, bytes, int, int] | None = None
+    ) -> None:
+        self.constructor = constructor
+        self.items: tuple[Value, ...] = tuple(items)
+        self._octets = octets  # format code, and where the rest of it is
+
+    @property
+    def octets(self) -> bytes | None:
+        """The whole array as it came; None if it did not come from anywhere."""
+        if self._octets is None:
+            return None
+        code, data, at, end = self._octets
+        return bytes((code,)) + data[at:end]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Array) and (self.constructor, self.items) == (other.constructor, other.items)
+
+    def __hash__(self) -> int:
+        return hash((self.constructor, self.items))
+
+    def __repr__(self) -> str:
+        return f"Array({self.constructor!r}, {list(self.items)!r})"
+
+
+class Key:
+    """A key that no dict would take, or tell from another: a list, UInt(1) beside Int(1), a number in a large map.
+
+    `octets` is the value encoded, or a digest of that: equal keys are those that are encoded the same.
+    """
+
+    __slots__ = ("octets", "value")
+
+    def __init__(self, value: Value, octets: bytes) -> None:
+        self.value = value
+        self.octets = octets if len(octets) <= 32 else sha256(octets).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.octets == other.octets
+
+    def __hash__(self) -> int:
+        return hash(self.octets)
+
+    def __repr__(self) -> str:
+        return f"Key({self.value!r})"
+
+
+class Composite(ABC):
+    """What is more than a value and goes out as one: the classes of performatives.py. Never comes out of value_at."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def encode(self) -> bytes:
+        """The whole described value."""
+
+
+# The numbers are ints, Float32 is a float, Symbol and Char are strs, so the alias holds them.
+Value: TypeAlias = (
+    bool
+    | int
+    | float
+    | str
+    | bytes
+    | UUID
+    | list["Value"]
+    | dict["Value", "Value"]
+    | dict[str, "Value"]
+    | Decimal
+    | Array
+    | Described
+    | Key
+    | Composite
+    | None
+)
