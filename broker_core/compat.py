@@ -20,6 +20,7 @@ from broker_core.kinds import Flag, Limit, Place, Plain, Problem, Refused, Whole
 from broker_core.limits import QueueLimits, QueueType, queue_type
 from broker_core.settings import Record, RecordOf, key
 from broker_core.values import Table
+from broker_core.version import VERSION
 
 MANY: Final = (1 << 31) - 1
 
@@ -75,6 +76,12 @@ class FlowMechanism(Enum):
 class TransientQueues(Enum):
     ALLOW = "allow"
     REFUSE = "refuse"
+
+
+class Product(Enum):
+    LEVERET = "leveret"
+    RABBITMQ_3 = "rabbitmq-3.13"
+    RABBITMQ_4 = "rabbitmq-4"
 
 
 class TimeoutScope(Enum):
@@ -195,6 +202,21 @@ class Compat(Record):
         TimeoutResponse.CLOSE_CHANNEL,
     )
     topic_wildcards_max: int | None = key(Limit(0, MANY), "How many `#` a topic binding key may have.", None)
+    address_v1: bool = key(
+        Flag(),
+        "AMQP 1.0 links may name addresses of version 1, where `protocols.amqp10.addresses.v1` is not set.",
+        False,
+    )
+    product: Product = key(
+        Choice(Product),
+        "What the node calls itself in AMQP 0-9-1 and 1.0: some clients refuse a broker that is not RabbitMQ.",
+        Product.LEVERET,
+    )
+
+    @property
+    def product_and_version(self) -> tuple[str, str]:
+        """S005, X050: how the node introduces itself."""
+        return INTRODUCTIONS[self.product]
 
     def unknown_exchange_type_error(self, name: str) -> Failure:
         """S038."""
@@ -267,6 +289,12 @@ def settled(said: int | None, default: int | None, least: int) -> int | None:
     return said if said >= least else None
 
 
+INTRODUCTIONS: Final = {
+    Product.LEVERET: ("Leveret", VERSION),
+    Product.RABBITMQ_3: ("RabbitMQ", "3.13.7"),
+    Product.RABBITMQ_4: ("RabbitMQ", "4.1.0"),
+}
+
 PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
     "default": {},
     "spec": {
@@ -286,6 +314,8 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "channel_flow": False,
         "missing_alternate": "silent",
         "quorum_delivery_limit": "unlimited",
+        "address_v1": True,
+        "product": "rabbitmq-3.13",
     },
     "rabbitmq-4": {
         "frame_min_size": 8192,
@@ -298,6 +328,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "consumer_timeout": "quorum-queues",
         "consumer_timeout_response": "notify-consumer",
         "topic_wildcards_max": 2,
+        "product": "rabbitmq-4",
     },
 }
 

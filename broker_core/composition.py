@@ -250,7 +250,7 @@ def _names(protocols: Iterable[Protocol]) -> str:
     return ", ".join(sorted(TITLES.get(protocol.name, protocol.name) for protocol in protocols))
 
 
-TITLES: Final = {"amqp091": "AMQP 0-9-1", "http": "HTTP control endpoint"}
+TITLES: Final = {"amqp091": "AMQP 0-9-1", "amqp10": "AMQP 1.0", "http": "HTTP control endpoint"}
 
 
 def _users(node: Node) -> str:

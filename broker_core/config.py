@@ -109,6 +109,12 @@ class Config(Record):
         """The smallest frame-max that an AMQP 0-9-1 client may ask for, in octets."""
         return self.protocols.amqp091.frame_min or self.compat.chosen.frame_min_size
 
+    @property
+    def address_v1(self) -> bool:
+        """Whether AMQP 1.0 links may name addresses of version 1."""
+        permitted = self.protocols.amqp10.addresses.v1
+        return self.compat.chosen.address_v1 if permitted is None else permitted
+
     def contradictions(self) -> Iterator[Problem]:
         yield from _repeated(
             "listeners", [str(entry.address) for entry in self.listeners if entry.address.port]

@@ -118,6 +118,59 @@ class Amqp091Settings(Record):
     )
 
 
+@attrs.frozen(kw_only=True)
+class AddressesSettings(Record):
+    """The addresses that links may name. Always version 2: `/exchanges/:exchange/:key` and `/queues/:queue`."""
+
+    v1: bool | None = key(
+        Flag(),
+        "Those of version 1 as well (`/exchange/...`, `/queue/...`, a bare name); without it `compat.address_v1` "
+        "holds (false).",
+        None,
+        reload=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Amqp10Settings(Record):
+    """AMQP 1.0. New values hold for connections opened afterwards."""
+
+    enabled: bool = key(Flag(), "Serve this protocol.", True)
+    frame_max: int = key(
+        Octets(512, 16 * MIB),
+        "The largest frame, told to clients and enforced.",
+        128 * KIB,
+        reload=True,
+    )
+    initial_frame_max: int = key(
+        Octets(512, MIB), "The largest frame before a connection is open.", 8 * KIB, reload=True
+    )
+    session_max: int = key(Whole(1, 65536), "The most sessions on one connection.", 64, reload=True)
+    link_max: int = key(Whole(1, 65536), "The most links of one session.", 256, reload=True)
+    idle_timeout_s: int = key(
+        Whole(0, 65535),
+        "Seconds without a frame after which a client is given up, 0: never; clients are told half of it.",
+        60,
+        reload=True,
+    )
+    link_credit: int = key(
+        Whole(1, 65535),
+        "Messages that one link may have on their way to the broker, or not yet confirmed.",
+        170,
+        reload=True,
+    )
+    incoming_window: int = key(
+        Whole(1, 65535), "Transfers that one session may have on their way to the broker.", 400, reload=True
+    )
+    mechanisms: tuple[str, ...] = key(
+        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
+        ("PLAIN", "ANONYMOUS"),
+        reload=True,
+    )
+    addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
+
+
 NO_TABLES: Final[Mapping[str, Table]] = {}
 NO_ROWS: Final[Table] = {}
 
@@ -127,6 +180,7 @@ class ProtocolsSettings(Record):
     """One table for each protocol."""
 
     amqp091: Amqp091Settings = key(RecordOf(Amqp091Settings), "AMQP 0-9-1.", Amqp091Settings())
+    amqp10: Amqp10Settings = key(RecordOf(Amqp10Settings), "AMQP 1.0.", Amqp10Settings())
     others: Mapping[str, Table] = key(
         TableOf(FREE_TABLE, "a table for each protocol"),
         "Protocols that plug in: `enabled`, and whatever keys each of them documents.",
@@ -136,8 +190,8 @@ class ProtocolsSettings(Record):
 
     def enabled(self, name: str) -> bool:
         """Whether a protocol is to be served; one that is not mentioned is."""
-        if name == "amqp091":
-            return self.amqp091.enabled
+        if name in ("amqp091", "amqp10"):
+            return self.amqp091.enabled if name == "amqp091" else self.amqp10.enabled
         return self.others.get(name, {}).get("enabled", True) is True
 
     def contradictions(self) -> Iterator[Problem]:

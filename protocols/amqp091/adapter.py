@@ -15,7 +15,7 @@ from typing import Final
 from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.client import Client
-from broker_core.compat import FlowMechanism, Retired, UnknownExchangeType, UnknownVirtualHost
+from broker_core.compat import FlowMechanism, Product, Retired, UnknownExchangeType, UnknownVirtualHost
 from broker_core.config import Config
 from broker_core.errors import (
     AccessRefused,
@@ -36,7 +36,6 @@ from broker_core.sasl import (
     Mechanisms,
     UnknownMechanism,
 )
-from broker_core.version import VERSION
 from protocols.amqp091 import methods as m
 from protocols.amqp091.channel import METHODS, Channel
 from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Writer
@@ -132,9 +131,10 @@ class Connection091(Handler, FrontEnd):
 
     def _server_properties(self) -> FieldTable:
         """S005."""
+        product, version = self.broker.compat.product_and_version
         return {
-            "product": "Leveret",
-            "version": VERSION,
+            "product": product,
+            "version": version,
             "platform": f"Python {platform.python_version()}",
             "information": "Licensed under Apache-2.0",
             "cluster_name": self._config.node.name,
@@ -162,9 +162,10 @@ class Connection091(Handler, FrontEnd):
         """Whether this client means a channel's prefetch, from now on, when it does not say `global`.
 
         That is what the specification says, and what kombu, and with it Celery, expects of every broker that does
-        not call itself RabbitMQ: a Celery worker raises its prefetch for each task that waits for its time.
+        not call itself RabbitMQ 3: a Celery worker raises its prefetch for each task that waits for its time.
         """
-        return self.wire.client_properties.get("product") == "py-amqp"
+        is_kombu = self.wire.client_properties.get("product") == "py-amqp"
+        return is_kombu and self.broker.compat.product is not Product.RABBITMQ_3
 
     @property
     def closed(self) -> bool:  # type: ignore[override]

@@ -31,6 +31,12 @@ def test_other_clients_set_the_prefetch_of_later_consumers():
     assert deliveries_after_raising_the_prefetch(Peer(World()).open()) == 0
 
 
+def test_kombu_means_later_consumers_where_it_believes_to_talk_to_rabbitmq_3():
+    world = World('compat.product = "rabbitmq-3.13"')
+    assert deliveries_after_raising_the_prefetch(kombu(world)) == 0
+    assert deliveries_after_raising_the_prefetch(kombu(World('compat.product = "rabbitmq-4"'))) == 1
+
+
 def deliveries_after_raising_the_prefetch(peer: Peer) -> int:
     """From two to three, with a consumer that has two already and more waiting."""
     channel = peer.channel()

@@ -21,6 +21,7 @@ from broker_core.compat import (
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits
 from broker_core.settings import keys_of
+from broker_core.version import VERSION
 
 
 def test_the_default_profile_is_the_defaults() -> None:
@@ -180,3 +181,16 @@ def test_a_consumer_timeout_that_was_said_beats_the_default(
 ) -> None:
     limits = QueueLimits(consumer_timeout_ms=said)
     assert compat(profile).queue_limits(limits, quorum, consumer_timeout_ms=9).consumer_timeout_ms == obeyed
+
+
+@pytest.mark.parametrize(
+    ("profile", "product", "version"),
+    [
+        ("default", "Leveret", VERSION),
+        ("rabbitmq-3.13", "RabbitMQ", "3.13.7"),
+        ("rabbitmq-4", "RabbitMQ", "4.1.0"),
+    ],
+)
+def test_s005_x050_what_a_node_calls_itself(profile: str, product: str, version: str) -> None:
+    assert compat(profile).product_and_version == (product, version)
+    assert compat(profile, product="leveret").product_and_version == ("Leveret", VERSION)

@@ -51,6 +51,14 @@ def test_the_defaults_serve_amqp_on_both_loopback_addresses():
     assert config.users == (GUEST,)
     amqp = config.protocols.amqp091
     assert (amqp.frame_max, amqp.channel_max, amqp.heartbeat_s, config.frame_min) == (131072, 2047, 60, 4096)
+    amqp10 = config.protocols.amqp10
+    assert (amqp10.session_max, amqp10.link_max, amqp10.link_credit, amqp10.idle_timeout_s) == (
+        64,
+        256,
+        170,
+        60,
+    )
+    assert not config.address_v1
 
 
 # What the file says, where it ends up, and as what.
@@ -60,6 +68,10 @@ ACCEPTED = [
     ('node.data_dir = "/var/lib/leveret"', "node.data_dir", Path("/var/lib/leveret")),
     ("protocols.amqp091.frame_max = 65536", "protocols.amqp091.frame_max", 65536),
     ('protocols.amqp091.frame_max = "64KiB"', "protocols.amqp091.frame_max", 65536),
+    ("protocols.amqp10.session_max = 1", "protocols.amqp10.session_max", 1),
+    ("protocols.amqp10.addresses.v1 = true", "address_v1", True),
+    ('compat.profile = "rabbitmq-3.13"', "address_v1", True),
+    ('compat.profile = "rabbitmq-3.13"\nprotocols.amqp10.addresses.v1 = false', "address_v1", False),
     ('limits.message_size_max = "128 mib"', "limits.message_size_max", 128 << 20),
     ("limits.connections_max = 100", "limits.connections_max", 100),
     ('limits.consumer_timeout_ms = "unlimited"', "limits.consumer_timeout_ms", None),
@@ -138,6 +150,11 @@ REFUSED = [
         'listeners = [{address = "a:1", protocols = ["amqp091"]}]\nprotocols.amqp091.enabled = false',
         "listeners[0].protocols",
         "which is disabled",
+    ),
+    (
+        'listeners = [{address = "a:1", protocols = ["amqp10"]}]\nprotocols.amqp10.enabled = false',
+        "listeners[0].protocols",
+        '"amqp10", which is disabled',
     ),
     (
         'compat.profile = "rabbitmq-4"\nprotocols.amqp091.frame_max = 4096',
