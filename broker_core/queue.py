@@ -115,6 +115,10 @@ class Queue(Destination):
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
 
+    def has_room(self, messages: int, octets: int) -> bool:
+        """Whether so many messages more, with bodies of so many octets, would wait here without one being refused."""
+        return True
+
     @abstractmethod
     def dispatch(self) -> None:
         """Give consumers what there is for them and what they can take. Called when the broker settles."""

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.exchange import Exchange
     from broker_core.message import Message
+    from broker_core.queue import Queue
 
 
 class Transaction:
     """What one channel or session has done since its last commit or rollback."""
 
-    __slots__ = ("_outcomes", "_publishes", "octets")
+    __slots__ = ("_outcomes", "_publishes", "_routes", "octets")
 
     def __init__(self) -> None:
         self._publishes: list[Callable[[], bool]] = []
+        self._routes: list[tuple[Route, Message]] = []  # of those that were routed
         self._outcomes: list[Callable[[], None]] = []
         self.octets = 0  # bodies held
 
@@ -32,6 +34,7 @@ class Transaction:
         exchange.published += 1
         found = broker.route(exchange, message)
         self.hold(lambda: _alive(found).give(message), message.size)
+        self._routes.append((found, message))
         exchange.unroutable += found.unroutable
         return not found.unroutable
 
@@ -43,6 +46,20 @@ class Transaction:
     def settle(self, outcome: Callable[[], None]) -> None:
         """Do this at commit."""
         self._outcomes.append(outcome)
+
+    def obstacle(self) -> Queue | None:
+        """A queue without room for all that it would get; None: a commit now leaves nothing out.
+
+        What its consumers might take at once is not counted on.
+        """
+        needs: dict[Queue, tuple[int, int]] = {}
+        for found, message in self._routes:
+            for queue in found.queues:
+                messages, octets = needs.get(queue, (0, 0))
+                needs[queue] = messages + 1, octets + message.size
+        return next(
+            (each for each, need in needs.items() if not each.deleted and not each.has_room(*need)), None
+        )
 
     def commit(self) -> int:
         """Everything at once. Returns how many messages a full queue refused (X029)."""
@@ -57,6 +74,7 @@ class Transaction:
     def rollback(self) -> None:
         """Forget everything."""
         self._publishes.clear()
+        self._routes.clear()
         self._outcomes.clear()
         self.octets = 0
 

@@ -146,6 +146,12 @@ class WorkQueue(Queue):
             self.virtual_host.broker.dead_letter(self, message, MAXLEN)
         return True
 
+    def has_room(self, messages: int, octets: int) -> bool:
+        if not self.watched or self.limits.overflow is Overflow.DROP_HEAD:
+            return True
+        self.dispatch()
+        return not self._over_limit(messages, octets)
+
     # Handing out.
 
     def dispatch(self) -> None:

@@ -101,6 +101,44 @@ def test_x029_what_a_full_queue_refuses_is_counted_once_a_message(world: World, 
     assert (waiting(one), waiting(two), waiting(roomy)) == ("a", "a", "a b c")
 
 
+def test_a_queue_without_room_for_all_of_it_is_known_before_the_commit(world: World, tx: Transaction) -> None:
+    one = world.queue("1", x_max_length=3, x_overflow="reject-publish")
+    two = world.queue("2", x_max_length_bytes=4, x_overflow="reject-publish-dlx")
+    exchange = fanout(world, one, two, world.queue("3", x_max_length=1))  # the last one drops what is old
+    world.publish("1", b"before")
+    for body in (b"aa", b"bb"):
+        tx.publish(world.broker, exchange, message("", body))
+        assert tx.obstacle() is None
+    tx.publish(world.broker, exchange, message("", b""))
+    assert tx.obstacle() is one
+    one.purge()
+    assert tx.obstacle() is None
+    tx.publish(world.broker, exchange, message("", b"c"))
+    assert tx.obstacle() is one
+    world.host.delete_queue(one)
+    assert tx.obstacle() is two
+    world.host.delete_queue(two)
+    assert tx.obstacle() is None
+    assert tx.commit() == 0
+
+
+def test_what_consumers_have_taken_makes_room(world: World, tx: Transaction) -> None:
+    queue = world.queue(x_max_length=1, x_overflow="reject-publish")
+    world.publish("q", b"a")
+    tx.publish(world.broker, fanout(world, queue), message("", b"b"))
+    assert tx.obstacle() is queue
+    FakeConsumer(queue)
+    assert tx.obstacle() is None
+
+
+def test_nothing_is_in_the_way_of_a_transaction_that_was_rolled_back(world: World, tx: Transaction) -> None:
+    queue = world.queue(x_max_length=0, x_overflow="reject-publish")
+    tx.publish(world.broker, fanout(world, queue), message("", b"a"))
+    assert tx.obstacle() is queue
+    tx.rollback()
+    assert tx.obstacle() is None
+
+
 def test_an_unroutable_message_is_known_at_once(world: World, tx: Transaction) -> None:
     exchange = fanout(world)
     assert not tx.publish(world.broker, exchange, message())
