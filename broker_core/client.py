@@ -198,11 +198,12 @@ class Client:
         exclusive: bool = False,
         auto_delete: bool = False,
         arguments: Table | None = None,
+        prefix: str = "amq.gen-",
     ) -> Queue:
-        """Declare a queue; an empty name asks for a generated one (S060-S066, S079)."""
+        """Declare a queue; an empty name asks for a generated one, which begins with `prefix` (S060-S066, S079)."""
         target = text((arguments or {}).get("x-dead-letter-exchange"))
         generated = name == ""
-        name = name or generated_name("amq.gen-")
+        name = name or generated_name(prefix)
         self._check(CONFIGURE, "queue", name)
 
         def may_create() -> None:

@@ -1,0 +1,55 @@
+"""Queues that an attach makes: dynamic nodes, and what addresses of version 1 declare or subscribe to.
+
+Every function checks permissions through the client and raises `Failure`; `AmqpError` where AMQP 1.0 has its own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker_core.errors import Failure
+from protocols.amqp10.contract import AmqpError
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from broker_core.queue import Queue
+
+TEMPORARY_QUEUE: Final = "temporary-queue"  # the capability of the dynamic nodes we make (S211)
+NAMED_SIZE_MAX: Final = 150  # octets of container and link below which a queue is called after them
+DURABILITY_NONE: Final = 0
+
+
+def require_temporary_queue(capabilities: Sequence[str], terminus: str) -> None:
+    """X062: there are no other dynamic nodes. `terminus`: source or target."""
+    if TEMPORARY_QUEUE not in capabilities:
+        wanted = ", ".join(capabilities) or "no capability"
+        raise AmqpError("amqp:not-implemented", f"Dynamic {terminus} not supported: {wanted}")
+
+
+def dynamic_queue(client: Client, container: str, link: str) -> Queue:
+    """A queue for this connection alone, called after the peer's container and link (S211)."""
+    named = len(container.encode()) + len(link.encode()) < NAMED_SIZE_MAX
+    prefix = f"amq.dyn-{container}-{link}-" if named else "amq.dyn.gen-"
+    return client.declare_queue("", exclusive=True, prefix=prefix)
+
+
+def declared_queue(client: Client, name: str, durability: int, temporary: bool = False) -> Queue:
+    """The queue of that name as it is, or a new one (S216, S218, S221). `temporary`: for this connection alone."""
+    if temporary:
+        return client.declare_queue(name, exclusive=True)
+    if (there := client.host.queues.get(name)) is None:
+        return client.declare_queue(name, durable=durability != DURABILITY_NONE)
+    return client.declare_queue(name, there.durable, there.exclusive, there.auto_delete, there.arguments)
+
+
+def subscribed_queue(client: Client, exchange: str, key: str, durability: int) -> Queue:
+    """A new queue, bound to the exchange (S219, S220). Nobody can find it again: unless durable, it goes with its link."""
+    durable = durability != DURABILITY_NONE
+    queue = client.declare_queue("", durable, exclusive=not durable, auto_delete=not durable)
+    try:
+        client.bind(exchange, queue.name, False, key, {})
+    except Failure:
+        client.host.delete_queue(queue)
+        raise
+    return queue
