@@ -44,7 +44,7 @@ def declared_queue(client: Client, name: str, durability: int, temporary: bool =
 
 
 def subscribed_queue(client: Client, exchange: str, key: str, durability: int) -> Queue:
-    """A new queue, bound to the exchange (S219, S220). Nobody can find it again: unless durable, it goes with its link."""
+    """A new queue, bound to the exchange (S219, S220). Unless it is durable, it goes with its link."""
     durable = durability != DURABILITY_NONE
     queue = client.declare_queue("", durable, exclusive=not durable, auto_delete=not durable)
     try:
