@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-
 from typing import Final
 from uuid import UUID
 
