@@ -133,8 +133,10 @@ class Field:
         if self.multiple:
             assert isinstance(value, list)
             return encode_symbols([str(each) for each in value])
-        if value is None or (value == self.default and not self.mandatory):
+        if not self.mandatory and (value is None or value == self.default):
             return NULL
+        if value is None:
+            raise ValueError(f"{self} is missing")
         return self.kind.write(value)
 
     def __str__(self) -> str:

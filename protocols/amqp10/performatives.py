@@ -573,7 +573,9 @@ class SaslMechanisms(Record):
     CODE: ClassVar[int] = 0x40
     NAME: ClassVar[str] = "amqp:sasl-mechanisms:list"
     PROVIDES: ClassVar[tuple[str, ...]] = ("sasl-frame",)
-    FIELDS: ClassVar[tuple[Field, ...]] = (Field("sasl_server_mechanisms", SYMBOL, mandatory=True, multiple=True),)
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("sasl_server_mechanisms", SYMBOL, mandatory=True, multiple=True),
+    )
 
     def __init__(
         self,

@@ -234,13 +234,7 @@ def _composite(of: CompositeSpec) -> Iterator[str]:
         yield f'    SECRET: ClassVar[str] = "{SECRETS[of.name]}"'
     if not of.fields:
         return
-    rows = [field.row() for field in of.fields]
-    if len(rows) == 1:
-        yield f"    FIELDS: ClassVar[tuple[Field, ...]] = ({rows[0]},)"
-    else:
-        yield "    FIELDS: ClassVar[tuple[Field, ...]] = ("
-        yield from _indented(rows, 8, ",")
-        yield "    )"
+    yield from _rows([field.row() for field in of.fields])
     yield from ("", "    def __init__(", "        self,", "        *,")
     yield from _indented([field.parameter() for field in of.fields], 8, ",")
     yield "    ) -> None:"
@@ -253,6 +247,16 @@ def _slots(fields: list[FieldSpec]) -> Iterator[str]:
         return
     yield "    __slots__ = ("
     yield from _indented(sorted(f'"{field.name}"' for field in fields), 8, ",")
+    yield "    )"
+
+
+def _rows(rows: list[str]) -> Iterator[str]:
+    line = f"    FIELDS: ClassVar[tuple[Field, ...]] = ({rows[0]},)"
+    if len(rows) == 1 and len(line) <= WIDTH:
+        yield line
+        return
+    yield "    FIELDS: ClassVar[tuple[Field, ...]] = ("
+    yield from _indented(rows, 8, ",")
     yield "    )"
 
 
