@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import Failure
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.addresses import queue_address
 from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.types import Symbol, Value, array_of
 
 if TYPE_CHECKING:
     from broker_core.client import Client
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
 
 TEMPORARY_QUEUE: Final = "temporary-queue"  # the capability of the dynamic nodes we make (S211)
 NAMED_SIZE_MAX: Final = 150  # octets of container and link below which a queue is called after them
-DURABILITY_NONE: Final = 0
+DYNAMIC_NODE: Final[dict[str, Value]] = {
+    "lifetime-policy": p.DeleteOnClose(),
+    "supported-dist-modes": array_of([Symbol(p.STD_DIST_MODE_MOVE), Symbol(p.STD_DIST_MODE_COPY)]),
+}
 
 
 def require_temporary_queue(capabilities: Sequence[str], terminus: str) -> None:
@@ -34,18 +40,29 @@ def dynamic_queue(client: Client, container: str, link: str) -> Queue:
     return client.declare_queue("", exclusive=True, prefix=prefix)
 
 
+def dynamic_target(queue: Queue) -> p.Target:
+    """The target that our attach tells of for a dynamic queue."""
+    return p.Target(
+        address=queue_address(queue.name),
+        expiry_policy=p.TERMINUS_EXPIRY_POLICY_LINK_DETACH,
+        dynamic=True,
+        dynamic_node_properties=DYNAMIC_NODE,
+        capabilities=[TEMPORARY_QUEUE],
+    )
+
+
 def declared_queue(client: Client, name: str, durability: int, temporary: bool = False) -> Queue:
     """The queue of that name as it is, or a new one (S216, S218, S221). `temporary`: for this connection alone."""
     if temporary:
         return client.declare_queue(name, exclusive=True)
     if (there := client.host.queues.get(name)) is None:
-        return client.declare_queue(name, durable=durability != DURABILITY_NONE)
+        return client.declare_queue(name, durable=durability != p.TERMINUS_DURABILITY_NONE)
     return client.declare_queue(name, there.durable, there.exclusive, there.auto_delete, there.arguments)
 
 
 def subscribed_queue(client: Client, exchange: str, key: str, durability: int) -> Queue:
     """A new queue, bound to the exchange (S219, S220). Unless it is durable, it goes with its link."""
-    durable = durability != DURABILITY_NONE
+    durable = durability != p.TERMINUS_DURABILITY_NONE
     queue = client.declare_queue("", durable, exclusive=not durable, auto_delete=not durable)
     try:
         client.bind(exchange, queue.name, False, key, {})
