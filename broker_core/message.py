@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import attrs
+
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import text
 from broker_core.values import Properties, Table, Value, type_name
@@ -113,6 +115,18 @@ class Encoding(ABC):
     def write(self, properties: Properties) -> bytes:
         """Neutral properties as this protocol's bytes; what it cannot say is left out."""
 
+    def convert(self, message: Message) -> tuple[Properties, bytes]:
+        """A message for consumers of other protocols: its properties in neutral names, and its body as plain octets.
+
+        To be overridden where `Message.body` holds more than the application's octets.
+        """
+        return self.read(message.properties), message.body
+
+    def with_headers(self, properties: bytes, headers: Table) -> bytes:
+        """The properties with these headers added; one that is there already is replaced."""
+        before = self.read(properties)
+        return self.write(attrs.evolve(before, headers={**(before.headers or {}), **headers}))
+
     def property(self, properties: bytes, name: str) -> Value:
         """One property under its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent."""
         found: Value = getattr(self.read(properties), name)
@@ -120,7 +134,10 @@ class Encoding(ABC):
 
 
 class Message:
-    """One published message. `properties` and `body` are the publisher's bytes in `encoding`."""
+    """One published message. `properties` and `body` are the publisher's bytes in `encoding`.
+
+    What the body's bytes mean is the encoding's business, too: `encoding.convert` tells the plain octets.
+    """
 
     __slots__ = (
         "body",

@@ -1,7 +1,9 @@
 """The typed values that protocols and the core share: what may stand in headers and arguments.
 
-Every protocol decodes its own wire types into these Python values and encodes them back. Two subclasses carry the
-one distinction that Python's own types lack; everything else is a plain value.
+Every protocol decodes its own wire types into these Python values and encodes them back. Subclasses carry the
+distinctions that Python's own types lack: how wide a number was on the wire, and what is a time. They compare, hash
+and print as the numbers they are, so that whoever does not care need not look. A plain int is 32 bits wide if it fits,
+else 64; a plain float has double precision.
 """
 
 from __future__ import annotations
@@ -9,17 +11,56 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TypeAlias
+from uuid import UUID
 
 import attrs
 
 Value: TypeAlias = (
-    "bool | int | float | Decimal | str | bytes | bytearray | Sequence[Value] | Mapping[str, Value] | None"
+    "bool | int | float | Decimal | UUID | str | bytes | bytearray"
+    " | Sequence[Value] | Mapping[str, Value] | None"
 )
 Table: TypeAlias = Mapping[str, Value]
+Id: TypeAlias = str | bytes | int | UUID  # what names a message
 
 
 class Timestamp(int):
     """Whole seconds since 1970-01-01 UTC, where a wire format has a type of its own for them."""
+
+    __slots__ = ()
+
+
+class Int8(int):
+    """A number that went over the wire in 8 bits. As those below: it goes out again as wide as it came in."""
+
+    __slots__ = ()
+
+
+class UInt8(int):
+    __slots__ = ()
+
+
+class Int16(int):
+    __slots__ = ()
+
+
+class UInt16(int):
+    __slots__ = ()
+
+
+class UInt32(int):
+    __slots__ = ()
+
+
+class Int64(int):
+    __slots__ = ()
+
+
+class UInt64(int):
+    __slots__ = ()
+
+
+class Float32(float):
+    """A number of single precision."""
 
     __slots__ = ()
 
@@ -33,10 +74,10 @@ class Properties:
     headers: Table | None = None
     durable: bool = False
     priority: int | None = None
-    correlation_id: str | None = None
-    reply_to: str | None = None
+    correlation_id: Id | None = None
+    reply_to: str | None = None  # a queue's name; or what else the publisher said
     ttl_ms: int | None = None
-    message_id: str | None = None
+    message_id: Id | None = None
     timestamp: int | None = None  # seconds since 1970-01-01 UTC
     type: str | None = None
     user_id: str | None = None
@@ -45,19 +86,27 @@ class Properties:
 
 def type_name(value: Value) -> str:
     """The field's name for a value's type, as error texts print it (`signedint`, `longstr`, ...)."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, Timestamp):
-        return "timestamp"
+    name = _NAMES.get(type(value))
+    if name is not None:
+        return name
     if isinstance(value, int):
         return "signedint" if -(2**31) <= value < 2**31 else "long"
-    for kind, name in _NAMES:
-        if isinstance(value, kind):
-            return name
-    return "void"
+    return next((name for kind, name in _KINDS if isinstance(value, kind)), "void")
 
 
-_NAMES: tuple[tuple[type, str], ...] = (
+_NAMES: dict[type, str] = {
+    bool: "bool",
+    Timestamp: "timestamp",
+    Int8: "byte",
+    UInt8: "unsignedbyte",
+    Int16: "short",
+    UInt16: "unsignedshort",
+    UInt32: "unsignedint",
+    Int64: "long",
+    UInt64: "long",
+    Float32: "float",
+}
+_KINDS: tuple[tuple[type, str], ...] = (
     (float, "double"),
     (Decimal, "decimal"),
     (str, "longstr"),
@@ -65,6 +114,7 @@ _NAMES: tuple[tuple[type, str], ...] = (
     (bytes, "longstr"),
     (Mapping, "table"),
     (Sequence, "array"),
+    (UUID, "uuid"),
 )
 
 

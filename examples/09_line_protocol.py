@@ -179,14 +179,15 @@ class LineConnection(FrontEnd, Publisher):
 
     def show(self, delivery: Delivery) -> None:
         message = delivery.message
-        properties = message.properties
+        properties, body = message.properties, message.body
         if message.encoding is not ENCODING:
-            properties = ENCODING.write(message.encoding.read(properties))
+            said, body = message.encoding.convert(message)
+            properties = ENCODING.write(said)
         if properties:
             self.say(f"WITH {properties.decode()}")
         self.shown += 1
         self.unsettled[self.shown] = delivery
-        text = message.body.decode("utf-8", "backslashreplace").replace("\n", "\\n")
+        text = body.decode("utf-8", "backslashreplace").replace("\n", "\\n")
         self.say(f"MSG {self.shown} {message.exchange or '-'} {message.key} {text}")
 
     def accept(self, client: Client, rest: bytes) -> None:

@@ -56,8 +56,8 @@ class Seen:
 
     @classmethod
     def of(cls, message: Message) -> Seen:
-        properties = message.encoding.read(message.properties)
-        return cls(message.exchange, message.key, message.body, properties.headers or {}, properties)
+        properties, body = message.encoding.convert(message)
+        return cls(message.exchange, message.key, body, properties.headers or {}, properties)
 
     @property
     def text(self) -> str:

@@ -55,3 +55,37 @@ def test_one_property_is_read_by_its_neutral_name() -> None:
     assert Counting().property(b"id", "reply_to") is None
     with pytest.raises(AttributeError):
         Counting().property(b"id", "delivery_mode")  # one protocol's word
+
+
+class Written(Encoding):
+    """Properties that come back as they were written; one message at a time."""
+
+    name = "written"
+
+    def __init__(self, properties: Properties) -> None:
+        self.properties = properties
+
+    def headers(self, properties: bytes) -> Table:
+        return self.properties.headers or {}
+
+    def read(self, properties: bytes) -> Properties:
+        return self.properties
+
+    def write(self, properties: Properties) -> bytes:
+        self.properties = properties
+        return b"written"
+
+
+def test_a_body_is_plain_octets_unless_its_encoding_says_otherwise() -> None:
+    properties = Properties(message_id="m")
+    message = Message(Written(properties), "", "", b"", b"body")
+    assert message.encoding.convert(message) == (properties, b"body")
+
+
+def test_headers_are_added_and_replaced_and_nothing_else_changes() -> None:
+    encoding = Written(Properties(message_id="m", headers={"a": 1, "b": 2}))
+    assert encoding.with_headers(b"", {"b": 3, "c": 4}) == b"written"
+    assert encoding.properties == Properties(message_id="m", headers={"a": 1, "b": 3, "c": 4})
+    bare = Written(Properties())
+    bare.with_headers(b"", {"a": 1})
+    assert bare.properties.headers == {"a": 1}

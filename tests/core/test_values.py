@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 
 from broker_core.exchange import described, frozen
-from broker_core.values import Timestamp, Value, printed, type_name
+from broker_core.values import (
+    Float32,
+    Int8,
+    Int16,
+    Int64,
+    Timestamp,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+    Value,
+    printed,
+    type_name,
+)
 
 SAMPLES: list[tuple[Value, str, str]] = [
     (True, "bool", "true"),
@@ -17,6 +31,15 @@ SAMPLES: list[tuple[Value, str, str]] = [
     (-(2**31), "signedint", "-2147483648"),
     (2**31, "long", "2147483648"),
     (Timestamp(5), "timestamp", "5"),
+    (Int8(-5), "byte", "-5"),
+    (UInt8(5), "unsignedbyte", "5"),
+    (Int16(-5), "short", "-5"),
+    (UInt16(5), "unsignedshort", "5"),
+    (UInt32(5), "unsignedint", "5"),
+    (Int64(5), "long", "5"),
+    (UInt64(2**63), "long", "9223372036854775808"),
+    (Float32(1.5), "float", "1.5"),
+    (UUID(int=5), "uuid", "00000000-0000-0000-0000-000000000005"),
     (1.5, "double", "1.5"),
     (Decimal("1.50"), "decimal", "1.50"),
     ("text", "longstr", "text"),
@@ -48,6 +71,8 @@ EQUAL: list[tuple[Value, Value, bool]] = [
     (b"a", bytearray(b"a"), True),
     (b"a", "a", False),
     (Timestamp(1), 1, True),
+    (UInt16(1), Int64(1), True),
+    ({"a": [Float32(1.5)]}, {"a": [1.5]}, True),
 ]
 
 
