@@ -22,7 +22,8 @@ from protocols.amqp091 import declarations, wire
 from protocols.amqp091 import methods as m
 from protocols.amqp091.consumer import ChannelConsumer
 from protocols.amqp091.declarations import queue_name
-from protocols.amqp091.encoding import rendered, table
+from protocols.amqp091.encoding import cut, rendered
+from protocols.amqp091.neutral import table
 from protocols.amqp091.publishing import REPLY_TO, Publishing, name_of
 from protocols.amqp091.timeouts import Timeouts
 from protocols.amqp091.wire import Method
@@ -286,8 +287,10 @@ class Channel:
             self.unsettled[self.last_tag] = delivery
             self.timeouts.watch(delivery)
         message = delivery.message
-        head = m.BasicGetOk(self.last_tag, delivery.redelivered, message.exchange, message.key, queue.ready)
-        self.send_content(head, rendered(message, delivery.counted_attempts), message.body)
+        properties, body = rendered(message, delivery.counted_attempts)
+        exchange, key = cut(message.exchange), cut(message.key)
+        head = m.BasicGetOk(self.last_tag, delivery.redelivered, exchange, key, queue.ready)
+        self.send_content(head, properties, body)
 
     def flow(self, method: m.ChannelFlow) -> None:
         """S031, S032: pause or resume the deliveries of this channel."""

@@ -6,10 +6,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
+from broker_core.message import Message
 from broker_core.queue import Queue
 from broker_core.values import Table
 from protocols.amqp091 import wire
-from protocols.amqp091.encoding import ENCODING, rendered
+from protocols.amqp091.encoding import ENCODING, cut, rendered
 
 if TYPE_CHECKING:
     from protocols.amqp091.channel import Channel
@@ -65,10 +66,10 @@ class ChannelConsumer(Consumer):
         size = 0
         for delivery in deliveries:
             message = delivery.message
-            properties = message.properties
+            properties, body = message.properties, message.body
             if message.notes is not None or delivery.attempts or message.encoding is not ENCODING:
                 try:
-                    properties = rendered(message, delivery.counted_attempts)
+                    properties, body = rendered(message, delivery.counted_attempts)
                 except Exception:  # another protocol's encoding is at fault: others still get their messages
                     self._refuse(delivery)
                     continue
@@ -76,11 +77,9 @@ class ChannelConsumer(Consumer):
             if unsettled is not None:
                 unsettled[tag] = delivery
             if message.exchange != self._exchange or message.key != self._key:
-                self._aim(message.exchange, message.key)
+                self._aim(message)
             method = self._prefix + pack(tag, delivery.redelivered) + self._target
-            size += wire.append_content(
-                out, channel.number, method, properties, message.body, channel.frame_max
-            )
+            size += wire.append_content(out, channel.number, method, properties, body, channel.frame_max)
         channel.last_tag = self.last_tag = tag
         channel.outbox.wrote(size)
         if unsettled is not None:
@@ -94,9 +93,9 @@ class ChannelConsumer(Consumer):
             self.window.credit += 1
             delivery.reject()
 
-    def _aim(self, exchange: str, key: str) -> None:
-        self._exchange, self._key = exchange, key
-        self._target = wire.deliver_target(exchange, key)
+    def _aim(self, message: Message) -> None:
+        self._exchange, self._key = message.exchange, message.key
+        self._target = wire.deliver_target(cut(message.exchange), cut(message.key))
 
     def cancelled(self) -> None:
         self.channel.consumer_cancelled(self)

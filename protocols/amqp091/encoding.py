@@ -1,22 +1,25 @@
 """Content properties of AMQP 0-9-1: what the core reads of them, and what a consumer is shown.
 
 `project` reads a publisher's property bytes once. `rendered` gives the bytes for a consumer: the publisher's own, to
-the byte, unless the message has a history (deaths, failed deliveries) or came from another protocol.
+the byte, unless the message has a history (deaths, failed deliveries) or came from another protocol. What of that
+0-9-1 cannot say (a name of more than 255 octets, a number of more than 63 bits) is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import TTL_MAX_MS
 from broker_core.message import Death, Encoding, Facts, Message, further_keys
-from broker_core.values import Properties, Table, Timestamp, Value
+from broker_core.values import Id, Properties, Table, Value
 from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
+from protocols.amqp091.neutral import field_table, table
+from protocols.amqp091.wire import BasicProperties, FieldTable
 
 DURABLE: Final = 2  # delivery-mode
+SHORT_MAX: Final = 255  # octets of a short string
 OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
 REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
 REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
@@ -29,14 +32,14 @@ class Encoding091(Encoding):
 
     def headers(self, properties: bytes) -> Table:
         raw = wire.property_fields(properties).get("headers")
-        return {} if raw is None else wire.decode_table(raw)
+        return {} if raw is None else table(wire.decode_table(raw))
 
     def read(self, properties: bytes) -> Properties:
         given = BasicProperties.decode(properties)
         return Properties(
             content_type=given.content_type,
             content_encoding=given.content_encoding,
-            headers=given.headers,
+            headers=None if given.headers is None else table(given.headers),
             durable=given.delivery_mode == DURABLE,
             priority=given.priority,
             correlation_id=given.correlation_id,
@@ -50,21 +53,50 @@ class Encoding091(Encoding):
         )
 
     def write(self, properties: Properties) -> bytes:
+        headers = dict(properties.headers or {})
+        correlation_id = _identified(properties.correlation_id, "x-correlation-id", headers)
+        message_id = _identified(properties.message_id, "x-message-id", headers)
         return BasicProperties(
-            content_type=properties.content_type,
-            content_encoding=properties.content_encoding,
-            headers=None if properties.headers is None else field_table(properties.headers),
+            content_type=_short(properties.content_type),
+            content_encoding=_short(properties.content_encoding),
+            headers=field_table(headers) if headers or properties.headers is not None else None,
             delivery_mode=DURABLE if properties.durable else None,
-            priority=properties.priority,
-            correlation_id=properties.correlation_id,
-            reply_to=properties.reply_to,
+            priority=_within(properties.priority, 0xFF),
+            correlation_id=correlation_id,
+            reply_to=_short(properties.reply_to),
             expiration=None if properties.ttl_ms is None else str(properties.ttl_ms),
-            message_id=properties.message_id,
-            timestamp=properties.timestamp,
-            type=properties.type,
-            user_id=properties.user_id,
-            app_id=properties.app_id,
+            message_id=message_id,
+            timestamp=_within(properties.timestamp, 0xFFFF_FFFF_FFFF_FFFF),
+            type=_short(properties.type),
+            user_id=_short(properties.user_id),
+            app_id=_short(properties.app_id),
         ).encode()
+
+    def with_headers(self, properties: bytes, headers: Table) -> bytes:
+        return wire.edit_headers(properties, frozenset(), field_table(headers))
+
+
+def _short(text: str | None) -> str | None:
+    """A text that fits a short string, or none."""
+    if text is None or len(text.encode("utf-8", "surrogateescape")) > SHORT_MAX:
+        return None
+    return text
+
+
+def _within(number: int | None, most: int) -> int | None:
+    return number if number is not None and 0 <= number <= most else None
+
+
+def _identified(given: Id | None, header: str, headers: dict[str, Value]) -> str | None:
+    """An id as a short string. One that is none goes into a header of its own (S232)."""
+    if isinstance(given, UUID):
+        return f"urn:uuid:{given}"
+    if isinstance(given, int):
+        return str(given)
+    if given is None or (isinstance(given, str) and _short(given) is not None):
+        return given
+    headers[header] = given if isinstance(given, str) else bytearray(given)
+    return None
 
 
 ENCODING: Final = Encoding091()
@@ -123,42 +155,52 @@ def ttl_ms(expiration: str) -> int:
 # What a consumer sees.
 
 
-def rendered(message: Message, attempts: int = 0) -> bytes:
-    """The properties for a consumer. `attempts`: failed deliveries so far, shown as x-delivery-count."""
+def rendered(message: Message, attempts: int = 0) -> tuple[bytes, bytes]:
+    """Properties and body for a consumer. `attempts`: failed deliveries so far, shown as x-delivery-count."""
     if message.notes is None and message.encoding is ENCODING:
-        properties = message.properties
+        properties, body = message.properties, message.body
     else:
-        properties = _converted(message)
+        converted = _converted(message)
+        properties, body = converted.properties, converted.body
     if attempts:
         properties = wire.edit_headers(properties, frozenset(), {"x-delivery-count": attempts})
-    return properties
+    return properties, body
 
 
-def _converted(message: Message) -> bytes:
-    """Properties of another protocol, a dead letter or a message in a stream; the last result stays with it."""
-    remembered = message.converted
-    if isinstance(remembered, Converted):
-        return remembered.properties
+def _converted(message: Message) -> Converted:
+    """A message of another protocol, a dead letter or a message in a stream; the last result stays with it."""
+    converted = message.converted
+    if isinstance(converted, Converted):
+        return converted
     if message.encoding is ENCODING:
-        properties = message.properties
+        properties, body = message.properties, message.body
     else:
-        properties = ENCODING.write(message.encoding.read(message.properties))
+        said, body = message.encoding.convert(message)
+        properties = ENCODING.write(said)
     notes = message.notes
     if notes is not None and notes.deaths:
         properties = _with_deaths(message, properties)
     if notes is not None and notes.offset is not None:
         properties = wire.edit_headers(properties, frozenset(), {OFFSET: wire.LongLong(notes.offset)})
-    message.converted = Converted(properties)
-    return properties
+    converted = message.converted = Converted(properties, body)
+    return converted
 
 
 class Converted:
-    """Properties rendered for 0-9-1, remembered on a message."""
+    """A message rendered for 0-9-1, remembered on it."""
 
-    __slots__ = ("properties",)
+    __slots__ = ("body", "properties")
 
-    def __init__(self, properties: bytes) -> None:
+    def __init__(self, properties: bytes, body: bytes) -> None:
         self.properties = properties
+        self.body = body
+
+
+def cut(name: str) -> str:
+    """A name as a short string: other protocols have longer ones, of which the beginning has to do."""
+    if len(name) <= SHORT_MAX // 4:
+        return name
+    return name.encode("utf-8", "surrogateescape")[:SHORT_MAX].decode("utf-8", "surrogateescape")
 
 
 DEATH_HEADERS: Final = frozenset(
@@ -198,35 +240,3 @@ def _death_table(death: Death) -> FieldTable:
     if death.ttl_ms is not None:
         table["original-expiration"] = str(death.ttl_ms)
     return table
-
-
-def field_table(table: Table) -> FieldTable:
-    """Neutral values as field values: lists and dicts of our own, texts as they are."""
-    return {name: _field(value) for name, value in table.items()}
-
-
-def _field(value: Value) -> FieldValue:
-    if isinstance(value, Mapping):
-        return field_table(value)
-    if isinstance(value, bytearray):
-        return wire.ByteArray(value)
-    if isinstance(value, Timestamp):
-        return wire.Timestamp(value)
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        return value
-    return [_field(item) for item in value]
-
-
-def table(fields: FieldTable) -> Table:
-    """Field values as neutral values: the reverse of `field_table`."""
-    return {name: _value(field) for name, field in fields.items()}
-
-
-def _value(field: FieldValue) -> Value:
-    if isinstance(field, dict):
-        return table(field)
-    if isinstance(field, list):
-        return [_value(item) for item in field]
-    if isinstance(field, wire.ByteArray):
-        return bytearray(field)
-    return Timestamp(field) if isinstance(field, wire.Timestamp) else field

@@ -7,9 +7,9 @@ The types are read as every client in use means them, which is not always what 0
     S longstr   x byte array          A array     F table     V None
 
 A long string becomes `str` if it is UTF-8 and `bytes` if not; a byte array becomes `ByteArray`, so that it
-goes out as `x` again. Integers go out as `I` if they fit and as `l` if not, floats as `d`. A short string is
-a `str` whose stray bytes are kept by surrogateescape: names leave as they came. Of two fields with one name
-the later counts.
+goes out as `x` again; numbers that are neither `I` nor `d` become subclasses that go out as what they were.
+Plain integers go out as `I` if they fit and as `l` if not, floats as `d`. A short string is a `str` whose stray
+bytes are kept by surrogateescape: names leave as they came. Of two fields with one name the later counts.
 
 `x_at(data, at, end)` reads an x and answers it with the offset after it; it believes no size that leads
 beyond `end`, and raises MalformedError. `encode_x` raises ValueError for what the wire cannot say.
@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from decimal import Decimal
 from struct import Struct
+from struct import error as struct_error
 from typing import ClassVar, Final, TypeAlias
 
 
@@ -53,9 +54,33 @@ class Timestamp(int):
         return f"Timestamp({int(self)})"
 
 
+class Int8(int):
+    __slots__ = ()
+
+
+class UInt8(int):
+    __slots__ = ()
+
+
+class Int16(int):
+    __slots__ = ()
+
+
+class UInt16(int):
+    __slots__ = ()
+
+
+class UInt32(int):
+    __slots__ = ()
+
+
 class LongLong(int):
     """An integer that goes out as `l` however small it is, for where clients expect 64 bits."""
 
+    __slots__ = ()
+
+
+class Float32(float):
     __slots__ = ()
 
 
@@ -65,7 +90,7 @@ class ByteArray(bytes):
     __slots__ = ()
 
 
-# Timestamp is an int and ByteArray a bytes, so the alias holds them.
+# Timestamp and its like are ints, Float32 is a float and ByteArray a bytes, so the alias holds them.
 FieldTable: TypeAlias = dict[str, "FieldValue"]
 FieldValue: TypeAlias = bool | int | float | Decimal | str | bytes | list["FieldValue"] | FieldTable | None
 
@@ -185,7 +210,9 @@ def value_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[FieldValue
     kind, at = octet_at(data, at, end)
     struct = NUMBERS.get(kind)
     if struct is not None:
-        return _number_at(struct, data, at, end)
+        number, at = _number_at(struct, data, at, end)
+        typed = TYPED.get(kind)
+        return (number if typed is None else typed(number)), at
     read = READERS.get(kind)
     if read is None:
         raise MalformedError(f"unknown field type {chr(kind)!r}")
@@ -225,6 +252,10 @@ def _void_at(data: bytes, at: int, end: int, depth: int) -> tuple[FieldValue, in
 NUMBERS: Final[dict[int, Struct]] = {
     kind: Struct(">" + code) for kind, code in zip(b"tbBUsuIiLlfd", "?bBhhHiIqqfd", strict=True)
 }
+TYPED: Final[dict[int, type[int] | type[float]]] = dict(
+    zip(b"bBsUuiLlf", (Int8, UInt8, Int16, Int16, UInt16, UInt32, LongLong, LongLong, Float32), strict=True)
+)
+LETTERS: Final[dict[type, int]] = {typed: kind for kind, typed in TYPED.items() if kind not in b"UL"}
 READERS: Final[dict[int, Callable[[bytes, int, int, int], tuple[FieldValue, int]]]] = {
     ord("S"): _text_at,
     ord("x"): _byte_array_at,
@@ -317,19 +348,21 @@ def _encode_number(value: bool | int | float | Decimal) -> bytes:
         return b"t\x01" if value else b"t\x00"
     if isinstance(value, Timestamp):
         return b"T" + encode_longlong(value)
+    letter = LETTERS.get(type(value))
+    if letter is not None:
+        return _packed(letter, value)
     if isinstance(value, int):
-        return _encode_integer(value)
+        return _packed(ord("I") if -(1 << 31) <= value < 1 << 31 else ord("l"), value)
     if isinstance(value, float):
-        return b"d" + NUMBERS[ord("d")].pack(value)
+        return _packed(ord("d"), value)
     return b"D" + _encode_decimal(value)
 
 
-def _encode_integer(value: int) -> bytes:
-    if -(1 << 31) <= value < 1 << 31 and not isinstance(value, LongLong):
-        return b"I" + NUMBERS[ord("I")].pack(value)
-    if -(1 << 63) <= value < 1 << 63:
-        return b"l" + NUMBERS[ord("l")].pack(value)
-    raise ValueError(f"{value} does not fit 64 bits")
+def _packed(letter: int, value: float | Decimal) -> bytes:
+    try:
+        return OCTET.pack(letter) + NUMBERS[letter].pack(value)
+    except (struct_error, OverflowError):
+        raise ValueError(f"{value} does not fit the field type {chr(letter)!r}") from None
 
 
 def _encode_decimal(value: Decimal) -> bytes:

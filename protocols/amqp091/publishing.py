@@ -202,7 +202,7 @@ class Publishing(Publisher):
     def _return(self, message: Message, code: int) -> None:
         text = "NO_ROUTE" if code == m.NO_ROUTE else "NO_CONSUMERS"
         method = m.BasicReturn(code, text, message.exchange, message.key)
-        self._channel.send_content(method, rendered(message), message.body)
+        self._channel.send_content(method, *rendered(message))
 
     def taken(self) -> None:
         """Confirm everything published so far: runs of acks, and the nacks between them (S119, S120)."""

@@ -5,7 +5,20 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, ByteArray, FieldValue, LongLong, Method, Timestamp
+from protocols.amqp091.wire import (
+    BasicProperties,
+    ByteArray,
+    FieldValue,
+    Float32,
+    Int8,
+    Int16,
+    LongLong,
+    Method,
+    Timestamp,
+    UInt8,
+    UInt16,
+    UInt32,
+)
 
 # A value and the bytes that both stand for it and come of it.
 VALUES: list[tuple[FieldValue, bytes]] = [
@@ -15,8 +28,15 @@ VALUES: list[tuple[FieldValue, bytes]] = [
     (-1, b"I\xff\xff\xff\xff"),
     (2**31 - 1, b"I\x7f\xff\xff\xff"),
     (-(2**31), b"I\x80\x00\x00\x00"),
-    (2**31, b"l\x00\x00\x00\x00\x80\x00\x00\x00"),
-    (-(2**63), b"l\x80\x00\x00\x00\x00\x00\x00\x00"),
+    (LongLong(2**31), b"l\x00\x00\x00\x00\x80\x00\x00\x00"),
+    (LongLong(-(2**63)), b"l\x80\x00\x00\x00\x00\x00\x00\x00"),
+    (LongLong(1), b"l\x00\x00\x00\x00\x00\x00\x00\x01"),
+    (Int8(-2), b"b\xfe"),
+    (UInt8(254), b"B\xfe"),
+    (Int16(-2), b"s\xff\xfe"),
+    (UInt16(65_534), b"u\xff\xfe"),
+    (UInt32(4_294_967_294), b"i\xff\xff\xff\xfe"),
+    (Float32(1.5), b"f\x3f\xc0\x00\x00"),
     (1.5, b"d\x3f\xf8\x00\x00\x00\x00\x00\x00"),
     (Decimal("3.14"), b"D\x02\x00\x00\x01\x3a"),
     (Decimal("-0.001"), b"D\x03\xff\xff\xff\xff"),
@@ -35,15 +55,8 @@ VALUES: list[tuple[FieldValue, bytes]] = [
 
 # What other peers send and we say otherwise.
 FOREIGN: list[tuple[FieldValue, bytes]] = [
-    (-2, b"b\xfe"),
-    (254, b"B\xfe"),
-    (-2, b"U\xff\xfe"),
-    (-2, b"s\xff\xfe"),
-    (65_534, b"u\xff\xfe"),
-    (4_294_967_294, b"i\xff\xff\xff\xfe"),
-    (-2, b"L\xff\xff\xff\xff\xff\xff\xff\xfe"),
-    (1, b"l\x00\x00\x00\x00\x00\x00\x00\x01"),
-    (1.5, b"f\x3f\xc0\x00\x00"),
+    (Int16(-2), b"U\xff\xfe"),
+    (LongLong(-2), b"L\xff\xff\xff\xff\xff\xff\xff\xfe"),
     (True, b"t\x07"),
 ]
 
@@ -106,6 +119,12 @@ scalars: st.SearchStrategy[FieldValue] = st.one_of(
     decimals,
     st.integers(0, 2**64 - 1).map(Timestamp),
     st.integers(-(2**63), 2**63 - 1).map(LongLong),
+    st.integers(-128, 127).map(Int8),
+    st.integers(0, 255).map(UInt8),
+    st.integers(-(2**15), 2**15 - 1).map(Int16),
+    st.integers(0, 2**16 - 1).map(UInt16),
+    st.integers(0, 2**32 - 1).map(UInt32),
+    st.floats(allow_nan=False, width=32).map(Float32),
     st.text(),
     st.binary().filter(_is_no_text),
     st.binary().map(ByteArray),

@@ -15,9 +15,14 @@ from protocols.amqp091.wire import (
     ByteArray,
     FieldTable,
     FieldValue,
+    Float32,
+    Int8,
+    Int16,
     LongLong,
     MalformedError,
     Timestamp,
+    UInt8,
+    UInt32,
     append_content,
     content_frames,
     decode_table,
@@ -76,6 +81,12 @@ def test_any_table_comes_back_from_its_bytes(table: FieldTable) -> None:
 
 
 @given(samples.tables)
+def test_every_number_of_a_table_goes_out_as_wide_as_it_came_in(table: FieldTable) -> None:
+    octets = encode_table(table)
+    assert encode_table(decode_table(octets)) == octets
+
+
+@given(samples.tables)
 def test_a_table_falls_into_fields_that_make_it_again(table: FieldTable) -> None:
     octets = encode_table(table)
     fields = table_fields(octets)
@@ -92,7 +103,8 @@ def test_random_bytes_are_a_table_or_malformed(octets: bytes) -> None:
             continue
 
 
-def test_a_long_long_goes_out_as_64_bits() -> None:
+def test_a_plain_number_goes_out_as_32_bits_if_it_fits_and_a_long_long_never() -> None:
+    assert encode_value(1) == b"I\x00\x00\x00\x01"
     assert encode_value(LongLong(1)) == b"l\x00\x00\x00\x00\x00\x00\x00\x01"
     assert encode_value(LongLong(2**40)) == encode_value(2**40)
 
@@ -128,7 +140,10 @@ def test_tables_nest_to_a_depth_and_no_further() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [2**63, -(2**63) - 1, Decimal("NaN"), Decimal("1E-256"), Decimal("1E10"), Decimal(2**31), Timestamp(-1)],
+    [
+        *(2**63, -(2**63) - 1, Int8(128), UInt8(256), Int16(-(2**15) - 1), UInt32(-1), Float32(1e39)),
+        *(Decimal("NaN"), Decimal("1E-256"), Decimal("1E10"), Decimal(2**31), Timestamp(-1)),
+    ],
 )
 def test_what_has_no_field_type_is_not_written(value: FieldValue) -> None:
     with pytest.raises(ValueError, match=str(value).lstrip("-")[:3]):
