@@ -92,6 +92,7 @@ class Broker:
         self.work = 0  # copies of messages made in this batch, where one became several
         self.touched: list[Queue] = []  # queues to look at in the next settle
         self.publishers: list[Publisher] = []  # to be told at its end
+        self.refused_by = ""  # the name of the last queue that was full
         self.dying: deque[tuple[Queue, Message, str]] = deque()
         self.virtual_hosts: dict[str, VirtualHost] = {}
         self.clients: dict[Client, None] = {}  # connections that have entered a virtual host

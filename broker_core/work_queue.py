@@ -115,6 +115,7 @@ class WorkQueue(Queue):
         """Take a message in. False: the queue is full and refuses (S082)."""
         if self.watched and self._refuses(message):
             self.refused += 1
+            self.virtual_host.broker.refused_by = self.name
             return False
         delivery = Delivery(message, self, self.position, NEVER)
         self.position += 1

@@ -14,17 +14,21 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
+from broker_core.sasl import AuthenticationFailed, MalformedResponse, UnknownMechanism
+from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, Condition, Ends
 
 CONDITIONS: Final[dict[type[Failure], tuple[Condition, Ends]]] = {
-    NotFound: ("amqp:not-found", Ends.LINK),
-    AccessRefused: ("amqp:unauthorized-access", Ends.SESSION),  # S182
-    Locked: ("amqp:resource-locked", Ends.LINK),
-    PreconditionFailed: ("amqp:precondition-failed", Ends.LINK),
-    LimitReached: ("amqp:resource-limit-exceeded", Ends.LINK),
-    NotAllowed: ("amqp:not-allowed", Ends.LINK),
-    Unsupported: ("amqp:not-implemented", Ends.LINK),
-    Failure: ("amqp:invalid-field", Ends.LINK),
+    NotFound: (p.NOT_FOUND, Ends.LINK),
+    AccessRefused: (p.UNAUTHORIZED_ACCESS, Ends.SESSION),  # S182
+    Locked: (p.RESOURCE_LOCKED, Ends.LINK),
+    PreconditionFailed: (p.PRECONDITION_FAILED, Ends.LINK),
+    LimitReached: (p.RESOURCE_LIMIT_EXCEEDED, Ends.LINK),
+    NotAllowed: (p.NOT_ALLOWED, Ends.LINK),
+    Unsupported: (p.NOT_IMPLEMENTED, Ends.LINK),
+    UnknownMechanism: (p.NOT_FOUND, Ends.CONNECTION),  # X046
+    AuthenticationFailed: (p.UNAUTHORIZED_ACCESS, Ends.CONNECTION),
+    MalformedResponse: (p.DECODE_ERROR, Ends.CONNECTION),
 }
 
 

@@ -44,6 +44,7 @@ def test_a_publish_says_what_became_of_the_message(world: World) -> None:
     ):
         assert world.publish(name, b"a") == [outcome]
     assert world.broker.publish(exchange, message()) is Outcome.REFUSED  # one of them is enough
+    assert world.broker.refused_by == "full"
     assert world.host.queue("roomy").ready == 2
     default = world.host.default_exchange
     assert (default.published, default.unroutable) == (3, 1)
