@@ -31,7 +31,9 @@ from broker_core.values import Table
 from broker_core.values import Timestamp as Seconds
 from broker_core.values import Value as Neutral
 from protocols.amqp10 import performatives as p
+from protocols.amqp10.addresses import queue_address
 from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.nodes import DYNAMIC_NODE, TEMPORARY_QUEUE
 from protocols.amqp10.types import Described, Timestamp, Value
 
 Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
@@ -44,8 +46,7 @@ TIMEOUT: Final = "rabbitmq:consumer-timeout"
 EXCLUSIVE: Final = "exclusive"
 SELECTORS: Final = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004, "jms-selector")
 OFFSETS: Final = ("rabbitmq:stream-offset-spec",)
-COPY: Final = "copy"
-MOVE: Final = "move"
+CAPABILITIES: Final = ("queue", TEMPORARY_QUEUE)  # what our sources are, if anybody asks
 
 
 @attrs.frozen
@@ -87,9 +88,9 @@ def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
 def _browses(source: p.Source, queue: Queue) -> bool:
     """Whether messages stay where they are. Those of a stream do, for all its readers."""
     mode = source.distribution_mode
-    if mode not in (None, MOVE, COPY):
-        raise AmqpError("amqp:not-implemented", f"distribution-mode '{mode}' is not supported")
-    return mode == COPY and queue.type is not QueueType.STREAM
+    if mode not in (None, p.STD_DIST_MODE_MOVE, p.STD_DIST_MODE_COPY):
+        raise AmqpError(p.NOT_IMPLEMENTED, f"distribution-mode '{mode}' is not supported")
+    return mode == p.STD_DIST_MODE_COPY and queue.type is not QueueType.STREAM
 
 
 def _whole(properties: dict[str, Value], name: str) -> int:
@@ -148,13 +149,12 @@ def _start(said: Value) -> Neutral:
 
 
 def outcomes_of(source: p.Source) -> Sequence[str]:
-    """The outcomes that the receiver may choose from: all, if it names none. Raises AmqpError (X057)."""
+    """The outcomes that a link's receiver may choose from: all, if none is named. Raises AmqpError (X057)."""
     unknown = [str(name) for name in source.outcomes if name not in OUTCOMES]
-    default = source.default_outcome
-    if default is not None and not isinstance(default, tuple(OUTCOMES.values())):
-        unknown.append(type(default).__name__.lower())
+    if source.default_outcome is not None and not isinstance(source.default_outcome, Outcome):
+        unknown.append("a default outcome")
     if unknown:
-        raise AmqpError("amqp:not-implemented", f"Outcomes not supported: [{', '.join(unknown)}]")
+        raise AmqpError(p.NOT_IMPLEMENTED, f"Outcomes not supported: [{', '.join(unknown)}]")
     return source.outcomes or list(OUTCOMES)
 
 
@@ -164,5 +164,26 @@ def default_outcome_of(source: p.Source) -> Outcome:
     return asked if isinstance(asked, Outcome) else p.Released()
 
 
+# Our own source.
+
+
+def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:
+    """The source that our attach tells of: what is in place."""
+    copies = terms.browses or queue.type is QueueType.STREAM
+    return p.Source(
+        address=queue_address(queue.name) if source.dynamic else source.address,
+        durable=p.TERMINUS_DURABILITY_NONE if source.dynamic else source.durable,
+        expiry_policy=p.TERMINUS_EXPIRY_POLICY_LINK_DETACH if source.dynamic else source.expiry_policy,
+        timeout=0 if source.dynamic else source.timeout,
+        dynamic=source.dynamic,
+        dynamic_node_properties=DYNAMIC_NODE if source.dynamic else None,
+        distribution_mode=p.STD_DIST_MODE_COPY if copies else p.STD_DIST_MODE_MOVE,
+        filter=terms.filters or None,
+        default_outcome=default_outcome_of(source),
+        outcomes=outcomes_of(source),
+        capabilities=[name for name in source.capabilities if name in CAPABILITIES],
+    )
+
+
 def _invalid(why: str) -> AmqpError:
-    return AmqpError("amqp:invalid-field", f"Attach refused: {why}")
+    return AmqpError(p.INVALID_FIELD, f"Attach refused: {why}")
