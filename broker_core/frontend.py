@@ -28,6 +28,9 @@ class Peer:
     local_host: str
     local_port: int
     loopback: bool
+    served: tuple[str, ...] | None = (
+        None  # the names of the protocols it could have spoken there; None: unknown
+    )
 
     @property
     def name(self) -> str:

@@ -201,7 +201,7 @@ class Node(Operations):
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = _peer(connected)
+            peer = _peer(connected, tuple(protocol.name for protocol in protocols))
         except OSError:  # it has gone already
             connected.close()
             return
@@ -452,11 +452,11 @@ def _shown(listener: socket.socket) -> str:
     return str(Address(host, port))
 
 
-def _peer(connected: socket.socket) -> Peer:
+def _peer(connected: socket.socket, served: tuple[str, ...]) -> Peer:
     host, port = connected.getpeername()[:2]
     local_host, local_port = connected.getsockname()[:2]
     loopback = host == "::1" or host.removeprefix("::ffff:").startswith("127.")
-    return Peer(host, port, local_host, local_port, loopback)
+    return Peer(host, port, local_host, local_port, loopback, served)
 
 
 # As a process.

@@ -127,6 +127,7 @@ class Connection091(Handler, FrontEnd):
             handshake_timeout_s=self._config.limits.handshake_timeout_s,
             mechanisms=self._mechanisms.offered,
             server_properties=self._server_properties(),
+            serves_1_0=self.peer.served is None or "amqp10" in self.peer.served,
         )
 
     def _server_properties(self) -> FieldTable:

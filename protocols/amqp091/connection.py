@@ -121,7 +121,7 @@ class Connection(Reader):
         if self.state is not State.AWAITING_HEADER or len(header) < len(HEADER_0_9_1):
             return 0
         if header not in HEADERS:
-            self.peer_spoke, answer = recognise(header)
+            self.peer_spoke, answer = recognise(header, self.tuning.serves_1_0)
             self.outbox.write(answer)
             self._drop(f"the peer speaks {self.peer_spoke}")
             return len(data)

@@ -94,6 +94,7 @@ class Tuning:
         "initial_frame_max",
         "mechanisms",
         "server_properties",
+        "serves_1_0",
     )
 
     def __init__(
@@ -107,6 +108,7 @@ class Tuning:
         handshake_timeout_s: float = 10.0,
         mechanisms: tuple[str, ...] = ("PLAIN",),
         server_properties: FieldTable | None = None,
+        serves_1_0: bool = True,
     ) -> None:
         self.channel_max = channel_max
         self.frame_max = frame_max
@@ -117,6 +119,7 @@ class Tuning:
         self.handshake_timeout_s = handshake_timeout_s  # for a close-ok as well
         self.mechanisms = mechanisms
         self.server_properties: FieldTable = {} if server_properties is None else server_properties
+        self.serves_1_0 = serves_1_0  # beside 0-9-1, where the peer came in
 
     def check(self, channel_max: int, frame_max: int) -> None:
         """Refuse what a client made of our offer if it is out of bounds (S010-S012)."""

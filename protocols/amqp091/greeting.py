@@ -23,14 +23,18 @@ HTTP_ANSWER: Final = (
 TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol version
 
 
-def recognise(header: bytes) -> tuple[str, bytes]:
-    """What a peer speaks whose first eight octets are not ours, and what it is answered."""
+def recognise(header: bytes, serves_1_0: bool = True) -> tuple[str, bytes]:
+    """What a peer speaks whose first eight octets are not ours, and what it is answered (S003).
+
+    `serves_1_0`: who asks for AMQP 1.0 with SASL would get it here.
+    """
+    otherwise = HEADER_OTHERWISE if serves_1_0 else HEADER_0_9_1
     verb = header.split(b" ")[0].decode("latin-1")
     if verb in HTTP_METHODS:
         return f"HTTP {verb}", HTTP_ANSWER
     if header[:2] == b"\x16\x03":
         return "TLS", TLS_ALERT
     if header[:4] != b"AMQP":
-        return "an unknown protocol", HEADER_OTHERWISE
+        return "an unknown protocol", otherwise
     spoke = OTHER_AMQP.get(header[4:], "an unknown version of AMQP")
-    return spoke, HEADER_0_9_1 if header[4:6] == b"\x00\x00" and header[6] >= 9 else HEADER_OTHERWISE
+    return spoke, HEADER_0_9_1 if header[4:6] == b"\x00\x00" and header[6] >= 9 else otherwise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+import attrs
 import pytest
 
 from broker_core.access import Access
@@ -53,6 +54,18 @@ def test_s002_s003_any_other_header_is_answered_with_that_of_1_0_sasl_and_the_en
         peer.read()
         assert peer.greeting == b"AMQP\x03\x01\x00\x00"
         assert peer.front.closed
+
+
+def test_s003_where_1_0_is_not_served_nobody_is_sent_looking_for_it() -> None:
+    for served, answer in (
+        (("amqp091",), b"AMQP\x00\x00\x09\x01"),
+        (("amqp091", "amqp10"), b"AMQP\x03\x01\x00\x00"),
+    ):
+        for header in (b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x00\x08\x00", b"NONSENSE"):
+            peer = Peer(World(), attrs.evolve(LOOPBACK, served=served))
+            peer.send_bytes(header)
+            peer.read()
+            assert peer.greeting == answer
 
 
 @pytest.mark.parametrize(
