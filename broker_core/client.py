@@ -199,10 +199,15 @@ class Client:
         auto_delete: bool = False,
         arguments: Table | None = None,
         prefix: str = "amq.gen-",
+        ours: bool = False,
+        kind: type[Queue] | None = None,
     ) -> Queue:
-        """Declare a queue; an empty name asks for a generated one, which begins with `prefix` (S060-S066, S079)."""
+        """Declare a queue; an empty name asks for a generated one, which begins with `prefix` (S060-S066, S079).
+
+        `ours`: the broker chose the name, though it is not a new one each time. `kind`: as `VirtualHost.declare_queue`.
+        """
         target = text((arguments or {}).get("x-dead-letter-exchange"))
-        generated = name == ""
+        generated = ours or name == ""
         name = name or generated_name(prefix)
         self._check(CONFIGURE, "queue", name)
 
@@ -212,7 +217,7 @@ class Client:
                 self._check(WRITE, "exchange", target)
 
         queue = self.host.declare_queue(
-            name, durable, exclusive, auto_delete, arguments, self, may_create, generated=generated
+            name, durable, exclusive, auto_delete, arguments, self, may_create, generated, kind
         )
         if queue.owner is self:
             self.exclusive_queues[queue] = None

@@ -75,6 +75,9 @@ class VirtualHost:
         # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
         # It lasts as long as somebody who asked for it does: users come and go.
         self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
+        self.kept: dict[
+            str, object
+        ] = {}  # what front-ends keep here, by protocol: it goes with the virtual host
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)
@@ -277,11 +280,13 @@ class VirtualHost:
         owner: Client | None = None,
         may_create: Callable[[], None] = lambda: None,
         generated: bool = False,
+        kind: type[Queue] | None = None,
     ) -> Queue:
         """The queue, made if it is not there.
 
         `owner` is the client that alone may use an exclusive queue. `may_create` is asked before one is made.
-        `generated`: the broker chose the name, so it may have the broker's own prefix.
+        `generated`: the broker chose the name, so it may have the broker's own prefix. `kind`: what is made, if it is
+        not what the arguments say.
         """
         arguments = arguments or {}
         if (current := self.queues.get(name)) is not None:
@@ -297,7 +302,7 @@ class VirtualHost:
         may_create()
         self.limits.require_queue(name, self.name, len(self.queues))
         type_ = queue_type(arguments)
-        queue = KINDS[type_](
+        queue = (kind or KINDS[type_])(
             self,
             name,
             limits,
