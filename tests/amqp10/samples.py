@@ -271,9 +271,9 @@ values: st.SearchStrategy[Value] = st.recursive(
 
 
 def understood_by_proton(value: Value, within: bool = False) -> bool:
-    """Whether proton reads it right: what is described inside the elements of an array it mixes up."""
+    """Whether proton reads it right. It mixes up descriptors of descriptors, and those inside elements of arrays."""
     if isinstance(value, Described):
-        return not within and understood_by_proton(value.value)
+        return not (within or isinstance(value.value, Described)) and understood_by_proton(value.value)
     if isinstance(value, Array):
         described = value.constructor[0] == 0
         return described or all(understood_by_proton(item, within=True) for item in value.items)
