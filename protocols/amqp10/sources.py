@@ -77,12 +77,18 @@ def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
         priority=next((_whole(known, name) for name in PRIORITY if name in known), 0),
         exclusive=EXCLUSIVE in known and _truth(known, EXCLUSIVE),
         timeout_s=_whole(known, TIMEOUT) / 1000 if TIMEOUT in known else None,
-        selector=None if selector is None else _compiled(selector.says),
+        selector=selector_of(source),
         arguments={} if start is None else {OFFSET: start},
         browses=_browses(source, queue),
         properties=known,
         filters={each.name: each.value for each in (selector, offset) if each is not None},
     )
+
+
+def selector_of(source: p.Source) -> Selector | None:
+    """The condition that a source puts on its messages. Raises AmqpError amqp:invalid-field."""
+    found = _filter(source, SELECTORS)
+    return None if found is None else _compiled(found.says)
 
 
 def _browses(source: p.Source, queue: Queue) -> bool:
