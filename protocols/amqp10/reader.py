@@ -1,0 +1,105 @@
+"""The quick corner of AMQP 1.0: bytes in, frames out, transfers and dispositions straight to their session.
+
+All other frames are passed on to `_take_frame`. What is incomplete is kept in the pieces it came in and joined once.
+"""
+
+from abc import ABC, abstractmethod
+
+from protocols.amqp10.contract import AmqpError, Handler
+from protocols.amqp10.session import Session
+from protocols.amqp10.wire import (
+    DISPOSITION,
+    FRAME_AMQP,
+    FRAME_OVERHEAD,
+    FRAME_START,
+    OFFSET_MIN,
+    TRANSFER,
+)
+
+
+class Reader(ABC):
+    """Takes what comes apart. The abstract methods are the machine around it.
+
+    A few octets can ask for megabytes (a flow, an attach). So it halts, in the middle of what it was given, while too
+    much waits for the peer, and when the handler has set `halted`, to let others have a turn. Taking no octets at all
+    lets it go on.
+    """
+
+    __slots__ = ("_frame_size_max", "_needed", "_tail", "_tail_size", "halted", "handler", "sessions")
+
+    def __init__(self, handler: Handler, frame_size_max: int) -> None:
+        self.handler = handler
+        self.sessions: dict[int, Session] = {}  # by channel
+        self.halted = False
+        self._frame_size_max = frame_size_max  # that we take
+        self._tail: list[
+            bytes
+        ] = []  # the beginning of something `_needed` octets long, in the pieces that came
+        self._tail_size = 0
+        self._needed = 0
+
+    @abstractmethod
+    def _is_full(self) -> bool:
+        """Whether to halt: too much waits for the peer."""
+
+    @abstractmethod
+    def _take_greeting(self, data: bytes) -> int:
+        """Read what comes before the frames; answer where they begin."""
+
+    @abstractmethod
+    def _take_frame(self, channel: int, data: bytes, at: int, end: int) -> None:
+        """Handle one frame, whose body is `data[at:end]`, at whatever state we are in. Raises no AmqpError."""
+
+    @abstractmethod
+    def _lose_framing(self, size: int, offset: int, kind: int) -> None:
+        """Say what is wrong with a frame and be done."""
+
+    def _take(self, data: bytes) -> None:
+        self.halted = False
+        if self._tail:
+            self._tail.append(data)
+            self._tail_size += len(data)
+            if self._tail_size < self._needed:
+                return
+            data = b"".join(self._tail)
+        self._needed = FRAME_OVERHEAD
+        rest = data[self._take_frames(data, self._take_greeting(data)) :]
+        self._tail = [rest] if rest else []
+        self._tail_size = len(rest)
+
+    def _take_frames(self, data: bytes, at: int) -> int:
+        """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
+        end = len(data)
+        sessions = self.sessions
+        while at + FRAME_OVERHEAD <= end and not self.halted:
+            size, offset, kind, channel = FRAME_START.unpack_from(data, at)
+            body = at + 4 * offset
+            after = at + size
+            if (
+                size > self._frame_size_max
+                or size < FRAME_OVERHEAD
+                or offset < OFFSET_MIN
+                or body > after
+                or kind != FRAME_AMQP
+            ):
+                self._lose_framing(size, offset, kind)
+                return end
+            if after > end:
+                self._needed = size
+                return at
+            at = after
+            session = sessions.get(channel)
+            if session is not None:
+                try:
+                    if data.startswith(TRANSFER, body):
+                        session.take_transfer_at(data, body, after)
+                        continue
+                    if data.startswith(DISPOSITION, body):
+                        session.take_disposition_at(data, body, after)
+                        continue
+                except AmqpError as error:
+                    session.fail(error)
+                    continue
+            self._take_frame(channel, data, body, after)
+            self.halted = self.halted or self._is_full()
+        return at

@@ -1,0 +1,377 @@
+"""The other end of a 1.0 connection under test, joined in memory: it says performatives and reads what comes back.
+
+Its owners note every call. They raise what `refusals` has for the name of the call, and do what `doings` has for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import pack, unpack_from
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.connection import Connection, State
+from protocols.amqp10.contract import (
+    AmqpError,
+    Handler,
+    IncomingOwner,
+    OutgoingOwner,
+    SessionOwner,
+    Tuning,
+    Writer,
+)
+from protocols.amqp10.links import IncomingLink, OutgoingLink
+from protocols.amqp10.session import Session
+from protocols.amqp10.types import Value
+
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+AMQP, SASL = 0, 1  # types of frames
+SENDER, RECEIVER = False, True  # roles
+MANY = 0x7FFF_FFFF
+Call = tuple[object, ...]
+Said = bytes | p.Record | tuple[int, p.Record]
+
+
+def frame(
+    performative: p.Record | bytes,
+    payload: bytes = b"",
+    channel: int = 0,
+    kind: int = AMQP,
+    extended: bytes = b"",
+) -> bytes:
+    body = performative if isinstance(performative, bytes) else performative.encode()
+    offset = 2 + len(extended) // 4
+    size = 8 + len(extended) + len(body) + len(payload)
+    return pack(">IBBH", size, offset, kind, channel) + extended + body + payload
+
+
+def sasl(performative: p.Record) -> bytes:
+    return frame(performative, kind=SASL)
+
+
+class Pieces(Writer):
+    """An outbox that keeps everything, until it is read."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.count = 0
+        self.is_full = False
+
+    def write(self, data: bytes) -> None:
+        self.pieces.append(data)
+        self.count += len(data)
+
+    def open(self) -> list[bytes]:
+        return self.pieces
+
+    def wrote(self, count: int) -> None:
+        self.count += count
+
+    def written(self) -> int:
+        return self.count
+
+    def full(self) -> bool:
+        return self.is_full
+
+    def take(self) -> bytes:
+        data = b"".join(self.pieces)
+        self.pieces.clear()
+        return data
+
+
+class Notes:
+    """What was called, in order; and what is to come of that."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.refusals: dict[str, AmqpError] = {}
+        self.doings: dict[str, Callable[[], object]] = {}
+
+    def note(self, *call: object) -> None:
+        self.calls.append(call)
+        name = str(call[0])
+        doing = self.doings.get(name)
+        if doing is not None:
+            doing()
+        refusal = self.refusals.get(name)
+        if refusal is not None:
+            raise refusal
+
+    def taken(self) -> list[Call]:
+        calls, self.calls = self.calls, []
+        return calls
+
+
+class Recorder(Handler):
+    """Owner of a connection; answers logins with the next of `challenges`."""
+
+    def __init__(self) -> None:
+        self.notes = Notes()
+        self.challenges: list[bytes] = []
+        self.sessions: list[Session] = []
+        self.owners: list[SessionRecorder] = []
+
+    def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | None:
+        self.notes.note("init", mechanism, response)
+        return self.challenges.pop(0) if self.challenges else None
+
+    def on_sasl_response(self, response: bytes) -> bytes | None:
+        self.notes.note("response", response)
+        return self.challenges.pop(0) if self.challenges else None
+
+    def on_open(self, open: p.Open) -> dict[str, Value]:
+        self.notes.note("open", open)
+        return {"product": "machine"}
+
+    def on_begin(self, session: Session) -> SessionOwner:
+        self.sessions.append(session)
+        self.notes.note("begin", session.channel)
+        self.owners.append(SessionRecorder(self.notes, session))
+        return self.owners[-1]
+
+    def on_closed(self) -> None:
+        self.notes.note("closed")
+
+
+class SessionRecorder(SessionOwner):
+    """Owner of a session: attaches every link with the termini that the peer asked for."""
+
+    def __init__(self, notes: Notes, session: Session) -> None:
+        self.notes = notes
+        self.session = session
+        self.incoming: list[IncomingLink] = []
+        self.outgoing: list[OutgoingLink] = []
+        self.unsettled: dict[Value, Value] | None = None  # of our attach
+
+    def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
+        self.incoming.append(link)
+        self.notes.note("attach_incoming", link.name)
+        link.attach(attach.source, attach.target, unsettled=self.unsettled)
+        self.notes.note("attached_incoming", link.name)
+        return IncomingRecorder(self.notes, link)
+
+    def on_attach_outgoing(self, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
+        self.outgoing.append(link)
+        self.notes.note("attach_outgoing", link.name)
+        link.attach(attach.source, attach.target, unsettled=self.unsettled)
+        self.notes.note("attached_outgoing", link.name)
+        return OutgoingRecorder(self.notes, link)
+
+    def on_window(self) -> None:
+        self.notes.note("window", self.session.room())
+
+    def on_ended(self) -> None:
+        self.notes.note("ended", self.session.channel)
+
+
+class IncomingRecorder(IncomingOwner):
+    """Owner of a link on which the peer sends."""
+
+    def __init__(self, notes: Notes, link: IncomingLink) -> None:
+        self.notes = notes
+        self.link = link
+
+    def on_message(
+        self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
+    ) -> None:
+        self.notes.note("message", self.link.name, delivery_id, tag, payload, settled, state)
+
+    def on_detached(self, closed: bool) -> None:
+        self.notes.note("detached", self.link.name, closed)
+
+
+class OutgoingRecorder(OutgoingOwner):
+    """Owner of a link on which the peer receives."""
+
+    def __init__(self, notes: Notes, link: OutgoingLink) -> None:
+        self.notes = notes
+        self.link = link
+
+    def on_credit(self, link: OutgoingLink) -> None:
+        self.notes.note("credit", link.name, link.credit, link.drain)
+
+    def on_outcomes(
+        self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
+    ) -> None:
+        self.notes.note("outcomes", self.link.name, list(ids), tokens, state, settled)
+
+    def on_detached(self, tokens: list[object], closed: bool) -> None:
+        self.notes.note("detached", self.link.name, tokens, closed)
+
+
+class Peer:
+    """A client's end: `says` performatives or bytes, `hears` performatives. A performative alone is on channel 0."""
+
+    def __init__(self, tuning: Tuning | None = None) -> None:
+        self.handler = Recorder()
+        self.notes = self.handler.notes
+        self.outbox = Pieces()
+        self.now = 0.0
+        self.connection = Connection(self.handler, tuning or Tuning(), self.outbox, self.now)
+
+    def says(self, *what: Said) -> Peer:
+        self.connection.receive(octets(*what), self.now)
+        self.connection.flush()
+        return self
+
+    @property
+    def session(self) -> Session:
+        """The last that was begun."""
+        return self.handler.sessions[-1]
+
+    @property
+    def incoming(self) -> IncomingLink:
+        """The last link that was attached to send."""
+        return self.handler.owners[-1].incoming[-1]
+
+    @property
+    def outgoing(self) -> OutgoingLink:
+        """The last link that was attached to receive."""
+        return self.handler.owners[-1].outgoing[-1]
+
+    def gone(self) -> bool:
+        return self.connection.closed
+
+    def called(self) -> list[Call]:
+        """The calls since the last time."""
+        return self.notes.taken()
+
+    def frames(self) -> list[tuple[int, int, bytes]]:
+        """Type, channel and body of every frame heard; protocol headers are of type -1."""
+        return frames(self.outbox.take())
+
+    def hears_all(self) -> list[tuple[int, p.Record, bytes]]:
+        """Channel, performative and payload of every frame."""
+        found = []
+        for kind, channel, body in self.frames():
+            assert kind in (AMQP, SASL)
+            performative, at = p.decode(body, 0, len(body))
+            found.append((channel, performative, body[at:]))
+        return found
+
+    def hears(self) -> list[p.Record]:
+        """Every performative heard."""
+        return [performative for _, performative, _ in self.hears_all()]
+
+    def hears_one(self, of: type[p.Record]) -> p.Record:
+        """The only performative heard."""
+        [performative] = self.hears()
+        assert isinstance(performative, of), performative
+        return performative
+
+
+def octets(*what: Said) -> bytes:
+    return b"".join(
+        item
+        if isinstance(item, bytes)
+        else frame(item[1], channel=item[0])
+        if isinstance(item, tuple)
+        else frame(item)
+        for item in what
+    )
+
+
+def frames(data: bytes) -> list[tuple[int, int, bytes]]:
+    found = []
+    while data:
+        if data.startswith(b"AMQP"):
+            found.append((-1, 0, data[:8]))
+            data = data[8:]
+            continue
+        size, offset, kind, channel = unpack_from(">IBBH", data)
+        assert 8 <= 4 * offset <= size <= len(data)
+        found.append((kind, channel, data[4 * offset : size]))
+        data = data[size:]
+    return found
+
+
+LOGIN: bytes = (
+    SASL_HEADER + sasl(p.SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest")) + AMQP_HEADER
+)
+
+
+def open_(**fields: object) -> p.Open:
+    return p.Open(**{"container_id": "client", "hostname": "localhost", **fields})  # type: ignore[arg-type]
+
+
+def begin(incoming_window: int = MANY, next_outgoing_id: int = 0, handle_max: int = MANY) -> p.Begin:
+    return p.Begin(
+        next_outgoing_id=next_outgoing_id,
+        incoming_window=incoming_window,
+        outgoing_window=MANY,
+        handle_max=handle_max,
+    )
+
+
+def sender(name: str = "in", handle: int = 0, **fields: object) -> p.Attach:
+    """The peer's attach of a link on which it sends."""
+    all_fields = {
+        "source": p.Source(address="here"),
+        "target": p.Target(address="/queues/q"),
+        "initial_delivery_count": 0,
+        **fields,
+    }
+    return p.Attach(name=name, handle=handle, role=SENDER, **all_fields)  # type: ignore[arg-type]
+
+
+def receiver(name: str = "out", handle: int = 0, **fields: object) -> p.Attach:
+    """The peer's attach of a link on which it receives."""
+    all_fields = {"source": p.Source(address="/queues/q"), "target": p.Target(address="here"), **fields}
+    return p.Attach(name=name, handle=handle, role=RECEIVER, **all_fields)  # type: ignore[arg-type]
+
+
+def flow(handle: int | None = None, credit: int | None = None, **fields: object) -> p.Flow:
+    """The peer's flow; of a link that it receives on, if there is credit."""
+    all_fields = {
+        "next_incoming_id": 0,
+        "incoming_window": MANY,
+        "next_outgoing_id": 0,
+        "outgoing_window": MANY,
+        "handle": handle,
+        "link_credit": credit,
+        "delivery_count": None if handle is None else 0,
+        **fields,
+    }
+    return p.Flow(**all_fields)  # type: ignore[arg-type]
+
+
+def transfer(
+    delivery_id: int | None = 0,
+    payload: bytes = b"hello",
+    handle: int = 0,
+    tag: bytes | None = b"tag",
+    channel: int = 0,
+    **fields: object,
+) -> bytes:
+    performative = p.Transfer(
+        handle=handle,
+        delivery_id=delivery_id,
+        delivery_tag=tag,
+        **{"message_format": 0, **fields},  # type: ignore[arg-type]
+    )
+    return frame(performative, payload, channel)
+
+
+def disposition(first: int, last: int | None = None, settled: bool = True, **fields: object) -> p.Disposition:
+    """The peer's, about what it received."""
+    all_fields = {"role": RECEIVER, "state": p.Accepted(), **fields}
+    return p.Disposition(first=first, last=last, settled=settled, **all_fields)  # type: ignore[arg-type]
+
+
+def opened(tuning: Tuning | None = None, **fields: object) -> Peer:
+    """An open connection, nothing noted and nothing unread."""
+    return quiet(Peer(tuning).says(LOGIN, open_(**fields)))
+
+
+def begun(
+    tuning: Tuning | None = None, incoming_window: int = MANY, next_outgoing_id: int = 0, **fields: object
+) -> Peer:
+    """An open connection with a session on channel 0."""
+    return quiet(opened(tuning, **fields).says(begin(incoming_window, next_outgoing_id)))
+
+
+def quiet(peer: Peer) -> Peer:
+    assert peer.connection.state is State.OPEN, peer.connection.ended_because
+    peer.outbox.take()
+    peer.called()
+    return peer
