@@ -2,8 +2,8 @@
 
 | address                        | as a target                            | as a source                              |
 |--------------------------------|----------------------------------------|------------------------------------------|
-| `/exchanges/:exchange/:key`    | that exchange, that key                | -                                        |
-| `/exchanges/:exchange`         | that exchange, the empty key           | -                                        |
+| `/exchanges/:exchange/:key`    | that exchange, that key                | (a new queue, bound with the key)        |
+| `/exchanges/:exchange`         | that exchange, the empty key           | (a new queue, bound with the empty key)  |
 | `/queues/:queue`               | that queue, which must exist           | that queue, which must exist             |
 | v1: `/exchange/:exchange/:key` | that exchange, that key                | a new queue, bound with the key          |
 | v1: `/exchange/:exchange`      | that exchange, each message's subject  | a new queue, bound with the empty key    |
@@ -13,6 +13,8 @@
 | v1: `/queue`                   | the queue named by the subject         | -                                        |
 | v1: `/reply-queue/:queue`      | as `/amq/queue/:queue`, but `/` is no end of a name                               |
 | v1: `/temp-queue/:queue`       | that queue, which must exist           | that queue, declared for this connection |
+
+In parentheses: for who says that it wants a subscription (subscriptions.py), for nobody else (S196).
 
 Names and keys of v2 are percent-encoded (RFC 3986); v1 knows `%2F` alone (S222). What can be read as v2 is v2 (S225).
 A refusal keeps the key word by which RabbitMQ's users know it.
@@ -86,6 +88,15 @@ def source(address: object, v1: bool) -> Source:
     if type(address) is not str:
         raise _refused(f"bad_address {_shown(address)}")
     return _source_v1(_v1_words(address, v1))
+
+
+def subscription(address: object, v1: bool) -> Source:
+    """As `source`, for who says that it wants a subscription: also what is an exchange as a target may be one then."""
+    if type(address) is not str or not address.startswith(EXCHANGES):
+        return source(address, v1)
+    if (found := _target_v2(address)) is None:
+        raise _refused(f"bad_address {_shown(address)}")
+    return Source(exchange=found.exchange, key=found.key)
 
 
 # What a message names.

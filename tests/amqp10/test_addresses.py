@@ -16,6 +16,7 @@ from protocols.amqp10.addresses import (
     queue_address,
     queue_named,
     source,
+    subscription,
     target,
     to,
 )
@@ -152,6 +153,17 @@ def test_a_name_or_key_has_at_most_255_octets(prefix: str) -> None:
 def test_a_refusal_is_short_whatever_the_address() -> None:
     assert len(refusal(lambda: target("/queues/" + "✋" * 100_000, v1=False))) < 300
     assert len(refusal(lambda: target("/" + "✋" * 100_000, v1=True))) < 300
+
+
+def test_s191_s196_who_asks_for_a_subscription_may_name_an_exchange() -> None:
+    for v1 in (False, True):
+        assert subscription("/exchanges/x/a%2Fb", v1) == Source(exchange="x", key="a/b")
+        assert subscription("/exchanges/x", v1) == Source(exchange="x")
+        assert subscription("/queues/q", v1) == Source("q")
+        for bad in ("/exchanges/", "/exchanges/amq.default/q", "/exchanges/x/%", "/exchanges/x/y/z"):
+            assert refusal(lambda bad=bad: subscription(bad, v1)) == f"bad_address '{bad}'"  # type: ignore[misc] # noqa: B023
+    assert subscription("/topic/k", v1=True) == Source(exchange="amq.topic", key="k")
+    assert "not_permitted" in refusal(lambda: subscription("/topic/k", v1=False))
 
 
 # What a message names.
