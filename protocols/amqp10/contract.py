@@ -156,7 +156,10 @@ class OutgoingOwner(ABC):
 
     @abstractmethod
     def on_credit(self, link: OutgoingLink) -> None:
-        """The peer changed `link.credit` or `link.drain`. If it drains: send what there is, then `link.drained()`."""
+        """The peer changed `link.credit` or `link.drain`, or wants a flow: say what is `available`.
+
+        If it drains: send what there is, now or when the broker has settled, then `link.drained()`.
+        """
 
     @abstractmethod
     def on_outcomes(

@@ -563,7 +563,7 @@ class OutgoingLink(Link):
             sent = distance(self.delivery_count, flow.delivery_count or 0)
             self.credit = min(max(0, flow.link_credit - sent), MASK)
         self.drain = flow.drain
-        if before != (self.credit, self.drain) or self.drain:
+        if before != (self.credit, self.drain) or self.drain or flow.echo:
             self.owner.on_credit(self)
 
     def drained(self) -> None:
