@@ -165,7 +165,7 @@ class Broker:
     def publish_immediate(self, exchange: Exchange, message: Message) -> Outcome:
         """As `publish`, but only into queues that can deliver to a consumer at once (S086, S142)."""
         exchange.published += 1
-        found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now())
+        found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now(message))
         taken = found.give(message)
         if found.queues or found.handled:
             return TAKEN if taken else REFUSED

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
 NEVER: Final = float("inf")  # a deadline that does not come
+FIRST: Final = 1 << 62  # the priority of those who only look: they should see what others take
 
 
 class Delivery:
@@ -34,6 +35,7 @@ class Delivery:
         "position",
         "queue",
         "redelivered",
+        "seen_by",
     )
 
     def __init__(self, message: Message, queue: Queue, position: int, expires_at: float) -> None:
@@ -45,6 +47,7 @@ class Delivery:
         self.redelivered = False
         self.consumer: Consumer | None = None  # who has it, if it is unsettled and was not fetched
         self.given_at = 0.0  # monotonic seconds
+        self.seen_by: tuple[object, ...] = ()  # marks of those who browsed it
 
     @property
     def counted_attempts(self) -> int:
@@ -130,7 +133,7 @@ class Consumer(ABC):
         self.settled = settled
         self.credit = credit
         self.window = window
-        self.priority = priority
+        self.priority = FIRST if browses else priority
         self.exclusive = exclusive
         self.arguments: Table = arguments or {}
         self.selector = selector

@@ -86,7 +86,9 @@ class Queue(Destination):
         self.arguments: Table = arguments or {}
         self.declared_limits = limits  # from the arguments alone
         self.limits = limits  # with policies
-        self.consumers: dict[Consumer, None] = {}  # in order of arrival
+        self.consumers: dict[
+            Consumer, None
+        ] = {}  # in order of arrival; without those who browse a work queue
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # octets of their bodies
         self.unsettled = 0  # messages given and not answered
@@ -124,8 +126,8 @@ class Queue(Destination):
         """Give consumers what there is for them and what they can take. Called when the broker settles."""
 
     @abstractmethod
-    def can_deliver_now(self) -> bool:
-        """Whether a message that arrived now would reach a consumer at once (S086)."""
+    def can_deliver_now(self, message: Message) -> bool:
+        """Whether `message` would reach a consumer at once if it arrived now (S086)."""
 
     @abstractmethod
     def take_one(self, settled: bool) -> Delivery | None:
@@ -152,7 +154,10 @@ class Queue(Destination):
 
     @abstractmethod
     def add_consumer(self, consumer: Consumer) -> None:
-        """Attach a consumer. Raises AccessRefused (S099), Unsupported, or PreconditionFailed for its arguments."""
+        """Attach a consumer, which may have a selector, or browse. What waits and suits it comes in the next settle.
+
+        Raises AccessRefused (S099), Unsupported, or PreconditionFailed for its arguments.
+        """
 
     @abstractmethod
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -179,9 +184,16 @@ class Queue(Destination):
         self.unsettled -= 1
         self.accepted += 1
 
-    def _give(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+    def revise(self, delivery: Delivery, message: Message) -> None:
+        """The consumer has added something to the message's properties, and releases or rejects it next."""
+        delivery.message = message
+
+    def give(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """Let a consumer have these, to be answered unless it is settled."""
         count = len(deliveries)
         self.delivered += count
+        consumer.credit -= count
+        consumer.window.credit -= count
         if consumer.settled:
             self.accepted += count
         else:
@@ -189,9 +201,14 @@ class Queue(Destination):
             for delivery in deliveries:
                 delivery.consumer = consumer
                 delivery.given_at = now
-            consumer.credit -= count
-            consumer.window.credit -= count
             self.unsettled += count
+        consumer.deliver(deliveries)
+
+    def show(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """Let a consumer that browses see these, for its credit."""
+        count = len(deliveries)
+        consumer.credit -= count
+        consumer.window.credit -= count
         consumer.deliver(deliveries)
 
     @property

@@ -11,6 +11,9 @@ A reader stands in one of two lines: `behind`, who may have something to read, a
 An append moves all of the second into the first, once a batch. Whoever cannot take more stands in neither, and costs
 nothing until `wake`. So the price is one look and one delivery for each reader and message, wherever readers are.
 
+A selector lets its reader pass over what it does not want, a portion at a time. To browse is what every reader does
+here; who says so is not expected to answer.
+
 `Log` is the seam to a store: it knows offsets, times and messages, and nothing of readers or limits.
 """
 
@@ -25,11 +28,13 @@ from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType, age_ms, text, whole
 from broker_core.message import Message, Notes
 from broker_core.queue import OVERHEAD, Queue
+from broker_core.search import Portions, takes_now
 from broker_core.values import Table, Timestamp, Value, printed
 
 if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.clock import Timer
+    from broker_core.selector import Selector
     from broker_core.topology import VirtualHost
 
 OFFSET: Final = "x-stream-offset"  # the consumer's argument that says where to begin
@@ -93,7 +98,7 @@ class Log:
 class StreamQueue(Queue):
     """A queue of type `stream`."""
 
-    __slots__ = ("age_timer", "behind", "caught_up", "cursors", "log")
+    __slots__ = ("age_timer", "behind", "caught_up", "cursors", "log", "portions")
 
     def __init__(
         self,
@@ -113,6 +118,7 @@ class StreamQueue(Queue):
         self.behind: dict[Consumer, None] = {}
         self.caught_up: dict[Consumer, None] = {}
         self.age_timer: Timer | None = None
+        self.portions = Portions(self)  # of a search with a selector
         self.apply(limits)
 
     # Arrival and retention.
@@ -179,21 +185,44 @@ class StreamQueue(Queue):
         """Give one reader what it can take. What retention has dropped before it came there, it does not see."""
         log = self.log
         at = max(self.cursors[consumer], log.first)
+        give = self.show if consumer.browses else self.give
         while (quota := min(consumer.credit, consumer.window.credit)) > 0 and (room := consumer.room()) > 0:
             messages = log.read(at, quota, room)
             if not messages:
+                consumer.searching = False
                 self.caught_up[consumer] = None
                 break
             deliveries = [Delivery(message, self, at + n, NEVER) for n, message in enumerate(messages)]
-            at += len(messages)
-            self._give(consumer, deliveries)
+            if consumer.selector is None:
+                at += len(messages)
+                give(consumer, deliveries)
+                continue
+            wanted, tested = self._sift(consumer.selector, deliveries)
+            at += tested
+            if wanted:
+                give(consumer, wanted)
+            if tested < len(messages):
+                consumer.searching = True
+                self.behind[consumer] = None
+                self.portions.go_on_later()
+                break
         else:
             consumer.able = False
         self.cursors[consumer] = at
 
-    def can_deliver_now(self) -> bool:
+    def _sift(self, selector: Selector, deliveries: list[Delivery]) -> tuple[list[Delivery], int]:
+        """Those that a selector wants, and how many there was time to test."""
+        wanted: list[Delivery] = []
+        for tested, delivery in enumerate(deliveries):
+            if not self.portions.may_test(delivery.message):
+                return wanted, tested
+            if selector.matches(delivery.message):
+                wanted.append(delivery)
+        return wanted, len(deliveries)
+
+    def can_deliver_now(self, message: Message) -> bool:
         self.dispatch()
-        return any(min(c.credit, c.window.credit) > 0 and c.room() > 0 for c in self.caught_up)
+        return any(takes_now(consumer, message) for consumer in self.caught_up)
 
     def take_one(self, settled: bool) -> Delivery | None:
         raise Unsupported(f"basic.get not supported by stream queues {self.described}")
@@ -262,6 +291,7 @@ class StreamQueue(Queue):
     def closed(self) -> None:
         """The messages go with it, and the readers are told."""
         self.virtual_host.broker.timers.cancel(self.age_timer)
+        self.portions.end()
         super().closed()
         broker = self.virtual_host.broker
         broker.discarded.add(self.log.emptied(), broker.now)

@@ -8,13 +8,15 @@ Waiting messages stand in one lane per priority. A lane is a deque of arrivals p
 message returns to its old place in O(log n). Consumers stand in rings, one per consumer priority; whoever cannot take
 more steps out of its ring and back in through `wake`, so that a message never costs a look at idle consumers.
 
+Consumers with selectors, and those who browse, do not take what comes first: `search.py` serves a queue that has any.
+
 Nothing here is asked for per message that is not in use: expiry, limits and dead-lettering are one attribute test each.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from broker_core.delivery import NEVER, Consumer, Delivery
@@ -23,6 +25,7 @@ from broker_core.errors import AccessRefused
 from broker_core.lane import Lane
 from broker_core.limits import Overflow, QueueLimits, QueueType
 from broker_core.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED, Queue
+from broker_core.search import Search, takes_now
 from broker_core.values import Table
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ class WorkQueue(Queue):
         "lanes",
         "position",
         "rings",
+        "search",
         "ttl_s",
         "watched",
     )
@@ -70,7 +74,8 @@ class WorkQueue(Queue):
         arguments: Table | None = None,
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-        self.lanes = [Lane() for _ in range((limits.max_priority or 0) + 1)]
+        self.lanes: Sequence[Lane] = [Lane() for _ in range((limits.max_priority or 0) + 1)]
+        self.search: Search | None = None  # as long as a consumer has a selector, or browses
         self.rings: list[Ring] = []  # highest priority first
         self.active: Consumer | None = None  # the one consumer served, if there may be only one
         self.position = 0  # of the next message to arrive
@@ -106,7 +111,7 @@ class WorkQueue(Queue):
     def _take_oldest(self) -> Delivery:
         """The first to go when there are too many: the head of the lowest priority."""
         delivery = next(lane for lane in self.lanes if lane).take()
-        self._left(delivery)
+        self.left(delivery)
         return delivery
 
     # Arrival.
@@ -160,6 +165,9 @@ class WorkQueue(Queue):
         if self.active is None and self.limits.single_active:
             self._elect()
         for ring in self.rings:
+            if self.search is not None:
+                self.search.serve(ring)
+                continue
             able = ring.able
             while able and self.ready:
                 consumer = able[0]
@@ -173,7 +181,7 @@ class WorkQueue(Queue):
                 if not deliveries:
                     break
                 able.rotate(-1)
-                self._give(consumer, deliveries)
+                self.give(consumer, deliveries)
         if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
             self._drop_over_limit()  # what arrived, and what came back
         if self.expiring:
@@ -181,6 +189,8 @@ class WorkQueue(Queue):
 
     def _take(self, quota: int, room: int) -> list[Delivery]:
         """Up to `quota` messages, of no more than `room` octets and one message, by priority and order."""
+        if self.search is not None:
+            return self.search.take(quota, room)
         now = self.virtual_host.broker.now
         taken: list[Delivery] = []
         for lane in reversed(self.lanes):
@@ -188,8 +198,7 @@ class WorkQueue(Queue):
             while len(taken) < quota and room > 0 and (returned or fresh):
                 delivery = lane.take() if returned else fresh.popleft()
                 if delivery.expires_at < now:
-                    self._left(delivery)
-                    self._die(delivery, EXPIRED)
+                    self.expire(delivery)
                     continue
                 taken.append(delivery)
                 room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
@@ -214,12 +223,10 @@ class WorkQueue(Queue):
         self.touch()
         return taken[0]
 
-    def can_deliver_now(self) -> bool:
-        """Whether a message that arrived now would reach a consumer at once (S086)."""
+    def can_deliver_now(self, message: Message) -> bool:
+        """Whether `message` would reach a consumer at once if it arrived now (S086)."""
         self.dispatch()
-        return not self.ready and any(
-            min(c.credit, c.window.credit) > 0 and c.room() > 0 for ring in self.rings for c in ring.able
-        )
+        return any(takes_now(consumer, message) for ring in self.rings for consumer in ring.able)
 
     # Answers.
 
@@ -255,7 +262,13 @@ class WorkQueue(Queue):
     def _die(self, delivery: Delivery, reason: str) -> None:
         self.virtual_host.broker.dead_letter(self, delivery.message, reason)
 
-    def _left(self, delivery: Delivery) -> None:
+    def expire(self, delivery: Delivery) -> None:
+        """It was taken out of its lane too late."""
+        self.left(delivery)
+        self._die(delivery, EXPIRED)
+
+    def left(self, delivery: Delivery) -> None:
+        """It was taken out of its lane."""
         self.ready -= 1
         self.ready_bytes -= delivery.message.size
         if delivery.expires_at != NEVER:
@@ -280,29 +293,37 @@ class WorkQueue(Queue):
     # Consumers.
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Attach a consumer (S099: unless exclusivity forbids it)."""
-        if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
-            raise AccessRefused(f"{self.described} in exclusive use")
-        self.consumers[consumer] = None
+        """Attach a consumer (S099: unless exclusivity forbids it, which is nothing to those who browse)."""
+        if not consumer.browses:
+            if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
+                raise AccessRefused(f"{self.described} in exclusive use")
+            self.consumers[consumer] = None
+        if consumer.browses or consumer.selector is not None:
+            if self.search is None:
+                self.search = Search(self)
+            self.search.add(consumer)
         consumer.attached = True
         self.used_at = self.virtual_host.broker.now
         self._admit(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach a consumer. What it has not answered stays with it. May delete an auto-delete queue (S068)."""
-        if self.consumers.pop(consumer, self) is self:
+        if not consumer.attached:
             return
         consumer.attached = False
+        self.consumers.pop(consumer, None)
         self.used_at = self.virtual_host.broker.now
         self._step_out(consumer)
+        if self.search is not None:
+            self.search.remove(consumer)
         if consumer is self.active:
             self.active = None
             self.touch()  # its heir is found once, however many leave together
-        if self.auto_delete and not self.consumers and not self.deleted:
+        if self.auto_delete and not (self.consumers or consumer.browses or self.deleted):
             self.virtual_host.delete_queue(self)
 
     def _admit(self, consumer: Consumer) -> None:
-        if not self.limits.single_active:
+        if consumer.browses or not self.limits.single_active:
             self.offer(consumer)
         elif len(self.consumers) == 1:
             self._elect()
@@ -317,11 +338,14 @@ class WorkQueue(Queue):
 
     def offer(self, consumer: Consumer) -> None:
         """A consumer can take messages (again): it joins the ring of its priority."""
-        if consumer.able or (self.limits.single_active and consumer is not self.active):
+        if consumer.able or not self._is_served(consumer):
             return
         consumer.able = True
         self._ring(consumer.priority).able.append(consumer)
         self.touch()
+
+    def _is_served(self, consumer: Consumer) -> bool:
+        return consumer is self.active or consumer.browses or not self.limits.single_active
 
     def _step_out(self, consumer: Consumer) -> None:
         """A consumer goes, and the ring of its priority with it, if nobody else stands there."""
@@ -365,9 +389,7 @@ class WorkQueue(Queue):
                     self.head_timer = self.virtual_host.broker.timers.at(now + PAUSE_S, self._expire)
                     return
                 left -= 1
-                delivery = lane.take()
-                self._left(delivery)
-                self._die(delivery, EXPIRED)
+                self.expire(lane.take())
         self.touch()
 
     def _watch_disuse(self) -> None:
@@ -381,7 +403,7 @@ class WorkQueue(Queue):
 
     def _maybe_disused(self, now: float) -> None:
         assert self.limits.expires_ms is not None
-        if self.consumers:
+        if self.consumers or self.search is not None:
             self.used_at = now
         if now >= self.used_at + self.limits.expires_ms / 1000:
             self.virtual_host.delete_queue(self)
@@ -401,5 +423,8 @@ class WorkQueue(Queue):
         timers.cancel(self.head_timer)
         timers.cancel(self.expires_timer)
         self.purge()
+        if self.search is not None:
+            self.consumers.update(dict.fromkeys(self.search.browsers()))  # they are told, too
+            self.search.end()
         super().closed()
         self.rings.clear()

@@ -22,6 +22,7 @@ from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.exchange import HANDLED, Exchange, ExchangeType, Handled
 from broker_core.message import NO_FACTS, Facts, Message
 from broker_core.queue import OVERHEAD, Queue
+from broker_core.selector import Selector
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.topology import VirtualHost
 from broker_core.values import Properties, Table, Value
@@ -55,10 +56,14 @@ class FakeConsumer(Consumer):
         limit: int = PLENTY,
         log: list[tuple[FakeConsumer, Delivery]] | None = None,
         arguments: Table | None = None,
+        selector: Selector | None = None,
+        browses: bool = False,
     ) -> None:
         """Attaches itself to the queue. `limit` is its room in octets; `log` may be shared with others."""
         self.shared = window or SharedWindow()
-        super().__init__(queue, settled, credit, self.shared, priority, exclusive, arguments)
+        super().__init__(
+            queue, settled, credit, self.shared, priority, exclusive, arguments, selector, browses
+        )
         self.limit = limit
         self.filled = 0  # octets delivered since `drain`
         self.paused = False
@@ -83,7 +88,7 @@ class FakeConsumer(Consumer):
         self.got += deliveries
         self.log += [(self, delivery) for delivery in deliveries]
         self.filled += sum(delivery.message.size + OVERHEAD for delivery in deliveries)
-        if not self.settled:
+        if not (self.settled or self.browses):
             self.held += deliveries
 
     def cancelled(self) -> None:
@@ -134,6 +139,20 @@ class FakeConsumer(Consumer):
         """Stop consuming; what it holds stays with it."""
         self.queue.remove_consumer(self)
         self.shared.consumers.remove(self)
+
+
+class Only(Selector):
+    """Wants messages whose bodies begin with one of these octets, and counts how often it looked at each body."""
+
+    __slots__ = ("firsts", "looks")
+
+    def __init__(self, firsts: bytes) -> None:
+        self.firsts = firsts
+        self.looks: Counter[bytes] = Counter()
+
+    def matches(self, message: Message) -> bool:
+        self.looks[message.body] += 1
+        return message.body[:1] in self.firsts
 
 
 def message(

@@ -15,8 +15,9 @@ import attrs
 from broker_core.delivery import NEVER, Delivery
 from broker_core.limits import Overflow, QueueLimits
 from broker_core.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED
-from tests.core.fakes import FakeConsumer, SharedWindow
+from tests.core.fakes import FakeConsumer, Only, SharedWindow
 
+LETTERS = b"abc"
 ACCEPTED, REFUSED, PURGED = "accepted", "refused", "purged"
 
 
@@ -31,6 +32,12 @@ class Item:
     position: int
     attempts: int = 0
     redelivered: bool = False
+    returned: int = 0  # how often it came back
+
+    @property
+    def letter(self) -> int:
+        """What its body begins with; selectors want one or the other."""
+        return LETTERS[self.number % len(LETTERS)]
 
 
 @attrs.define(eq=False)
@@ -41,6 +48,7 @@ class Taker:
     granted: int
     window: SharedWindow
     held: dict[int, Item] = attrs.Factory(dict)
+    seen: set[int] = attrs.Factory(set)  # if it browses
     filled: int = 0
     attached: bool = True
 
@@ -48,10 +56,24 @@ class Taker:
     def priority(self) -> int:
         return self.consumer.priority
 
+    @property
+    def browses(self) -> bool:
+        return self.consumer.browses
+
+    def wants(self, item: Item) -> bool:
+        selector = self.consumer.selector
+        return item.number not in self.seen and (
+            selector is None or (isinstance(selector, Only) and item.letter in selector.firsts)
+        )
+
+
+def body(number: int, size: int) -> bytes:
+    return b"%c%d" % (LETTERS[number % len(LETTERS)], number) + b"." * size
+
 
 def number(delivery: Delivery) -> int:
-    """Which message it is: its body begins with that."""
-    return int(delivery.message.body.split(b".")[0])
+    """Which message it is: its body says so."""
+    return int(delivery.message.body[1:].split(b".")[0])
 
 
 class Model:
@@ -59,6 +81,7 @@ class Model:
         self.limits = limits
         self.now = 0.0
         self.position = 0
+        self.items: list[Item] = []  # all that ever arrived
         self.waiting: list[Item] = []  # in any order
         self.fetched: dict[int, Item] = {}
         self.takers: list[Taker] = []  # in order of arrival, those that left included
@@ -86,17 +109,28 @@ class Model:
     def attached(self) -> Sequence[Taker]:
         return [taker for taker in self.takers if taker.attached]
 
+    def competing(self) -> Sequence[Taker]:
+        """Those who are there for more than to look."""
+        return [taker for taker in self.attached() if not taker.browses]
+
     def able(self, taker: Taker) -> bool:
         consumer = taker.consumer
         in_window = sum(len(t.held) for t in self.takers if t.window is taker.window)
         return (
             taker.attached
-            and (not self.limits.single_active or taker is self.active)
+            and (not self.limits.single_active or taker is self.active or taker.browses)
             and len(taker.held) < taker.granted
             and in_window < self.windows[taker.window]
             and not consumer.paused
             and taker.filled < consumer.limit
         )
+
+    def next_for(self, taker: Taker) -> Item | None:
+        return next((i for i in self.order() if i.expires_at >= self.now and taker.wants(i)), None)
+
+    def is_due(self, taker: Taker) -> bool:
+        """It can take something, and there is something for it."""
+        return self.able(taker) and self.next_for(taker) is not None
 
     def taker(self, consumer: FakeConsumer) -> Taker:
         return next(taker for taker in self.takers if taker.consumer is consumer)
@@ -121,46 +155,70 @@ class Model:
         expires_at = self.now + min(lifetimes) / 1000 if lifetimes else NEVER
         lane = min(priority, self.limits.max_priority or 0)
         self.waiting.append(Item(number, size, lane, expires_at, self.position))
+        self.items.append(self.waiting[-1])
         self.position += 1
 
     def take_next(self) -> Item | None:
         """The next message that has not expired; those before it have."""
+        self.expire_before_next()
+        for item in self.order():
+            self.waiting.remove(item)
+            return item
+        return None
+
+    def expire_before_next(self) -> None:
         for item in self.order():
             if item.expires_at >= self.now:
-                self.waiting.remove(item)
-                return item
+                return
             self.leave_waiting(item, EXPIRED)
-        return None
 
     def replay(self, log: Iterable[tuple[FakeConsumer, Delivery]]) -> None:
         """A dispatch gave these messages to these consumers, and then stopped."""
         for consumer, delivery in log:
             self.gave(self.taker(consumer), delivery)
         self.forget_turns()
-        if any(self.able(taker) for taker in self.takers):
-            assert self.take_next() is None, "a message waits, and somebody could take it"
+        for taker in self.takers:
+            assert not self.is_due(taker), "a message waits, and somebody could take it"
+            if self.able(taker) and not self.seeks(taker):
+                self.expire_before_next()
         if self.limits.overflow is Overflow.DROP_HEAD:
             self.drop()
 
+    def seeks(self, taker: Taker) -> bool:
+        return taker.browses or taker.consumer.selector is not None
+
     def gave(self, taker: Taker, delivery: Delivery) -> None:
-        item = self.take_next()
+        if not self.seeks(taker):
+            self.expire_before_next()
+        item = self.next_for(taker)
         assert item is not None
         assert number(delivery) == item.number, "the first by priority and arrival is next"
         assert (delivery.attempts, delivery.redelivered) == (item.attempts, item.redelivered)
         assert self.able(taker), "it had no credit, no room, or no business here"
         self.take_turn(taker)
         taker.filled += item.size + OVERHEAD
+        if taker.browses:
+            taker.seen.add(item.number)
+            self.spend(taker)
+            return
+        self.waiting.remove(item)
         if taker.consumer.settled:
             self.end(item, ACCEPTED)
+            self.spend(taker)
         else:
             taker.held[item.number] = item
+
+    def spend(self, taker: Taker) -> None:
+        """Credit that no answer brings back."""
+        taker.granted -= 1
+        self.windows[taker.window] -= 1
 
     def take_turn(self, taker: Taker) -> None:
         self.forget_turns()
         self.starved[taker] = 0
         for other in self.attached():
             self.passed[other, taker] = 0
-            if other is taker or not self.able(other):
+            if other is taker or not self.is_due(other):
                 continue
             assert other.priority <= taker.priority, "who has a higher priority comes first"
             if other.priority == taker.priority:
@@ -172,7 +230,7 @@ class Model:
     def forget_turns(self) -> None:
         """Who cannot take when his turn comes steps out, and back in at the end."""
         for first, second in self.passed:
-            if not self.able(second):
+            if not self.is_due(second):
                 self.passed[first, second] = 0
 
     def drop(self) -> None:
@@ -188,6 +246,7 @@ class Model:
 
     def came_back(self, item: Item, failed: bool) -> None:
         item.redelivered = True
+        item.returned += 1
         item.attempts += failed
         limit = self.limits.delivery_limit
         if failed and limit is not None and item.attempts > limit:
@@ -200,9 +259,10 @@ class Model:
     def joined(self, consumer: FakeConsumer, credit: int) -> None:
         taker = Taker(consumer, credit, consumer.shared)
         self.takers.append(taker)
-        self.active = self.active or taker
+        if not taker.browses:
+            self.active = self.active or taker
 
     def left(self, taker: Taker) -> None:
         taker.attached = False
         if taker is self.active:
-            self.active = max(self.attached(), key=lambda t: t.priority, default=None)
+            self.active = max(self.competing(), key=lambda t: t.priority, default=None)

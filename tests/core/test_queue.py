@@ -17,6 +17,7 @@ from tests.core.fakes import (
     World,
     fetched,
     letters,
+    message,
     morgue,
     reasons,
     waiting,
@@ -58,12 +59,23 @@ def test_a_consumer_without_credit_is_passed_over_until_it_has_some(world: World
     assert slow.bodies() == "a e"
 
 
-def test_a_consumer_that_answers_nothing_uses_no_credit(world: World) -> None:
+def test_a_consumer_that_answers_nothing_has_no_more_than_its_credit(world: World) -> None:
     queue = world.queue()
-    consumer = FakeConsumer(queue, settled=True, credit=1)
-    world.publish("q", *letters(3))
-    assert consumer.bodies() == "a b c"
-    assert (queue.unsettled, queue.accepted) == (0, 3)
+    consumer = FakeConsumer(queue, settled=True, credit=2)
+    world.publish("q", *letters(5))
+    assert (consumer.bodies(), consumer.credit) == ("a b", 0)
+    assert (queue.unsettled, queue.accepted, queue.ready) == (0, 2, 3)
+    consumer.grant(2)
+    world.settle()
+    assert consumer.bodies() == "a b c d"
+
+
+def test_nor_more_than_the_credit_that_it_shares(world: World) -> None:
+    window = SharedWindow(3)
+    one, two = (FakeConsumer(world.queue(name), settled=True, window=window) for name in ("1", "2"))
+    world.publish("1", b"a", b"b")
+    world.publish("2", b"c", b"d")
+    assert (one.bodies(), two.bodies(), window.credit) == ("a b", "c", 0)
 
 
 def test_a_shared_window_bounds_consumers_of_several_queues(world: World) -> None:
@@ -204,16 +216,16 @@ def test_s112_messages_can_be_fetched_one_by_one(world: World) -> None:
 
 def test_s086_a_queue_can_deliver_now_if_somebody_has_credit_and_room_and_nothing_waits(world: World) -> None:
     queue = world.queue()
-    assert not queue.can_deliver_now()
+    assert not queue.can_deliver_now(message())
     consumer = FakeConsumer(queue, credit=1)
-    assert queue.can_deliver_now()
+    assert queue.can_deliver_now(message())
     consumer.pause()
-    assert not queue.can_deliver_now()
+    assert not queue.can_deliver_now(message())
     consumer.resume()
     world.publish("q", b"a")
-    assert not queue.can_deliver_now()
+    assert not queue.can_deliver_now(message())
     consumer.accept_all()
-    assert queue.can_deliver_now()
+    assert queue.can_deliver_now(message())
 
 
 # Answers.

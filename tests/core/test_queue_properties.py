@@ -15,11 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core.delivery import NEVER, UNLIMITED, Delivery
 from broker_core.errors import AccessRefused
+from broker_core.lane import GAPS, SearchedLane
 from broker_core.limits import Overflow, QueueLimits
 from broker_core.queue import REJECTED
 from broker_core.work_queue import WorkQueue
-from tests.core.fakes import FakeConsumer, SharedWindow, World, message
-from tests.core.queue_model import ACCEPTED, PURGED, REFUSED, Model, Taker, number
+from tests.core.fakes import FakeConsumer, Only, SharedWindow, World, message
+from tests.core.queue_model import ACCEPTED, LETTERS, PURGED, REFUSED, Item, Model, Taker, body, number
 
 CONSUMERS_MAX = 6
 some = st.integers(0, 11)  # one of those there are, counted round
@@ -88,14 +89,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     def publish_one(self, size: int, priority: int, ttl_ms: int | None) -> None:
         model = self.model
-        body = b"%d" % self.messages + b"." * size
-        arrives = (self.messages, len(body), priority, ttl_ms)
+        octets = body(self.messages, size)
+        arrives = (self.messages, len(octets), priority, ttl_ms)
         self.messages += 1
-        refuses = model.limits.overflow is not Overflow.DROP_HEAD and model.over(1, len(body))
-        taken = self.queue.push(message(body=body, priority=priority, ttl_ms=ttl_ms))
+        refuses = model.limits.overflow is not Overflow.DROP_HEAD and model.over(1, len(octets))
+        taken = self.queue.push(message(body=octets, priority=priority, ttl_ms=ttl_ms))
         if refuses:
             self.replay()
-        assert taken is not (refuses and model.over(1, len(body)))
+        assert taken is not (refuses and model.over(1, len(octets)))
         if not taken:
             self.refused(*arrives)
             return
@@ -132,12 +133,13 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.leave_waiting(item, PURGED)
         self.step()
 
-    @rule()
-    def ask_whether_it_could_deliver(self) -> None:
-        answer = self.queue.can_deliver_now()
+    @rule(letter=st.sampled_from(LETTERS))
+    def ask_whether_it_could_deliver(self, letter: int) -> None:
+        answer = self.queue.can_deliver_now(message(body=b"%c" % letter))
         self.replay()
+        asked = Item(LETTERS.index(letter) - len(LETTERS), 0, 0, NEVER, 0)
         model = self.model
-        assert answer is (not model.waiting and any(model.able(taker) for taker in model.takers))
+        assert answer is any(model.able(taker) and taker.wants(asked) for taker in model.competing())
         self.step()
 
     # Answers.
@@ -206,14 +208,26 @@ class QueueMachine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 0, 1, -1]),
         exclusive=st.sampled_from([False] * 9 + [True]),
         limit=st.sampled_from([1 << 40, 1 << 40, 1, 150]),
+        wants=st.sampled_from([None, None, None, b"a", b"ab", b""]),
+        browses=st.sampled_from([False, False, False, True]),
     )
     def consume(
-        self, settled: bool, credit: int, window: int | None, priority: int, exclusive: bool, limit: int
+        self,
+        settled: bool,
+        credit: int,
+        window: int | None,
+        priority: int,
+        exclusive: bool,
+        limit: int,
+        wants: bytes | None,
+        browses: bool,
     ) -> None:
-        attached = self.model.attached()
+        competing = self.model.competing()
         shared = SharedWindow() if window is None else self.windows[window]
-        said = (self.queue, settled, credit, shared, priority, exclusive, limit, self.log)
-        if attached and (exclusive or attached[0].consumer.exclusive):
+        selector = None if wants is None else Only(wants)
+        said = (self.queue, settled, credit, shared, priority, exclusive, limit, self.log, {})
+        said = (*said, selector, browses)
+        if competing and not browses and (exclusive or competing[0].consumer.exclusive):
             with pytest.raises(AccessRefused):
                 FakeConsumer(*said)
         else:
@@ -321,7 +335,7 @@ class QueueMachine(RuleBasedStateMachine):
     # What always holds.
 
     def everybody_able_is_served(self) -> None:
-        assert not self.model.waiting or not any(self.model.able(taker) for taker in self.model.takers)
+        assert not any(self.model.is_due(taker) for taker in self.model.takers)
 
     def the_dead_are_in_the_morgue(self) -> None:
         found: Counter[tuple[int, str]] = Counter()
@@ -362,6 +376,25 @@ class QueueMachine(RuleBasedStateMachine):
         for window, granted in self.model.windows.items():
             held = sum(len(taker.held) for taker in self.model.takers if taker.window is window)
             assert window.credit == granted - held >= 0
+
+    @invariant()
+    def every_message_is_tested_once_and_again_when_it_was_away(self) -> None:
+        times = Counter({body(item.number, 0): 1 + item.returned for item in self.model.items})
+        for taker in self.model.takers:
+            if isinstance(taker.consumer.selector, Only):
+                for tested, count in taker.consumer.selector.looks.items():
+                    assert count <= times[tested.rstrip(b".")] or len(tested) == 1
+
+    @invariant()
+    def a_queue_is_searched_as_long_as_somebody_seeks(self) -> None:
+        seekers = [taker for taker in self.model.attached() if self.model.seeks(taker)]
+        for lane in self.queue.lanes:
+            if isinstance(lane, SearchedLane):
+                assert len(lane.cursors) == 1 + len(seekers) > 1
+                assert len(lane.slots) <= 2 * lane.filled + GAPS
+                assert all(len(cursor.returned) <= 2 * len(lane.back) + GAPS for cursor in lane.cursors)
+            else:
+                assert not seekers
 
     @invariant()
     def who_believes_to_be_able_stands_in_one_ring(self) -> None:

@@ -1,0 +1,201 @@
+"""A work queue searched: consumers with selectors, and those who browse, go through its lanes with cursors.
+
+    lane    m1  m2  --  m4  m5  m6      -- was taken from the middle
+             ^           ^          ^
+             the front   b wants m4  c has come to the end
+
+Whoever takes what comes first takes at the front. Everybody else has a cursor in each lane, so that he meets each
+message once, however long the queue is and however often he is served; what comes back when he has passed its place,
+he meets again. Who has no credit costs nothing: his cursor stays where it is.
+
+To test a message takes microseconds, so a long search is done in portions, with others between them. Who has not come
+to the end is `searching`. A message that has expired is passed by; it dies when it comes to the front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from broker_core.delivery import Consumer, Delivery
+from broker_core.discard import PAUSE_S
+from broker_core.lane import Cursor, SearchedLane
+from broker_core.queue import OVERHEAD, Queue
+
+if TYPE_CHECKING:
+    from broker_core.clock import Timer
+    from broker_core.message import Message
+    from broker_core.work_queue import Ring, WorkQueue
+
+TESTS: Final = 2_000  # of messages in one queue, before others have their turn: some 5 ms
+TEST_OCTETS: Final = 1_024  # of properties that are read in the time of one test, roughly
+
+
+class Seeker:
+    """What a search knows of one consumer: its cursors, and what it marks the messages with that it has browsed."""
+
+    __slots__ = ("cursors", "mark")
+
+    def __init__(self, cursors: list[Cursor]) -> None:
+        self.cursors = cursors  # lane by lane
+        self.mark = object()
+
+
+class Search:
+    """One for a queue, as long as somebody seeks in it."""
+
+    __slots__ = ("_fronts", "_lanes", "_portions", "_queue", "_seekers")
+
+    def __init__(self, queue: WorkQueue) -> None:
+        self._queue = queue
+        self._lanes = [SearchedLane(lane) for lane in queue.lanes]
+        self._fronts = [lane.front for lane in self._lanes]
+        self._seekers: dict[Consumer, Seeker] = {}
+        self._portions = Portions(queue)
+        queue.lanes = self._lanes
+
+    def add(self, consumer: Consumer) -> None:
+        self._seekers[consumer] = Seeker([lane.enter() for lane in self._lanes])
+
+    def remove(self, consumer: Consumer) -> None:
+        """Forget a consumer, if it seeks here. With the last one the search ends."""
+        if (seeker := self._seekers.pop(consumer, None)) is None:
+            return
+        for lane, cursor in zip(self._lanes, seeker.cursors, strict=True):
+            lane.leave(cursor)
+        if not self._seekers:
+            self.end()
+
+    def end(self) -> None:
+        """The queue is served without a search again."""
+        self._portions.end()
+        self._queue.lanes = [lane.plain() for lane in self._lanes]
+        self._queue.search = None
+
+    def browsers(self) -> Iterable[Consumer]:
+        return (consumer for consumer in self._seekers if consumer.browses)
+
+    # Serving.
+
+    def serve(self, ring: Ring) -> None:
+        """Give the consumers of one priority, in turn, what there is for each of them."""
+        able = ring.able
+        content: list[Consumer] = []  # there is nothing more for them now
+        unfinished: list[Consumer] = []
+        try:
+            while able:
+                consumer = able[0]
+                room = consumer.room()
+                quota = min(consumer.credit, consumer.window.credit)
+                if room <= 0 or quota <= 0:
+                    able.popleft()
+                    consumer.able = False
+                elif deliveries := self._find(consumer, quota if len(able) == 1 else 1, room):
+                    able.rotate(-1)
+                    (self._queue.show if consumer.browses else self._queue.give)(consumer, deliveries)
+                else:
+                    able.popleft()
+                    (unfinished if consumer.searching else content).append(consumer)
+        finally:
+            able.extend(unfinished[1:] + unfinished[:1] + content)  # the first of them has used up the time
+        if unfinished:
+            self._portions.go_on_later()
+
+    def _find(self, consumer: Consumer, quota: int, room: int) -> list[Delivery]:
+        consumer.searching = False
+        if (seeker := self._seekers.get(consumer)) is None:
+            return self.take(quota, room)
+        found: list[Delivery] = []
+        for lane, cursor in self._in_order(seeker.cursors):
+            while len(found) < quota and room > 0:
+                if (delivery := self._next(consumer, seeker, lane, cursor)) is None:
+                    break
+                if consumer.browses:
+                    lane.pass_by(cursor, delivery)
+                    delivery.seen_by += (seeker.mark,)
+                else:
+                    lane.take_out(cursor, delivery)
+                    self._queue.left(delivery)
+                found.append(delivery)
+                room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
+        return found
+
+    def _next(
+        self, consumer: Consumer, seeker: Seeker, lane: SearchedLane, cursor: Cursor
+    ) -> Delivery | None:
+        """The next message that a seeker wants; None at the lane's end, and when the time is used up."""
+        now = self._queue.virtual_host.broker.now
+        while not consumer.searching and (delivery := lane.peek(cursor)) is not None:
+            if delivery.expires_at >= now and seeker.mark not in delivery.seen_by:
+                if consumer.selector is None:
+                    return delivery
+                if not self._portions.may_test(delivery.message):
+                    consumer.searching = True
+                    break
+                if consumer.selector.matches(delivery.message):
+                    return delivery
+            lane.pass_by(cursor, delivery)
+        return None
+
+    def take(self, quota: int, room: int) -> list[Delivery]:
+        """Up to `quota` messages from the front, of no more than `room` octets and one message."""
+        now = self._queue.virtual_host.broker.now
+        taken: list[Delivery] = []
+        for lane, front in self._in_order(self._fronts):
+            while len(taken) < quota and room > 0 and (delivery := lane.peek(front)) is not None:
+                lane.take_out(front, delivery)
+                if delivery.expires_at < now:
+                    self._queue.expire(delivery)
+                    continue
+                self._queue.left(delivery)
+                taken.append(delivery)
+                room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
+        return taken
+
+    def _in_order(self, cursors: list[Cursor]) -> Iterator[tuple[SearchedLane, Cursor]]:
+        """Highest priority first."""
+        return zip(reversed(self._lanes), reversed(cursors), strict=True)
+
+
+class Portions:
+    """How many messages of one queue are tested before others have their turn."""
+
+    __slots__ = ("_left", "_left_at", "_queue", "_timer")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._left = 0  # tests, of those that may be made at one time
+        self._left_at = -1.0
+        self._timer: Timer | None = None
+
+    def may_test(self, message: Message) -> bool:
+        """Whether there is time to test one more. It stands still within a batch of the broker's."""
+        now = self._queue.virtual_host.broker.now
+        if self._left_at != now:
+            self._left_at, self._left = now, TESTS
+        if self._left <= 0:
+            return False
+        self._left -= 1 + len(message.properties) // TEST_OCTETS
+        return True
+
+    def go_on_later(self) -> None:
+        """Somebody's search is unfinished: the queue will dispatch again."""
+        if self._timer is None or self._timer.cancelled:
+            broker = self._queue.virtual_host.broker
+            self._timer = broker.timers.at(broker.now + PAUSE_S, self._go_on)
+
+    def _go_on(self, now: float) -> None:
+        self._queue.touch()
+
+    def end(self) -> None:
+        self._queue.virtual_host.broker.timers.cancel(self._timer)
+
+
+def takes_now(consumer: Consumer, message: Message) -> bool:
+    """Whether a consumer that has been served would take one more message, and at once."""
+    return (
+        min(consumer.credit, consumer.window.credit) > 0
+        and consumer.room() > 0
+        and not (consumer.browses or consumer.searching)
+        and (consumer.selector is None or consumer.selector.matches(message))
+    )
