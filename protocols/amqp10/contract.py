@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from protocols.amqp10 import performatives as p
-    from protocols.amqp10.session import Session
     from protocols.amqp10.links import IncomingLink, OutgoingLink
+    from protocols.amqp10.session import Session
     from protocols.amqp10.types import Value
 
-Condition: TypeAlias = str  # "amqp:not-found"; the symbols of part 2, section 2.8 (and 4.5.8 for transactions)
+Condition: TypeAlias = (
+    str  # "amqp:not-found"; the symbols of part 2, section 2.8 (and 4.5.8 for transactions)
+)
 
 
 class Ends(IntEnum):
@@ -146,7 +148,10 @@ class IncomingOwner(ABC):
 
     @abstractmethod
     def on_detached(self, closed: bool) -> None:
-        """The link ended, whatever ended it; once. `closed` False: the peer may want to come back to it."""
+        """The link ended, whatever ended it; once. `closed` False: the peer may want to come back to it.
+
+        That is so after each end that was not asked for, an error of ours included.
+        """
 
 
 class OutgoingOwner(ABC):
@@ -173,7 +178,10 @@ class OutgoingOwner(ABC):
 
     @abstractmethod
     def on_detached(self, tokens: list[object], closed: bool) -> None:
-        """The link ended, whatever ended it; once. `tokens` are its unsettled deliveries, in the order of sending."""
+        """The link ended, whatever ended it; once. `tokens` are its unsettled deliveries, in the order of sending.
+
+        `closed` is that of IncomingOwner.on_detached.
+        """
 
 
 class Tuning:
@@ -222,7 +230,9 @@ class Tuning:
         self.handshake_timeout_s = handshake_timeout_s
         self.mechanisms = mechanisms
         self.offered_capabilities = offered_capabilities
-        self.partial_size_max = 4 * max(message_size_max, 1 << 20)  # of all unfinished messages of a connection
+        self.partial_size_max = 4 * max(
+            message_size_max, 1 << 20
+        )  # of all unfinished messages of a connection
 
 
 FRAME_SIZE_MIN: Final = 512  # part 2, section 2.4.1: what everyone must take

@@ -188,7 +188,7 @@ class Link(ABC):
                 return
         session.forget_link(self)
         session.detaching.add(self.handle)
-        self.end(closed)
+        self.end(closed and error is None)  # whoever meets with an error may come back
         session.say(p.Detach(handle=self.handle, closed=closed, error=session.error_of(error)))
 
     def peer_detached(self, closed: bool) -> None:
@@ -233,6 +233,17 @@ class Unfinished:
                 raise AmqpError(p.INVALID_FIELD, text)
 
 
+class Unsettled:
+    """A delivery of a link with rcv-settle-mode second, until the peer has settled it."""
+
+    __slots__ = ("second", "state", "tag")
+
+    def __init__(self, tag: bytes, second: bool) -> None:
+        self.tag = tag
+        self.second = second  # the mode is that of the delivery, too
+        self.state: p.DeliveryState | None = None  # our answer, if there is one
+
+
 class IncomingLink(Link):
     """The peer sends, we receive."""
 
@@ -266,7 +277,7 @@ class IncomingLink(Link):
         self._forbidden = FORBIDDEN.get(self.snd_settle_mode)
         self._plain = not self.second  # and nothing unfinished
         self._unfinished: Unfinished | None = None
-        self._unsettled: dict[int, bool] = {}  # if the link is `second`: by id, whether the delivery is
+        self._unsettled: dict[int, Unsettled] = {}  # by id, if the link is `second`
         self._resumable: frozenset[Value] = frozenset()  # tags
 
     def _find_owner(self) -> None:
@@ -274,8 +285,8 @@ class IncomingLink(Link):
 
     def _tell_owner(self) -> None:
         self._forget_unfinished()
-        self._unsettled.clear()
         self.owner.on_detached(self._closed)
+        self._unsettled.clear()
 
     def _begin(self) -> None:
         self.grant()
@@ -447,10 +458,20 @@ class IncomingLink(Link):
         if not delivery.settled:
             self.unanswered += 1
             if self.second:
-                self._unsettled[delivery.id] = delivery.second
+                self._unsettled[delivery.id] = Unsettled(delivery.tag, delivery.second)
         self.owner.on_message(delivery.id, delivery.tag, payload, delivery.settled, delivery.state)
 
+    @property
+    def partial_state(self) -> p.DeliveryState | None:
+        """What the peer has said of the message of which some transfers have come; None: nothing, or there is none."""
+        return None if self._unfinished is None else self._unfinished.state
+
     # Answers.
+
+    @property
+    def unsettled(self) -> dict[int, Unsettled]:
+        """By id, what the peer has not settled of a link with rcv-settle-mode second; also while its end is told."""
+        return self._unsettled
 
     def accept(self, delivery_id: int) -> None:
         """Answer a message, once: it is taken. The peer is told by the next flush."""
@@ -468,10 +489,11 @@ class IncomingLink(Link):
         if self.ended:
             return
         if self.second:
-            second = self._unsettled.get(delivery_id)
-            if second is None:
+            delivery = self._unsettled.get(delivery_id)
+            if delivery is None:
                 return
-            settled = settled and not second
+            delivery.state = state
+            settled = settled and not delivery.second
         if settled:
             self.unanswered -= 1
             self._unsettled.pop(delivery_id, None)
