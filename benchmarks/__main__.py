@@ -12,21 +12,24 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
-from benchmarks import embedding, flat
+from benchmarks import amqp10, embedding, flat, proton_engine
 from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties
 
 # What is sent: title, messages a round, and the arguments of `flood`.
-LOADS: tuple[tuple[str, int, dict[str, int | bool]], ...] = (
+LOADS: tuple[tuple[str, int, dict[str, int]], ...] = (
     ("100 B, confirms and acks", 100_000, {"size": 100}),
     ("100 B, neither", 200_000, {"size": 100, "confirms": False, "acks": False}),
     ("100 B, one at a time", 3_000, {"size": 100, "window": 1, "prefetch": 1}),
     ("1 KiB, confirms and acks", 60_000, {"size": 1024}),
     ("64 KiB, confirms and acks", 5_000, {"size": 65536, "window": 100}),
 )
+
+LOADS_10 = (("100 B", 100_000, 100), ("1 KiB", 60_000, 1024))
 
 
 def throughput(rounds: int) -> None:
@@ -36,20 +39,39 @@ def throughput(rounds: int) -> None:
         brokers = [stack.enter_context(leveret())]
         if has_rabbitmq():
             brokers.append(stack.enter_context(rabbitmq()))
-        names = [broker.name for broker in brokers]
-        print(f"| transient messages | {' | '.join(names)} | {'ratio |' if len(names) > 1 else ''}")
-        print(f"|---|{'---:|' * (len(names) + (len(names) > 1))}")
+        _head("transient messages", brokers)
         for title, messages, load in LOADS:
-            _throughput_row(title, messages, load, brokers, rounds)
+            _row(title, brokers, rounds, partial(_flood, messages=messages, **load))  # type: ignore[arg-type]
 
 
-def _throughput_row(
-    title: str, messages: int, load: dict[str, int | bool], brokers: list[Running], rounds: int
-) -> None:
+def _flood(broker: Running, **load: int) -> float:
+    return flood(broker.port, **load)  # type: ignore[arg-type]
+
+
+def throughput10(rounds: int) -> None:
+    """The same over AMQP 1.0, sender and receiver being processes of their own; both outcomes are waited for."""
+    print("\n## Throughput over AMQP 1.0: messages per second, median (lowest to highest)\n")
+    with ExitStack() as stack:
+        command = stack.enter_context(amqp10.client())
+        brokers = [stack.enter_context(leveret())]
+        if has_rabbitmq():
+            brokers.append(stack.enter_context(rabbitmq("rabbitmq_amqp1_0")))
+        _head("transient messages, unsettled, accepted", brokers)
+        for title, messages, size in LOADS_10:
+            _row(title, brokers, rounds, partial(amqp10.flood, command, messages=messages, size=size))
+
+
+def _head(title: str, brokers: list[Running]) -> None:
+    names = [broker.name for broker in brokers]
+    print(f"| {title} | {' | '.join(names)} | {'ratio |' if len(names) > 1 else ''}")
+    print(f"|---|{'---:|' * (len(names) + (len(names) > 1))}")
+
+
+def _row(title: str, brokers: list[Running], rounds: int, measure: Callable[[Running], float]) -> None:
     rates: dict[str, list[float]] = {broker.name: [] for broker in brokers}
     for each in range(rounds + 1):
         for broker in brokers:
-            rate = flood(broker.port, messages, **load)  # type: ignore[arg-type]
+            rate = measure(broker)
             if each:  # the first round warms up
                 rates[broker.name].append(rate)
     cells = [
@@ -122,11 +144,13 @@ def embedded(rounds: int) -> None:
 
 MEASURES: dict[str, Callable[[int], None]] = {
     "throughput": throughput,
+    "amqp10": throughput10,
     "start": start,
     "idle": idle,
     "large": large,
     "flat": flatness,
     "embedding": embedded,
+    "proton": proton_engine.main,
 }
 
 

@@ -48,12 +48,14 @@ def has_rabbitmq() -> bool:
 
 
 @contextlib.contextmanager
-def rabbitmq() -> Iterator[Running]:
-    """The RabbitMQ of the system's packages, with its defaults but for the port and its folders."""
+def rabbitmq(*plugins: str) -> Iterator[Running]:
+    """The RabbitMQ of the system's packages, with its defaults but for the port, its folders and the plug-ins."""
     port = free_port()
     name = f"bench{port}@localhost"
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)  # the package's wrapper runs the server as a user of its own
+        enabled = Path(folder, "enabled_plugins")
+        enabled.write_text(f"[{','.join(plugins)}].")
         environment = {
             "RABBITMQ_NODE_PORT": str(port),
             "RABBITMQ_NODENAME": name,
@@ -61,6 +63,7 @@ def rabbitmq() -> Iterator[Running]:
             "RABBITMQ_MNESIA_BASE": f"{folder}/data",
             "RABBITMQ_LOG_BASE": f"{folder}/log",
             "RABBITMQ_PID_FILE": f"{folder}/pid",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(enabled),
         }
         try:
             with _process(["rabbitmq-server"], environment, port) as process:
