@@ -149,7 +149,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def room(self) -> int:
-        """How many octets it takes now; 0 or less: pass it over until `wake`."""
+        """How many octets it takes now; 0 or less: pass it over until `wake`. Asked before its credit is looked at."""
 
     @abstractmethod
     def deliver(self, deliveries: list[Delivery]) -> None:

@@ -184,6 +184,10 @@ class Queue(Destination):
         self.unsettled -= 1
         self.accepted += 1
 
+    def available_to(self, consumer: Consumer) -> int:
+        """How many messages wait for an attached consumer, whatever its selector thinks of them."""
+        return self.ready
+
     def revise(self, delivery: Delivery, message: Message) -> None:
         """The consumer has added something to the message's properties, and releases or rejects it next."""
         delivery.message = message

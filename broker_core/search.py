@@ -194,8 +194,8 @@ class Portions:
 def takes_now(consumer: Consumer, message: Message) -> bool:
     """Whether a consumer that has been served would take one more message, and at once."""
     return (
-        min(consumer.credit, consumer.window.credit) > 0
-        and consumer.room() > 0
+        consumer.room() > 0
+        and min(consumer.credit, consumer.window.credit) > 0
         and not (consumer.browses or consumer.searching)
         and (consumer.selector is None or consumer.selector.matches(message))
     )

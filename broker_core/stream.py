@@ -186,7 +186,7 @@ class StreamQueue(Queue):
         log = self.log
         at = max(self.cursors[consumer], log.first)
         give = self.show if consumer.browses else self.give
-        while (quota := min(consumer.credit, consumer.window.credit)) > 0 and (room := consumer.room()) > 0:
+        while (room := consumer.room()) > 0 and (quota := min(consumer.credit, consumer.window.credit)) > 0:
             messages = log.read(at, quota, room)
             if not messages:
                 consumer.searching = False
@@ -219,6 +219,9 @@ class StreamQueue(Queue):
             if selector.matches(delivery.message):
                 wanted.append(delivery)
         return wanted, len(deliveries)
+
+    def available_to(self, consumer: Consumer) -> int:
+        return self.log.next - max(self.cursors[consumer], self.log.first)
 
     def can_deliver_now(self, message: Message) -> bool:
         self.dispatch()
