@@ -1,4 +1,4 @@
-"""Queues that an attach makes: dynamic nodes, and what addresses of version 1 declare or subscribe to.
+"""Queues that an attach makes: dynamic nodes, and what addresses of version 1 declare.
 
 Every function checks permissions through the client and raises `Failure`; `AmqpError` where AMQP 1.0 has its own words.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import Failure
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.addresses import queue_address
 from protocols.amqp10.contract import AmqpError
@@ -58,15 +57,3 @@ def declared_queue(client: Client, name: str, durability: int, temporary: bool =
     if (there := client.host.queues.get(name)) is None:
         return client.declare_queue(name, durable=durability != p.TERMINUS_DURABILITY_NONE)
     return client.declare_queue(name, there.durable, there.exclusive, there.auto_delete, there.arguments)
-
-
-def subscribed_queue(client: Client, exchange: str, key: str, durability: int) -> Queue:
-    """A new queue, bound to the exchange (S219, S220). Unless it is durable, it goes with its link."""
-    durable = durability != p.TERMINUS_DURABILITY_NONE
-    queue = client.declare_queue("", durable, exclusive=not durable, auto_delete=not durable)
-    try:
-        client.bind(exchange, queue.name, False, key, {})
-    except Failure:
-        client.host.delete_queue(queue)
-        raise
-    return queue
