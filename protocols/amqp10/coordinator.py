@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
+from protocols.amqp10 import recovery
 from protocols.amqp10.contract import AmqpError, Ends, IncomingOwner
+from protocols.amqp10.links import IncomingLink
 from protocols.amqp10.transactions import Controller, rejected
-from protocols.amqp10.types import Symbol, ULong, skip_at, value_at
+from protocols.amqp10.types import Symbol, ULong, Value, skip_at, value_at
 
 if TYPE_CHECKING:
-    from protocols.amqp10.links import IncomingLink
     from protocols.amqp10.sessions import ServedSession
 
 CAPABILITIES: Final = (
@@ -36,8 +37,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Coor
     beyond = [str(wish) for wish in attach.target.capabilities if wish not in CAPABILITIES]
     if beyond:
         raise AmqpError(p.NOT_IMPLEMENTED, f"Transactions not supported: {', '.join(beyond)}")
-    if attach.unsettled or attach.incomplete_unsettled:
-        raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
+    recovery.require_none(attach)
     owner = Coordinator(session, link, attach)
     link.attach(attach.source, p.Coordinator(capabilities=[Symbol(name) for name in CAPABILITIES]))
     return owner
@@ -79,6 +79,10 @@ class Coordinator(IncomingOwner, Controller):
             self._link.answer(delivery_id, p.Declared(txn_id=self._transactions.declare(self)))
 
     def _discharge(self, delivery_id: int, request: p.Discharge) -> None:
+        if self._is_partly_posted(request.txn_id):
+            error = "a message of the transaction has come in part only"
+            self.terminate(AmqpError(p.TRANSACTION_ROLLBACK, error))
+            return
         fail = bool(request.fail)
         self._transactions.discharge(self, request.txn_id, fail)
         if fail:
@@ -87,6 +91,14 @@ class Coordinator(IncomingOwner, Controller):
         if not self._committed:
             self._session.published(self)
         self._committed.append(delivery_id)
+
+    def _is_partly_posted(self, txn_id: Value) -> bool:
+        """Whether transfers of a message that is part of it are still to come: that must not be (4.4.1)."""
+        links = (
+            link for session in self._session.connection.sessions for link in session.wire.links.values()
+        )
+        states = (link.partial_state for link in links if isinstance(link, IncomingLink))
+        return any(isinstance(state, p.TransactionalState) and state.txn_id == txn_id for state in states)
 
     def answer(self) -> None:
         """What was committed is with its queues, and on disk where it must be."""

@@ -117,6 +117,10 @@ class Termini:
             next(iter(self.targets.values())).expire()
         self.targets[terminus.key] = terminus
 
+    def forget_target(self, terminus: Terminus) -> None:
+        if self.targets.get(terminus.key) is terminus:
+            del self.targets[terminus.key]
+
 
 def termini_of(host: VirtualHost) -> Termini:
     known = host.kept.setdefault(PROTOCOL, Termini(host.broker))

@@ -16,7 +16,7 @@ are not acquired in transactions: the machine refuses a flow that asks for it (4
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -91,7 +91,7 @@ class Held:
 class Work:
     """What was asked for in one transaction."""
 
-    __slots__ = ("controller", "failed", "held", "id", "size", "tx")
+    __slots__ = ("controller", "failed", "held", "id", "size", "tx", "watchers")
 
     def __init__(self, id: bytes, controller: Controller) -> None:
         self.id = id
@@ -100,6 +100,7 @@ class Work:
         self.held: dict[object, Held] = {}  # its outcomes, by the token of the delivery
         self.size = 0  # octets
         self.failed = ""  # why it can only be rolled back
+        self.watchers: list[Callable[[bool], None]] = []  # told at its end whether it was committed
 
 
 class Transactions:
@@ -134,36 +135,40 @@ class Transactions:
             raise _unknown(txn_id)
         if not fail and not work.failed and (full := work.tx.obstacle()) is not None:
             work.failed = f"{full.described} has no room for all of its messages"
-        self._open.pop(work.id)
-        if fail or work.failed:
-            self._roll_back(work)
-        else:
-            self._commit(work)
+        refused = self._end(work, commit=not fail and not work.failed)
         if work.failed and not fail:
             raise AmqpError(p.TRANSACTION_ROLLBACK, f"the transaction was rolled back: {work.failed}")
+        if refused:  # by an exchange that should have held them: no queue does that after `obstacle`
+            raise AmqpError(p.INTERNAL_ERROR, f"{refused} messages of the transaction were not taken")
 
     def abandon(self, controller: Controller) -> None:
         """The control link has gone: what it declared and did not discharge is rolled back."""
         for work in [work for work in self._open.values() if work.controller is controller]:
-            del self._open[work.id]
-            self._roll_back(work)
+            self._end(work, commit=False)
 
-    def _commit(self, work: Work) -> None:
-        """Everything in one call of the core."""
+    def _end(self, work: Work, commit: bool) -> int:
+        del self._open[work.id]
+        refused = self._commit(work) if commit else self._roll_back(work)
+        for told in work.watchers:
+            told(commit)
+        return refused
+
+    def _commit(self, work: Work) -> int:
+        """Everything in one call of the core. How many messages were refused all the same."""
         held = self._let_go(work)
         work.tx.settle(partial(_retire, held))
         refused = work.tx.commit()
         for owner, outcome, each in _batches(held):
             if ids := [one.id for one in each if not one.settled]:
                 owner.link.settle(ids, outcome)
-        if refused:  # by an exchange that should have held them: no queue does that after `obstacle`
-            raise AmqpError(p.INTERNAL_ERROR, f"{refused} messages of the transaction were not taken")
+        return refused
 
-    def _roll_back(self, work: Work) -> None:
+    def _roll_back(self, work: Work) -> int:
         work.tx.rollback()
         for owner, _, each in _batches(self._let_go(work)):
             if tokens := [one.token for one in each if one.settled]:
                 owner.retire(tokens, owner.default_outcome)
+        return 0
 
     def _let_go(self, work: Work) -> list[Held]:
         """The outcomes of a transaction, which holds nothing any more."""
@@ -200,6 +205,13 @@ class Transactions:
         if settled:
             self._fail(work, error.description)
         return self._answer(work, rejected(error))
+
+    def watch(self, state: p.TransactionalState, told: Callable[[bool], None]) -> None:
+        """Tell at the transaction's end whether it was committed; now, if it has ended."""
+        if state.txn_id in self._open:
+            self._open[state.txn_id].watchers.append(told)
+        else:
+            told(False)
 
     def _answer(self, work: Work, outcome: Outcome) -> p.TransactionalState:
         return p.TransactionalState(txn_id=work.id, outcome=outcome)

@@ -1,0 +1,124 @@
+"""Senders that come back (AMQP 1.0 part 2, section 2.6.13): what they delivered before is not published once more.
+
+    link detached, deliveries not settled by the sender ──> kept, as the target's expiry-policy says (termini.py)
+    attached again, unsettled = what the sender wonders about ──> our attach: what became of those
+    transfer, resume=true ──> answered with that, not published
+
+On a link with rcv-settle-mode first there is nothing to keep: who answers has settled. A sender that wonders about such
+deliveries is told that we know of none, and sends them again. What we would have to know of the other direction, or of
+more than one attach can tell, is refused (S176).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.contract import AmqpError, IncomingOwner
+from protocols.amqp10.links import Unsettled
+from protocols.amqp10.termini import Termini, Terminus, termini_of
+
+if TYPE_CHECKING:
+    from protocols.amqp10.incoming import Publishing
+    from protocols.amqp10.links import IncomingLink
+    from protocols.amqp10.sessions import ServedSession
+
+
+def require_none(attach: p.Attach) -> None:
+    """A link that cannot be resumed. Raises AmqpError (S176)."""
+    if attach.unsettled or attach.incomplete_unsettled:
+        raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
+
+
+def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]:
+    """By tag, what the sender wonders about and we know. Raises AmqpError (S176)."""
+    if attach.incomplete_unsettled:
+        raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
+    termini = termini_of(session.client.host)
+    kept = termini.targets.get(("", session.connection.container, attach.name))
+    if not isinstance(kept, KeptSender):
+        return {}
+    kept.expire()  # it is with the link again, or nowhere
+    asked = attach.unsettled or {}
+    return {tag: each for tag, each in kept.deliveries.items() if tag in asked and each.state is not None}
+
+
+def states_of(kept: Mapping[bytes, Unsettled]) -> dict[bytes, p.DeliveryState | None] | None:
+    """What our attach tells of them."""
+    return {tag: each.state for tag, each in kept.items()} or None
+
+
+def serve(
+    session: ServedSession, link: IncomingLink, owner: Publishing, kept: dict[bytes, Unsettled]
+) -> IncomingOwner:
+    """The owner of a link that has been attached: one that keeps, if the link's mode asks for it."""
+    return Recoverable(session, link, owner, kept) if link.second else owner
+
+
+class KeptSender(Terminus):
+    """The deliveries of a link that its sender had not settled."""
+
+    __slots__ = ("deliveries",)
+
+    def __init__(self, termini: Termini, session: ServedSession, attach: p.Attach) -> None:
+        super().__init__(termini, ("", session.connection.container, attach.name))
+        target = attach.target if isinstance(attach.target, p.Target) else p.Target()
+        self.policy, self.timeout_s = str(target.expiry_policy), int(target.timeout)
+        self.deliveries: dict[bytes, Unsettled] = {}  # by tag
+        termini.keep_target(self)
+
+    @property
+    def has_gone(self) -> bool:
+        return False
+
+    def expire(self) -> None:
+        self.stay()
+        self._termini.forget_target(self)
+
+
+class Recoverable(IncomingOwner):
+    """A link with rcv-settle-mode second: it publishes as any other, and what it has not settled survives it."""
+
+    __slots__ = ("_kept", "_link", "_owner", "_session")
+
+    def __init__(
+        self, session: ServedSession, link: IncomingLink, owner: Publishing, kept: dict[bytes, Unsettled]
+    ) -> None:
+        self._session = session
+        self._link = link
+        self._owner = owner
+        self._kept = kept  # from the link before; not resumed yet
+
+    def on_message(
+        self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
+    ) -> None:
+        if (before := self._kept.pop(tag, None)) is not None:
+            self._link.answer(delivery_id, before.state)
+            return
+        self._owner.on_message(delivery_id, tag, payload, settled, state)
+        delivery = self._link.unsettled.get(delivery_id)
+        if delivery is not None and isinstance(delivery.state, p.TransactionalState):
+            self._watch(delivery_id, delivery, delivery.state)
+
+    def _watch(self, delivery_id: int, delivery: Unsettled, state: p.TransactionalState) -> None:
+        """What was answered in a transaction is a promise, until that is discharged (part 4, section 4.4.4.1)."""
+        link, promised = self._link, state.outcome
+
+        def discharged(committed: bool) -> None:
+            delivery.state = promised if committed else None
+            link.answer(delivery_id, delivery.state)
+
+        self._session.transactions.watch(state, discharged)
+
+    def on_detached(self, closed: bool) -> None:
+        unsettled = self._link.unsettled
+        for delivery_id, outcome in self._owner.untold():
+            if (delivery := unsettled.get(delivery_id)) is not None:
+                delivery.state = outcome
+        self._owner.on_detached(closed)
+        deliveries = self._kept | {each.tag: each for each in unsettled.values() if each.state is not None}
+        if deliveries and not closed:
+            kept = KeptSender(termini_of(self._session.client.host), self._session, self._link.attach_request)
+            kept.deliveries = deliveries
+            kept.leave(self._session)
