@@ -9,7 +9,7 @@ S098, S147). A client also owns what dies with its connection: its exclusive que
 | declare exchange, alternate   | also read on the exchange, write on the alternate             |
 | declare queue, dead letters   | also read on the queue, write on the dead-letter exchange     |
 | passive declare               | any of the three (S041)                                       |
-| bind, unbind                  | write on the destination, read on the source (and on a topic) |
+| bind, unbind, list bindings   | write on the destination, read on the source (and on a topic) |
 | publish                       | write on the exchange (and on a topic)                        |
 | consume, get, purge           | read on the queue                                             |
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.access import Permission, User
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, Unsupported
-from broker_core.exchange import Destination, Exchange
+from broker_core.exchange import Binding, Destination, Exchange
 from broker_core.limits import QueueType, text
 from broker_core.queue import Queue
 from broker_core.topology import VirtualHost, generated_name
@@ -169,6 +169,12 @@ class Client:
             raise
         if not self.host.unbind(origin, target, key, arguments) and not lenient:
             raise NotFound(f"no binding {key} between exchange '{source}' and '{destination}'")
+
+    def bindings(self, source: str, destination: str, is_exchange: bool, key: str) -> list[Binding]:
+        """The bindings between two ends with a key, for who might make them (X084)."""
+        origin, target = self._ends(source, destination, is_exchange, key)
+        found = self.host.bindings_to(target)
+        return [binding for binding in found if binding.source is origin and binding.key == key]
 
     def _ends(
         self, source: str, destination: str, is_exchange: bool, key: str

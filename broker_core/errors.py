@@ -5,6 +5,8 @@
      ├─ AccessRefused        the user may not do this
      ├─ Locked               somebody else holds the thing exclusively
      ├─ PreconditionFailed   the request contradicts what is there, or itself
+     │   ├─ InvalidProperty  a queue of that type cannot be declared like this
+     │   └─ TooMany          there are as many queues or exchanges as there may be
      ├─ NotAllowed           the connection may not go on like this
      │   └─ LimitReached     a configured limit forbids it
      └─ Unsupported          the broker (or this kind of queue) does not do this
@@ -33,6 +35,14 @@ class Locked(Failure):
 
 class PreconditionFailed(Failure):
     """Inequivalent declaration, invalid argument, unknown delivery, message too large, ..."""
+
+
+class InvalidProperty(PreconditionFailed):
+    """Queues of that type cannot have this property."""
+
+
+class TooMany(PreconditionFailed):
+    """The node or the virtual host holds as many as it may."""
 
 
 class NotAllowed(Failure):

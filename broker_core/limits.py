@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.errors import LimitReached, PreconditionFailed
+from broker_core.errors import InvalidProperty, LimitReached, PreconditionFailed, TooMany
 from broker_core.exchange import described, frozen
 from broker_core.values import Table, Timestamp, Value, printed, type_name
 
@@ -279,11 +279,11 @@ def refuse_properties(
     if type_ is QueueType.CLASSIC:
         return
     if not durable:
-        raise PreconditionFailed(f"invalid property 'non-durable' for {queue}")
+        raise InvalidProperty(f"invalid property 'non-durable' for {queue}")
     if exclusive:
-        raise PreconditionFailed(f"invalid property 'exclusive-owner' for {queue}")
+        raise InvalidProperty(f"invalid property 'exclusive-owner' for {queue}")
     if auto_delete and type_ is QueueType.STREAM:
-        raise PreconditionFailed(f"invalid property 'auto-delete' for {queue}")
+        raise InvalidProperty(f"invalid property 'auto-delete' for {queue}")
 
 
 def inequivalent_argument(current: Table, new: Table) -> tuple[str, str, str] | None:
@@ -328,12 +328,10 @@ class VirtualHostLimits:
             raise LimitReached(f"{refused}: connection limit ({self.max_connections}) is reached")
 
     def require_queue(self, name: str, virtual_host: str, held: int) -> None:
-        """Raise PreconditionFailed if there is no room for one more queue (X020)."""
+        """Raise TooMany if there is no room for one more queue (X020)."""
         if used_up(self.max_queues, held):
             refused = f"cannot declare queue '{name}' in vhost '{virtual_host}'"
-            raise PreconditionFailed(
-                f"{refused}: queue limit in vhost '{virtual_host}' ({self.max_queues}) is reached"
-            )
+            raise TooMany(f"{refused}: queue limit in vhost '{virtual_host}' ({self.max_queues}) is reached")
 
 
 @attrs.frozen
@@ -376,10 +374,10 @@ class NodeLimits:
             )
 
     def require_exchange(self, name: str, virtual_host: str, held: int) -> None:
-        """Raise PreconditionFailed if there is no room for one more exchange (X016)."""
+        """Raise TooMany if there is no room for one more exchange (X016)."""
         if used_up(self.max_exchanges, held):
             refused = f"cannot declare exchange '{name}' in vhost '{virtual_host}'"
-            raise PreconditionFailed(f"{refused}: exchange limit of {self.max_exchanges} is reached")
+            raise TooMany(f"{refused}: exchange limit of {self.max_exchanges} is reached")
 
     def require_consumer(self, on_channel: int) -> None:
         """Raise LimitReached if there is no room for one more consumer (X025)."""

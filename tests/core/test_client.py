@@ -74,6 +74,7 @@ VERBS: dict[str, tuple[Callable[[Client], object], set[Need]]] = {
     "bind": (lambda c: c.bind("x", "q", False, "k", {}), {(W, "q"), (R, "x")}),
     "bind exchanges": (lambda c: c.bind("x", "y", True, "k", {}), {(W, "y"), (R, "x")}),
     "unbind": (lambda c: c.unbind("x", "q", False, "k", {}), {(W, "q"), (R, "x")}),
+    "list bindings": (lambda c: c.bindings("x", "q", False, "k"), {(W, "q"), (R, "x")}),
     "declare queue": (lambda c: c.declare_queue("new"), {(C, "new")}),
     "declare queue with dead letters": (
         lambda c: c.declare_queue("new", arguments={"x-dead-letter-exchange": "x"}),
@@ -127,6 +128,23 @@ def test_s148_alternates_and_dead_letters_are_asked_for_only_when_a_thing_is_mad
     again = client(world, {(C, "new"), (C, "p")})
     again.declare_exchange("new", "direct", arguments={"alternate-exchange": "x"})
     again.declare_queue("p", arguments={"x-dead-letter-exchange": "x"})
+
+
+def test_x084_bindings_are_listed_by_both_ends_and_key(world: World) -> None:
+    made = client(world)
+    for source, destination, is_exchange, key, arguments in (
+        ("x", "q", False, "k", {}),
+        ("x", "q", False, "k", {"a": 1}),
+        ("x", "q", False, "other", {}),
+        ("y", "q", False, "k", {}),
+        ("x", "y", True, "k", {}),
+    ):
+        made.bind(source, destination, is_exchange, key, arguments)
+    assert [each.arguments for each in made.bindings("x", "q", False, "k")] == [{}, {"a": 1}]
+    assert [each.destination for each in made.bindings("x", "y", True, "k")] == [world.host.exchange("y")]
+    assert made.bindings("y", "q", False, "none") == []
+    with pytest.raises(NotFound):
+        made.bindings("x", "none", False, "k")
 
 
 def test_s088_topic_permissions_count_for_every_key_and_for_bindings(world: World) -> None:
