@@ -4,17 +4,22 @@ All other frames are passed on to `_take_frame`. What is incomplete is kept in t
 """
 
 from abc import ABC, abstractmethod
+from struct import Struct
+from typing import Final
 
 from protocols.amqp10.contract import AmqpError, Handler
 from protocols.amqp10.session import Session
 from protocols.amqp10.wire import (
     DISPOSITION,
+    FLOW,
     FRAME_AMQP,
     FRAME_OVERHEAD,
-    FRAME_START,
     OFFSET_MIN,
     TRANSFER,
 )
+
+QUICK_START: Final = Struct(">IHH")  # size, shape, channel
+USUAL: Final = OFFSET_MIN << 8 | FRAME_AMQP  # the shape: offset of the body, and the type
 
 
 class Reader(ABC):
@@ -72,18 +77,19 @@ class Reader(ABC):
         end = len(data)
         sessions = self.sessions
         while at + FRAME_OVERHEAD <= end and not self.halted:
-            size, offset, kind, channel = FRAME_START.unpack_from(data, at)
-            body = at + 4 * offset
+            size, shape, channel = QUICK_START.unpack_from(data, at)
+            body = at + FRAME_OVERHEAD
             after = at + size
-            if (
-                size > self._frame_size_max
-                or size < FRAME_OVERHEAD
-                or offset < OFFSET_MIN
-                or body > after
-                or kind != FRAME_AMQP
-            ):
-                self._lose_framing(size, offset, kind)
-                return end
+            if shape != USUAL or size > self._frame_size_max or size < FRAME_OVERHEAD:
+                offset, kind = shape >> 8, shape & 0xFF
+                body = at + 4 * offset
+                if (
+                    offset < OFFSET_MIN
+                    or kind != FRAME_AMQP
+                    or not body <= after <= at + self._frame_size_max
+                ):
+                    self._lose_framing(size, offset, kind)
+                    return end
             if after > end:
                 self._needed = size
                 return at
@@ -96,6 +102,10 @@ class Reader(ABC):
                         continue
                     if data.startswith(DISPOSITION, body):
                         session.take_disposition_at(data, body, after)
+                        continue
+                    if data.startswith(FLOW, body):
+                        session.take_flow_at(data, body, after)
+                        self.halted = self.halted or self._is_full()
                         continue
                 except AmqpError as error:
                     session.fail(error)

@@ -1,83 +1,70 @@
-"""One AMQP 1.0 session: windows, delivery ids, handles, and dispositions of both sides.
+"""One AMQP 1.0 session: begin and end, handles, windows, and what is to be said when a batch has been worked through.
 
-Two windows bound what is under way, counted in transfers. What the peer may send is told with each of our flows, and
-one is sent when half of it is used up. What we may send is told by the peer's; what goes beyond that waits in the
-backlog, in order, and so do flows about links with something in there.
+The peer may send as many transfers as each of our flows says; one is sent when half of them have come. What we send is
+in `sending`.
 
 A handle stands for a link (`links`), or for one that we have detached (`detaching`): until the peer detaches as well,
 what it says of that is dropped. Channel and handles have the same numbers in both directions: those the peer chose.
 
-What is to be said of deliveries, and credit, is gathered until `flush`: consecutive ids become one disposition. It is
-also said before a link is detached or the session ended, as it would be lost on the peer afterwards.
+Answers and credit are gathered until `flush`. Answers are also said before a link is detached or the session ended, as
+they would be lost on the peer afterwards.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
+from protocols.amqp10.answers import Answers
 from protocols.amqp10.contract import AmqpError, Ends, SessionOwner
-from protocols.amqp10.links import IncomingLink, Link, OutgoingLink
+from protocols.amqp10.link import Link
+from protocols.amqp10.receiving import IncomingLink
+from protocols.amqp10.sending import OutgoingLink, Sending, Told, range_size
 from protocols.amqp10.types import Described
 from protocols.amqp10.wire import (
     BINARY,
-    DISPOSITION_ENDS,
-    FRAME_AMQP,
-    FRAME_OVERHEAD,
-    FRAME_START,
-    HALF,
     LIST_8,
     LIST_32,
     LONG,
     MASK,
-    NULL,
-    OFFSET_MIN,
     OUTGOING_WINDOW,
     SIZE_AND_COUNT,
     SMALL_UINT,
     TAG_SIZE_MAX,
     TRANSFER_ENDS,
-    TRUE,
     UINT,
     UINT_ZERO,
+    UNUSUAL,
+    disposition_at,
     disposition_end,
-    disposition_frame,
-    distance,
     error_of,
+    flow_at,
     link_flow,
     performative_at,
-    runs,
     session_flow,
 )
 
 if TYPE_CHECKING:
     from protocols.amqp10.connection import Connection
 
-Told: TypeAlias = tuple[int, int, int, bool]  # delivery-count, link-credit, available, drain
-
-UNUSUAL: Final = -1
 AROUND_ERROR: Final = 64  # octets of a frame that an error is in, and of what else that says
-SETTLED_ACCEPTED: Final = b"\x41\x00\x53\x24\x45"
 
 
 class Session:
     """One session, from the peer's begin to the first end. See the top of the module."""
 
     __slots__ = (
-        "_accepted",
         "_answers",
         "_begun",
         "_hungry",
         "_incoming",
         "_low",
         "_names",
+        "_next_incoming_id",
         "_owned",
         "_peer_handle_max",
         "_window",
-        "backlog",
         "channel",
         "connection",
         "detaching",
@@ -85,12 +72,8 @@ class Session:
         "ended",
         "held",
         "links",
-        "next_delivery_id",
-        "next_incoming_id",
-        "next_outgoing_id",
         "owner",
-        "unsettled",
-        "window",
+        "sending",
     )
 
     owner: SessionOwner
@@ -103,21 +86,15 @@ class Session:
         self.held = False
         self.links: dict[int, Link] = {}  # by handle
         self.detaching: set[int] = set()  # handles
-        self.next_incoming_id = int(begin.next_outgoing_id)
-        self._window = connection.tuning.incoming_window  # transfers that the peer may send
-        self._low = self._window // 2
-        self.next_outgoing_id = 0
-        self.next_delivery_id = 0
-        self.window = int(begin.incoming_window)  # transfers that we may send
-        # links with a transfer and its payload, or else with what a flow is to tell
-        self.backlog: deque[tuple[OutgoingLink, bytes, list[bytes], Told | None]] = deque()
-        self.unsettled: dict[int, OutgoingLink] = {}  # by delivery id, in the order of sending
-        self._peer_handle_max = begin.handle_max
+        self.sending = Sending(self, int(begin.incoming_window))
         self._incoming: dict[int, IncomingLink] = {}  # of `links`
         self._names: dict[tuple[str, bool], Link] = {}  # by name and the peer's role
-        self._accepted: list[int] = []  # delivery ids
-        self._answers: list[tuple[bool, int, bytes]] = []  # our role, delivery id, the end of a disposition
-        self._hungry: list[IncomingLink] = []  # links with little credit
+        self._peer_handle_max = begin.handle_max
+        self._next_incoming_id = int(begin.next_outgoing_id)
+        self._window = connection.tuning.incoming_window  # transfers that the peer may send
+        self._low = self._window // 2
+        self._answers = Answers(channel)
+        self._hungry: list[IncomingLink] = []  # with little credit
         self._begun = False
         self._owned = False
 
@@ -144,7 +121,7 @@ class Session:
         self.say(
             p.Begin(
                 remote_channel=self.channel,
-                next_outgoing_id=self.next_outgoing_id,
+                next_outgoing_id=self.sending.next_outgoing_id,
                 incoming_window=self._window,
                 outgoing_window=OUTGOING_WINDOW,
                 handle_max=tuning.handle_max,
@@ -178,12 +155,12 @@ class Session:
     def lost(self) -> None:
         """The session has ended, and the connection has forgotten it: end what belongs to it."""
         self.ended = True
-        self.backlog.clear()
-        self.unsettled.clear()
+        self.sending.clear()
+        self._answers.clear()
         self._incoming.clear()
         self._names.clear()
         while self.links:
-            _, link = self.links.popitem()
+            link = self.links.pop(next(iter(self.links)))
             link.end(closed=False)
         if self._owned:
             self.owner.on_ended()
@@ -258,14 +235,12 @@ class Session:
         return link
 
     def forget_link(self, link: Link) -> None:
-        """A link ends: what it has in the backlog is not sent any more."""
+        """A link ends."""
         self.links.pop(link.handle, None)
         self._incoming.pop(link.handle, None)
         self._names.pop((link.name, link.attach_request.role), None)
         if isinstance(link, OutgoingLink):
-            self.forget_deliveries(link.unsettled)
-            if self.backlog:
-                self.backlog = deque(each for each in self.backlog if each[0] is not link)
+            self.sending.forget(link)
 
     # Transfers that come.
 
@@ -311,7 +286,7 @@ class Session:
         if window < 0:
             raise self._window_violation()
         self._window = window
-        self.next_incoming_id = self.next_incoming_id + 1 & MASK
+        self._next_incoming_id = self._next_incoming_id + 1 & MASK
         if window == self._low:
             self.become_due()
         link.take(delivery_id, data[tag_end - tag_size : tag_end], settled, more, data[after:end])
@@ -320,7 +295,7 @@ class Session:
         if not self._window:
             raise self._window_violation()
         self._window -= 1
-        self.next_incoming_id = self.next_incoming_id + 1 & MASK
+        self._next_incoming_id = self._next_incoming_id + 1 & MASK
         if self._window == self._low:
             self.become_due()
         link = self._link(transfer.handle)
@@ -333,43 +308,24 @@ class Session:
         text = "more transfers than the incoming window of the session allowed"
         return AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
 
-    # Transfers that go, and the peer's window.
+    # Windows.
 
     def room(self) -> int:
         """How many transfers the peer takes now."""
-        return 0 if self.backlog else self.window
+        return self.sending.room()
 
-    def send(self, link: OutgoingLink, body: bytes, pieces: list[bytes]) -> None:
-        """Send a transfer and its payload, now or when the peer has room."""
-        if self.window and not self.backlog:
-            self._put(body, pieces)
+    def take_flow_at(self, data: bytes, at: int, end: int) -> None:
+        """A flow, whose descriptor is at `at`. Raises AmqpError."""
+        flow = flow_at(data, at, end)
+        if flow is None:
+            self.take(*performative_at(data, at, end))
         else:
-            self.backlog.append((link, body, pieces, None))
-
-    def _put(self, body: bytes, pieces: list[bytes]) -> None:
-        outbox = self.connection.outbox
-        size = FRAME_OVERHEAD + len(body) + sum(map(len, pieces))
-        out = outbox.open()
-        out.append(FRAME_START.pack(size, OFFSET_MIN, FRAME_AMQP, self.channel) + body)
-        out += pieces
-        outbox.wrote(size)
-        self.window -= 1
-        self.next_outgoing_id = self.next_outgoing_id + 1 & MASK
-
-    def _send_backlog(self) -> None:
-        while self.backlog:
-            link, body, pieces, told = self.backlog[0]
-            if told is not None:
-                self._write_flow(link.handle, told)
-            elif self.window:
-                self._put(body, pieces)
-            else:
-                break
-            self.backlog.popleft()
+            self._take_flow(flow)
 
     def _take_flow(self, flow: p.Flow) -> None:
         had_room = self.room()
-        self._open_window(flow)
+        self.sending.open(flow.next_incoming_id or 0, flow.incoming_window)
+        self._next_incoming_id = int(flow.next_outgoing_id)
         if not had_room and self.room():
             self._tell_room()
         if self.ended:
@@ -385,22 +341,11 @@ class Session:
             if link.echo and not link.ended:
                 self.say_flow(link)
 
-    def _open_window(self, flow: p.Flow) -> None:
-        under_way = distance(self.next_outgoing_id, flow.next_incoming_id or 0)
-        if under_way < 0:
-            text = f"next-incoming-id {flow.next_incoming_id} is ahead of next-outgoing-id {self.next_outgoing_id}"
-            raise AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
-        self.window = max(0, flow.incoming_window - under_way)
-        self.next_incoming_id = int(flow.next_outgoing_id)
-        self._send_backlog()
-
     def _tell_room(self) -> None:
         try:
             self.owner.on_window()
         except AmqpError as error:
             self.fail(error)
-
-    # Our window.
 
     def hold(self) -> None:
         """Let no more transfers come than are under way (S162); a session that is held when it begins takes none."""
@@ -415,80 +360,39 @@ class Session:
             self.say_flow()
 
     def say_flow(self, link: Link | None = None) -> None:
-        """Tell how the session and perhaps one of its links stands."""
+        """Tell how the session stands, and perhaps one of its links."""
         if self.ended or not self._begun:
             return
         if link is None:
-            self._write_flow()
+            self.write_flow()
             return
         link.echo = False
         told = link.delivery_count, link.credit_told(), link.available, link.drain_told()
-        if isinstance(link, OutgoingLink) and any(each[0] is link for each in self.backlog):
-            self._tell_later(link, told)
+        if isinstance(link, OutgoingLink):
+            self.sending.tell(link, told)
         else:
-            self._write_flow(link.handle, told)
+            self.write_flow(link.handle, told)
 
-    def _tell_later(self, link: OutgoingLink, told: Told) -> None:
-        """Behind what waits of the link; a flow that is there already gives way."""
-        if self.backlog[-1][0] is link and self.backlog[-1][3] is not None:
-            self.backlog.pop()
-        self.backlog.append((link, b"", [], told))
-
-    def _write_flow(self, handle: int | None = None, told: Told | None = None) -> None:
+    def write_flow(self, handle: int | None = None, told: Told | None = None) -> None:
+        """Send a flow."""
         window = 0
         if not self.held:
             window = self._window = self.connection.tuning.incoming_window
-        outbox = self.connection.outbox
+        numbers = self.channel, self._next_incoming_id, window, self.sending.next_outgoing_id
         if handle is None or told is None:
-            outbox.write(session_flow(self.channel, self.next_incoming_id, window, self.next_outgoing_id))
+            self.connection.outbox.write(session_flow(*numbers))
         else:
-            outbox.write(
-                link_flow(self.channel, self.next_incoming_id, window, self.next_outgoing_id, handle, *told)
-            )
+            self.connection.outbox.write(link_flow(*numbers, handle, *told))
 
-    def is_hungry(self, link: IncomingLink) -> None:
-        """The link has little credit left: see at the next flush whether it may have more."""
-        if not link.hungry:
-            link.hungry = True
-            self._hungry.append(link)
-            self.become_due()
-
-    # Outcomes that come.
+    # Outcomes.
 
     def take_disposition_at(self, data: bytes, at: int, end: int) -> None:
         """A disposition, whose descriptor is at `at`. Raises AmqpError."""
-        try:
-            after = at + 5 + data[at + 4]
-            quick = data[at + 3] == LIST_8 and data[at + 6] == TRUE and after == end
-            field = at + 7
-            code = data[field]
-            if code == UINT:
-                (first,) = LONG.unpack_from(data, field + 1)
-                field += 5
-            elif code == SMALL_UINT:
-                first = data[field + 1]
-                field += 2
-            else:
-                first = 0 if code == UINT_ZERO else UNUSUAL
-                field += 1
-            code = data[field]
-            if code == UINT:
-                (last,) = LONG.unpack_from(data, field + 1)
-                field += 5
-            elif code == SMALL_UINT:
-                last = data[field + 1]
-                field += 2
-            else:
-                last = first if code == NULL else 0 if code == UINT_ZERO else UNUSUAL
-                field += 1
-            fields, settled, state = DISPOSITION_ENDS[data[field:after]]
-            quick = quick and fields == data[at + 5] and first >= 0 and last >= 0
-        except (KeyError, IndexError, struct.error):
-            quick = False
-        if quick:
-            self._take_outcomes(first, last, state, settled)
-        else:
+        disposition = disposition_at(data, at, end)
+        if disposition is None:
             self.take(*performative_at(data, at, end))
+        else:
+            self.sending.take_outcomes(*disposition)
 
     def _take_disposition(self, disposition: p.Disposition) -> None:
         first = int(disposition.first)
@@ -498,88 +402,51 @@ class Session:
             text = f"Unrecognised state: {state!r:.100} in DISPOSITION"
             raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
         if disposition.role == p.ROLE_RECEIVER:
-            self._take_outcomes(first, last, state, disposition.settled)
+            self.sending.take_outcomes(first, last, state, disposition.settled)
         elif disposition.settled:
             count = range_size(first, last)
             for link in self._incoming.values():
                 link.peer_settled(first, count)
 
-    def _take_outcomes(self, first: int, last: int, state: p.DeliveryState | None, settled: bool) -> None:
-        unsettled = self.unsettled
-        if first == last:
-            link = unsettled.get(first)
-            if link is not None:
-                link.take_outcomes((first,), state, settled)
-            return
-        count = range_size(first, last)
-        if count <= len(unsettled):
-            ids = [each & MASK for each in range(first, first + count) if each & MASK in unsettled]
-        else:
-            ids = [each for each in unsettled if each - first & MASK < count]
-        links = [unsettled[each] for each in ids]
-        for link in dict.fromkeys(links):
-            if links.count(link) == len(ids):
-                link.take_outcomes(ids, state, settled)
-            else:
-                of_link = [each for each, its in zip(ids, links, strict=True) if its is link]
-                link.take_outcomes(of_link, state, settled)
-
-    def forget_deliveries(self, ids: Iterable[int]) -> None:
-        for each in ids:
-            self.unsettled.pop(each, None)
-
-    # Outcomes that go.
-
     def accept(self, delivery_id: int) -> None:
         """Say at the next flush that a message is accepted and settled."""
-        self._accepted.append(delivery_id)
+        self._answers.accepted.append(delivery_id)
         if not self.due:
             self.become_due()
 
     def answer(self, receiver: bool, delivery_id: int, settled: bool, state: p.DeliveryState | None) -> None:
         """Say at the next flush what becomes of a delivery, one of the peer's if we are the `receiver`."""
-        self._answers.append((receiver, delivery_id, disposition_end(settled, state, self._error_size_max())))
+        self._answers.add(receiver, delivery_id, disposition_end(settled, state, self._error_size_max()))
         self.become_due()
 
     def tell_outcomes(self) -> None:
-        """Say what there is to say of deliveries, each run of ids at once."""
-        accepted, self._accepted = self._accepted, []
-        answers, self._answers = self._answers, []
-        if self.ended:
-            return
-        if not answers:
-            accepted.sort()
-            for first, last in runs(accepted):
-                self._say_outcome(True, first, last, SETTLED_ACCEPTED)
-            return
-        answers += [(True, each, SETTLED_ACCEPTED) for each in accepted]
-        answers.sort(key=by_role_and_id)  # stable: two answers for one delivery stay in their order
-        at = 0
-        while at < len(answers):
-            receiver, first, end = answers[at]
-            last = first
-            at += 1
-            while at < len(answers) and answers[at] == (receiver, last + 1, end):
-                last += 1
-                at += 1
-            self._say_outcome(receiver, first, last, end)
+        """Say what there is to say of deliveries."""
+        if not self.ended:
+            self._answers.tell(self.connection.outbox.write)
 
-    def _say_outcome(self, receiver: bool, first: int, last: int, end: bytes) -> None:
-        self.connection.outbox.write(disposition_frame(self.channel, receiver, first, last, end))
+    # Batches.
 
     def become_due(self) -> None:
+        """There is something to flush."""
         if not self.due:
             self.due = True
             self.connection.due[self] = None
 
+    def is_hungry(self, link: IncomingLink) -> None:
+        """The link has little credit left: see at the next flush whether it may have more."""
+        if not link.hungry:
+            link.hungry = True
+            self._hungry.append(link)
+            self.become_due()
+
     def flush(self) -> None:
-        """Say what was gathered: outcomes, and credit and windows that are half used up."""
+        """Say what was gathered: outcomes, and credit and windows of which half is used up."""
         if self.due:
             self.due = False
             self.connection.due.pop(self, None)
         if self.ended:
             return
-        if self._accepted or self._answers:
+        if self._answers:
             self.tell_outcomes()
         if self._hungry:
             hungry, self._hungry = self._hungry, []
@@ -587,16 +454,4 @@ class Session:
                 if not link.ended:
                     link.grant()
         if self._window <= self._low and not self.held:
-            self._write_flow()
-
-
-def by_role_and_id(answer: tuple[bool, int, bytes]) -> tuple[bool, int]:
-    return answer[:2]
-
-
-def range_size(first: int, last: int) -> int:
-    """How many deliveries a disposition speaks of. Raises AmqpError."""
-    count = (last - first & MASK) + 1
-    if count > HALF:
-        raise AmqpError(p.INVALID_FIELD, f"a disposition from {first} back to {last}", Ends.SESSION)
-    return count
+            self.write_flow()

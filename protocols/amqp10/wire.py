@@ -9,6 +9,7 @@ end is one of a few byte strings, looked up in TRANSFER_ENDS or DISPOSITION_ENDS
 any other performative.
 """
 
+import struct
 from collections.abc import Iterable
 from itertools import chain, product
 from struct import Struct
@@ -52,6 +53,7 @@ DISPOSITION: Final = b"\x00\x53\x15"
 LONG: Final = Struct(">I")
 SIZE_AND_COUNT: Final = Struct(">II")
 TAG_SIZE_MAX: Final = 32
+UNUSUAL: Final = -1  # a number that has to be decoded
 STRING_32: Final = 8  # octets that a string and the lists around it may need for their sizes, at most
 
 
@@ -272,3 +274,104 @@ DISPOSITION_ENDS: Final[dict[bytes, tuple[int, bool, p.DeliveryState | None]]] =
     for octets, outcome in OUTCOMES.items()
     for batchable in (b"", *OPTIONAL)
 }
+
+
+# The last fields of a flow, drain and echo: how many there are, and what they say.
+FLOW_ENDS: Final[dict[bytes, tuple[int, bool, bool]]] = {
+    octets: (len(said), said[:1] == [True], said[1:] == [True]) for octets, said in _ends(OPTIONAL, OPTIONAL)
+}
+
+
+def disposition_at(data: bytes, at: int, end: int) -> tuple[int, int, p.DeliveryState | None, bool] | None:
+    """A receiver's disposition, whose descriptor is at `at`: first, last, state, settled. None: decode it."""
+    try:
+        if data[at + 3] == LIST_8:
+            size, count = data[at + 4] - 1, data[at + 5]
+            at += 6
+        else:
+            size, count = SIZE_AND_COUNT.unpack_from(data, at + 4)
+            size -= 4
+            at = at + 12 if data[at + 3] == LIST_32 else end
+        if at + size != end or data[at] != TRUE:
+            return None
+        code = data[at + 1]
+        if code == UINT:
+            (first,) = LONG.unpack_from(data, at + 2)
+            at += 6
+        elif code == SMALL_UINT:
+            first = data[at + 2]
+            at += 3
+        else:
+            first = 0 if code == UINT_ZERO else UNUSUAL
+            at += 2
+        code = data[at]
+        if code == UINT:
+            (last,) = LONG.unpack_from(data, at + 1)
+            at += 5
+        elif code == SMALL_UINT:
+            last = data[at + 1]
+            at += 2
+        else:
+            last = first if code == NULL else 0 if code == UINT_ZERO else UNUSUAL
+            at += 1
+        fields, settled, state = DISPOSITION_ENDS[data[at:end]]
+    except (KeyError, IndexError, struct.error):
+        return None
+    return (first, last, state, settled) if fields == count and first >= 0 and last >= 0 else None
+
+
+FLOW_NUMBERS: Final = 8
+FLOW_FIELDS: Final = 10  # that, drain and echo; not the properties
+
+
+def flow_at(data: bytes, at: int, end: int) -> p.Flow | None:
+    """A flow, whose descriptor is at `at`. None: decode it."""
+    try:
+        if data[at + 3] == LIST_8:
+            size, count = data[at + 4] - 1, data[at + 5]
+            at += 6
+        else:
+            size, count = SIZE_AND_COUNT.unpack_from(data, at + 4)
+            size -= 4
+            at = at + 12 if data[at + 3] == LIST_32 else end
+        if at + size != end or count > FLOW_FIELDS:
+            return None
+        numbers: list[int | None] = [None] * FLOW_NUMBERS
+        for place in range(min(count, FLOW_NUMBERS)):
+            code = data[at]
+            if code == UINT:
+                (numbers[place],) = LONG.unpack_from(data, at + 1)
+                at += 5
+            elif code == SMALL_UINT:
+                numbers[place] = data[at + 1]
+                at += 2
+            elif code == UINT_ZERO:
+                numbers[place] = 0
+                at += 1
+            elif code == NULL:
+                at += 1
+            else:
+                return None
+        fields, drain, echo = FLOW_ENDS[data[at:end]]
+    except (KeyError, IndexError, struct.error):
+        return None
+    next_incoming, window, next_outgoing, outgoing_window, handle, delivery_count, credit, available = numbers
+    if (
+        window is None
+        or next_outgoing is None
+        or outgoing_window is None
+        or fields != max(0, count - FLOW_NUMBERS)
+    ):
+        return None
+    return p.Flow(
+        next_incoming_id=next_incoming,
+        incoming_window=window,
+        next_outgoing_id=next_outgoing,
+        outgoing_window=outgoing_window,
+        handle=handle,
+        delivery_count=delivery_count,
+        link_credit=credit,
+        available=available,
+        drain=drain,
+        echo=echo,
+    )

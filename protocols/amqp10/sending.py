@@ -1,0 +1,335 @@
+"""What an AMQP 1.0 session sends: links on which the peer receives, its window, and deliveries until they are settled.
+
+Credit is counted in deliveries, and the peer grants it: `send` uses it up. The window is counted in transfers, of which
+a large message takes several. What goes beyond it waits in the backlog, in order; and so does a flow about a link that
+has something in there, as its delivery-count would be ahead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.contract import AmqpError, Ends, OutgoingOwner
+from protocols.amqp10.link import Link, SourceLike, States, TargetLike, map_of
+from protocols.amqp10.wire import (
+    CONTINUATION_SIZE_MAX,
+    FRAME_AMQP,
+    FRAME_OVERHEAD,
+    FRAME_START,
+    HALF,
+    MASK,
+    OFFSET_MIN,
+    SETTLED,
+    UNSETTLED,
+    TransferHead,
+    continuation,
+    cut,
+    distance,
+)
+
+if TYPE_CHECKING:
+    from protocols.amqp10.session import Session
+    from protocols.amqp10.types import Value
+
+Told: TypeAlias = tuple[int, int, int, bool]  # of a link: delivery-count, link-credit, available, drain
+
+
+class OutgoingLink(Link):
+    """We send, the peer receives."""
+
+    __slots__ = (
+        "_head",
+        "_outbox",
+        "_sending",
+        "_whole_max",
+        "drain",
+        "message_size_max",
+        "owner",
+        "settled",
+        "tag_prefix",
+        "unsettled",
+    )
+
+    owner: OutgoingOwner
+
+    def __init__(self, session: Session, attach: p.Attach) -> None:
+        super().__init__(session, attach)
+        self.drain = False
+        self.settled = self.snd_settle_mode == p.SENDER_SETTLE_MODE_SETTLED  # the peer wants it so
+        self.message_size_max = int(attach.max_message_size or 0)  # the peer's; 0 is no limit
+        self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
+        self.tag_prefix = b""  # up to four octets, to be set before `attach` by who resumes links
+        self._outbox = session.connection.outbox
+        self._sending = session.sending
+
+    def _find_owner(self) -> None:
+        self.owner = self.session.owner.on_attach_outgoing(self, self.attach_request)
+
+    def _tell_owner(self) -> None:
+        self.owner.on_detached(list(self.unsettled.values()), self._closed)
+
+    def _begin(self) -> None:
+        """Nothing is sent before the peer's first flow."""
+
+    def _attach(
+        self,
+        source: SourceLike,
+        target: TargetLike,
+        properties: Mapping[str, Value] | None,
+        offered_capabilities: Sequence[str],
+        unsettled: States | None,
+    ) -> p.Attach:
+        self._head = TransferHead(self.session.channel, self.handle, self.tag_prefix)
+        self._whole_max = self.session.connection.frame_size_max - self._head.size
+        return p.Attach(
+            name=self.name,
+            handle=self.handle,
+            role=p.ROLE_SENDER,
+            snd_settle_mode=self.snd_settle_mode,
+            rcv_settle_mode=self.rcv_settle_mode,
+            source=source,
+            target=target,
+            unsettled=map_of(unsettled),
+            initial_delivery_count=self.delivery_count,
+            offered_capabilities=offered_capabilities,
+            properties=properties,
+        )
+
+    # Credit.
+
+    def credit_told(self) -> int:
+        return max(0, self.credit)
+
+    def drain_told(self) -> bool:
+        return self.drain
+
+    def _take_flow(self, flow: p.Flow) -> None:
+        if flow.properties is not None and "txn-id" in flow.properties:
+            raise AmqpError(p.NOT_IMPLEMENTED, "transactional acquisition is not supported")
+        before = self.credit, self.drain
+        if flow.link_credit is not None:
+            # the receiver that has not seen our attach counts from the beginning
+            sent = distance(self.delivery_count, flow.delivery_count or 0)
+            self.credit = min(max(0, flow.link_credit - sent), MASK)
+        self.drain = flow.drain
+        if before != (self.credit, self.drain) or self.drain or flow.echo:
+            self.owner.on_credit(self)
+
+    def drained(self) -> None:
+        """There is nothing (more) to send: the credit that is left is void, and the peer hears so (S180)."""
+        if not self.ended:
+            self.delivery_count = self.delivery_count + self.credit & MASK
+            self.credit = 0
+            self.session.say_flow(self)
+
+    # Messages.
+
+    def send(self, token: object, pieces: list[bytes], size: int, settled: bool) -> int:
+        """Send a message, the octets of `pieces`, `size` in all; answer its delivery id. It takes one credit.
+
+        Unless `settled`, `token` comes back with its outcome. What is over the peer's window waits in the session.
+        """
+        sending = self._sending
+        delivery_id = sending.next_delivery_id
+        sending.next_delivery_id = delivery_id + 1 & MASK
+        self.credit -= 1
+        self.delivery_count = self.delivery_count + 1 & MASK
+        if not settled:
+            sending.unsettled[delivery_id] = self
+            self.unsettled[delivery_id] = token
+        head = self._head
+        if size > self._whole_max or sending.window < 1 or sending.backlog:
+            self._send_parts(head.body(delivery_id, settled, more=size > self._whole_max), pieces, size)
+            return delivery_id
+        sending.window -= 1
+        sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
+        octets = size + head.size
+        end = SETTLED if settled else UNSETTLED
+        out = self._outbox.open()
+        out.append(head.pack(octets, head.start, delivery_id, head.tag, delivery_id, end))
+        out += pieces
+        self._outbox.wrote(octets)
+        return delivery_id
+
+    def resume(
+        self,
+        token: object,
+        tag: bytes,
+        pieces: list[bytes],
+        size: int,
+        settled: bool = False,
+        state: p.DeliveryState | None = None,
+    ) -> int:
+        """Send a message again that the peer has as unsettled, under the tag it knows. Otherwise as `send`."""
+        sending = self._sending
+        delivery_id = sending.next_delivery_id
+        sending.next_delivery_id = delivery_id + 1 & MASK
+        self.credit -= 1
+        self.delivery_count = self.delivery_count + 1 & MASK
+        if not settled:
+            sending.unsettled[delivery_id] = self
+            self.unsettled[delivery_id] = token
+        transfer = p.Transfer(
+            handle=self.handle,
+            delivery_id=delivery_id,
+            delivery_tag=tag,
+            message_format=0,
+            settled=settled,
+            state=state,
+            resume=True,
+        )
+        first = transfer.encode()
+        if FRAME_OVERHEAD + len(first) + size > self.session.connection.frame_size_max:
+            transfer.more = True
+            first = transfer.encode()
+        self._send_parts(first, pieces, size)
+        return delivery_id
+
+    def _send_parts(self, first: bytes, pieces: list[bytes], size: int) -> None:
+        """Send a message in as many frames as it takes, when the peer's window lets; `first` is how it begins."""
+        size_max = self.session.connection.frame_size_max - FRAME_OVERHEAD
+        at = size_max - len(first)
+        self._sending.send(self, first, cut(pieces, 0, at))
+        while at < size:
+            after = min(at + size_max - CONTINUATION_SIZE_MAX, size)
+            self._sending.send(self, continuation(self.handle, more=after < size), cut(pieces, at, after))
+            at = after
+
+    def tag(self, delivery_id: int) -> bytes:
+        """The delivery tag that `send` gave it."""
+        return self.tag_prefix + delivery_id.to_bytes(4)
+
+    # Outcomes.
+
+    def take_outcomes(self, ids: Sequence[int], state: p.DeliveryState | None, settled: bool) -> None:
+        """What the peer says of deliveries, all of them unsettled ones of this link. Raises no AmqpError."""
+        if settled:
+            tokens = [self.unsettled.pop(each) for each in ids]
+            unsettled = self._sending.unsettled
+            for each in ids:
+                del unsettled[each]
+        else:
+            tokens = [self.unsettled[each] for each in ids]
+        try:
+            self.owner.on_outcomes(ids, tokens, state, settled)
+        except AmqpError as error:
+            self.fail(error)
+
+    def settle(self, ids: Sequence[int], state: p.DeliveryState | None = None) -> None:
+        """End deliveries that the peer left unsettled; it is told by the next flush. Those that have ended are not."""
+        for each in ids:
+            if not self.ended and each in self.unsettled:
+                del self.unsettled[each], self._sending.unsettled[each]
+                self.session.answer(p.ROLE_SENDER, each, True, state)
+
+
+class Sending:
+    """The sending half of one session."""
+
+    __slots__ = ("_session", "backlog", "next_delivery_id", "next_outgoing_id", "unsettled", "window")
+
+    def __init__(self, session: Session, window: int) -> None:
+        self._session = session
+        self.next_outgoing_id = 0
+        self.next_delivery_id = 0
+        self.window = window  # transfers that we may send
+        # links with a transfer and its payload, or else with what a flow is to tell
+        self.backlog: deque[tuple[OutgoingLink, bytes, list[bytes], Told | None]] = deque()
+        self.unsettled: dict[int, OutgoingLink] = {}  # by delivery id, in the order of sending
+
+    def room(self) -> int:
+        """How many transfers the peer takes now."""
+        return 0 if self.backlog else self.window
+
+    def send(self, link: OutgoingLink, body: bytes, pieces: list[bytes]) -> None:
+        """Send a transfer and its payload, now or when the peer has room."""
+        if self.window and not self.backlog:
+            self._put(body, pieces)
+        else:
+            self.backlog.append((link, body, pieces, None))
+
+    def _put(self, body: bytes, pieces: list[bytes]) -> None:
+        session = self._session
+        outbox = session.connection.outbox
+        size = FRAME_OVERHEAD + len(body) + sum(map(len, pieces))
+        out = outbox.open()
+        out.append(FRAME_START.pack(size, OFFSET_MIN, FRAME_AMQP, session.channel) + body)
+        out += pieces
+        outbox.wrote(size)
+        self.window -= 1
+        self.next_outgoing_id = self.next_outgoing_id + 1 & MASK
+
+    def tell(self, link: OutgoingLink, told: Told) -> None:
+        """Send a flow about a link, behind what waits of it; one that waits there already gives way."""
+        if not any(each[0] is link for each in self.backlog):
+            self._session.write_flow(link.handle, told)
+            return
+        if self.backlog[-1][0] is link and self.backlog[-1][3] is not None:
+            self.backlog.pop()
+        self.backlog.append((link, b"", [], told))
+
+    def open(self, next_incoming_id: int, incoming_window: int) -> None:
+        """The peer tells how much it takes. Raises AmqpError (X054)."""
+        under_way = distance(self.next_outgoing_id, next_incoming_id)
+        if under_way < 0:
+            text = f"next-incoming-id {next_incoming_id} is ahead of next-outgoing-id {self.next_outgoing_id}"
+            raise AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
+        self.window = max(0, incoming_window - under_way)
+        while self.backlog:
+            link, body, pieces, told = self.backlog[0]
+            if told is not None:
+                self._session.write_flow(link.handle, told)
+            elif self.window:
+                self._put(body, pieces)
+            else:
+                break
+            self.backlog.popleft()
+
+    def take_outcomes(self, first: int, last: int, state: p.DeliveryState | None, settled: bool) -> None:
+        """What the peer says of deliveries, some of which may have been settled long ago. Raises AmqpError."""
+        unsettled = self.unsettled
+        if first == last:
+            link = unsettled.get(first)
+            if link is not None:
+                link.take_outcomes((first,), state, settled)
+            return
+        count = range_size(first, last)
+        if count <= len(unsettled):
+            ids = [each & MASK for each in range(first, first + count) if each & MASK in unsettled]
+        else:
+            ids = [each for each in unsettled if each - first & MASK < count]
+        links = dict.fromkeys([unsettled[each] for each in ids])
+        if len(links) == 1:
+            next(iter(links)).take_outcomes(ids, state, settled)
+            return
+        by_link: dict[OutgoingLink, list[int]] = {link: [] for link in links}
+        for each in ids:
+            by_link[unsettled[each]].append(each)
+        for link, of_link in by_link.items():
+            if left := [
+                each for each in of_link if each in unsettled
+            ]:  # the owner of another may have ended some
+                link.take_outcomes(left, state, settled)
+
+    def forget(self, link: OutgoingLink) -> None:
+        """A link ends: nothing of it is sent any more, or heard of."""
+        for each in link.unsettled:
+            self.unsettled.pop(each, None)
+        if self.backlog:
+            self.backlog = deque(each for each in self.backlog if each[0] is not link)
+
+    def clear(self) -> None:
+        """The session ends."""
+        self.unsettled.clear()
+        self.backlog.clear()
+
+
+def range_size(first: int, last: int) -> int:
+    """How many deliveries a disposition speaks of. Raises AmqpError."""
+    count = (last - first & MASK) + 1
+    if count > HALF:
+        raise AmqpError(p.INVALID_FIELD, f"a disposition from {first} back to {last}", Ends.SESSION)
+    return count
