@@ -76,7 +76,7 @@ def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
     return Terms(
         priority=next((_whole(known, name) for name in PRIORITY if name in known), 0),
         exclusive=EXCLUSIVE in known and _truth(known, EXCLUSIVE),
-        timeout_s=_whole(known, TIMEOUT) / 1000 if TIMEOUT in known else None,
+        timeout_s=_timeout_s(known) if TIMEOUT in known else None,
         selector=selector_of(source),
         arguments={} if start is None else {OFFSET: start},
         browses=_browses(source, queue),
@@ -104,6 +104,12 @@ def _whole(properties: dict[str, Value], name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _invalid(f"property '{name}' is no whole number")
     return value
+
+
+def _timeout_s(properties: dict[str, Value]) -> float:
+    if (timeout_ms := _whole(properties, TIMEOUT)) < 0:
+        raise _invalid(f"property '{TIMEOUT}' is negative")
+    return timeout_ms / 1000
 
 
 def _truth(properties: dict[str, Value], name: str) -> bool:
@@ -178,9 +184,9 @@ def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:
     copies = terms.browses or queue.type is QueueType.STREAM
     return p.Source(
         address=queue_address(queue.name) if source.dynamic else source.address,
-        durable=p.TERMINUS_DURABILITY_NONE if source.dynamic else source.durable,
-        expiry_policy=p.TERMINUS_EXPIRY_POLICY_LINK_DETACH if source.dynamic else source.expiry_policy,
-        timeout=0 if source.dynamic else source.timeout,
+        durable=source.durable,
+        expiry_policy=source.expiry_policy,
+        timeout=source.timeout,
         dynamic=source.dynamic,
         dynamic_node_properties=DYNAMIC_NODE if source.dynamic else None,
         distribution_mode=p.STD_DIST_MODE_COPY if copies else p.STD_DIST_MODE_MOVE,

@@ -1,0 +1,79 @@
+"""What a receiver says became of its deliveries, done to their queue (S227).
+
+| outcome                          | the queue                                                       |
+|----------------------------------|-----------------------------------------------------------------|
+| accepted                         | has dealt with them                                             |
+| rejected                         | lets them die                                                   |
+| released                         | has them back; that is no failure                               |
+| modified                         | has them back; a failure if `delivery-failed`                   |
+| modified, `undeliverable-here`   | lets them die                                                   |
+
+A modified message keeps its publisher's annotations, but for those that the receiver has given other values (X068).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.encoding import annotated
+
+if TYPE_CHECKING:
+    from broker_core.delivery import Delivery
+    from protocols.amqp10.types import Value
+
+
+def check(outcome: p.DeliveryState) -> None:
+    """Whether `apply` would do that. Raises AmqpError, which ends the session (X068)."""
+    if isinstance(outcome, p.Modified):
+        reserved = next((key for key in outcome.message_annotations or () if not key.startswith("x-")), None)
+        if reserved is not None:
+            text = f"reserved annotation key '{reserved:.200}' in a modified outcome"
+            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
+
+
+def apply(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+    """Do what an outcome says, which `check` has let pass, to deliveries of one queue in their order."""
+    ACTS[type(outcome)](deliveries, outcome)
+
+
+def _accept(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+    accept = deliveries[0].queue.accept
+    for delivery in deliveries:
+        accept(delivery)
+
+
+def _reject(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+    for delivery in deliveries:
+        delivery.queue.reject(delivery)
+
+
+def _release(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+    for delivery in deliveries:
+        delivery.queue.release(delivery, failed=False)
+
+
+def _modify(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+    assert isinstance(outcome, p.Modified)
+    if outcome.message_annotations:
+        _annotate(deliveries, outcome.message_annotations)
+    if outcome.undeliverable_here:
+        _reject(deliveries, outcome)
+        return
+    for delivery in deliveries:
+        delivery.queue.release(delivery, failed=outcome.delivery_failed is True)
+
+
+def _annotate(deliveries: list[Delivery], annotations: Mapping[str, Value]) -> None:
+    for delivery in deliveries:
+        delivery.queue.revise(delivery, annotated(delivery.message, annotations))
+
+
+ACTS: Final[dict[type[object], Callable[[list[Delivery], p.DeliveryState], None]]] = {
+    p.Accepted: _accept,
+    p.Rejected: _reject,
+    p.Released: _release,
+    p.Modified: _modify,
+}

@@ -1,0 +1,419 @@
+"""Sources of AMQP 1.0 receivers, addresses of version 2 (§11 of the acceptance list): queues, dynamic ones, filters."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value
+from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, source, stream, taken
+from tests.amqp10.peer import (
+    SETTLED,
+    Peer,
+    Receiver,
+    Session,
+    World,
+    application_properties,
+    data,
+    declare,
+    session_of,
+)
+
+SELECTOR = "apache.org:selector-filter:string"
+SELECTOR_CODE = ULong(0x0000_468C_0000_0004)
+OFFSET = "rabbitmq:stream-offset-spec"
+
+
+def refusal(world: World, address: str | p.Source | None) -> str:
+    return session_of(world).ask_receiver(address).refusal()
+
+
+# Addresses.
+
+
+def test_s185_a_source_is_an_existing_queue() -> None:
+    world = filled(1)
+    link = session_of(world).receiver(QUEUE, credit=1)
+    assert link.attached.source.address == QUEUE
+    assert link.attached.target == p.Target(address="test")
+    assert taken(link) == [0]
+
+
+def test_s193_a_missing_queue_is_not_found() -> None:
+    assert refusal(World(), "/queues/q") == "amqp:not-found no queue 'q' in vhost '/'"
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "100%", "✋", "ü", "a?b#c", "q" * 255])
+def test_s210_s212_queue_names_are_percent_encoded(name: str) -> None:
+    world = filled(1, queue=name)
+    address = "/queues/" + quote(name, safe="")
+    link = session_of(world).receiver(address, credit=1)
+    assert link.attached.source.address == address
+    assert taken(link) == [0]
+
+
+def test_s212_a_slash_in_a_name_is_encoded_or_it_is_none() -> None:
+    world = filled(1, queue="a/b")
+    assert refusal(world, "/queues/a/b").startswith("amqp:invalid-field Attach refused: bad_address")
+
+
+@pytest.mark.parametrize("address", ["/queues/", "/queues/100%", "/queues/%zz", "/queues/a/b", "/queues/✋"])
+def test_s194_a_badly_encoded_source_is_refused(address: str) -> None:
+    assert refusal(World(), address) == f"amqp:invalid-field Attach refused: bad_address '{address}'"
+
+
+def test_s195_a_source_without_address_is_refused() -> None:
+    assert refusal(World(), source(None)) == "amqp:invalid-field Attach refused: bad_address undefined"
+
+
+def test_s196_an_exchange_is_no_source() -> None:
+    error = refusal(World(), "/exchanges/amq.topic/key")
+    assert error.startswith("amqp:invalid-field Attach refused: amqp_address_v1_not_permitted")
+
+
+@pytest.mark.parametrize(
+    "address", ["foo", "/queue/foo", "/amq/queue/foo", "/topic/foo", "/exchange/x/k", ""]
+)
+def test_s197_other_addresses_are_not_permitted(address: str) -> None:
+    error = refusal(filled(1, queue="foo"), address)
+    assert error == f"amqp:invalid-field Attach refused: amqp_address_v1_not_permitted '{address}'"
+
+
+def test_x059_a_receiver_needs_a_source() -> None:
+    session = session_of(World())
+    link = session.attach(Receiver(session, "nothing"), source=None, target=p.Target(address="test"))
+    assert link.refusal() == "amqp:invalid-field Attach refused: source_required"
+
+
+# Dynamic sources.
+
+
+def dynamic(session: Session, name: str = "replies", **fields: object):
+    asked = p.Source(dynamic=True, capabilities=[Symbol("temporary-queue")], **fields)
+    return session.receiver(asked, name=name)
+
+
+def test_s211_a_dynamic_source_is_a_queue_called_after_container_and_link() -> None:
+    world = World()
+    session = Peer(world).open(container_id="shop").begin()
+    link = dynamic(session)
+    made = link.attached.source
+    [name] = world.host.queues
+    assert name.startswith("amq.dyn-shop-replies-")
+    assert made.address == "/queues/" + quote(name, safe="")
+    assert (made.dynamic, made.expiry_policy, made.timeout, made.durable) == (True, "link-detach", 0, 0)
+    assert made.capabilities == ["temporary-queue"]
+    assert made.dynamic_node_properties["lifetime-policy"] == Described(ULong(p.DeleteOnClose.CODE), [])
+    assert world.queue(name).exclusive
+    assert world.queue(name).type.value == "classic"
+
+
+def test_s211_long_names_are_left_out() -> None:
+    world = World()
+    session = Peer(world).open(container_id="c" * 100).begin()
+    dynamic(session, name="l" * 50)
+    [name] = world.host.queues
+    assert name.startswith("amq.dyn.gen-")
+    dynamic(session, name="l" * 49)
+    assert len(world.host.queues) == 2
+    assert any(name.startswith("amq.dyn-" + "c" * 100) for name in world.host.queues)
+
+
+def test_s211_two_links_of_one_name_have_queues_of_their_own() -> None:
+    world = World()
+    dynamic(session_of(world))
+    dynamic(session_of(world))
+    assert len(world.host.queues) == 2
+
+
+def test_s211_what_is_sent_to_the_address_comes_and_the_queue_goes_with_the_link() -> None:
+    world = World()
+    link = dynamic(session_of(world))
+    address = link.attached.source.address
+    link.want(1)
+    session_of(world).sender(address).send(data(b"answer"))
+    assert link.get().body == b"answer"
+    link.detach(closed=False)
+    assert not world.host.queues
+    assert refusal(world, address).startswith("amqp:not-found no queue 'amq.dyn")
+
+
+@pytest.mark.parametrize("end", ["session", "connection", "transport"])
+def test_s211_the_queue_goes_however_the_link_ends(end: str) -> None:
+    world = World()
+    link = dynamic(session_of(world))
+    if end == "session":
+        link.session.end()
+    elif end == "connection":
+        link.peer.close()
+    else:
+        link.peer.drop()
+    assert not world.host.queues
+
+
+def test_s211_somebody_else_may_not_read_from_it() -> None:
+    world = World()
+    address = dynamic(session_of(world)).attached.source.address
+    assert refusal(world, address).startswith("amqp:resource-locked cannot obtain exclusive access")
+
+
+def test_s211_a_dynamic_source_needs_the_permission_to_configure() -> None:
+    world = World()
+    session = session_of(world, world.user("ann", configure="other"))
+    session.ask_receiver(p.Source(dynamic=True, capabilities=[Symbol("temporary-queue")]))
+    assert session.refusal().startswith("amqp:unauthorized-access configure access to queue 'amq.dyn-")
+    assert not world.host.queues
+
+
+@pytest.mark.parametrize(
+    "bad", [{"outcomes": [Symbol("amqp:strange:list")]}, {"distribution_mode": "sideways"}]
+)
+def test_a_refused_dynamic_source_leaves_no_queue(bad: dict[str, Value]) -> None:
+    world = World()
+    asked = p.Source(dynamic=True, capabilities=[Symbol("temporary-queue")], **bad)
+    assert refusal(world, asked).startswith("amqp:not-implemented")
+    assert not world.host.queues
+
+
+@pytest.mark.parametrize("capabilities", [[], [Symbol("temporary-topic")]])
+def test_x062_no_other_dynamic_source_is_supported(capabilities: list[Symbol]) -> None:
+    world = World()
+    error = refusal(world, p.Source(dynamic=True, capabilities=capabilities))
+    assert error.startswith("amqp:not-implemented Dynamic source not supported: ")
+    assert not world.host.queues
+
+
+# What is in place.
+
+
+def test_our_source_tells_what_is_in_place() -> None:
+    """Part 3, section 3.5.3."""
+    capabilities = [Symbol("queue"), Symbol("topic"), Symbol("unheard-of")]
+    link = session_of(filled(0)).receiver(source(capabilities=capabilities))
+    made = link.attached.source
+    assert made.distribution_mode == "move"
+    assert made.default_outcome == p.Released()
+    assert made.outcomes == [f"amqp:{name}:list" for name in ("accepted", "rejected", "released", "modified")]
+    assert made.capabilities == ["queue"]
+    assert made.filter is None
+    assert (made.durable, made.expiry_policy, made.timeout) == (0, "link-detach", 0)
+    assert link.attached.properties is None
+
+
+def test_x057_unsupported_outcomes_are_refused() -> None:
+    outcomes = [Symbol("amqp:accepted:list"), Symbol("amqp:strange:list"), Symbol("amqp:odd:list")]
+    error = refusal(filled(0), source(outcomes=outcomes))
+    assert error == "amqp:not-implemented Outcomes not supported: [amqp:strange:list, amqp:odd:list]"
+    link = session_of(filled(0)).receiver(source(outcomes=outcomes[:1]))
+    assert link.attached.source.outcomes == outcomes[:1]
+
+
+# Browsing.
+
+
+def browser(session: Session, credit: int = 0):
+    return session.receiver(source(distribution_mode=Symbol("copy")), credit)
+
+
+def test_a_copying_receiver_reads_and_takes_nothing() -> None:
+    world = filled(3)
+    session = session_of(world)
+    link = browser(session, credit=10)
+    assert link.attached.source.distribution_mode == "copy"
+    assert taken(link) == [0, 1, 2]
+    assert left(world) == [0, 1, 2]
+    fill(world, range(3, 4))
+    assert taken(link) == [3]
+    assert taken(browser(session, credit=2)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "outcome", [p.Accepted(), p.Rejected(), p.Released(), p.Modified(undeliverable_here=True)]
+)
+def test_the_outcomes_of_a_copying_receiver_change_nothing(outcome: p.DeliveryState) -> None:
+    world = filled(2)
+    link = browser(session_of(world), credit=10)
+    first, second = link.all()
+    link.answer(outcome, first)
+    link.answer(outcome, second, settled=False)
+    assert link.session.told[second.id] == outcome
+    assert left(world) == [0, 1]
+    assert world.queue("q").unsettled == 0
+    taker = session_of(world).receiver(QUEUE, credit=2)
+    assert [delivery.header.first_acquirer for delivery in taker.all()] == [True, True]
+    link.detach()
+    assert world.queue("q").unsettled == 2
+
+
+def test_a_copying_receiver_is_drained_when_it_has_seen_all() -> None:
+    link = browser(session_of(filled(3)))
+    link.want(10, drain=True)
+    assert taken(link) == [0, 1, 2]
+    assert link.drained
+
+
+# Selectors.
+
+
+def coloured(world: World | None = None) -> World:
+    world = world or World()
+    declare(world, "q")
+    sender = session_of(world).sender(QUEUE)
+    for number, colour in enumerate(("red", "blue", "red", "green")):
+        sender.send(application_properties({"colour": colour}), data(str(number).encode()))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("selector", Described(Symbol(SELECTOR), "colour = 'red'")),
+        ("jms-selector", Described(SELECTOR_CODE, "colour = 'red'")),
+        ("jms-selector", "colour = 'red'"),
+    ],
+)
+def test_a_selector_lets_others_have_what_does_not_match(name: str, value: Value) -> None:
+    world = coloured()
+    session = session_of(world)
+    link = session.receiver(source(filter={name: value}), credit=10)
+    assert link.attached.source.filter == {name: value}
+    assert taken(link) == [0, 2]
+    assert left(world) == [1, 3]
+    assert taken(session.receiver(QUEUE, credit=10)) == [1, 3]
+
+
+def test_a_selector_and_drain() -> None:
+    asked = source(filter={"s": Described(SELECTOR_CODE, "colour = 'green'")})
+    link = session_of(coloured()).receiver(asked)
+    link.want(10, drain=True)
+    assert taken(link) == [3]
+    assert link.drained
+
+
+def test_a_copying_receiver_may_have_a_selector() -> None:
+    world = coloured()
+    asked = source(distribution_mode="copy", filter={"s": Described(SELECTOR_CODE, "colour <> 'red'")})
+    assert taken(session_of(world).receiver(asked, credit=10)) == [1, 3]
+    assert left(world) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("wrong", ["colour =", "colour = 'red", "1 +", Int(5), None])
+def test_a_selector_that_is_none_is_refused(wrong: Value) -> None:
+    world = coloured()
+    asked = source(filter={"s": Described(SELECTOR_CODE, wrong)})
+    assert refusal(world, asked).startswith("amqp:invalid-field Attach refused: ")
+    assert not world.queue("q").consumers
+
+
+def test_filters_that_are_not_in_place_are_not_repeated() -> None:
+    """Part 3, section 3.5.3: a receiver that needs them can go."""
+    no_local = Described(Symbol("apache.org:no-local-filter:list"), [])
+    selector = Described(SELECTOR_CODE, "TRUE")
+    offset = Described(Symbol(OFFSET), "first")
+    asked = source(filter={"no-local": no_local, "s": selector, "strange": "x", "o": offset})
+    link = session_of(coloured()).receiver(asked)
+    assert link.attached.source.filter == {"s": selector}
+
+
+# Streams.
+
+
+def offset(spec: Value) -> p.Source:
+    return source(filter={OFFSET: Described(Symbol(OFFSET), spec)})
+
+
+def test_a_stream_is_copied_and_begins_with_what_comes_next() -> None:
+    world = stream(2)
+    link = session_of(world).receiver(QUEUE, credit=10)
+    assert link.attached.source.distribution_mode == "copy"
+    fill(world, range(2, 4))
+    assert taken(link) == [2, 3]
+    assert left(world) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ("first", [0, 1, 2]),
+        (Symbol("last"), [2]),
+        ("next", []),
+        (ULong(1), [1, 2]),
+        (UInt(7), []),
+        ("1h", [0, 1, 2]),
+        (Timestamp(0), [0, 1, 2]),
+    ],
+)
+def test_a_filter_says_where_in_a_stream_to_begin(spec: Value, found: list[int]) -> None:
+    link = session_of(stream(3)).receiver(offset(spec), credit=10)
+    assert link.attached.source.filter == offset(spec).filter
+    assert taken(link) == found
+
+
+def test_an_offset_needs_no_descriptor() -> None:
+    """Some clients put the bare value into the filter set."""
+    link = session_of(stream(3)).receiver(source(filter={OFFSET: "first"}), credit=10)
+    assert taken(link) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("spec", ["yesterday", Int(-1), 1.5])
+def test_an_offset_that_is_no_place_is_refused(spec: Value) -> None:
+    world = stream(1)
+    assert refusal(world, offset(spec)).startswith(("amqp:precondition-failed", "amqp:invalid-field"))
+    assert not world.queue("q").consumers
+
+
+def test_readers_of_a_stream_do_not_disturb_each_other() -> None:
+    world = stream(3)
+    session = session_of(world)
+    first = session.receiver(offset("first"), credit=2)
+    second = session.receiver(offset(ULong(1)), credit=10)
+    assert (taken(first), taken(second)) == ([0, 1], [1, 2])
+    first.answer(p.Rejected())
+    first.answer(p.Released())
+    assert taken(first) == taken(second) == []
+    first.want(1)
+    assert taken(first) == [2]
+
+
+@pytest.mark.parametrize("mode", [None, SETTLED])
+def test_credit_is_the_only_limit_a_stream_needs(mode: int | None) -> None:
+    """What X026 asks of 0-9-1, every link of 1.0 has: credit."""
+    fields = {} if mode is None else {"snd_settle_mode": mode}
+    link = session_of(stream(3)).receiver(offset("first"), credit=2, **fields)
+    deliveries = link.all()
+    assert numbers(deliveries) == [0, 1]
+    assert [delivery.annotations["x-stream-offset"] for delivery in deliveries] == [0, 1]
+
+
+def test_s180_a_stream_is_drained() -> None:
+    link = session_of(stream(3)).receiver(offset(ULong(1)))
+    link.want(10, drain=True)
+    assert taken(link) == [1, 2]
+    assert link.drained
+    assert link.session.flows[-1].available == 0
+
+
+def test_available_counts_what_is_left_to_read_of_a_stream() -> None:
+    link = session_of(stream(5)).receiver(offset(ULong(2)), credit=1)
+    link.want(0, echo=True)
+    assert link.session.flows[-1].available == 2
+
+
+def test_s179_a_deleted_stream_ends_its_readers() -> None:
+    world = stream(1)
+    link = session_of(world).receiver(QUEUE)
+    world.host.delete_queue(world.queue("q"))
+    assert link.refusal().startswith("amqp:resource-deleted")
+
+
+def test_the_window_of_a_session_may_close_and_open_while_a_stream_is_read() -> None:
+    session = Peer(stream(9)).open().begin(incoming_window=2)
+    link = session.receiver(offset("first"), credit=100)
+    got = taken(link)
+    for window in (1, 3, 2, 5):
+        session.window = window
+        session.flow()
+        got += taken(link)
+    assert got == list(range(9))

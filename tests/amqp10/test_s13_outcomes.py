@@ -1,0 +1,360 @@
+"""What becomes of AMQP 1.0 deliveries by their outcomes (§13 of the acceptance list), whoever publishes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.types import Array, Described, Symbol, UInt, ULong, Value, array_of
+from tests.amqp10.consuming import DEAD, QUEUE, fill, filled, left, mourned, numbers, source, stream, taken
+from tests.amqp10.peer import SECOND, Delivery, Receiver, World, annotations, data, declare, session_of
+
+FAILED = p.Modified(delivery_failed=True)
+HERE = p.Modified(undeliverable_here=True)
+
+
+def receiver(world: World, credit: int = 10, **fields: object) -> Receiver:
+    return session_of(world).receiver(fields.pop("source", QUEUE), credit, **fields)
+
+
+def reasons(world: World) -> list[str]:
+    """Numbers and reasons of what died."""
+    found = world.queue("dead").waiting()
+    return [
+        f"{delivery.message.body.decode()} {delivery.message.notes.deaths[0].reason}" for delivery in found
+    ]
+
+
+def flags(delivery: Delivery | None) -> tuple[bool, int]:
+    """How the header tells of earlier attempts."""
+    assert delivery is not None
+    return delivery.header.first_acquirer, delivery.header.delivery_count or 0
+
+
+# The four.
+
+
+def test_s227_accepted_is_done() -> None:
+    world = mourned(2)
+    link = receiver(world)
+    link.accept()
+    link.accept()
+    queue = world.queue("q")
+    assert (queue.ready, queue.unsettled, queue.accepted) == (0, 0, 2)
+    assert reasons(world) == []
+
+
+def test_s227_rejected_dies() -> None:
+    world = mourned(2)
+    link = receiver(world)
+    error = p.Error(condition=Symbol("amqp:decode-error"), description="not ours")
+    link.answer(p.Rejected(error=error))
+    assert reasons(world) == ["0 rejected"]
+    assert world.queue("q").unsettled == 1
+    assert left(world) == []
+
+
+def test_s227_released_comes_again_and_is_no_failure() -> None:
+    link = receiver(filled(1))
+    first = link.get()
+    assert flags(first) == (True, 0)
+    link.answer(p.Released(), first)
+    again = link.get()
+    assert again.body == first.body
+    assert flags(again) == (False, 0)
+
+
+def test_s227_s228_modified_counts_failed_deliveries() -> None:
+    link = receiver(filled(1))
+    seen = []
+    for outcome in (p.Modified(), FAILED, p.Modified(delivery_failed=False), FAILED):
+        delivery = link.get()
+        seen.append(flags(delivery))
+        link.answer(outcome, delivery)
+    seen.append(flags(link.get()))
+    assert seen == [(True, 0), (False, 0), (False, 1), (False, 1), (False, 2)]
+
+
+@pytest.mark.parametrize("failed", [None, False, True])
+def test_s227_undeliverable_here_dies(failed: bool | None) -> None:
+    world = mourned(1)
+    receiver(world).answer(p.Modified(delivery_failed=failed, undeliverable_here=True))
+    assert reasons(world) == ["0 rejected"]
+    assert left(world) == []
+
+
+def test_failures_end_at_the_delivery_limit_and_releases_do_not() -> None:
+    world = World()
+    declare(world, "dead")
+    filled(1, world, arguments={**DEAD, "x-delivery-limit": 2})
+    link = receiver(world, credit=20)
+    for _ in range(5):
+        link.answer(p.Released(), link.get())
+    for _ in range(3):
+        link.answer(FAILED, link.get())
+    assert reasons(world) == ["0 delivery_limit"]
+    assert link.get() is None
+
+
+def test_what_comes_back_keeps_its_place() -> None:
+    world = filled(4)
+    link = receiver(world, credit=3)
+    deliveries = link.all()
+    link.answer(p.Released(), deliveries[2])
+    link.answer(FAILED, deliveries[0])
+    assert left(world) == [0, 2, 3]
+    link.want(3)
+    assert taken(link) == [0, 2, 3]
+
+
+# Many at once.
+
+
+@pytest.mark.parametrize("outcome", [p.Accepted(), p.Rejected(), p.Released(), FAILED, HERE])
+def test_one_disposition_may_be_about_many(outcome: p.DeliveryState) -> None:
+    world = mourned(10)
+    link = receiver(world, credit=10)
+    ids = [delivery.id for delivery in link.all()]
+    link.session.dispose(outcome, ids[2], ids[6])
+    back = [2, 3, 4, 5, 6] if outcome in (p.Released(), FAILED) else []
+    dead = [2, 3, 4, 5, 6] if outcome in (p.Rejected(), HERE) else []
+    assert left(world) == back
+    assert left(world, "dead") == dead
+    assert world.queue("q").unsettled == 5
+    link.session.dispose(p.Accepted(), ids[0], ids[9])
+    assert world.queue("q").unsettled == 0
+    assert left(world) == back
+
+
+def test_outcomes_may_come_in_any_order() -> None:
+    world = filled(5)
+    link = receiver(world)
+    deliveries = link.all()
+    for at in (3, 0, 4, 1, 2):
+        link.accept(deliveries[at])
+        assert world.queue("q").unsettled == len(link.unsettled)
+    assert left(world) == []
+
+
+def test_one_disposition_reaches_over_links_and_queues() -> None:
+    world = filled(2)
+    filled(2, world, "other")
+    session = session_of(world)
+    links = [session.receiver(address, credit=2) for address in (QUEUE, "/queues/other")]
+    ids = [delivery.id for link in links for delivery in link.all()]
+    session.dispose(p.Released(), min(ids), max(ids))
+    assert [numbers(link.all()) for link in links] == [[], []]
+    assert (left(world), left(world, "other")) == ([0, 1], [0, 1])
+
+
+def test_a_second_outcome_for_the_same_delivery_is_passed_over() -> None:
+    world = mourned(1)
+    link = receiver(world)
+    delivery = link.get()
+    link.answer(p.Accepted(), delivery)
+    link.answer(p.Rejected(), delivery)
+    link.session.dispose(p.Rejected(), delivery.id, delivery.id + 1000)
+    assert reasons(world) == []
+    assert world.queue("q").unsettled == 0
+
+
+# Settlement.
+
+
+@pytest.mark.parametrize(
+    "outcome", [p.Accepted(), p.Rejected(), p.Released(), p.Modified(delivery_failed=True)]
+)
+def test_x070_an_unsettled_outcome_is_acted_upon_and_settled_by_us(outcome: p.DeliveryState) -> None:
+    world = mourned(1)
+    link = receiver(world, credit=1)
+    delivery = link.get()
+    link.answer(outcome, delivery, settled=False)
+    [disposition] = link.peer.taken(p.Disposition)
+    assert (disposition.role, disposition.settled, disposition.first) == (False, True, delivery.id)
+    assert disposition.state == outcome
+    assert world.queue("q").unsettled == 0
+    link.answer(outcome, delivery)  # the peer forgets it as well
+    assert world.queue("q").unsettled == 0
+    assert link.detached is None
+
+
+def test_x070_a_range_is_settled_in_one_disposition() -> None:
+    world = filled(100)
+    link = receiver(world, credit=100)
+    ids = [delivery.id for delivery in link.all()]
+    link.peer.taken()
+    link.session.dispose(p.Accepted(), ids[0], ids[-1], settled=False)
+    [disposition] = link.peer.taken(p.Disposition)
+    assert (disposition.first, disposition.last, disposition.settled) == (ids[0], ids[-1], True)
+    assert world.queue("q").unsettled == 0
+
+
+def test_s174_a_receiver_that_settles_second_is_served() -> None:
+    """The receiver says the outcome, we act and settle, and it forgets (part 2, section 2.6.12)."""
+    world = filled(2)
+    link = receiver(world, credit=2, rcv_settle_mode=SECOND)
+    assert link.attached.rcv_settle_mode == SECOND
+    first, second = link.all()
+    link.answer(p.Accepted(), first, settled=False)
+    assert link.session.told[first.id] == p.Accepted()
+    link.answer(p.Released(), second, settled=False)
+    assert link.session.told[second.id] == p.Released()
+    assert left(world) == [1]
+    assert world.queue("q").unsettled == 0
+
+
+def test_a_state_that_is_no_outcome_decides_nothing() -> None:
+    world = filled(1)
+    link = receiver(world, credit=1)
+    delivery = link.get()
+    link.answer(p.Received(section_number=UInt(0), section_offset=ULong(0)), delivery, settled=False)
+    link.answer(None, delivery, settled=False)
+    assert world.queue("q").unsettled == 1
+    link.accept(delivery)
+    assert world.queue("q").unsettled == 0
+
+
+# Silence.
+
+
+@pytest.mark.parametrize("state", [None, p.Received(section_number=UInt(0), section_offset=ULong(0))])
+def test_what_is_settled_without_an_outcome_is_released(state: p.DeliveryState | None) -> None:
+    """The default outcome that our attach tells of (part 3, section 3.5.3)."""
+    world = filled(1)
+    link = receiver(world, credit=1)
+    link.answer(state, link.get())
+    assert left(world) == [0]
+    link.want(1)
+    assert flags(link.get()) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("default", "waits", "dead"),
+    [
+        (p.Accepted(), [], []),
+        (p.Rejected(), [], ["0 rejected", "1 rejected"]),
+        (p.Released(), [0, 1], []),
+        (FAILED, [0, 1], []),
+        (HERE, [], ["0 rejected", "1 rejected"]),
+    ],
+)
+def test_a_receiver_may_choose_the_default_outcome(
+    default: p.DeliveryState, waits: list[int], dead: list[str]
+) -> None:
+    """It holds for what is settled without an outcome, and for what the link leaves behind."""
+    world = mourned(2)
+    link = receiver(world, credit=2, source=source(default_outcome=default))
+    assert link.attached.source.default_outcome == default
+    first, _ = link.all()
+    link.answer(None, first)
+    link.detach()
+    assert left(world) == waits
+    assert reasons(world) == dead
+    assert world.queue("q").unsettled == 0
+    if default == FAILED:
+        assert [flags(delivery) for delivery in receiver(world).all()] == [(False, 1), (False, 1)]
+
+
+# What is no outcome.
+
+
+@pytest.mark.parametrize("state", [p.Declared(txn_id=b"1"), Described(Symbol("amqp:strange:list"), [])])
+@pytest.mark.parametrize("settled", [True, False])
+def test_x069_an_unknown_state_ends_the_session(state: p.DeliveryState, settled: bool) -> None:
+    world = filled(2)
+    link = receiver(world, credit=2)
+    link.answer(state, settled=settled)
+    refusal = link.session.refusal()
+    assert refusal.startswith("amqp:invalid-field Unrecognised state: ")
+    assert refusal.endswith(" in DISPOSITION")
+    assert left(world) == [0, 1]
+    assert world.queue("q").unsettled == 0
+
+
+# Annotations.
+
+
+def modified(**values: Value) -> p.Modified:
+    names = {Symbol(name.replace("_", "-")): value for name, value in values.items()}
+    return p.Modified(message_annotations=names)
+
+
+def test_x068_annotations_of_modified_are_merged_into_the_message() -> None:
+    world = World()
+    declare(world, "q")
+    session_of(world).sender(QUEUE).send(annotations({"x-kept": "a", "x-changed": 1}), data(b"0"))
+    link = receiver(world)
+    first = link.get()
+    reasons = [Symbol("one"), "two"]
+    link.answer(
+        modified(x_changed=ULong(2), x_new=reasons, x_who=array_of([Symbol("a"), Symbol("b")])), first
+    )
+    second = link.get()
+    assert second.bare == first.bare
+    assert (second.annotations["x-kept"], second.annotations["x-new"]) == ("a", reasons)
+    changed = second.annotations["x-changed"]
+    assert (changed, type(changed)) == (2, ULong)
+    assert isinstance(second.annotations["x-who"], Array)
+    link.answer(modified(x_new=None, x_changed=True), second)
+    third = link.get()
+    assert third.annotations["x-changed"] is True
+    assert third.annotations["x-new"] is None
+    assert third.annotations["x-exchange"] == ""
+
+
+def test_x068_other_copies_of_the_message_stay_as_they_were() -> None:
+    world = filled(0)
+    filled(0, world, "other")
+    channel = world.channel()
+    channel.bind("q", "amq.fanout")
+    channel.bind("other", "amq.fanout")
+    channel.publish("amq.fanout", "", b"0")
+    link = receiver(world)
+    link.answer(modified(x_seen=True), link.get())
+    assert link.get().annotations["x-seen"] is True
+    assert "x-seen" not in session_of(world).receiver("/queues/other", credit=1).get().annotations
+
+
+def test_x068_annotations_go_with_the_dead() -> None:
+    world = mourned(1)
+    why = modified(x_why="no customer")
+    why.undeliverable_here = True
+    receiver(world).answer(why)
+    dead = session_of(world).receiver("/queues/dead", credit=1).get()
+    assert dead.annotations["x-why"] == "no customer"
+
+
+def test_x068_a_0_9_1_consumer_sees_them_as_headers() -> None:
+    world = filled(1)
+    link = receiver(world, credit=1)
+    link.answer(modified(x_why="busy", x_count=UInt(3)), link.get())
+    content = world.channel().get("q")
+    assert content is not None
+    assert content.properties.headers["x-why"] == "busy"
+    assert content.properties.headers["x-count"] == 3
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_x068_reserved_annotations_end_the_session_and_change_nothing(settled: bool) -> None:
+    world = filled(1)
+    link = receiver(world, credit=1)
+    link.answer(p.Modified(message_annotations={Symbol("why"): "busy"}), settled=settled)
+    refusal = link.session.refusal()
+    assert refusal == "amqp:invalid-field reserved annotation key 'why' in a modified outcome"
+    again = receiver(world, credit=1).get()
+    assert "why" not in again.annotations
+    assert flags(again) == (False, 0)
+
+
+def test_outcomes_change_nothing_in_a_stream() -> None:
+    world = stream(3)
+    link = session_of(world).receiver(source(filter={"rabbitmq:stream-offset-spec": "first"}), credit=3)
+    link.answer(p.Rejected())
+    link.answer(modified(x_why="busy"))
+    link.answer(p.Released())
+    assert taken(link) == [0, 1, 2]
+    assert left(world) == [0, 1, 2]
+    assert world.queue("q").unsettled == 0
+    fill(world, range(3, 4))
+    link.want(1)
+    assert taken(link) == [3]
