@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 
 def check(outcome: p.DeliveryState) -> None:
-    """Whether `apply` would do that. Raises AmqpError, which ends the session (X068)."""
+    """Whether `apply` would do that. Raises AmqpError, which ends the session (X068, X069)."""
+    if type(outcome) not in ACTS:
+        raise _invalid(f"Unrecognised state: {outcome!r:.100} in DISPOSITION")
     if isinstance(outcome, p.Modified):
         reserved = next((key for key in outcome.message_annotations or () if not key.startswith("x-")), None)
         if reserved is not None:
-            text = f"reserved annotation key '{reserved:.200}' in a modified outcome"
-            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
+            raise _invalid(f"reserved annotation key '{reserved:.100}' in a modified outcome")
 
 
 def apply(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
@@ -77,3 +78,7 @@ ACTS: Final[dict[type[object], Callable[[list[Delivery], p.DeliveryState], None]
     p.Released: _release,
     p.Modified: _modify,
 }
+
+
+def _invalid(why: str) -> AmqpError:
+    return AmqpError(p.INVALID_FIELD, why, Ends.SESSION)
