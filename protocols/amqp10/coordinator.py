@@ -17,7 +17,7 @@ from protocols.amqp10 import recovery
 from protocols.amqp10.contract import AmqpError, Ends, IncomingOwner
 from protocols.amqp10.links import IncomingLink
 from protocols.amqp10.transactions import Controller, rejected
-from protocols.amqp10.types import Symbol, ULong, Value, skip_at, value_at
+from protocols.amqp10.types import Symbol, ULong, skip_at, value_at
 
 if TYPE_CHECKING:
     from protocols.amqp10.sessions import ServedSession
@@ -92,7 +92,7 @@ class Coordinator(IncomingOwner, Controller):
             self._session.published(self)
         self._committed.append(delivery_id)
 
-    def _is_partly_posted(self, txn_id: Value) -> bool:
+    def _is_partly_posted(self, txn_id: bytes) -> bool:
         """Whether transfers of a message that is part of it are still to come: that must not be (4.4.1)."""
         links = (
             link for session in self._session.connection.sessions for link in session.wire.links.values()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, IncomingOwner
-from protocols.amqp10.links import Unsettled
+from protocols.amqp10.receiving import Unsettled
 from protocols.amqp10.termini import Termini, Terminus, termini_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.transaction import Transaction
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.contract import AmqpError, Ends
 from protocols.amqp10.wire import error_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from broker_core.exchange import Exchange
     from broker_core.message import Message
     from protocols.amqp10.links import OutgoingLink
-    from protocols.amqp10.types import Value
 
 OPEN_MAX: Final = 256  # transactions of one connection: clients have one a session
 HELD_SIZE_MAX: Final = (
@@ -104,10 +103,11 @@ class Work:
 
 
 class Transactions:
-    """The transactions of one connection."""
+    """The transactions of one connection. `held_size_max`: octets that all of them may hold."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, held_size_max: int = HELD_SIZE_MAX) -> None:
         self._broker = broker
+        self._size_max = held_size_max
         self._open: dict[bytes, Work] = {}
         self._held: dict[object, Held] = {}  # of all of them
         self._size = 0
@@ -124,7 +124,7 @@ class Transactions:
         self._open[work.id] = work
         return work.id
 
-    def discharge(self, controller: Controller, txn_id: Value, fail: bool) -> None:
+    def discharge(self, controller: Controller, txn_id: bytes, fail: bool) -> None:
         """Commit, or roll back if it `fail`s.
 
         Raises AmqpError: amqp:transaction:unknown-id, or amqp:transaction:rollback if it could not be committed and
@@ -260,8 +260,10 @@ class Transactions:
         outcome = state.outcome
         if outcome is None:
             return owner.default_outcome if settled else None
-        if not isinstance(outcome, Outcome):
-            raise AmqpError(p.INVALID_FIELD, f"Unrecognised state: {outcome!r} in DISPOSITION")
+        if not isinstance(outcome, Outcome):  # X069
+            raise AmqpError(
+                p.INVALID_FIELD, f"Unrecognised state: {outcome!r:.100} in DISPOSITION", Ends.SESSION
+            )
         owner.check_outcome(outcome)
         return outcome
 
@@ -280,13 +282,14 @@ class Transactions:
     ) -> tuple[list[int], list[object]]:
         """A disposition without a transaction: the ids and tokens of those deliveries that it decides about.
 
-        Where it has a state, that counts instead of an earlier one in a transaction. Without, what waits for a
+        Where it has an outcome, that counts instead of an earlier one in a transaction. Without, what waits for a
         transaction goes on waiting, and is settled if it says so.
         """
+        says_nothing = state is None or isinstance(state, p.Received)
         free: list[tuple[int, object]] = []
         for id, token in zip(ids, tokens, strict=True):
             held = self._held.get(token)
-            if held is not None and state is None:
+            if held is not None and says_nothing:
                 held.settled = held.settled or settled
                 continue
             if held is not None:
@@ -306,9 +309,8 @@ class Transactions:
 
     # Bounds.
 
-    def _work(self, txn_id: Value) -> Work:
-        work = self._open.get(txn_id) if isinstance(txn_id, bytes) else None
-        if work is None:
+    def _work(self, txn_id: bytes) -> Work:
+        if (work := self._open.get(txn_id)) is None:
             raise _unknown(txn_id)
         return work
 
@@ -317,8 +319,8 @@ class Transactions:
             return
         work.size += size
         self._size += size
-        if self._size > HELD_SIZE_MAX:
-            self._fail(work, f"transactions hold more than {HELD_SIZE_MAX} octets")
+        if self._size > self._size_max:
+            self._fail(work, f"transactions hold more than {self._size_max} octets")
 
     def _fail(self, work: Work, why: str) -> None:
         """Nothing of it will count; only its discharge is waited for."""
@@ -331,9 +333,8 @@ def rejected(error: AmqpError) -> p.Rejected:
     return p.Rejected(error=error_of(error, ERROR_SIZE_MAX))
 
 
-def _unknown(txn_id: Value) -> AmqpError:
-    shown = txn_id.hex() if isinstance(txn_id, bytes) else repr(txn_id)
-    return AmqpError(p.TRANSACTION_UNKNOWN_ID, f"no transaction {shown[:64]}")
+def _unknown(txn_id: bytes) -> AmqpError:
+    return AmqpError(p.TRANSACTION_UNKNOWN_ID, f"no transaction {txn_id[:32].hex()}")
 
 
 def _retire(held: list[Held]) -> None:
