@@ -291,11 +291,16 @@ class IncomingLink(Link):
 
     def accept(self, delivery_id: int) -> None:
         """Answer a message, once: it is taken. The peer is told by the next flush."""
+        self.accept_all((delivery_id,))
+
+    def accept_all(self, delivery_ids: Sequence[int]) -> None:
+        """As `accept`, for a batch: two calls less a message."""
         if self.second or self.ended:
-            self.answer(delivery_id, ACCEPTED)
+            for delivery_id in delivery_ids:
+                self.answer(delivery_id, ACCEPTED)
             return
-        self.unanswered -= 1
-        self.session.accept(delivery_id)
+        self.unanswered -= len(delivery_ids)
+        self.session.accept(delivery_ids)
 
     def answer(self, delivery_id: int, state: p.DeliveryState | None, settled: bool = True) -> None:
         """Answer a message. Unless `settled`, another answer must follow.

@@ -13,6 +13,7 @@ they would be lost on the peer afterwards.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
@@ -408,9 +409,9 @@ class Session:
             for link in self._incoming.values():
                 link.peer_settled(first, count)
 
-    def accept(self, delivery_id: int) -> None:
-        """Say at the next flush that a message is accepted and settled."""
-        self._answers.accepted.append(delivery_id)
+    def accept(self, delivery_ids: Sequence[int]) -> None:
+        """Say at the next flush that messages are accepted and settled."""
+        self._answers.accepted += delivery_ids
         if not self.due:
             self.become_due()
 

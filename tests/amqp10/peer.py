@@ -19,12 +19,12 @@ from struct import pack, unpack_from
 from typing import TypeAlias
 
 import attrs
-from protocols.amqp10.adapter import Connection10
 
 from broker_core.frontend import Peer as Address
 from broker_core.outbox import Outbox
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import types
+from protocols.amqp10.adapter import Connection10
 from protocols.amqp10.types import Described, Symbol, ULong, Value
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, World
 
@@ -198,9 +198,12 @@ class Peer:
     def read(self) -> None:
         """Work in what the broker has sent."""
         while octets := self.take_bytes():
-            self._buffer += octets
+            self.hear(octets)
             self.world.settle()
-        buffer, at = self._buffer, 0
+
+    def hear(self, octets: bytes) -> None:
+        """Work in what has come, as far as it is whole."""
+        buffer, at = self._buffer + octets, 0
         while len(buffer) - at >= 8:
             if buffer.startswith(b"AMQP", at):
                 self.headers.append(buffer[at : at + 8])

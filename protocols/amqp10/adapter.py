@@ -1,0 +1,270 @@
+"""AMQP 1.0 on the broker: the machine on one side, a `Client` of the core on the other.
+
+    node ──bytes──> Connection ──calls──> Connection10 ──> ServedSession ──> targets, sources, ... ──> broker_core
+    node <──outbox── frames <── Session, links <────────────── those who serve them
+
+What the core refuses comes as a `Failure`; `failures.py` says what that is called here, and what it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from typing import Final
+
+from broker_core.access import User
+from broker_core.broker import Broker
+from broker_core.client import Client
+from broker_core.config import Config
+from broker_core.errors import Failure, LimitReached
+from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.outbox import Outbox
+from broker_core.sasl import AuthenticationFailed, Challenge, Mechanism, Mechanisms
+from protocols.amqp10 import performatives as p
+from protocols.amqp10 import termini
+from protocols.amqp10.connection import Connection
+from protocols.amqp10.contract import AmqpError, Ends, Handler, Tuning, Writer
+from protocols.amqp10.failures import refusal
+from protocols.amqp10.session import Session
+from protocols.amqp10.sessions import ServedSession
+from protocols.amqp10.transactions import Transactions
+from protocols.amqp10.types import Value
+
+log: Final = logging.getLogger("leveret.amqp10")
+
+CAPABILITIES: Final = (
+    "LINK_PAIR_V1_0",
+    "ANONYMOUS-RELAY",
+)  # X050: what of the protocol's extensions is served
+VIRTUAL_HOST: Final = "vhost:"  # how a hostname begins that names one (S165)
+
+
+class OutboxWriter(Writer):
+    """The connection's outbox, as the machine wants it."""
+
+    __slots__ = ("_outbox",)
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def write(self, data: bytes) -> None:
+        self._outbox.write(data)
+
+    def open(self) -> list[bytes]:
+        return self._outbox.open()
+
+    def wrote(self, count: int) -> None:
+        self._outbox.wrote(count)
+
+    def written(self) -> int:
+        return self._outbox.written()
+
+    def full(self) -> bool:
+        return self._outbox.full
+
+
+class Connection10(Handler, FrontEnd):
+    """One connection: authentication, the virtual host, sessions, and alarms."""
+
+    client: Client
+
+    def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
+        self.broker = broker
+        self.config = config
+        self.outbox = outbox
+        self.peer = peer
+        self.sessions: dict[ServedSession, None] = {}
+        self.transactions = Transactions(broker)
+        self.address_v1 = config.address_v1
+        self._mechanisms = Mechanisms(broker.access, config.protocols.amqp10.mechanisms)
+        self._attempt: Mechanism | None = None
+        self._entered = False
+        self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
+
+    def _tuning(self) -> Tuning:
+        settings, limits = self.config.protocols.amqp10, self.config.limits
+        return Tuning(
+            container_id=self.config.node.name,
+            frame_size_max=settings.frame_max,
+            channel_max=settings.session_max - 1,
+            handle_max=settings.link_max - 1,
+            idle_timeout_s=settings.idle_timeout_s,
+            incoming_window=settings.incoming_window,
+            link_credit=settings.link_credit,
+            message_size_max=limits.message_size_max,
+            initial_frame_size_max=settings.initial_frame_max,
+            handshake_timeout_s=limits.handshake_timeout_s,
+            mechanisms=self._mechanisms.offered,
+            offered_capabilities=CAPABILITIES,
+        )
+
+    def _properties(self) -> dict[str, Value]:
+        """X050."""
+        product, version = self.broker.compat.product_and_version
+        return {
+            "product": product,
+            "version": version,
+            "platform": f"Python {platform.python_version()}",
+            "information": "Licensed under Apache-2.0",
+            "node": self.config.node.name,
+        }
+
+    # The node's side.
+
+    def receive(self, data: bytes, now: float) -> None:
+        self.wire.receive(data, now)
+        self.wire.flush()
+
+    def lost(self) -> None:
+        self.wire.lost()
+        if self.wire.peer_spoke and not self.wire.peer_spoke.startswith("AMQP 1.0"):
+            log.warning("%s: refused, detected %s", self.peer.name, self.wire.peer_spoke)
+        elif self.wire.peer_spoke:
+            log.info("%s: ended, %r", self.peer.name, self.wire.ended_because)
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.wire.closed
+
+    @property
+    def halted(self) -> bool:  # type: ignore[override]
+        return self.wire.halted
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
+
+    @property
+    def container(self) -> str:
+        """What the peer calls itself."""
+        assert self.wire.peer is not None
+        return self.wire.peer.container_id
+
+    def deadline(self) -> float | None:
+        return self.wire.deadline()
+
+    def on_deadline(self, now: float) -> None:
+        self.wire.on_deadline(now)
+
+    def drained(self) -> None:
+        for session in list(self.sessions):
+            session.wake_all()
+
+    def alarm(self, reason: str | None) -> None:
+        """S162: nobody may publish any more; deliveries and their outcomes go on."""
+        for session in self.sessions:
+            if reason is None:
+                session.wire.unhold()
+            else:
+                session.wire.hold()
+
+    def shut_down(self, reason: str) -> None:
+        self.wire.fail(AmqpError(p.CONNECTION_FORCED, reason, Ends.CONNECTION))
+
+    # Logging in.
+
+    def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | None:
+        try:
+            self._attempt = self._mechanisms.begin(mechanism, self.peer.loopback)
+        except Failure as failure:  # X046
+            log.warning("%s: login refused: %s", self.peer.name, failure)
+            raise refusal(failure) from None
+        return self._authenticate(self._attempt, response, first=True)
+
+    def on_sasl_response(self, response: bytes) -> bytes | None:
+        assert self._attempt is not None
+        return self._authenticate(self._attempt, response, first=False)
+
+    def _authenticate(self, attempt: Mechanism, response: bytes, first: bool) -> bytes | None:
+        try:
+            answer = attempt.start(response) if first else attempt.step(response)
+        except Failure as failure:
+            why = failure.reason if isinstance(failure, AuthenticationFailed) else failure
+            log.warning("%s: login refused: %s", self.peer.name, why)
+            raise refusal(failure) from None
+        if isinstance(answer, Challenge):
+            return answer.octets
+        self.client = Client(self.broker, answer.user, self.peer.name)
+        return None
+
+    def change_secret(self, secret: bytes) -> None:
+        """The client has a fresh secret (X086). Raises AmqpError that ends the connection if it is not good."""
+        user = self._user_with(secret)
+        if user is None:
+            raise _unauthorized("credential update failed: the new secret was refused")
+        try:
+            self.client.change_user(user)
+        except Failure as failure:
+            raise _unauthorized(str(failure)) from None
+        for session in list(self.sessions):
+            session.recheck()
+
+    def _user_with(self, secret: bytes) -> User | None:
+        """The user, if that is the secret now; whoever keeps the secrets may be out of order."""
+        name = self.client.user.name
+        try:
+            return self.broker.access.authenticate_password(name, secret)
+        except Exception:
+            log.exception("%s: the new secret of user '%s' could not be checked", self.peer.name, name)
+            raise _unauthorized("credential update failed") from None
+
+    def on_open(self, open: p.Open) -> dict[str, Value]:
+        name = self._virtual_host(open.hostname)
+        if name not in self.broker.virtual_hosts:
+            why = f"AMQP 1.0 connection failed: virtual host '{name}' does not exist"
+            raise self._turned_away(_unauthorized(why))
+        try:
+            self.client.enter(name)
+        except LimitReached as failure:
+            # where 0-9-1 speaks of a connection limit, 1.0 speaks of a vhost's (X047)
+            why = str(failure).replace("': connection limit (", "': vhost connection limit (")
+            raise self._turned_away(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, why, Ends.CONNECTION)) from None
+        except Failure as failure:
+            raise self._turned_away(_unauthorized(str(failure))) from None
+        self._entered = True
+        log.info("%s: %s", self.peer.name, self.description)
+        return self._properties()
+
+    def _virtual_host(self, hostname: str | None) -> str:
+        """S165."""
+        if hostname is not None and hostname.startswith(VIRTUAL_HOST):
+            return hostname.removeprefix(VIRTUAL_HOST)
+        return self.config.virtual_hosts[0].name
+
+    def _turned_away(self, error: AmqpError) -> AmqpError:
+        log.warning("%s: user '%s': %s", self.peer.name, self.client.user.name, error.description)
+        return error
+
+    # Sessions.
+
+    def on_begin(self, session: Session) -> ServedSession:
+        try:
+            self.client.open_channel()
+        except Failure as failure:
+            raise refusal(failure, Ends.SESSION) from None
+        served = ServedSession(self, session)
+        self.sessions[served] = None
+        if self.broker.alarms.reason:
+            session.hold()  # S163
+        return served
+
+    def session_ended(self, session: ServedSession) -> None:
+        self.client.close_channel()
+        del self.sessions[session]
+
+    def on_closed(self) -> None:
+        if self._entered:
+            self._entered = False
+            termini.ended(self.client.host, self)
+            self.client.leave()
+
+
+def _unauthorized(why: str) -> AmqpError:
+    return AmqpError(p.UNAUTHORIZED_ACCESS, why, Ends.CONNECTION)
+
+
+PROTOCOL: Final = Protocol(
+    name="amqp10",
+    first_bytes=(b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
+    factory=Connection10,
+)

@@ -1,0 +1,129 @@
+"""One session of a 1.0 connection: who serves what the peer attaches, and when its publishes are answered.
+
+| the peer attaches                            | served by                       |
+|----------------------------------------------|---------------------------------|
+| a sender to a coordinator                    | coordinator.py                  |
+| a sender or a receiver to `/management`      | management.py                   |
+| any other sender                             | incoming.py                     |
+| any other receiver                           | outgoing.py                     |
+
+Everything that the core refuses is raised as a `Failure`; here it becomes the error for the peer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.broker import Publisher
+from broker_core.delivery import Consumer
+from broker_core.errors import AccessRefused, Failure
+from protocols.amqp10 import coordinator, incoming, management, outgoing, recovery, termini
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.contract import IncomingOwner, OutgoingOwner, SessionOwner
+from protocols.amqp10.failures import refusal
+from protocols.amqp10.links import IncomingLink, OutgoingLink
+from protocols.amqp10.session import Session
+
+if TYPE_CHECKING:
+    from protocols.amqp10.adapter import Connection10
+    from protocols.amqp10.coordinator import Coordinator
+    from protocols.amqp10.incoming import Publishing
+    from protocols.amqp10.management import Pair
+
+MANAGEMENT: Final = "/management"
+
+
+class ServedSession(SessionOwner, Publisher):
+    """The broker's side of one session."""
+
+    __slots__ = (
+        "_announced",
+        "_waiting",
+        "broker",
+        "client",
+        "connection",
+        "consumers",
+        "outbox",
+        "pairs",
+        "transactions",
+        "wire",
+    )
+
+    def __init__(self, connection: Connection10, wire: Session) -> None:
+        self.connection = connection
+        self.wire = wire
+        self.broker = connection.broker
+        self.client = connection.client
+        self.outbox = connection.outbox
+        self.consumers: dict[Consumer, None] = {}  # of its links; whoever serves them keeps this
+        self.transactions = connection.transactions
+        self.pairs: dict[str, Pair] = {}  # of management links, by their name
+        self._waiting: list[Publishing | Coordinator] = []  # links with messages that are to be answered
+        self._announced = False  # on the broker's list of publishers for this settle
+
+    # Links.
+
+    def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
+        try:
+            target = attach.target
+            if isinstance(target, p.Coordinator):
+                return coordinator.attach(self, link, attach)
+            if isinstance(target, p.Target) and target.address == MANAGEMENT:
+                return management.attach_requests(self, link, attach)
+            return incoming.attach(self, link, attach)
+        except Failure as failure:
+            raise refusal(failure) from None
+
+    def on_attach_outgoing(self, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
+        recovery.require_none(attach)
+        try:
+            source = attach.source
+            if isinstance(source, p.Source) and source.address == MANAGEMENT:
+                return management.attach_responses(self, link, attach)
+            return outgoing.attach(self, link, attach)
+        except Failure as failure:
+            raise refusal(failure) from None
+
+    # Publishing.
+
+    def published(self, link: Publishing | Coordinator) -> None:
+        """A link has messages to answer, once the broker has settled. Called for the first of them only."""
+        self._waiting.append(link)
+        if not self._announced:
+            self._announced = True
+            self.broker.publishers.append(self)
+
+    def taken(self) -> None:
+        """S226: every publish is answered now, none before."""
+        self._announced = False
+        waiting, self._waiting = self._waiting, []
+        for link in waiting:
+            link.answer()
+        self.wire.flush()
+
+    # Consuming.
+
+    def on_window(self) -> None:
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """There is room again for deliveries."""
+        for consumer in list(self.consumers):
+            consumer.wake()
+
+    def recheck(self) -> None:
+        """Permissions or credentials changed: if a consumer may no longer read, that ends the session (S182)."""
+        for consumer in self.consumers:
+            queue = consumer.queue
+            if not queue.hidden and not self.client.may_still_read(queue):
+                host, user = self.client.host.name, self.client.user.name
+                why = f"read access to queue '{queue.name}' in vhost '{host}' refused for user '{user}'"
+                self.wire.end(refusal(AccessRefused(why)))
+                return
+
+    # The end.
+
+    def on_ended(self) -> None:
+        self._waiting.clear()
+        termini.ended(self.client.host, self)
+        self.connection.session_ended(self)

@@ -1,0 +1,295 @@
+"""Publishing from the client's side, §13 of the acceptance list: outcomes, and what is refused of a message."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.types import Symbol
+
+from .peer import (
+    SECOND,
+    SETTLED,
+    Peer,
+    Sender,
+    World,
+    annotations,
+    application_properties,
+    bind,
+    data,
+    declare,
+    declared,
+    message,
+    session_of,
+    told,
+    waiting,
+)
+
+HELLO = data(b"hello")
+
+
+@pytest.fixture
+def world() -> World:
+    return declared(World(), ["q"])
+
+
+@pytest.fixture
+def sender(world: World) -> Sender:
+    return session_of(world).sender("/queues/q")
+
+
+def full(world: World, name: str = "full", overflow: str = "reject-publish", length: int = 1) -> str:
+    """A queue that refuses what is too much."""
+    arguments = {"x-max-length": length, "x-overflow": overflow}
+    return declare(world, name, arguments=arguments)
+
+
+# Outcomes.
+
+
+def test_s226_what_a_queue_has_is_accepted(world: World, sender: Sender) -> None:
+    number = sender.send(HELLO)
+    assert sender.outcome(number) == p.Accepted()
+    assert number in sender.session.settled
+    assert waiting(world, "q") == [HELLO]
+
+
+def test_s226_what_nobody_gets_is_released(world: World) -> None:
+    assert session_of(world).sender("/exchanges/amq.direct/nowhere").publish(HELLO) == p.Released()
+    assert world.host.exchange("amq.direct").unroutable == 1
+
+
+def test_s226_what_any_queue_refuses_is_rejected(world: World) -> None:
+    bind(world, "amq.fanout", "q")
+    bind(world, "amq.fanout", full(world))
+    sender = session_of(world).sender("/exchanges/amq.fanout")
+    assert sender.publish(HELLO) == p.Accepted()
+    assert isinstance(sender.publish(HELLO), p.Rejected)
+    assert world.queue("q").ready == 2
+
+
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_x066_a_full_queue_says_which_it_is(world: World, overflow: str) -> None:
+    sender = session_of(world).sender(f"/queues/{full(world, 'the one', overflow).replace(' ', '%20')}")
+    assert sender.publish(HELLO) == p.Accepted()
+    outcome = sender.publish(HELLO)
+    assert isinstance(outcome, p.Rejected)
+    assert told(outcome.error) == "amqp:resource-limit-exceeded queue 'the one' exceeded maximum length"
+    assert outcome.error.info == {"queue": "the one", "reason": "maxlen"}
+    assert isinstance(outcome.error.info["reason"], Symbol)
+
+
+def test_x066_each_refusal_names_its_own_queue(world: World) -> None:
+    sender = session_of(world).sender(None)
+    for name in ("one", "two"):
+        full(world, name, length=0)
+    ids = {
+        sender.send(p.Properties(to=f"/queues/{name}"), HELLO, settle=False): name for name in ("one", "two")
+    }
+    world.settle()
+    for number, name in ids.items():
+        assert sender.outcome(number).error.info["queue"] == name
+
+
+def test_s082_a_queue_that_drops_its_oldest_accepts(world: World) -> None:
+    sender = session_of(world).sender(f"/queues/{full(world, overflow='drop-head')}")
+    assert [sender.publish(data(b"%d" % number)) for number in range(3)] == [p.Accepted()] * 3
+    assert waiting(world, "full") == [data(b"2")]
+
+
+def test_s226_the_outcomes_of_one_batch_are_each_their_own(world: World) -> None:
+    """Accepted, released and rejected mixed, all in one read, as few dispositions as their order allows."""
+    full(world, length=0)
+    sender = session_of(world).sender(None)
+    kinds = {"/queues/q": p.Accepted, "/queues/nowhere": p.Released, "/queues/full": p.Rejected}
+    addresses = [
+        *["/queues/q"] * 50,
+        *["/queues/nowhere", "/queues/full", "/queues/q"] * 20,
+        *["/queues/q"] * 40,
+    ]
+    sender.peer.taken()
+    ids = [sender.send(p.Properties(to=address), HELLO, settle=False) for address in addresses]
+    assert sender.session.outcomes == {}
+    world.settle()
+    dispositions = sender.peer.taken(p.Disposition)
+    assert {number: type(state) for number, state in sender.session.outcomes.items()} == {
+        number: kinds[address] for number, address in zip(ids, addresses, strict=True)
+    }
+    assert len(dispositions) <= 63
+    assert all(each.settled for each in dispositions)
+
+
+def test_s226_accepted_messages_are_told_in_ranges(world: World, sender: Sender) -> None:
+    sender.peer.taken()
+    for _ in range(100):
+        sender.send(HELLO, settle=False)
+    world.settle()
+    [disposition] = sender.peer.taken(p.Disposition)
+    assert (disposition.first, disposition.last, disposition.state) == (0, 99, p.Accepted())
+
+
+def test_s226_nothing_is_answered_before_the_broker_has_settled(world: World, sender: Sender) -> None:
+    number = sender.send(HELLO, settle=False)
+    assert b"".join(sender.peer.outbox.pieces) == b""
+    world.settle()
+    assert sender.outcome(number) == p.Accepted()
+
+
+def test_x067_a_settled_message_is_not_answered(world: World) -> None:
+    full(world, length=0)
+    session = session_of(world)
+    for address in ("/queues/q", "/queues/full", "/exchanges/amq.direct/nowhere"):
+        sender = session.sender(address, snd_settle_mode=SETTLED)
+        assert sender.publish(HELLO) is None
+    assert session.outcomes == {}
+    assert world.queue("q").ready == 1
+
+
+def test_s226_a_receiver_that_settles_second_does_so(world: World) -> None:
+    """rcv-settle-mode second: the outcome is told unsettled, and settled once the sender has settled (2.6.12)."""
+    sender = session_of(world).sender("/queues/q", rcv_settle_mode=SECOND)
+    assert sender.attached.rcv_settle_mode == SECOND
+    number = sender.send(HELLO)
+    assert sender.outcome(number) == p.Accepted()
+    assert number not in sender.session.settled
+    sender.session.dispose(None, number, role=False)
+    sender.peer.read()
+    assert world.queue("q").ready == 1
+
+
+def test_s150_a_message_that_an_alternate_exchange_takes_is_accepted(world: World) -> None:
+    """S150: and one that the whole chain cannot route is released."""
+    world.host.declare_exchange("a", "direct", arguments={"alternate-exchange": "b"})
+    world.host.declare_exchange("b", "direct", arguments={"alternate-exchange": "c"})
+    world.host.declare_exchange("c", "direct")
+    bind(world, "c", "q", "known")
+    session = session_of(world)
+    assert session.sender("/exchanges/a/known").publish(HELLO) == p.Accepted()
+    assert session.sender("/exchanges/a/unknown").publish(HELLO) == p.Released()
+    anonymous = session.sender(None)
+    assert anonymous.publish(p.Properties(to="/exchanges/a/known"), HELLO) == p.Accepted()
+    assert anonymous.publish(p.Properties(to="/exchanges/a/unknown"), HELLO) == p.Released()
+    assert world.queue("q").ready == 2
+
+
+# What a message holds.
+
+
+def test_s229_the_queue_has_the_sections_as_they_were(world: World, sender: Sender) -> None:
+    sections = (
+        p.Header(durable=True, priority=4),
+        annotations({"x-mine": 1}),
+        p.Properties(message_id="1", subject="s"),
+        application_properties({"a": 1}),
+        HELLO,
+    )
+    assert sender.publish(*sections) == p.Accepted()
+    [delivery] = world.queue("q").waiting()
+    found = delivery.message
+    assert found.properties + found.body == message(*sections)
+    assert found.facts.durable
+    assert found.facts.priority == 4
+
+
+def test_a_message_in_many_frames_is_one_message(world: World, sender: Sender) -> None:
+    body = data(bytes(range(256)) * 4000)
+    assert sender.publish(body, frames=50) == p.Accepted()
+    assert waiting(world, "q") == [body]
+    assert sender.publish(HELLO) == p.Accepted()
+
+
+def test_an_aborted_message_was_never_sent(world: World, sender: Sender) -> None:
+    session = sender.session
+    session.send(
+        p.Transfer(handle=0, delivery_id=0, delivery_tag=b"0", message_format=0, more=True), HELLO[:3]
+    )
+    session.send(p.Transfer(handle=0, aborted=True))
+    session.next_delivery += 1
+    sender.sent += 1
+    assert sender.publish(HELLO) == p.Accepted()
+    assert waiting(world, "q") == [HELLO]
+
+
+@pytest.mark.parametrize(
+    "sections", [(), (p.Header(),), (p.Properties(message_id="1"),), (application_properties({"a": 1}),)]
+)
+def test_x060_a_message_without_a_body_ends_the_link(world: World, sender: Sender, sections: tuple) -> None:
+    sender.send(*sections)
+    assert sender.refusal().startswith("amqp:decode-error ")
+    assert world.queue("q").ready == 0
+
+
+@pytest.mark.parametrize(
+    "octets", [b"hello", b"\x00", b"\x00\x53", b"\x00\x53\x75\xa0\x05he", HELLO + b"\x00\x53\x73"]
+)
+def test_x060_what_is_no_message_ends_the_link_and_nothing_else(world: World, octets: bytes) -> None:
+    session = session_of(world)
+    sender, other = session.sender("/queues/q"), session.sender("/queues/q")
+    sender.send(octets)
+    assert sender.refusal().startswith("amqp:decode-error ")
+    assert other.publish(HELLO) == p.Accepted()
+
+
+def test_x061_the_user_id_is_the_users_own(world: World) -> None:
+    world.user("ann")
+    world.user("eve", tags=["impersonator"])
+    good = p.Properties(user_id=b"ann")
+    assert session_of(world, "ann").sender("/queues/q").publish(good, HELLO) == p.Accepted()
+    assert session_of(world, "eve").sender("/queues/q").publish(good, HELLO) == p.Accepted()
+    session = session_of(world)
+    for target, more in (("/queues/q", {}), (None, {"to": "/queues/q"})):
+        sender = session.sender(target)
+        sender.send(p.Properties(user_id=b"ann", **more), HELLO)
+        why = "user_id property set to 'ann' but authenticated user was 'guest'"
+        assert sender.refusal() == f"amqp:unauthorized-access {why}"
+    assert session.ended is None
+    assert world.queue("q").ready == 2
+
+
+def test_x061_what_came_before_is_accepted(world: World, sender: Sender) -> None:
+    before = sender.send(HELLO, settle=False)
+    sender.send(p.Properties(user_id=b"ann"), HELLO, settle=False)
+    world.settle()
+    assert sender.outcome(before) == p.Accepted()
+    assert sender.refusal().startswith("amqp:unauthorized-access user_id")
+
+
+# Links that go.
+
+
+def test_a_sender_that_detaches_in_the_same_read_has_published(world: World, sender: Sender) -> None:
+    sender.send(HELLO, settle=False)
+    sender.detach()
+    assert world.queue("q").ready == 1
+    assert sender.session.sender("/queues/q", handle=sender.handle).publish(HELLO) == p.Accepted()
+
+
+def test_a_session_that_ends_in_the_same_read_has_published(world: World, sender: Sender) -> None:
+    sender.send(HELLO, settle=False)
+    sender.session.end()
+    assert world.queue("q").ready == 1
+    assert sender.peer.begin().sender("/queues/q").publish(HELLO) == p.Accepted()
+
+
+def test_a_connection_that_is_lost_has_published(world: World, sender: Sender) -> None:
+    sender.send(HELLO, settle=False)
+    sender.peer.drop()
+    assert world.queue("q").ready == 1
+
+
+# The other protocol.
+
+
+def test_what_is_published_in_1_0_is_consumed_in_0_9_1(world: World, sender: Sender) -> None:
+    sender.publish(p.Header(durable=True), p.Properties(message_id="1", content_type="text/plain"), HELLO)
+    content = world.channel().get("q")
+    assert content.body == b"hello"
+    assert content.properties.message_id == "1"
+    assert content.properties.content_type == "text/plain"
+    assert content.properties.delivery_mode == 2
+
+
+def test_what_is_published_in_0_9_1_is_consumed_in_1_0(world: World) -> None:
+    world.channel().publish("", "q", b"hello")
+    delivery = Peer(world).open().begin().receiver("/queues/q", credit=1).get()
+    assert delivery.body == b"hello"
