@@ -21,8 +21,8 @@ from protocols.amqp10.failures import refusal
 from protocols.amqp10.links import IncomingLink, OutgoingLink, size_exceeded
 from protocols.amqp10.management_requests import Administration
 from protocols.amqp10.management_syntax import Response
-from protocols.amqp10.sections import BODY, END, PROPERTIES, VALUE, MalformedError, bounds
-from protocols.amqp10.types import Described, ULong, Value, encode, value_at
+from protocols.amqp10.sections import MalformedError
+from protocols.amqp10.types import Described, Symbol, ULong, Value, encode, value_at
 
 if TYPE_CHECKING:
     from protocols.amqp10.sessions import ServedSession
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 CREDIT: Final = 8  # requests on their way
 REQUEST_SIZE_MAX: Final = 131_072  # octets; what is decoded takes many times as much
 PAIRED: Final[dict[str, Value]] = {"paired": True}
+# Descriptors of sections, in both spellings.
+PROPERTIES: Final[tuple[Value, ...]] = (ULong(p.Properties.CODE), Symbol(p.Properties.NAME))
+BODY: Final[tuple[Value, ...]] = (ULong(p.AMQP_VALUE), Symbol("amqp:amqp-value:*"))
 ME: Final = "$me"  # the other link of the pair
 HTTP: Final[dict[str, Value]] = {"http:response": "1.1"}  # X076
 VERSION: Final = encode(Described(ULong(p.APPLICATION_PROPERTIES), HTTP))
@@ -166,18 +169,23 @@ class Responses(OutgoingOwner):
 
 
 def _read(payload: bytes) -> tuple[p.Properties, Value]:
-    """A request's properties and the value that is its body; other sections say nothing. Raises AmqpError."""
-    at = bounds(payload)
+    """A request's properties and the value that is its body. Raises AmqpError.
+
+    Other sections say nothing, and no order is asked for: a client in use sends an empty body first.
+    """
     properties, body = p.Properties(), None
+    at, end = 0, len(payload)
     try:
-        if at[PROPERTIES] < at[PROPERTIES + 1]:
-            found, _ = p.decode(payload, at[PROPERTIES], len(payload))
-            assert isinstance(found, p.Properties)
-            properties = found
-        if at[BODY] < at[END]:
-            section, _ = value_at(payload, at[BODY], len(payload))
-            if isinstance(section, Described) and section.descriptor in (VALUE, "amqp:amqp-value:*"):
+        while at < end:
+            section, after = value_at(payload, at, end)
+            descriptor = section.descriptor if isinstance(section, Described) else None
+            if isinstance(section, Described) and descriptor in BODY:
                 body = section.value
+            elif descriptor in PROPERTIES:
+                found, _ = p.decode(payload, at, end)
+                assert isinstance(found, p.Properties)
+                properties = found
+            at = after
     except AmqpError as error:
         raise MalformedError(error.description) from None
     return properties, body

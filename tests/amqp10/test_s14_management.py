@@ -22,6 +22,8 @@ from .peer import (
     Sender,
     Session,
     World,
+    annotations,
+    application_properties,
     data,
     declare,
     section,
@@ -216,6 +218,29 @@ def test_x075_what_is_no_message_ends_the_link_or_the_session(asking: Pair, octe
     assert asking.responses.get() is None
     assert asking.requests.detached is not None or asking.session.ended is not None
     assert asking.session.peer.closed is None
+
+
+def test_x075_a_request_may_have_other_sections_and_its_own_in_any_order(asking: Pair) -> None:
+    """RabbitMQ's Python client sends an empty body in front of the properties."""
+    properties = p.Properties(subject="PUT", to="/queues/q", reply_to="$me", message_id="m")
+    for sections in (
+        (value({}), properties),
+        (
+            p.Header(durable=True),
+            annotations({"x-a": 1}),
+            properties,
+            application_properties({"a": 1}),
+            value({}),
+        ),
+    ):
+        asking.requests.send(*sections)
+        assert asking.responses.get().properties.subject in ("201", "200")
+
+
+def test_x075_a_body_that_is_no_value_is_none(asking: Pair) -> None:
+    properties = p.Properties(subject="PUT", to="/auth/tokens", reply_to="$me", message_id="m")
+    asking.requests.send(properties, data(b"guest"))
+    assert asking.responses.get().properties.subject == "400"
 
 
 @pytest.mark.parametrize("message_id", [ULong(7), "seven", b"seven"])
