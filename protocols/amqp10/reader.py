@@ -97,13 +97,13 @@ class Reader(ABC):
             session = sessions.get(channel)
             if session is not None:
                 try:
-                    if data.startswith(TRANSFER, body):
+                    if data.startswith(TRANSFER, body, after):
                         session.take_transfer_at(data, body, after)
                         continue
-                    if data.startswith(DISPOSITION, body):
+                    if data.startswith(DISPOSITION, body, after):
                         session.take_disposition_at(data, body, after)
                         continue
-                    if data.startswith(FLOW, body):
+                    if data.startswith(FLOW, body, after):
                         session.take_flow_at(data, body, after)
                         self.halted = self.halted or self._is_full()
                         continue

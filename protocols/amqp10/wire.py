@@ -264,7 +264,7 @@ OUTCOMES: Final[dict[bytes, p.DeliveryState]] = {
         (b"\x00\x53\x25", p.Rejected()),
         (b"\x00\x53\x26", p.Released()),
     )
-    for end in (b"\x45", b"\xc0\x01\x00")
+    for end in (b"\x45", b"\xc0\x01\x00", b"\xd0\0\0\0\x04\0\0\0\0")
 }
 
 # From settled on: state, batchable. By the octets, how many fields, whether it is settled, and the outcome.

@@ -1,0 +1,276 @@
+"""What is known by heart does the same as what is decoded, whatever the encoding, and comes apart anywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from types import FrameType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.contract import Tuning
+from protocols.amqp10.receiving import IncomingLink
+from protocols.amqp10.session import Session
+
+from .machine import (
+    LOGIN,
+    IncomingRecorder,
+    OutgoingRecorder,
+    Peer,
+    begin,
+    begun,
+    disposition,
+    flow,
+    frame,
+    octets,
+    open_,
+    receiver,
+    sender,
+    transfer,
+)
+
+
+def encoded(code: int, fields: Sequence[bytes], count: int, form: int) -> bytes:
+    """A list of fields with its descriptor: forms 0 and 1 are what the quick paths know, 2 is decoded."""
+    content = b"".join(fields)
+    if form == 0:
+        return bytes((0, 0x53, code, 0xC0, len(content) + 1, count)) + content
+    descriptor = bytes((0, 0x53, code)) if form == 1 else bytes((0, 0x80, 0, 0, 0, 0, 0, 0, 0, code))
+    return descriptor + b"\xd0" + (len(content) + 4).to_bytes(4) + count.to_bytes(4) + content
+
+
+NULL, TRUE, FALSE = b"\x40", b"\x41", b"\x42"
+BOOLEANS = st.sampled_from((NULL, TRUE, FALSE, b"\x56\x00", b"\x56\x01"))
+NUMBERS = st.sampled_from(
+    (b"\x43", b"\x52\x00", b"\x52\x01", b"\x70\x00\x00\x00\x01", NULL, b"\x52\x07", b"\x41")
+)
+TAGS = st.sampled_from(
+    (
+        b"\xa0\x01t",
+        b"\xa0\x00",
+        b"\xb0\x00\x00\x00\x01t",
+        NULL,
+        b"\xa0\x20" + bytes(32),
+        b"\xa0\x21" + bytes(33),
+    )
+)
+FORMATS = st.sampled_from((b"\x43", NULL, b"\x52\x00", b"\x52\x01", b"\x70\x00\x00\x00\x00"))
+REST = st.sampled_from((NULL, NULL, NULL, b"\x50\x00", b"\x50\x01", b"\x00\x53\x24\x45", FALSE, TRUE))
+TRANSFERS = st.tuples(
+    st.tuples(NUMBERS, NUMBERS, TAGS, FORMATS, BOOLEANS, BOOLEANS, REST, REST, REST, REST, BOOLEANS),
+    st.integers(1, 11),
+    st.sampled_from((0, 0, 0, 0, 0, 1, -1)),
+    st.binary(max_size=4),
+)
+
+
+def linked(**fields: object) -> Peer:
+    """An incoming link with handle 0, an outgoing one with handle 1 that has three deliveries unsettled."""
+    peer = begun(Tuning(link_credit=3, message_size_max=10)).says(
+        sender(**fields), receiver(handle=1), flow(1, 10)
+    )
+    for number in range(3):
+        peer.outgoing.send(number, [b"x"], 1, False)
+    peer.outbox.take()
+    peer.called()
+    return peer
+
+
+def aftermath(peer: Peer, form: int, code: int, frames: list[tuple[Sequence[bytes], int, bytes]]) -> object:
+    for fields, count, payload in frames:
+        peer.says(frame(encoded(code, fields, count, form), payload))
+    return peer.called(), peer.hears(), peer.connection.state
+
+
+@given(st.lists(TRANSFERS, min_size=1, max_size=3), st.sampled_from((0, 1, 2)), st.sampled_from((0, 1)))
+def test_transfers_known_by_heart_do_what_decoded_ones_do(
+    transfers: list[tuple[tuple[bytes, ...], int, int, bytes]], snd_settle_mode: int, rcv_settle_mode: int
+) -> None:
+    frames = [(fields[:count], count + wrong, payload) for fields, count, wrong, payload in transfers]
+    modes = {"snd_settle_mode": snd_settle_mode, "rcv_settle_mode": rcv_settle_mode}
+    decoded = aftermath(linked(**modes), 2, 0x14, frames)
+    assert aftermath(linked(**modes), 0, 0x14, frames) == decoded
+    assert aftermath(linked(**modes), 1, 0x14, frames) == decoded
+
+
+STATES = st.sampled_from((NULL, b"\x00\x53\x24\x45", b"\x00\x53\x26\xc0\x01\x00", b"\x00\x53\x77\x45", TRUE))
+DISPOSITIONS = st.tuples(
+    st.tuples(BOOLEANS, NUMBERS, NUMBERS, BOOLEANS, STATES, BOOLEANS),
+    st.integers(1, 6),
+    st.sampled_from((0, 0, 0, 0, 0, 1, -1)),
+)
+
+
+@given(st.lists(DISPOSITIONS, min_size=1, max_size=3))
+def test_dispositions_known_by_heart_do_what_decoded_ones_do(
+    dispositions: list[tuple[tuple[bytes, ...], int, int]],
+) -> None:
+    frames = [(fields[:count], count + wrong, b"") for fields, count, wrong in dispositions]
+    decoded = aftermath(linked(), 2, 0x15, frames)
+    assert aftermath(linked(), 0, 0x15, frames) == decoded
+    assert aftermath(linked(), 1, 0x15, frames) == decoded
+
+
+FLOWS = st.tuples(
+    st.tuples(*[NUMBERS] * 8, BOOLEANS, BOOLEANS, st.sampled_from((NULL, b"\xc1\x01\x00"))),
+    st.integers(1, 11),
+    st.sampled_from((0, 0, 0, 0, 0, 1, -1)),
+)
+
+
+@given(st.lists(FLOWS, min_size=1, max_size=3))
+def test_flows_known_by_heart_do_what_decoded_ones_do(
+    flows: list[tuple[tuple[bytes, ...], int, int]],
+) -> None:
+    frames = [(fields[:count], count + wrong, b"") for fields, count, wrong in flows]
+    decoded = aftermath(linked(), 2, 0x13, frames)
+    assert aftermath(linked(), 0, 0x13, frames) == decoded
+    assert aftermath(linked(), 1, 0x13, frames) == decoded
+
+
+# What comes apart.
+
+
+CONVERSATION = octets(
+    LOGIN,
+    open_(idle_time_out=5000),
+    begin(),
+    sender(),
+    receiver(handle=1),
+    transfer(0),
+    frame(b""),
+    transfer(1, b"begun", more=True),
+    transfer(None, b", done", tag=None),
+    transfer(2, bytes(300), settled=True),
+    flow(1, 5, next_incoming_id=0, next_outgoing_id=4, echo=True),
+    disposition(0, 3),
+    p.Detach(handle=0, closed=True),
+    p.End(),
+    p.Close(),
+)
+
+
+def heard(pieces: Sequence[bytes]) -> tuple[object, bytes]:
+    peer = Peer()
+    for piece in pieces:
+        peer.says(piece)
+    return peer.called(), peer.outbox.take()
+
+
+WHOLE = heard([CONVERSATION])
+
+
+def test_a_conversation_in_one_piece_is_understood() -> None:
+    names = [call[0] for call in WHOLE[0]]  # type: ignore[attr-defined]
+    assert names.count("message") == 3
+    assert names[-3:] == ["detached", "ended", "closed"]
+
+
+def test_a_conversation_octet_by_octet_is_the_same_conversation() -> None:
+    assert heard([CONVERSATION[at : at + 1] for at in range(len(CONVERSATION))]) == WHOLE
+
+
+@pytest.mark.parametrize("at", range(1, len(CONVERSATION), 5))
+def test_a_conversation_in_two_pieces_is_the_same_conversation(at: int) -> None:
+    assert heard([CONVERSATION[:at], CONVERSATION[at:]]) == WHOLE
+
+
+@given(st.lists(st.integers(0, len(CONVERSATION)), max_size=6).map(sorted))
+def test_a_conversation_in_any_pieces_is_the_same_conversation(cuts: list[int]) -> None:
+    edges = [0, *cuts, len(CONVERSATION)]
+    assert heard([CONVERSATION[a:b] for a, b in pairwise(edges)]) == WHOLE
+
+
+# What it costs, in Python calls.
+
+
+class Gathering(IncomingRecorder):
+    """Keeps what is to be answered, as one does until the broker has settled."""
+
+    ids: list[int]
+
+    def on_message(
+        self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
+    ) -> None:
+        self.ids.append(delivery_id)
+
+
+class Unheeding(OutgoingRecorder):
+    def on_outcomes(
+        self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
+    ) -> None:
+        pass
+
+
+def calls_of(peer: Peer, *data: bytes) -> Counter[str]:
+    """The Python functions called while the machine takes this, by their qualified names."""
+    calls: Counter[str] = Counter()
+
+    def count(called: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            calls[called.f_code.co_qualname] += 1
+
+    whole = b"".join(data)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        peer.connection.receive(whole, 0.0)
+        peer.connection.flush()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+MESSAGES = 100
+
+
+def test_a_transfer_that_comes_costs_two_calls_of_ours_and_one_of_its_owner() -> None:
+    peer = begun(Tuning(incoming_window=1000, link_credit=1000)).says(sender())
+    peer.incoming.owner = owner = Gathering(peer.notes, peer.incoming)
+    owner.ids = []
+    peer.outbox.take()
+    calls = calls_of(
+        peer, *(transfer(number, bytes(100), tag=bytes((number,))) for number in range(MESSAGES))
+    )
+    for each in (Session.take_transfer_at, IncomingLink.take, Gathering.on_message):
+        assert calls[each.__qualname__] == MESSAGES
+    assert calls.total() - 3 * MESSAGES < 10, calls.most_common(20)
+    peer.incoming.accept_all(owner.ids)
+    calls = calls_of(peer)
+    assert calls.total() < 20, calls.most_common(20)
+    assert peer.hears() == [p.Disposition(role=True, first=0, last=99, settled=True, state=p.Accepted())]
+
+
+def test_a_transfer_that_goes_costs_one_call_of_ours_and_two_of_the_outbox() -> None:
+    peer = begun().says(receiver(), flow(0, MESSAGES))
+    calls: Counter[str] = Counter()
+
+    def count(called: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            calls[called.f_code.co_qualname] += 1
+
+    send, pieces = peer.outgoing.send, [b"head", bytes(100)]
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        for number in range(MESSAGES):
+            send(number, pieces, 104, False)
+    finally:
+        sys.setprofile(before)
+    assert calls.total() == 3 * MESSAGES, calls
+
+
+def test_a_disposition_of_a_hundred_deliveries_costs_a_call_for_all_of_them() -> None:
+    peer = begun().says(receiver(), flow(0, MESSAGES))
+    peer.outgoing.owner = Unheeding(peer.notes, peer.outgoing)
+    for number in range(MESSAGES):
+        peer.outgoing.send(number, [b"x"], 1, False)
+    calls = calls_of(peer, frame(disposition(0, MESSAGES - 1)))
+    assert calls["Unheeding.on_outcomes"] == 1
+    assert calls.total() < 20, calls.most_common(20)
+    assert not peer.outgoing.unsettled
