@@ -4,6 +4,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from enum import IntEnum
 
 import pytest
 from hypothesis import given, settings
@@ -155,6 +156,16 @@ def test_an_integer_without_a_width_takes_32_bits_if_it_fits_and_64_if_not() -> 
     assert identical(whole(encode(-(2**31))), Int(-(2**31)))
     assert identical(whole(encode(2**31)), Long(2**31))
     assert identical(whole(encode([5, True])), [Int(5), True])
+
+
+def test_what_inherits_from_a_type_goes_out_as_it() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    class Port(IntEnum):
+        AMQP = 5672
+
+    assert encode([Name("n"), Port.AMQP]) == encode(["n", 5672])
 
 
 @pytest.mark.parametrize(
