@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.sessions import ServedSession
 
 PROTOCOL: Final = "amqp10"
-SWEEP_FROM: Final = 1000  # sources; then those whose queues somebody has deleted are forgotten
+SWEEP_FROM: Final = 100  # sources; then those whose queues somebody has deleted are forgotten
 TARGETS_MAX: Final = (
     10_000  # kept for senders in one virtual host; then the oldest goes. Each has as many outcomes as credit
 )

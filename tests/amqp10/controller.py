@@ -1,0 +1,39 @@
+"""The controller's side of transactions: a control link, and states that name a transaction.
+
+control = Control(session)
+tx = control.declare()
+sender.publish(data(b"a"), state=in_tx(tx)) == in_tx(tx, p.Accepted())
+control.commit(tx) == p.Accepted()
+"""
+
+from __future__ import annotations
+
+from protocols.amqp10 import performatives as p
+from tests.amqp10.peer import VALUE, Session, section
+
+
+class Control:
+    """A control link."""
+
+    def __init__(self, session: Session, **fields: object) -> None:
+        self.session = session
+        self.link = session.sender(p.Coordinator(), **fields)
+
+    def ask(self, request: p.Declare | p.Discharge):
+        """The outcome of a request."""
+        return self.link.publish(section(VALUE, request))
+
+    def declare(self) -> bytes:
+        outcome = self.ask(p.Declare())
+        assert isinstance(outcome, p.Declared), outcome
+        return outcome.txn_id
+
+    def commit(self, tx: bytes):
+        return self.ask(p.Discharge(txn_id=tx, fail=False))
+
+    def roll_back(self, tx: bytes):
+        return self.ask(p.Discharge(txn_id=tx, fail=True))
+
+
+def in_tx(tx: bytes, outcome: p.DeliveryState | None = None) -> p.TransactionalState:
+    return p.TransactionalState(txn_id=tx, outcome=outcome)

@@ -1,0 +1,747 @@
+"""Transactions (AMQP 1.0 part 4): declared and discharged on a control link; messages and outcomes that wait for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.transactions import OPEN_MAX, Transactions
+from protocols.amqp10.types import Described, Symbol, ULong
+from tests.amqp10.controller import Control, in_tx
+from tests.amqp10.peer import (
+    SECOND,
+    SETTLED,
+    VALUE,
+    Delivery,
+    Peer,
+    Receiver,
+    Sender,
+    Session,
+    World,
+    data,
+    declare,
+    section,
+    session_of,
+    told,
+    waiting,
+)
+
+FAILED = p.Modified(delivery_failed=True)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    for name in ("q", "r"):
+        declare(world, name)
+    return world
+
+
+@pytest.fixture
+def session(world: World) -> Session:
+    return session_of(world)
+
+
+@pytest.fixture
+def control(session: Session) -> Control:
+    return Control(session)
+
+
+def fill(world: World, queue: str, *bodies: bytes) -> None:
+    sender = session_of(world).sender(f"/queues/{queue}")
+    for body in bodies:
+        assert sender.publish(data(body)) == p.Accepted()
+
+
+def bodies_of(world: World, queue: str) -> list[bytes]:
+    """The bodies that wait in a queue."""
+    return [Delivery(0, b"", True, octets).body for octets in waiting(world, queue)]
+
+
+# Declaring (4.2).
+
+
+def test_s175_a_coordinator_is_a_target_that_says_what_it_can(session: Session) -> None:
+    control = Control(session)
+    assert isinstance(control.link.attached.target, p.Coordinator)
+    assert control.link.attached.target.capabilities == [
+        p.TXN_CAPABILITY_LOCAL_TRANSACTIONS,
+        p.TXN_CAPABILITY_MULTI_TXNS_PER_SSN,
+        p.TXN_CAPABILITY_MULTI_SSNS_PER_TXN,
+    ]
+
+
+def test_s175_a_declare_is_answered_with_an_id_of_its_own(control: Control) -> None:
+    ids = {control.declare() for _ in range(10)}
+    assert len(ids) == 10
+    assert all(isinstance(each, bytes) and 0 < len(each) <= 32 for each in ids)
+
+
+@pytest.mark.parametrize("wish", ["amqp:distributed-transactions", "amqp:promotable-transactions", "other"])
+def test_s175_other_kinds_of_transactions_are_refused(session: Session, wish: str) -> None:
+    wishes = [Symbol("amqp:local-transactions"), Symbol(wish)]
+    link = session.ask_sender(p.Coordinator(capabilities=wishes))
+    assert link.attached.target is None
+    assert link.refusal() == f"amqp:not-implemented Transactions not supported: {wish}"
+
+
+def test_a_transaction_of_somebody_else_cannot_be_joined(control: Control) -> None:
+    rejected = control.ask(p.Declare(global_id=b"xa"))
+    assert told(rejected.error) == "amqp:not-implemented Transactions not supported: distributed ones"
+
+
+def test_there_is_an_end_to_the_transactions_of_a_connection(world: World, control: Control) -> None:
+    """A discharge makes room again. Other connections have their own."""
+    ids = [control.declare() for _ in range(OPEN_MAX)]
+    assert told(control.ask(p.Declare()).error).startswith("amqp:resource-limit-exceeded")
+    Control(session_of(world)).declare()
+    control.commit(ids[3])
+    control.declare()
+
+
+def test_what_comes_before_the_request_in_its_message_does_not_matter(control: Control) -> None:
+    id = control.link.send(p.Header(durable=True), p.Properties(to="x"), section(VALUE, p.Declare()))
+    assert isinstance(control.link.outcome(id), p.Declared)
+
+
+@pytest.mark.parametrize(
+    ("message", "condition"),
+    [
+        (b"", "amqp:not-implemented"),
+        (data(b"declare"), "amqp:not-implemented"),
+        (section(VALUE, "declare"), "amqp:decode-error"),
+        (section(VALUE, p.Accepted()), "amqp:not-implemented"),
+        (section(VALUE, Described(ULong(0x31), [None, None])), "amqp:invalid-field"),
+        (section(VALUE, Described(ULong(0x32), [])), "amqp:invalid-field"),
+        (section(VALUE, p.Declare())[:-1], "amqp:decode-error"),
+        (b"\x00", "amqp:decode-error"),
+        (section(VALUE, p.Declare(global_id=b"x" * 5000)), "amqp:link:message-size-exceeded"),
+    ],
+)
+def test_what_is_neither_declare_nor_discharge_is_rejected_and_the_link_goes_on(
+    control: Control, message: bytes, condition: str
+) -> None:
+    assert control.link.rejection(message).startswith(condition)
+    control.declare()
+
+
+def test_a_request_that_is_sent_settled_ends_the_link(control: Control) -> None:
+    """4.2: nobody would hear the answer."""
+    control.link.send(section(VALUE, p.Declare()), settled=True)
+    assert control.link.refusal() == "amqp:not-allowed a message to the coordinator is sent unsettled"
+
+
+def test_a_request_is_no_part_of_a_transaction(control: Control) -> None:
+    control.link.send(section(VALUE, p.Declare()), state=in_tx(control.declare()))
+    assert (
+        control.link.refusal() == "amqp:not-allowed a message to the coordinator is not part of a transaction"
+    )
+
+
+@pytest.mark.parametrize("request_", [p.Declare(global_id=b"xa"), p.Discharge(txn_id=b"?")])
+def test_who_does_not_know_rejected_is_told_by_the_end_of_the_link(
+    session: Session, request_: p.Declare | p.Discharge
+) -> None:
+    """4.2, 4.3: the source says which outcomes it knows, if any."""
+    accepted, rejected = Symbol(p.Accepted.NAME), Symbol(p.Rejected.NAME)
+    knows = Control(session, source=p.Source(outcomes=[accepted, rejected]))
+    assert isinstance(knows.ask(request_), p.Rejected)
+    control = Control(session, source=p.Source(outcomes=[accepted]))
+    control.link.send(section(VALUE, request_))
+    expected = "amqp:transaction:unknown-id" if isinstance(request_, p.Discharge) else "amqp:not-implemented"
+    assert control.link.refusal().startswith(expected)
+
+
+def test_s176_a_control_link_is_not_resumed(session: Session) -> None:
+    link = session.ask_sender(p.Coordinator(), unsettled={b"tag": None})
+    assert link.refusal() == "amqp:not-implemented Link recovery not supported"
+
+
+# Posting (4.4.1).
+
+
+def test_a_message_waits_for_the_commit_and_its_sender_is_told_what_would_become_of_it(
+    world: World, session: Session, control: Control
+) -> None:
+    tx, sender = control.declare(), session.sender("/queues/q")
+    for body in (b"a", b"b"):
+        assert sender.publish(data(body), state=in_tx(tx)) == in_tx(tx, p.Accepted())
+    assert bodies_of(world, "q") == []
+    assert sender.publish(data(b"plain")) == p.Accepted()
+    assert control.commit(tx) == p.Accepted()
+    assert bodies_of(world, "q") == [b"plain", b"a", b"b"]
+
+
+def test_a_rollback_forgets_messages(world: World, session: Session, control: Control) -> None:
+    tx = control.declare()
+    session.sender("/queues/q").publish(data(b"a"), state=in_tx(tx))
+    assert control.roll_back(tx) == p.Accepted()
+    assert bodies_of(world, "q") == []
+
+
+def test_s122_messages_are_routed_when_they_are_posted(
+    world: World, session: Session, control: Control
+) -> None:
+    tx, sender = control.declare(), session.sender("/exchanges/amq.fanout")
+    assert sender.publish(data(b"early"), state=in_tx(tx)) == in_tx(tx, p.Released())
+    world.host.bind(world.host.exchange("amq.fanout"), world.queue("q"), "")
+    assert sender.publish(data(b"late"), state=in_tx(tx)) == in_tx(tx, p.Accepted())
+    assert control.commit(tx) == p.Accepted()
+    assert bodies_of(world, "q") == [b"late"]
+
+
+def test_a_message_sent_settled_waits_as_well(world: World, session: Session, control: Control) -> None:
+    tx, sender = control.declare(), session.sender("/queues/q", snd_settle_mode=SETTLED)
+    assert sender.publish(data(b"a"), state=in_tx(tx)) is None
+    assert bodies_of(world, "q") == []
+    control.commit(tx)
+    assert bodies_of(world, "q") == [b"a"]
+
+
+def test_what_is_refused_by_itself_does_not_stand_in_the_way_of_a_commit(
+    world: World, session: Session, control: Control
+) -> None:
+    """The sender has been told; the link to the anonymous terminus goes on."""
+    tx, sender = control.declare(), session.sender()
+    state = sender.publish(p.Properties(to="/exchanges/nowhere"), data(b"a"), state=in_tx(tx))
+    assert state.txn_id == tx
+    assert told(state.outcome.error) == "amqp:not-found no exchange 'nowhere' in vhost '/'"
+    assert sender.publish(p.Properties(to="/queues/q"), data(b"b"), state=in_tx(tx)) == in_tx(
+        tx, p.Accepted()
+    )
+    assert control.commit(tx) == p.Accepted()
+    assert bodies_of(world, "q") == [b"b"]
+
+
+def test_what_is_refused_though_it_was_settled_makes_a_commit_impossible(
+    world: World, session: Session, control: Control
+) -> None:
+    """4.4.4.1: there is no other way to tell."""
+    tx, sender = control.declare(), session.sender(snd_settle_mode=SETTLED)
+    sender.publish(p.Properties(to="/queues/q"), data(b"a"), state=in_tx(tx))
+    sender.publish(p.Properties(to="/exchanges/nowhere"), data(b"b"), state=in_tx(tx))
+    rejected = control.commit(tx)
+    assert told(rejected.error).startswith(
+        "amqp:transaction:rollback the transaction was rolled back: no exchange"
+    )
+    assert bodies_of(world, "q") == []
+
+
+def test_a_transaction_that_failed_takes_no_more_messages_and_can_be_rolled_back(
+    world: World, session: Session, control: Control
+) -> None:
+    tx, sender = control.declare(), session.sender()
+    sender.send(p.Properties(to="/exchanges/nowhere"), data(b"a"), state=in_tx(tx), settled=True)
+    state = sender.publish(p.Properties(to="/queues/q"), data(b"b"), state=in_tx(tx))
+    assert (state.txn_id, state.outcome.error.condition) == (tx, "amqp:transaction:rollback")
+    assert control.roll_back(tx) == p.Accepted()
+    assert bodies_of(world, "q") == []
+
+
+def test_a_commit_that_a_full_queue_would_refuse_in_part_is_refused_as_a_whole(
+    world: World, session: Session
+) -> None:
+    """4.4.4.1: what was promised can not be kept, so nothing of it happens."""
+    declare(world, "full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    fill(world, "q", b"consumed")
+    control, sender = Control(session), session.sender()
+    tx, receiver = control.declare(), session.receiver("/queues/q", credit=1)
+    receiver.answer(in_tx(tx, p.Accepted()), settled=False)
+    for queue in ("r", "full", "full"):
+        state = sender.publish(p.Properties(to=f"/queues/{queue}"), data(b"a"), state=in_tx(tx))
+        assert state == in_tx(tx, p.Accepted())
+    rejected = control.commit(tx)
+    assert told(rejected.error) == (
+        "amqp:transaction:rollback the transaction was rolled back: "
+        "queue 'full' in vhost '/' has no room for all of its messages"
+    )
+    assert bodies_of(world, "r") == bodies_of(world, "full") == []
+    assert world.queue("q").unsettled == 1
+    receiver.accept()
+    assert (world.queue("q").unsettled, world.queue("q").ready) == (0, 0)
+
+
+def test_the_queues_that_are_left_get_their_messages(
+    world: World, session: Session, control: Control
+) -> None:
+    """A queue that was deleted since it was posted to is left out, as if the message had been there."""
+    tx, sender = control.declare(), session.sender()
+    for queue in ("q", "r"):
+        sender.publish(p.Properties(to=f"/queues/{queue}"), data(b"a"), state=in_tx(tx))
+    world.host.delete_queue(world.queue("q"))
+    assert control.commit(tx) == p.Accepted()
+    assert bodies_of(world, "r") == [b"a"]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("txn_id", [b"?", b"", b"x" * 100])
+def test_an_unknown_id_ends_the_link_that_posts(
+    world: World, session: Session, settled: bool, txn_id: bytes
+) -> None:
+    sender = session.sender("/queues/q")
+    sender.send(data(b"a"), state=in_tx(txn_id), settled=settled)
+    assert sender.refusal().startswith("amqp:transaction:unknown-id no transaction ")
+    assert bodies_of(world, "q") == []
+
+
+def test_a_discharged_transaction_is_unknown(world: World, session: Session, control: Control) -> None:
+    tx = control.declare()
+    control.commit(tx)
+    for fail in (False, True):
+        rejected = control.ask(p.Discharge(txn_id=tx, fail=fail))
+        assert told(rejected.error).startswith("amqp:transaction:unknown-id")
+    sender = session.sender("/queues/q")
+    sender.send(data(b"a"), state=in_tx(tx))
+    assert sender.refusal().startswith("amqp:transaction:unknown-id")
+
+
+def test_a_message_in_several_transfers_is_posted_as_one(
+    world: World, session: Session, control: Control
+) -> None:
+    tx, sender = control.declare(), session.sender("/queues/q")
+    assert sender.publish(data(b"abcdef"), state=in_tx(tx), frames=3) == in_tx(tx, p.Accepted())
+    control.commit(tx)
+    assert bodies_of(world, "q") == [b"abcdef"]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_discharge_in_the_middle_of_a_message_ends_the_control_link(
+    world: World, session: Session, control: Control, fail: bool
+) -> None:
+    """4.4.1: whatever the discharge says, the transaction is rolled back; other links do not matter."""
+    tx, sender, other = control.declare(), session.sender("/queues/q"), session.sender("/queues/r")
+    sender.publish(data(b"whole"), state=in_tx(tx))
+    first = {
+        "handle": sender.handle,
+        "delivery_id": session.next_delivery,
+        "delivery_tag": b"t",
+        "more": True,
+    }
+    session.next_delivery += 1
+    session.send(p.Transfer(**first, state=in_tx(tx)), b"part")
+    control.link.send(section(VALUE, p.Discharge(txn_id=tx, fail=fail)))
+    assert control.link.refusal().startswith("amqp:transaction:rollback")
+    assert bodies_of(world, "q") == []
+    assert other.publish(data(b"a")) == p.Accepted()
+
+
+def test_transactions_do_not_know_each_other(world: World, session: Session, control: Control) -> None:
+    sender = session.sender("/queues/q")
+    one, two, three = (control.declare() for _ in range(3))
+    for tx, body in ((one, b"1"), (two, b"2"), (one, b"11"), (three, b"3")):
+        sender.publish(data(body), state=in_tx(tx))
+    control.commit(two)
+    control.roll_back(three)
+    assert bodies_of(world, "q") == [b"2"]
+    control.commit(one)
+    assert bodies_of(world, "q") == [b"2", b"1", b"11"]
+
+
+def test_a_transaction_spans_the_sessions_of_its_connection(
+    world: World, session: Session, control: Control
+) -> None:
+    other = session.peer.begin()
+    tx = control.declare()
+    other.sender("/queues/q").publish(data(b"a"), state=in_tx(tx))
+    session.sender("/queues/q").publish(data(b"b"), state=in_tx(tx))
+    other.end()
+    control.commit(tx)
+    assert bodies_of(world, "q") == [b"a", b"b"]
+
+
+def test_a_transaction_is_its_connections_own(world: World, control: Control) -> None:
+    tx, stranger = control.declare(), session_of(world)
+    sender = stranger.sender("/queues/q")
+    sender.send(data(b"a"), state=in_tx(tx))
+    assert sender.refusal().startswith("amqp:transaction:unknown-id")
+    rejected = Control(stranger).ask(p.Discharge(txn_id=tx))
+    assert told(rejected.error).startswith("amqp:transaction:unknown-id")
+
+
+def test_a_transaction_is_discharged_where_it_was_declared(
+    world: World, session: Session, control: Control
+) -> None:
+    tx, other = control.declare(), Control(session)
+    session.sender("/queues/q").publish(data(b"a"), state=in_tx(tx))
+    for fail in (True, False):
+        assert told(other.ask(p.Discharge(txn_id=tx, fail=fail)).error).startswith(
+            "amqp:transaction:unknown-id"
+        )
+    control.commit(tx)
+    assert bodies_of(world, "q") == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "end", [lambda c: c.link.detach(), lambda c: c.link.detach(closed=False), lambda c: c.session.end()]
+)
+def test_what_is_not_discharged_is_rolled_back_with_its_control_link(
+    world: World, session: Session, end: object
+) -> None:
+    """Also with the session of that link. Other control links keep what is theirs."""
+    control, other = Control(session.peer.begin()), Control(session)
+    sender = session.sender("/queues/q")
+    lost, kept = control.declare(), other.declare()
+    for tx in (lost, kept):
+        sender.publish(data(b"a"), state=in_tx(tx))
+    end(control)
+    sender.publish(data(b"b"), state=in_tx(kept))
+    sender.send(data(b"c"), state=in_tx(lost))
+    assert sender.refusal().startswith("amqp:transaction:unknown-id")
+    other.commit(kept)
+    assert bodies_of(world, "q") == [b"a", b"b"]
+
+
+def test_what_is_not_discharged_is_rolled_back_with_its_connection(world: World, session: Session) -> None:
+    fill(world, "q", b"a")
+    control = Control(session)
+    tx, receiver = control.declare(), session.receiver("/queues/q", credit=1)
+    session.sender("/queues/r").publish(data(b"b"), state=in_tx(tx))
+    receiver.answer(in_tx(tx, p.Accepted()))
+    session.peer.drop()
+    assert (bodies_of(world, "q"), bodies_of(world, "r")) == ([b"a"], [])
+    assert world.queue("q").unsettled == 0
+
+
+def test_a_commit_is_answered_when_all_is_safe_and_after_the_messages(world: World, session: Session) -> None:
+    """Other requests do not wait for that."""
+    control, sender = Control(session), session.sender("/queues/q")
+    tx = control.declare()
+    message = sender.send(data(b"a"), state=in_tx(tx), settle=False)
+    commit = control.link.send(section(VALUE, p.Discharge(txn_id=tx)), settle=False)
+    again = control.link.send(section(VALUE, p.Declare()), settle=False)
+    session.peer.hear(session.peer.take_bytes())
+    assert session.outcomes[message] == in_tx(tx, p.Accepted())
+    assert isinstance(session.outcomes[again], p.Declared)
+    assert commit not in session.outcomes
+    world.settle()
+    session.peer.read()
+    assert session.outcomes[commit] == p.Accepted()
+
+
+# Retirement (4.4.2).
+
+
+def received(session: Session, *bodies: bytes, queue: str = "q", **fields: object) -> Receiver:
+    """A receiver with a message for each body, unsettled."""
+    fill(session.peer.world, queue, *bodies)
+    receiver = session.receiver(f"/queues/{queue}", credit=len(bodies), **fields)
+    assert [each.body for each in receiver.all()] == list(bodies)
+    return receiver
+
+
+def test_an_outcome_waits_for_the_commit_which_settles(
+    world: World, session: Session, control: Control
+) -> None:
+    receiver, tx = received(session, b"a", b"b"), control.declare()
+    first, second = receiver.unsettled
+    session.dispose(in_tx(tx, p.Accepted()), first, second, settled=False)
+    assert world.queue("q").unsettled == 2
+    session.peer.read()
+    assert not session.told
+    assert control.commit(tx) == p.Accepted()
+    assert (world.queue("q").unsettled, world.queue("q").ready) == (0, 0)
+    assert session.told == {first: p.Accepted(), second: p.Accepted()}
+
+
+def test_an_outcome_that_is_settled_waits_as_well(world: World, session: Session, control: Control) -> None:
+    receiver, tx = received(session, b"a"), control.declare()
+    receiver.answer(in_tx(tx, p.Accepted()))
+    assert world.queue("q").unsettled == 1
+    control.commit(tx)
+    assert (world.queue("q").unsettled, world.queue("q").ready) == (0, 0)
+    assert not session.told
+
+
+def test_after_a_rollback_a_delivery_is_still_the_receivers(
+    world: World, session: Session, control: Control
+) -> None:
+    """It is answered in another transaction, or plainly. Nobody else gets it meanwhile."""
+    receiver = received(session, b"a", b"b")
+    first, second = receiver.unsettled.values()
+    tx = control.declare()
+    for delivery in (first, second):
+        receiver.answer(in_tx(tx, p.Accepted()), delivery, settled=False)
+    control.roll_back(tx)
+    assert world.queue("q").unsettled == 2
+    assert session.receiver("/queues/q", credit=5).get() is None
+    again = control.declare()
+    receiver.answer(in_tx(again, p.Accepted()), first, settled=False)
+    control.commit(again)
+    assert world.queue("q").unsettled == 1
+    receiver.answer(p.Released(), second)
+    assert (world.queue("q").unsettled, world.queue("q").ready) == (1, 0)  # the other receiver has it now
+
+
+@pytest.mark.parametrize(("default", "count"), [(None, 0), (p.Released(), 0), (FAILED, 1)])
+@pytest.mark.parametrize("ends", [lambda c, tx: c.roll_back(tx), lambda c, tx: c.link.detach()])
+def test_after_a_rollback_what_the_receiver_has_settled_gets_the_default_outcome(
+    world: World,
+    session: Session,
+    control: Control,
+    default: p.Released | p.Modified | None,
+    count: int,
+    ends: object,
+) -> None:
+    """4.4.4.2: it cannot say anything of it any more."""
+    source = p.Source(address="/queues/q", default_outcome=default)
+    fill(world, "q", b"a")
+    receiver, tx = session.receiver(source, credit=1), control.declare()
+    receiver.answer(in_tx(tx, p.Accepted()))
+    assert bodies_of(world, "q") == []
+    ends(control, tx)
+    assert bodies_of(world, "q") == [b"a"]
+    receiver.want(1)
+    again = receiver.all()[-1]
+    assert (again.body, again.header.delivery_count or 0) == (b"a", count)
+
+
+def test_consuming_and_publishing_are_one(world: World, session: Session, control: Control) -> None:
+    """From one queue to another: never in both, never in none."""
+    receiver, sender = received(session, b"a", b"b"), session.sender("/queues/r")
+    for delivery, commit in zip(list(receiver.unsettled.values()), (False, True), strict=True):
+        tx = control.declare()
+        sender.publish(data(delivery.body), state=in_tx(tx))
+        receiver.answer(in_tx(tx, p.Accepted()), delivery)
+        assert bodies_of(world, "r") == []
+        control.commit(tx) if commit else control.roll_back(tx)
+    assert (bodies_of(world, "q"), bodies_of(world, "r")) == ([b"a"], [b"b"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left", "dead"),
+    [
+        (p.Accepted(), [], []),
+        (p.Rejected(), [], [b"a"]),
+        (p.Released(), [b"a"], []),
+        (p.Modified(delivery_failed=True), [b"a"], []),
+        (p.Modified(undeliverable_here=True), [], [b"a"]),
+    ],
+)
+def test_s227_every_outcome_waits(
+    world: World, session: Session, outcome: p.DeliveryState, left: list[bytes], dead: list[bytes]
+) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "r"}
+    declare(world, "mortal", arguments=arguments)
+    control, receiver = Control(session), received(session, b"a", queue="mortal")
+    tx = control.declare()
+    receiver.answer(in_tx(tx, outcome), settled=False)
+    assert (bodies_of(world, "mortal"), bodies_of(world, "r")) == ([], [])
+    control.commit(tx)
+    assert (bodies_of(world, "mortal"), bodies_of(world, "r")) == (left, dead)
+    assert list(session.told.values()) == [outcome]
+
+
+def test_outcomes_of_one_delivery_in_two_transactions_end_the_control_link(
+    world: World, session: Session, control: Control
+) -> None:
+    """4.4.2: both transactions are rolled back."""
+    receiver, sender = received(session, b"a", b"b"), session.sender("/queues/r")
+    first, second = receiver.unsettled.values()
+    one, two = control.declare(), control.declare()
+    sender.publish(data(b"c"), state=in_tx(two))
+    receiver.answer(in_tx(one, p.Accepted()), first, settled=False)
+    session.dispose(in_tx(two, p.Accepted()), first.id, second.id)
+    assert control.link.refusal().startswith(
+        "amqp:transaction:rollback a delivery has outcomes of two transactions"
+    )
+    assert bodies_of(world, "q") == [b"a", b"b"]  # they were settled
+    assert (bodies_of(world, "r"), world.queue("q").unsettled) == ([], 0)
+
+
+def test_each_control_link_ends_if_the_two_transactions_are_not_of_one(session: Session) -> None:
+    receiver, controls = received(session, b"a"), (Control(session), Control(session))
+    for control in controls:
+        receiver.answer(in_tx(control.declare(), p.Accepted()), settled=False)
+    for control in controls:
+        assert control.link.refusal().startswith("amqp:transaction:rollback")
+    receiver.accept()
+    assert session.peer.world.queue("q").unsettled == 0
+
+
+def test_in_one_transaction_the_last_outcome_counts(world: World, session: Session, control: Control) -> None:
+    receiver, tx = received(session, b"a"), control.declare()
+    for outcome in (p.Accepted(), p.Released()):
+        receiver.answer(in_tx(tx, outcome), settled=False)
+    control.commit(tx)
+    assert bodies_of(world, "q") == [b"a"]
+
+
+def test_an_outcome_outside_counts_instead_of_one_in_a_transaction(
+    world: World, session: Session, control: Control
+) -> None:
+    receiver, tx = received(session, b"a"), control.declare()
+    (delivery,) = receiver.unsettled.values()
+    receiver.answer(in_tx(tx, p.Released()), delivery, settled=False)
+    receiver.accept(delivery)
+    assert world.queue("q").unsettled == 0
+    control.commit(tx)
+    assert (world.queue("q").unsettled, world.queue("q").ready) == (0, 0)
+
+
+def test_settling_without_an_outcome_leaves_it_to_the_transaction(
+    world: World, session: Session, control: Control
+) -> None:
+    """Some clients say the outcome first and settle then."""
+    receiver, tx, lost = received(session, b"a", b"b"), control.declare(), control.declare()
+    first, second = receiver.unsettled.values()
+    receiver.answer(in_tx(tx, p.Accepted()), first, settled=False)
+    receiver.answer(in_tx(lost, p.Accepted()), second, settled=False)
+    receiver.answer(None, first)
+    receiver.answer(None, second)
+    assert world.queue("q").unsettled == 2
+    control.commit(tx)
+    assert world.queue("q").unsettled == 1
+    control.roll_back(lost)
+    assert bodies_of(world, "q") == [b"b"]
+
+
+def test_a_transaction_without_an_outcome_says_nothing(
+    world: World, session: Session, control: Control
+) -> None:
+    """Unless it settles: then that is the default outcome."""
+    receiver, tx = received(session, b"a"), control.declare()
+    (delivery,) = receiver.unsettled.values()
+    receiver.answer(in_tx(tx), delivery, settled=False)
+    receiver.answer(in_tx(tx), delivery)
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (1, [])
+    control.commit(tx)
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (0, [b"a"])
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize(("commit", "left"), [(True, []), (False, [b"a"])])
+def test_an_outcome_waits_though_its_link_has_gone(
+    world: World,
+    session: Session,
+    control: Control,
+    settled: bool,
+    closed: bool,
+    commit: bool,
+    left: list[bytes],
+) -> None:
+    receiver, tx = received(session, b"a"), control.declare()
+    receiver.answer(in_tx(tx, p.Accepted()), settled=settled)
+    receiver.detach(closed=closed)
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (1, [])
+    control.commit(tx) if commit else control.roll_back(tx)
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (0, left)
+
+
+def test_an_outcome_waits_though_its_session_has_gone(
+    world: World, session: Session, control: Control
+) -> None:
+    other = session.peer.begin()
+    receiver, tx = received(other, b"a", b"b"), control.declare()
+    receiver.answer(in_tx(tx, p.Accepted()), settled=False)
+    other.end()
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (1, [b"b"])
+    control.commit(tx)
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (0, [b"b"])
+
+
+def test_an_outcome_waits_though_its_queue_has_gone(world: World, session: Session, control: Control) -> None:
+    receiver, tx = received(session, b"a"), control.declare()
+    receiver.answer(in_tx(tx, p.Released()), settled=False)
+    world.host.delete_queue(world.queue("q"))
+    assert receiver.refusal().startswith("amqp:resource-deleted")
+    assert control.commit(tx) == p.Accepted()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_unknown_id_ends_the_link_whose_delivery_it_is_said_of(
+    world: World, session: Session, settled: bool
+) -> None:
+    receiver = received(session, b"a")
+    receiver.answer(in_tx(b"?", p.Accepted()), settled=settled)
+    assert receiver.refusal() == "amqp:transaction:unknown-id no transaction 3f"
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (0, [b"a"])
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_x069_what_is_no_outcome_is_none_in_a_transaction(
+    world: World, session: Session, control: Control, settled: bool
+) -> None:
+    receiver, tx = received(session, b"a"), control.declare()
+    receiver.answer(in_tx(tx, Described(Symbol("x:other"), [])), settled=settled)
+    assert session.refusal().startswith("amqp:invalid-field Unrecognised state: ")
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (0, [b"a"])
+
+
+def test_s180_a_receiver_drains_while_its_outcomes_wait(
+    world: World, session: Session, control: Control
+) -> None:
+    receiver, tx = received(session, b"a"), control.declare()
+    receiver.answer(in_tx(tx, p.Accepted()), settled=False)
+    fill(world, "q", b"b")
+    receiver.want(5, drain=True)
+    assert receiver.drained
+    assert receiver.bodies() == [b"b"]
+    control.roll_back(tx)
+    assert world.queue("q").unsettled == 2
+
+
+def test_deliveries_are_not_acquired_in_transactions(session: Session, control: Control) -> None:
+    """4.4.3: a flow that asks for it ends its link."""
+    receiver = session.receiver("/queues/q")
+    session.flow(handle=receiver.handle, link_credit=1, properties={Symbol("txn-id"): control.declare()})
+    assert receiver.refusal().startswith("amqp:not-implemented")
+
+
+def test_transactions_that_hold_too_much_fail(world: World) -> None:
+    """What they hold is let go at once; what they are told to do comes to nothing."""
+    peer = Peer(world).open()
+    peer.front.transactions = Transactions(world.broker, held_size_max=10_000)
+    session = peer.begin()
+    control = Control(session)
+    receiver, sender, tx, other = (
+        received(session, b"a"),
+        session.sender("/queues/r"),
+        control.declare(),
+        control.declare(),
+    )
+    sender.publish(data(b"o" * 1000), state=in_tx(other))
+    assert sender.publish(data(b"x" * 5000), state=in_tx(tx)) == in_tx(tx, p.Accepted())
+    state = sender.publish(data(b"x" * 5000), state=in_tx(tx))
+    assert state.outcome.error.condition == "amqp:transaction:rollback"
+    receiver.answer(in_tx(tx, p.Accepted()))
+    assert bodies_of(world, "q") == [b"a"]
+    assert told(control.commit(tx).error).endswith("transactions hold more than 10000 octets")
+    assert bodies_of(world, "r") == []
+    control.commit(other)
+    assert bodies_of(world, "r") == [b"o" * 1000]
+    tx = control.declare()
+    assert sender.publish(data(b"x" * 9000), state=in_tx(tx)) == in_tx(tx, p.Accepted())
+
+
+# A receiver that settles second (4.4.4.1).
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_unsettled_message_has_the_outcome_that_the_discharge_has_brought(
+    world: World, session: Session, control: Control, commit: bool
+) -> None:
+    tx, sender = control.declare(), session.sender("/queues/q", rcv_settle_mode=SECOND)
+    id = sender.send(data(b"a"), state=in_tx(tx))
+    assert sender.outcome(id) == in_tx(tx, p.Accepted())
+    assert id not in session.settled
+    control.commit(tx) if commit else control.roll_back(tx)
+    assert sender.outcome(id) == (p.Accepted() if commit else None)
+    assert id not in session.settled
+
+
+def test_work_goes_on_after_a_thousand_transactions(world: World, session: Session, control: Control) -> None:
+    """Nothing of them is left behind."""
+    receiver = session.receiver("/queues/q", credit=1000)
+    sender: Sender = session.sender("/queues/q")
+    peer: Peer = session.peer
+    for number in range(1000):
+        tx = control.declare()
+        sender.publish(data(b"%d" % number), state=in_tx(tx))
+        for delivery in receiver.all():
+            receiver.answer(in_tx(tx, p.Accepted()), delivery)
+        control.commit(tx)
+    transactions = peer.front.transactions
+    assert not transactions._open
+    assert not transactions.hold_outcomes
+    assert transactions._size == 0
