@@ -301,6 +301,8 @@ class Connection(Reader):
             return
         self._finished = True
         self.ended_because = because
+        for session in self.sessions.values():
+            session.silence()
         while self.sessions:
             _, session = self.sessions.popitem()
             session.lost()

@@ -65,6 +65,10 @@ class OutgoingLink(Link):
         self._outbox = session.connection.outbox
         self._sending = session.sending
 
+    def end(self, closed: bool) -> None:
+        self._whole_max = -1  # what is sent nevertheless takes the slow way, and is not
+        super().end(closed)
+
     def _find_owner(self) -> None:
         self.owner = self.session.owner.on_attach_outgoing(self, self.attach_request)
 
@@ -142,6 +146,9 @@ class OutgoingLink(Link):
             self.unsettled[delivery_id] = token
         head = self._head
         if size > self._whole_max or sending.window < 1 or sending.backlog:
+            if self.ended:
+                sending.unsettled.pop(delivery_id, None)
+                return delivery_id
             self._send_parts(head.body(delivery_id, settled, more=size > self._whole_max), pieces, size)
             return delivery_id
         sending.window -= 1
@@ -322,7 +329,8 @@ class Sending:
             self.backlog = deque(each for each in self.backlog if each[0] is not link)
 
     def clear(self) -> None:
-        """The session ends."""
+        """The session ends: nothing of it is sent any more."""
+        self.window = 0
         self.unsettled.clear()
         self.backlog.clear()
 

@@ -153,13 +153,17 @@ class Session:
         self.lost()
         self.connection.say(self.channel, p.End())
 
-    def lost(self) -> None:
-        """The session has ended, and the connection has forgotten it: end what belongs to it."""
+    def silence(self) -> None:
+        """Nothing more is sent, or taken: what owners do from now on has no effect."""
         self.ended = True
         self.sending.clear()
         self._answers.clear()
         self._incoming.clear()
         self._names.clear()
+
+    def lost(self) -> None:
+        """The session has ended, and the connection has forgotten it: end what belongs to it."""
+        self.silence()
         while self.links:
             link = self.links.pop(next(iter(self.links)))
             link.end(closed=False)

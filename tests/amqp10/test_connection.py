@@ -1,0 +1,570 @@
+"""The connection machine: open, frames, endings and time, every state against every performative."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.connection import State
+from protocols.amqp10.contract import AmqpError, Ends, Tuning
+
+from .machine import (
+    AMQP_HEADER,
+    LOGIN,
+    SASL_HEADER,
+    Peer,
+    begin,
+    begun,
+    disposition,
+    flow,
+    frame,
+    frames,
+    octets,
+    open_,
+    opened,
+    receiver,
+    sasl,
+    sender,
+    transfer,
+)
+
+SAID: dict[type[p.Record], p.Record] = {
+    p.Open: open_(),
+    p.Begin: begin(),
+    p.Attach: sender(handle=5),
+    p.Flow: flow(),
+    p.Transfer: p.Transfer(handle=0, delivery_id=0, delivery_tag=b"t"),
+    p.Disposition: disposition(0),
+    p.Detach: p.Detach(handle=0, closed=True),
+    p.End: p.End(),
+    p.Close: p.Close(),
+    p.SaslInit: p.SaslInit(mechanism="PLAIN"),
+    p.Error: p.Error(condition="amqp:not-found"),
+    p.Source: p.Source(),
+}
+OF_FRAMES = pytest.mark.parametrize("of", SAID, ids=lambda of: of.__name__)
+
+
+def opening() -> Peer:
+    peer = Peer().says(LOGIN)
+    peer.outbox.take()
+    peer.called()
+    return peer
+
+
+def closing(error: AmqpError | None = None) -> Peer:
+    """We have closed, the peer has not; there was a session."""
+    peer = begun()
+    peer.connection.fail(error or AmqpError("amqp:internal-error", "for the test", Ends.CONNECTION))
+    assert peer.connection.state is State.CLOSING
+    peer.outbox.take()
+    peer.called()
+    return peer
+
+
+def closed() -> Peer:
+    peer = begun()
+    peer.connection.lost()
+    peer.called()
+    return peer
+
+
+def close_heard(peer: Peer) -> tuple[str, str | None]:
+    """Condition and description of the close that must be the last thing said, behind an open if there was none."""
+    *before, close = peer.hears()
+    assert isinstance(close, p.Close)
+    assert isinstance(close.error, p.Error)
+    assert len(before) <= 1
+    assert all(isinstance(each, p.Open) for each in before)
+    return close.error.condition, close.error.description
+
+
+# Open.
+
+
+def test_an_open_is_answered_with_what_we_offer_and_insist_on() -> None:
+    tuning = Tuning(
+        container_id="node",
+        frame_size_max=4096,
+        channel_max=7,
+        idle_timeout_s=30,
+        offered_capabilities=("X",),
+    )
+    peer = Peer(tuning).says(LOGIN)
+    peer.outbox.take()
+    theirs = open_(max_frame_size=1024, channel_max=3)
+    assert peer.says(theirs).hears() == [
+        p.Open(
+            container_id="node",
+            max_frame_size=4096,
+            channel_max=7,
+            idle_time_out=15_000,
+            offered_capabilities=["X"],
+            properties={"product": "machine"},
+        )
+    ]
+    assert peer.called()[1:] == [("open", theirs)]
+    assert peer.connection.peer == theirs
+    assert peer.connection.frame_size_max == 1024
+
+
+def test_s167_half_of_our_idle_timeout_is_told_and_none_if_there_is_none() -> None:
+    for idle_timeout_s, told in ((60, 30_000), (1, 500), (0, None)):
+        peer = Peer(Tuning(idle_timeout_s=idle_timeout_s)).says(LOGIN)
+        peer.outbox.take()
+        ours = peer.says(open_()).hears_one(p.Open)
+        assert ours.idle_time_out == told
+
+
+def test_what_we_send_in_a_frame_is_bounded_by_both_sides() -> None:
+    assert opened(Tuning(frame_size_max=4096)).connection.frame_size_max == 4096
+    assert opened(max_frame_size=512).connection.frame_size_max == 512
+
+
+@pytest.mark.parametrize("size", [0, 1, 511])
+def test_x048_a_max_frame_size_that_nobody_can_work_with_is_refused(size: int) -> None:
+    peer = opening().says(open_(max_frame_size=size))
+    text = f"max_frame_size ({size}) < minimum maximum frame size (512)"
+    assert close_heard(peer) == ("amqp:frame-size-too-small", text)
+    assert peer.called() == [("closed",)]
+
+
+@pytest.mark.parametrize("idle_time_out", [1, 999])
+def test_s167_an_idle_time_out_below_a_second_is_refused(idle_time_out: int) -> None:
+    peer = opening().says(open_(idle_time_out=idle_time_out))
+    text = f"idle-time-out ({idle_time_out} ms) < minimum idle-time-out (1000 ms)"
+    assert close_heard(peer) == ("amqp:not-allowed", text)
+
+
+@pytest.mark.parametrize("idle_time_out", [None, 0, 1000])
+def test_s167_an_idle_time_out_of_a_second_or_none_is_taken(idle_time_out: int | None) -> None:
+    assert opening().says(open_(idle_time_out=idle_time_out)).connection.state is State.OPEN
+
+
+def test_an_open_on_another_channel_is_a_framing_error() -> None:
+    assert close_heard(opening().says((1, open_()))) == ("amqp:connection:framing-error", "open on channel 1")
+
+
+def test_an_open_that_is_refused_is_answered_and_then_closed() -> None:
+    peer = opening()
+    peer.notes.refusals["open"] = AmqpError(
+        "amqp:unauthorized-access", "virtual host 'v' does not exist", Ends.LINK
+    )
+    peer.says(open_(hostname="vhost:v"))
+    ours, close = peer.hears()
+    assert isinstance(ours, p.Open)
+    assert close == p.Close(
+        error=p.Error(condition="amqp:unauthorized-access", description="virtual host 'v' does not exist")
+    )
+    assert [call[0] for call in peer.called()] == ["open", "closed"]
+    assert peer.connection.state is State.CLOSING
+    assert peer.says(begin(), p.Close()).gone()
+
+
+def test_who_ends_the_connection_while_it_is_opened_is_not_overruled() -> None:
+    peer = opening()
+    peer.notes.doings["open"] = lambda: peer.connection.fail(AmqpError("amqp:connection:forced", "shut down"))
+    peer.says(open_())
+    assert close_heard(peer) == ("amqp:connection:forced", "shut down")
+
+
+def test_before_the_open_a_frame_has_at_most_the_initial_size() -> None:
+    tuning = Tuning(initial_frame_size_max=600)
+    peer = Peer(tuning).says(LOGIN)
+    peer.outbox.take()
+    peer.says(frame(open_(container_id="c" * 600))[:8])
+    assert (
+        close_heard(peer)[1]
+        == f"frame size ({len(frame(open_(container_id='c' * 600)))} bytes) > maximum frame size (600 bytes)"
+    )
+    assert begun(tuning).says(sender(name="n" * 2000)).called()[0] == ("attach_incoming", "n" * 2000)
+
+
+# Every state against every performative.
+
+
+@OF_FRAMES
+def test_before_the_open_everything_else_is_out_of_place(of: type[p.Record]) -> None:
+    peer = opening().says(SAID[of])
+    if of is p.Open:
+        assert peer.connection.state is State.OPEN
+        return
+    text = f"unexpected {of.NAME} on channel 0 in connection state opening"
+    assert close_heard(peer) == ("amqp:illegal-state", text)
+    assert peer.connection.state is State.CLOSING
+
+
+@OF_FRAMES
+def test_without_a_session_only_begin_and_close_are_in_place(of: type[p.Record]) -> None:
+    peer = opened().says((3, SAID[of]))
+    if of is p.Begin:
+        assert isinstance(peer.hears_one(p.Begin), p.Begin)
+    elif of is p.Close:
+        assert peer.hears_one(p.Close) == p.Close()
+        assert peer.gone()
+    else:
+        text = f"unexpected {of.NAME} on channel 3 in connection state open"
+        assert close_heard(peer) == ("amqp:illegal-state", text)
+
+
+@OF_FRAMES
+def test_in_a_session_what_is_about_no_session_is_out_of_place(of: type[p.Record]) -> None:
+    peer = begun().says(sender()).says(SAID[of])
+    if of in (p.Open, p.SaslInit, p.Error, p.Source):
+        condition = "amqp:illegal-state"
+        assert peer.hears()[-1].error.condition == condition  # type: ignore[attr-defined]
+        assert peer.connection.state is State.CLOSING
+    elif of is p.Begin:
+        assert peer.connection.state is State.CLOSING
+    else:
+        assert peer.connection.state is (State.CLOSED if of is p.Close else State.OPEN)
+
+
+@OF_FRAMES
+def test_x052_after_our_close_only_the_peers_counts(of: type[p.Record]) -> None:
+    peer = closing().says(SAID[of], (1, SAID[of]))
+    assert peer.hears() == []
+    assert peer.called() == []
+    assert peer.gone() == (of is p.Close)
+
+
+@OF_FRAMES
+def test_when_closed_nothing_is_heard(of: type[p.Record]) -> None:
+    peer = closed().says(SAID[of])
+    assert (peer.outbox.take(), peer.called()) == (b"", [])
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"\x00\x53\x11\xc0\x02\x05", b"\x00\x53\x18\x45\x00"])
+def test_after_our_close_what_cannot_be_read_is_passed_over(body: bytes) -> None:
+    assert not closing().says(frame(body)).gone()
+
+
+@pytest.mark.parametrize(
+    ("body", "condition"),
+    [
+        (b"\xff", "amqp:decode-error"),
+        (b"\x00\x53\x11\xc0\x02\x05", "amqp:decode-error"),
+        (b"\x00\x53\x99\x45", "amqp:decode-error"),
+        (b"\x00\x53\x18\x45\x00", "amqp:decode-error"),  # an octet behind a close
+        (b"\x00\x53\x11\x45", "amqp:invalid-field"),  # a begin without what it must have
+    ],
+)
+@pytest.mark.parametrize("reach", [opening, opened, begun])
+def test_what_cannot_be_read_ends_the_connection(reach: type[Peer], body: bytes, condition: str) -> None:
+    assert close_heard(reach().says(frame(body)))[0] == condition
+
+
+# Frames.
+
+
+@pytest.mark.parametrize("reach", [opening, opened, begun])
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        (b"\x00\x00\x00\x07\x02\x00\x00\x00", "frame size (7 bytes) < minimum frame size (8 bytes)"),
+        (b"\x00\x00\x00\x00\x02\x00\x00\x00", "frame size (0 bytes) < minimum frame size (8 bytes)"),
+        (b"\x00\x00\x00\x08\x01\x00\x00\x00", "data offset (1) < minimum data offset (2)"),
+        (b"\x00\x00\x00\x08\x00\x00\x00\x00", "data offset (0) < minimum data offset (2)"),
+        (b"\x00\x00\x00\x08\x02\x01\x00\x00", "frame type (1) is not that of an AMQP frame (0)"),
+        (b"\x00\x00\x00\x0b\x03\x00\x00\x00", "data offset (3) is behind the end of the frame (11 bytes)"),
+    ],
+)
+def test_x052_what_is_no_frame_is_a_framing_error(reach: type[Peer], start: bytes, text: str) -> None:
+    peer = reach().says(start)
+    assert close_heard(peer) == ("amqp:connection:framing-error", text)
+    assert peer.gone()  # where the next frame begins is not known any more
+
+
+def test_x052_a_frame_larger_than_agreed_is_refused_by_its_size_alone() -> None:
+    peer = begun(Tuning(frame_size_max=4096))
+    peer.says(b"\x00\x00\x10\x01\x02\x00\x00\x00")
+    text = "frame size (4097 bytes) > maximum frame size (4096 bytes)"
+    assert close_heard(peer) == ("amqp:connection:framing-error", text)
+    assert peer.gone()
+
+
+def test_a_frame_as_large_as_agreed_is_taken() -> None:
+    peer = begun(Tuning(frame_size_max=4096)).says(sender())
+    peer.called()
+    size = 4096 - len(transfer(payload=b""))
+    assert peer.says(transfer(payload=bytes(size))).called() == [
+        ("message", "in", 0, b"tag", bytes(size), False, None)
+    ]
+
+
+def test_an_extended_header_is_passed_over() -> None:
+    peer = opened().says(frame(begin(), extended=b"\xff" * 8), frame(sender(), extended=b"1234"))
+    body = p.Transfer(handle=0, delivery_id=0, delivery_tag=b"t").encode()
+    peer.says(frame(body, b"payload", extended=bytes(4 * 253)))
+    assert peer.called()[-1] == ("message", "in", 0, b"t", b"payload", False, None)
+
+
+def test_an_empty_frame_is_a_sign_of_life_on_any_channel() -> None:
+    peer = begun().says(frame(b""), frame(b"", channel=9), frame(b"", extended=b"1234"), frame(b"")[:7])
+    assert (peer.outbox.take(), peer.called(), peer.gone()) == (b"", [], False)
+
+
+def test_an_empty_frame_does_not_borrow_from_the_next() -> None:
+    """Its successor's size may begin with the octets of a transfer."""
+    peer = begun(Tuning(frame_size_max=0x0060_0000))
+    peer.says(frame(b""), b"\x00\x53\x14\x00\x02\x00\x00\x00")
+    assert not peer.gone()
+    assert peer.hears() == []
+
+
+# The end.
+
+
+def full_house() -> Peer:
+    """Two sessions with links in both directions."""
+    peer = begun().says((1, begin()), sender(), receiver(handle=1), (1, sender(name="other")))
+    peer.outbox.take()
+    peer.called()
+    return peer
+
+
+ENDED = [("detached", "in", False), ("detached", "out", [], False), ("detached", "other", False)]
+
+
+def endings(peer: Peer) -> list[object]:
+    """What was called, which must be links before their session, and the connection last."""
+    calls = peer.called()
+    assert calls[-1] == ("closed",)
+    for channel, links in ((0, ENDED[:2]), (1, ENDED[2:])):
+        assert all(calls.index(link) < calls.index(("ended", channel)) for link in links)
+    assert len(calls) == len(ENDED) + 3
+    return calls
+
+
+def test_the_peers_close_is_answered_when_all_has_ended() -> None:
+    peer = full_house()
+    peer.notes.doings["closed"] = lambda: peer.notes.note("heard", peer.outbox.take())
+    peer.says(p.Close())
+    assert peer.called()[-2:] == [("closed",), ("heard", b"")]
+    assert peer.hears_one(p.Close) == p.Close()
+    assert peer.gone()
+    assert peer.connection.ended_because == "the client closed it"
+
+
+def test_what_the_peer_closed_for_is_remembered() -> None:
+    peer = begun().says(p.Close(error=p.Error(condition="amqp:internal-error", description="sorry")))
+    assert peer.connection.ended_because == "the client closed it: amqp:internal-error sorry"
+
+
+def test_every_way_ends_sessions_and_links_once_and_the_connection_last() -> None:
+    peer = full_house()
+    endings(peer.says(p.Close()))
+    peer = full_house()
+    peer.connection.lost()
+    endings(peer)
+    peer.connection.lost()
+    assert peer.called() == []
+    peer = full_house()
+    peer.connection.fail(AmqpError("amqp:connection:forced", "shut down"))
+    peer.connection.fail(AmqpError("amqp:internal-error", "again"))
+    peer.says(p.Close())
+    peer.connection.lost()
+    endings(peer)
+    assert close_heard(peer) == ("amqp:connection:forced", "shut down")
+    assert peer.connection.ended_because == "amqp:connection:forced: shut down"
+
+
+def test_what_owners_do_while_the_connection_ends_is_not_heard() -> None:
+    peer = full_house()
+
+    def say_things() -> None:
+        for session in peer.handler.sessions:
+            session.hold()
+            session.end()
+        peer.incoming.detach()
+        peer.connection.fail(AmqpError("amqp:internal-error", "no"))
+
+    for name in ("detached", "ended", "closed"):
+        peer.notes.doings[name] = say_things
+    peer.says(p.Close())
+    assert peer.hears_one(p.Close) == p.Close()
+    assert Counter(call[0] for call in peer.called()) == {"detached": 3, "ended": 2, "closed": 1}
+
+
+def test_a_close_of_ours_waits_for_the_peers_and_not_for_ever() -> None:
+    peer = begun(Tuning(handshake_timeout_s=5.0))
+    peer.now = 100.0
+    peer.says(frame(b""))
+    peer.connection.fail(AmqpError("amqp:connection:forced", "shut down"))
+    assert peer.connection.deadline() == 100.0  # at once: only then it is known what time it is
+    peer.connection.on_deadline(101.0)
+    assert peer.connection.deadline() == 106.0
+    peer.connection.on_deadline(105.9)
+    assert not peer.gone()
+    peer.connection.on_deadline(106.0)
+    assert peer.gone()
+
+
+def test_a_description_that_is_too_long_for_the_peers_frames_is_cut() -> None:
+    peer = begun(max_frame_size=512)
+    peer.connection.fail(AmqpError("amqp:internal-error", "x" * 1000))
+    data = peer.outbox.take()
+    assert len(data) <= 512
+    assert len(frames(data)) == 1
+
+
+# Signs of life.
+
+
+def test_s167_when_nothing_was_written_for_half_the_peers_time_an_empty_frame_is() -> None:
+    peer = opened(Tuning(idle_timeout_s=0), idle_time_out=20_000)
+    silent_since = 0.0
+    for now in (step / 10 for step in range(1000)):
+        deadline = peer.connection.deadline()
+        assert deadline is not None
+        if now >= deadline:
+            peer.connection.on_deadline(now)
+        if int(now) in (33, 34, 61):  # we have something to say
+            peer.outbox.write(frame(p.Flow(incoming_window=1, next_outgoing_id=1, outgoing_window=1)))
+        if data := peer.outbox.take():
+            assert data.endswith(b"\x00\x00\x00\x08\x02\x00\x00\x00") or int(now) in (33, 34, 61)
+            silent_since = now
+        assert now - silent_since <= 10.1
+
+
+def test_a_peer_without_an_idle_time_out_hears_no_empty_frames() -> None:
+    peer = opened(Tuning(idle_timeout_s=0))
+    assert peer.connection.deadline() is None
+    peer.connection.on_deadline(1000.0)
+    assert peer.outbox.take() == b""
+
+
+def test_what_is_written_anyway_is_a_sign_of_life() -> None:
+    peer = opened(Tuning(idle_timeout_s=0), idle_time_out=20_000)
+    for now in range(5, 100, 5):
+        peer.outbox.write(b"something")
+        peer.connection.on_deadline(float(now))
+    assert peer.outbox.take() == b"something" * 19
+
+
+def test_x049_a_peer_that_is_silent_for_too_long_is_told_and_left() -> None:
+    peer = begun(Tuning(idle_timeout_s=60))
+    peer.now = 30.0
+    peer.says(frame(b""))
+    assert peer.connection.deadline() == 90.0
+    peer.connection.on_deadline(89.9)
+    assert peer.outbox.take() == b""
+    peer.connection.on_deadline(90.0)
+    text = "no frame received from client within idle timeout threshold"
+    assert close_heard(peer) == ("amqp:resource-limit-exceeded", text)
+    assert peer.called() == [("ended", 0), ("closed",)]
+
+
+def test_a_peer_that_is_not_read_from_may_be_silent() -> None:
+    peer = begun(Tuning(idle_timeout_s=60))
+    peer.connection.pause_monitor()
+    assert peer.connection.deadline() is None
+    peer.connection.on_deadline(1000.0)
+    peer.connection.resume_monitor(1000.0)
+    assert peer.connection.deadline() == 1060.0
+    assert not peer.gone()
+
+
+# Halting.
+
+
+def test_it_halts_after_a_frame_while_the_peer_is_owed_too_much_and_goes_on_with_nothing() -> None:
+    peer = opened()
+    peer.outbox.is_full = True
+    peer.says(begin(), (1, begin()), (2, begin()))
+    assert peer.connection.halted
+    assert peer.called() == [("begin", 0)]
+    peer.outbox.is_full = False
+    peer.says(b"")
+    assert peer.called() == [("begin", 1), ("begin", 2)]
+    assert not peer.connection.halted
+
+
+def test_it_halts_when_its_handler_wants_others_to_have_a_turn() -> None:
+    peer = begun().says(sender())
+    peer.called()
+    peer.notes.doings["message"] = lambda: setattr(peer.connection, "halted", True)
+    peer.says(transfer(0), transfer(1), transfer(2, b"last")[:-1])
+    assert [call[2] for call in peer.called()] == [0]
+    peer.says(b"")
+    assert [call[2] for call in peer.called()] == [1]
+    peer.says(transfer(2, b"last")[-1:])
+    assert [call[2] for call in peer.called()] == [2]
+
+
+# Anything.
+
+STATES = {
+    "opening": opening,
+    "opened": opened,
+    "begun": begun,
+    "linked": full_house,
+    "closing": closing,
+    "closed": closed,
+}
+
+
+@pytest.mark.parametrize("reach", STATES.values(), ids=STATES)
+@given(data=st.binary(max_size=80), cut=st.integers(0, 80))
+def test_random_octets_in_any_state_are_never_an_exception(reach: type[Peer], data: bytes, cut: int) -> None:
+    reach().says(data[:cut]).says(data[cut:])
+
+
+BODIES = st.binary(max_size=30) | st.builds(
+    lambda code, fields, count: bytes((0, 0x53, code, 0xC0, len(fields) + 1, count)) + fields,
+    st.integers(0x10, 0x18),
+    st.binary(max_size=30),
+    st.integers(0, 12),
+)
+
+
+@pytest.mark.parametrize("reach", STATES.values(), ids=STATES)
+@given(bodies=st.lists(st.tuples(BODIES, st.integers(0, 2)), max_size=8))
+def test_random_frames_in_any_state_are_never_an_exception(
+    reach: type[Peer], bodies: list[tuple[bytes, int]]
+) -> None:
+    reach().says(*(frame(body, channel=channel) for body, channel in bodies))
+
+
+CONVERSATION = octets(
+    SASL_HEADER,
+    sasl(p.SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest")),
+    AMQP_HEADER,
+    open_(idle_time_out=5000, properties={"product": "test"}),
+    begin(incoming_window=2),
+    sender(),
+    receiver(handle=1),
+    transfer(0),
+    transfer(1, b"begun", more=True),
+    transfer(None, b", done", tag=None),
+    flow(1, 5, next_outgoing_id=3, echo=True),
+    p.Disposition(role=False, first=0, last=3, settled=True),
+    disposition(0, 3),
+    p.Detach(handle=0, closed=True),
+    p.End(),
+    p.Close(),
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(CONVERSATION) - 1), st.integers(0, 255)), min_size=1, max_size=4),
+    st.integers(1, 600),
+)
+def test_a_conversation_with_mutated_octets_is_never_an_exception(
+    changes: list[tuple[int, int]], step: int
+) -> None:
+    data = bytearray(CONVERSATION)
+    for at, value in changes:
+        data[at] = value
+    peer = Peer()
+    for at in range(0, len(data), step):
+        peer.says(bytes(data[at : at + step]))
+    peer.connection.lost()
+    calls = Counter(call[0] for call in peer.called())
+    assert calls["closed"] == 1
+    assert calls["ended"] == calls["begin"]
+    assert calls["detached"] == calls["attached_incoming"] + calls["attached_outgoing"]
