@@ -95,8 +95,8 @@ class Recoverable(IncomingOwner):
     ) -> None:
         if (before := self._kept.pop(tag, None)) is not None:
             self._link.answer(delivery_id, before.state)
-            return
-        self._owner.on_message(delivery_id, tag, payload, settled, state)
+        else:
+            self._owner.on_message(delivery_id, tag, payload, settled, state)
         delivery = self._link.unsettled.get(delivery_id)
         if delivery is not None and isinstance(delivery.state, p.TransactionalState):
             self._watch(delivery_id, delivery, delivery.state)
