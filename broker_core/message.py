@@ -128,8 +128,13 @@ class Encoding(ABC):
         return self.write(attrs.evolve(before, headers={**(before.headers or {}), **headers}))
 
     def property(self, properties: bytes, name: str) -> Value:
-        """One property under its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent."""
-        found: Value = getattr(self.read(properties), name)
+        """One property under its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent.
+
+        Selectors also ask for what not all protocols have, in the words of AMQP 1.0: `to`, `subject`, `group_id`,
+        `group_sequence`, `reply_to_group_id`, and in milliseconds `creation_time` and `absolute_expiry_time`. To be
+        overridden where there are such properties, or where one can be read without the others.
+        """
+        found: Value = getattr(self.read(properties), name, None)
         return found
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from broker_core.message import Message
     from broker_core.work_queue import Ring, WorkQueue
 
-TESTS: Final = 2_000  # of messages in one queue, before others have their turn: some 5 ms
-TEST_OCTETS: Final = 1_024  # of properties that are read in the time of one test, roughly
+TESTS: Final = 500  # of messages in one queue, before others have their turn: 2 to 8 ms
+TEST_OCTETS: Final = 64  # of properties that are read in the time of one test, at the worst
 
 
 class Seeker:

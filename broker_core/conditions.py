@@ -1,0 +1,418 @@
+"""Conditions on a message's properties, as trees of nodes: what is left of a selector once its text is read.
+
+A node's `value` is a boolean, a number, a string, `OTHER`, or None: SQL's NULL, unknown. What is absent is unknown, and
+so is what is calculated from it or compared with it. Values of different kinds are neither equal nor unequal, less nor
+more: every comparison of them is false. A condition that is unknown selects no more than one that is false.
+
+    NOT       AND  T F U      OR  T F U
+    T  F       T   T F U      T   T T T
+    F  T       F   F F F      F   T F U
+    U  U       U   U F U      U   T U U
+
+Source: Jakarta Messaging 3.1, section 3.8.1 (as JMS 2.0); AMQP Filter Expressions 1.0, section 6.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
+from uuid import UUID
+
+from broker_core.values import Value
+
+if TYPE_CHECKING:
+    from broker_core.message import Message
+
+
+class Other(Enum):
+    """A value that is there, and of which nothing else can be said: octets, lists, maps."""
+
+    OTHER = "other"
+
+
+OTHER: Final = Other.OTHER
+Known: TypeAlias = bool | int | float | str | Other | None
+
+TRUTH, NUMBER, TEXT = "boolean", "number", "string"
+KINDS: Final[dict[type, str]] = {bool: TRUTH, int: NUMBER, float: NUMBER, str: TEXT, Other: "other"}
+
+
+def known(value: Value) -> Known:
+    """A property's value as conditions see it."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str | UUID):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, float | Decimal) else OTHER
+
+
+class Reading:
+    """One message while it is tested: what is asked for more than once is read once."""
+
+    __slots__ = ("_found", "_headers", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._found: dict[str, Known] = {}
+        self._headers: dict[str, Value] | None = None
+
+    def header(self, name: str) -> Known:
+        """An application's own property."""
+        if self._headers is None:
+            self._headers = dict(self.message.headers)
+        return known(self._headers.get(name))
+
+    def field(self, name: str) -> Known:
+        """One of the properties that protocols define, under its name in AMQP 1.0."""
+        if name not in self._found:
+            read = FIELDS.get(name)
+            self._found[name] = known(self.property(name) if read is None else read(self))
+        return self._found[name]
+
+    def property(self, name: str) -> Value:
+        return self.message.encoding.property(self.message.properties, name)
+
+
+def _priority(reading: Reading) -> Value:
+    """4 unless the publisher says something else, in all protocols."""
+    priority = reading.message.facts.priority or reading.property("priority")
+    return 4 if priority is None else priority
+
+
+def _creation_time(reading: Reading) -> Value:
+    """Milliseconds since 1970, where a protocol knows seconds too."""
+    time, seconds = reading.property("creation_time"), reading.property("timestamp")
+    return seconds * 1000 if time is None and isinstance(seconds, int) else time
+
+
+def _durable(reading: Reading) -> Value:
+    return reading.message.facts.durable
+
+
+def _ttl(reading: Reading) -> Value:
+    return reading.message.facts.ttl_ms
+
+
+def _delivery_mode(reading: Reading) -> Value:
+    return "PERSISTENT" if reading.message.facts.durable else "NON_PERSISTENT"
+
+
+def _either(name: str, other: str) -> Callable[[Reading], Value]:
+    """What protocols convert into each other."""
+
+    def read(reading: Reading) -> Value:
+        found = reading.property(name)
+        return reading.property(other) if found is None else found
+
+    return read
+
+
+FIELDS: Final[dict[str, Callable[[Reading], Value]]] = {  # those that are more than a property of this name
+    "creation_time": _creation_time,
+    "delivery_mode": _delivery_mode,
+    "durable": _durable,
+    "group_id": _either("group_id", "app_id"),
+    "priority": _priority,
+    "ttl": _ttl,
+    "type": _either("type", "subject"),
+}
+
+
+# Nodes.
+
+
+class Node(ABC):
+    """A part of a condition. `kind` is what its value will be, if that can be said; it may be unknown all the same."""
+
+    __slots__ = ()
+    kind: str | None = None
+
+    @abstractmethod
+    def value(self, reading: Reading) -> Known:
+        """Raises whatever the message's encoding raises."""
+
+
+class Literal(Node):
+    __slots__ = ("kind", "said")
+
+    def __init__(self, said: bool | int | float | str) -> None:
+        self.said = said
+        self.kind = KINDS[type(said)]
+
+    def value(self, reading: Reading) -> Known:
+        return self.said
+
+
+class Header(Node):
+    """An application's own property."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def value(self, reading: Reading) -> Known:
+        return reading.header(self.name)
+
+
+class Field(Node):
+    """A property that protocols define."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def value(self, reading: Reading) -> Known:
+        return reading.field(self.name)
+
+
+class AnyOf(Node):
+    """OR. However many parts there are, they are one node: a tree is no deeper than its text is nested."""
+
+    __slots__ = ("parts",)
+    kind = TRUTH
+    decides = True
+
+    def __init__(self, parts: list[Node]) -> None:
+        self.parts = parts
+
+    def value(self, reading: Reading) -> Known:
+        result: Known = not self.decides
+        for part in self.parts:
+            value = part.value(reading)
+            if value is self.decides:
+                return value
+            if value is not result:
+                result = None  # what is no boolean is unknown
+        return result
+
+
+class AllOf(AnyOf):
+    """AND."""
+
+    __slots__ = ()
+    decides = False
+
+
+class Not(Node):
+    __slots__ = ("part",)
+    kind = TRUTH
+
+    def __init__(self, part: Node) -> None:
+        self.part = part
+
+    def value(self, reading: Reading) -> Known:
+        value = self.part.value(reading)
+        return not value if isinstance(value, bool) else None
+
+
+COMPARISONS: Final[dict[str, Callable[..., bool]]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+ORDERED: Final = frozenset({NUMBER, TEXT})
+COMPARABLE: Final = {
+    sign: ORDERED | {TRUTH} if sign in ("=", "<>", "!=") else ORDERED for sign in COMPARISONS
+}
+
+
+def compared(sign: str, left: Known, right: Known) -> bool | None:
+    if left is None or right is None:
+        return None
+    kind = KINDS[type(left)]
+    if kind != KINDS[type(right)] or kind not in COMPARABLE[sign]:
+        return False
+    return COMPARISONS[sign](left, right)
+
+
+class Comparison(Node):
+    __slots__ = ("left", "right", "sign")
+    kind = TRUTH
+
+    def __init__(self, sign: str, left: Node, right: Node) -> None:
+        self.sign = sign
+        self.left = left
+        self.right = right
+
+    def value(self, reading: Reading) -> Known:
+        return compared(self.sign, self.left.value(reading), self.right.value(reading))
+
+
+class Between(Node):
+    """Not less than the one, and not more than the other."""
+
+    __slots__ = ("high", "low", "part")
+    kind = TRUTH
+
+    def __init__(self, part: Node, low: Node, high: Node) -> None:
+        self.part = part
+        self.low = low
+        self.high = high
+
+    def value(self, reading: Reading) -> Known:
+        value = self.part.value(reading)
+        above = compared(">=", value, self.low.value(reading))
+        below = compared("<=", value, self.high.value(reading))
+        if above is False or below is False:
+            return False
+        return None if above is None or below is None else True
+
+
+class In(Node):
+    __slots__ = ("_items", "part")
+    kind = TRUTH
+
+    def __init__(self, part: Node, items: Iterable[bool | int | float | str]) -> None:
+        self.part = part
+        self._items = {(KINDS[type(item)], item) for item in items}
+
+    def value(self, reading: Reading) -> Known:
+        value = self.part.value(reading)
+        return None if value is None else (KINDS[type(value)], value) in self._items
+
+
+class Like(Node):
+    __slots__ = ("part", "pattern")
+    kind = TRUTH
+
+    def __init__(self, part: Node, pattern: Pattern) -> None:
+        self.part = part
+        self.pattern = pattern
+
+    def value(self, reading: Reading) -> Known:
+        value = self.part.value(reading)
+        return None if value is None else isinstance(value, str) and self.pattern.matches(value)
+
+
+class IsNull(Node):
+    __slots__ = ("part",)
+    kind = TRUTH
+
+    def __init__(self, part: Node) -> None:
+        self.part = part
+
+    def value(self, reading: Reading) -> Known:
+        return self.part.value(reading) is None
+
+
+# Arithmetic.
+
+
+def divided(left: int | float, right: int | float) -> int | float:
+    """Whole numbers by whole numbers are whole, towards zero, as in Java."""
+    if isinstance(left, float) or isinstance(right, float):
+        return left / right
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def remainder(left: int | float, right: int | float) -> int | float:
+    """What `divided` leaves; it has the sign of the left."""
+    if isinstance(left, float) or isinstance(right, float):
+        return math.fmod(left, right)
+    return left - right * divided(left, right)
+
+
+ARITHMETIC: Final[dict[str, Callable[[int | float, int | float], int | float]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": divided,
+    "%": remainder,
+}
+
+
+class Arithmetic(Node):
+    """A number, and what is done to it, step by step."""
+
+    __slots__ = ("first", "steps")
+    kind = NUMBER
+
+    def __init__(self, first: Node) -> None:
+        self.first = first
+        self.steps: list[tuple[str, Node]] = []
+
+    def value(self, reading: Reading) -> Known:
+        """Unknown if it is not numbers that are calculated with, or there is no result: 1 / 0."""
+        result = self.first.value(reading)
+        if not is_number(result):
+            return None
+        for sign, part in self.steps:
+            value = part.value(reading)
+            if not is_number(value):
+                return None
+            try:
+                result = ARITHMETIC[sign](result, value)
+            except (ArithmeticError, ValueError):
+                return None
+        return result
+
+
+class Negative(Node):
+    __slots__ = ("part",)
+    kind = NUMBER
+
+    def __init__(self, part: Node) -> None:
+        self.part = part
+
+    def value(self, reading: Reading) -> Known:
+        value = self.part.value(reading)
+        return -value if is_number(value) else None
+
+
+def is_number(value: Known) -> TypeGuard[int | float]:
+    return KINDS.get(type(value)) == NUMBER
+
+
+# LIKE.
+
+
+class Pattern:
+    """A text to compare with, in which % stands for any characters, or none, and _ for any one.
+
+    It is a machine of so many states as it has characters: bit n is set as long as the first n may be what has been
+    read. Each character read is one step for all of them, so the time grows with the text alone, whatever the pattern.
+    """
+
+    __slots__ = ("_end", "_loops", "_others", "_steps")
+
+    def __init__(self, pattern: str, escape: str | None = None) -> None:
+        """Raises ValueError if there is nothing after the escape character."""
+        self._steps: dict[str, int] = {}  # for each character: the states that it leads on from
+        self._others = 0  # the states that every character leads on from
+        self._loops = 0  # the states that every character leaves as they are
+        state = 1
+        rest = iter(pattern)
+        for character in rest:
+            if character == "%" != escape:
+                self._loops |= state
+                continue
+            if character == "_" != escape:
+                self._others |= state
+            else:
+                if character == escape and not (character := next(rest, "")):
+                    raise ValueError("it ends with its escape character")
+                self._steps[character] = self._steps.get(character, 0) | state
+            state <<= 1
+        self._end = state
+
+    def matches(self, text: str) -> bool:
+        state, loops, others, step = 1, self._loops, self._others, self._steps.get
+        for character in text:
+            state = (state & (step(character, 0) | others)) << 1 | state & loops
+            if not state:
+                return False
+        return state & self._end != 0
