@@ -35,6 +35,7 @@ log: Final = logging.getLogger("leveret.amqp10")
 CAPABILITIES: Final = (
     "LINK_PAIR_V1_0",
     "ANONYMOUS-RELAY",
+    "SHARED-SUBS",
 )  # X050: what of the protocol's extensions is served
 VIRTUAL_HOST: Final = "vhost:"  # how a hostname begins that names one (S165)
 
