@@ -8,6 +8,7 @@ shares the body.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 import attrs
 
@@ -98,6 +99,20 @@ class Notes:
         self.offset: int | None = None  # in the stream that holds it
 
 
+# What only some protocols know of, though selectors ask it of every message. Times are in milliseconds since 1970.
+PARTICULAR: Final = frozenset(
+    {
+        "absolute_expiry_time",
+        "creation_time",
+        "group_id",
+        "group_sequence",
+        "reply_to_group_id",
+        "subject",
+        "to",
+    }
+)
+
+
 class Encoding(ABC):
     """How one protocol's property bytes are read. One instance a protocol, stateless."""
 
@@ -130,11 +145,9 @@ class Encoding(ABC):
     def property(self, properties: bytes, name: str) -> Value:
         """One property under its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent.
 
-        Selectors also ask for what not all protocols have, in the words of AMQP 1.0: `to`, `subject`, `group_id`,
-        `group_sequence`, `reply_to_group_id`, and in milliseconds `creation_time` and `absolute_expiry_time`. To be
-        overridden where there are such properties, or where one can be read without the others.
+        To be overridden where there are more of them than `Properties` has names for: those in `PARTICULAR`.
         """
-        found: Value = getattr(self.read(properties), name, None)
+        found: Value = None if name in PARTICULAR else getattr(self.read(properties), name)
         return found
 
 

@@ -45,7 +45,18 @@ INTERNAL_BEGIN: Final = "x-basic-"
 APPLICATION_BEGIN: Final = b"\x00\x53\x74"
 NOTHING: Final[tuple[Value, ...]] = (None,) * 13
 (MESSAGE_ID, USER_ID, TO, SUBJECT, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING) = range(8)
-CREATION_TIME, GROUP_ID = 9, 10
+ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID, GROUP_SEQUENCE, REPLY_TO_GROUP_ID = range(8, 13)
+SELECTED: Final = {  # properties that are read alone, by their names in the core
+    "message_id": MESSAGE_ID,
+    "to": TO,
+    "subject": SUBJECT,
+    "correlation_id": CORRELATION_ID,
+    "absolute_expiry_time": ABSOLUTE_EXPIRY_TIME,
+    "creation_time": CREATION_TIME,
+    "group_id": GROUP_ID,
+    "group_sequence": GROUP_SEQUENCE,
+    "reply_to_group_id": REPLY_TO_GROUP_ID,
+}
 
 
 # What a message of 1.0 says.
@@ -72,6 +83,11 @@ def read(octets: bytes) -> Properties:
         user_id=user_id.decode("utf-8", "surrogateescape") if isinstance(user_id, bytes) else None,
         app_id=_string(given[GROUP_ID]),
     )
+
+
+def selected(octets: bytes, name: str) -> values.Value:
+    """One of those in `SELECTED`: ids, strings, numbers, and times in milliseconds."""
+    return _id(properties_at(octets, bounds(octets))[SELECTED[name]])
 
 
 def headers(octets: bytes) -> Table:

@@ -15,6 +15,7 @@ from typing import Final
 
 import attrs
 
+from broker_core import values
 from broker_core.delivery import Delivery
 from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.values import Properties, Table
@@ -66,6 +67,11 @@ class Encoding10(Encoding):
 
     def write(self, properties: Properties) -> bytes:
         return conversion.write(properties)
+
+    def property(self, properties: bytes, name: str) -> values.Value:
+        if name in conversion.SELECTED:
+            return conversion.selected(properties, name)
+        return super().property(properties, name)
 
     def convert(self, message: Message) -> tuple[Properties, bytes]:
         """The octets of data sections are joined; any other body remains what it is, and is called `amqp-1.0`."""
