@@ -32,11 +32,7 @@ from protocols.amqp10.types import Value
 
 log: Final = logging.getLogger("leveret.amqp10")
 
-CAPABILITIES: Final = (
-    "LINK_PAIR_V1_0",
-    "ANONYMOUS-RELAY",
-    "SHARED-SUBS",
-)  # X050: what of the protocol's extensions is served
+CAPABILITIES: Final = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "SHARED-SUBS")  # the extensions served (X050)
 VIRTUAL_HOST: Final = "vhost:"  # how a hostname begins that names one (S165)
 
 

@@ -298,6 +298,9 @@ class Addressed(Publishing):
             and aim.access_revision == self._access.revision
         ):
             return aim
+        if len(key) > addresses.NAME_SIZE_MAX or len(key.encode()) > addresses.NAME_SIZE_MAX:
+            why = f"a subject that is a routing key has more than {addresses.NAME_SIZE_MAX} octets"
+            raise AmqpError(p.INVALID_FIELD, why)
         return aim_at(self._client, target.exchange, key)
 
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:

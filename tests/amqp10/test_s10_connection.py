@@ -9,6 +9,7 @@ import pytest
 from broker_core.limits import UserLimits
 from broker_core.version import VERSION
 from protocols.amqp10 import performatives as p
+from protocols.amqp10.contract import AmqpError
 from protocols.amqp10.types import UInt
 from tests.amqp091.peer import TWO_HOSTS
 
@@ -316,16 +317,10 @@ def test_x086_a_fresh_secret_is_taken() -> None:
 
 def test_x086_a_wrong_secret_is_refused() -> None:
     peer = Peer().open()
-    with pytest.raises(p_error()) as refused:
+    with pytest.raises(AmqpError) as refused:
         peer.front.change_secret(b"wrong")
     assert refused.value.condition == "amqp:unauthorized-access"
     assert "wrong" not in str(refused.value)
-
-
-def p_error() -> type[Exception]:
-    from protocols.amqp10.contract import AmqpError
-
-    return AmqpError
 
 
 def test_x086_receivers_that_may_no_longer_read_end_with_their_session() -> None:
@@ -351,6 +346,14 @@ def test_x009_an_operator_ends_a_connection() -> None:
     peer = Peer().open()
     peer.front.shut_down("the node goes down")
     assert peer.refusal() == "amqp:connection:forced the node goes down"
+
+
+def test_x009_who_is_not_open_yet_is_left_at_once() -> None:
+    for step in (lambda peer: None, Peer.greet, Peer.log_in):
+        peer = Peer()
+        step(peer)
+        peer.front.shut_down("the node goes down")
+        assert peer.front.closed
 
 
 def test_what_a_connection_held_is_free_when_it_has_gone() -> None:

@@ -73,6 +73,17 @@ def test_s217_a_subject_that_names_no_queue(world: World) -> None:
     assert sender.publish(subject("q"), HELLO) == p.Accepted()
 
 
+def test_s213_a_subject_that_no_other_protocol_could_tell_is_refused(world: World) -> None:
+    """Routing keys have up to 255 octets."""
+    session = session_of(world)
+    sender = session.sender("/exchange/x")
+    assert sender.publish(subject("ä" * 127 + "a"), HELLO) == p.Accepted()
+    assert len(world.channel().get("q").method.routing_key.encode()) == 255
+    assert sender.publish(subject("ä" * 128), HELLO) == p.Released()
+    why = "a subject that is a routing key has more than 255 octets"
+    assert sender.refusal() == f"amqp:invalid-field {why}"
+
+
 def test_s213_s206_an_exchange_that_goes_takes_links_with_subjects_along(world: World) -> None:
     sender = session_of(world).sender("/exchange/x")
     assert sender.publish(subject("one"), HELLO) == p.Accepted()
