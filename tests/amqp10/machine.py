@@ -141,19 +141,19 @@ class SessionRecorder(SessionOwner):
         self.session = session
         self.incoming: list[IncomingLink] = []
         self.outgoing: list[OutgoingLink] = []
-        self.unsettled: dict[Value, Value] | None = None  # of our attach
+        self.fields: dict[str, object] = {}  # of our attaches, besides the termini
 
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
         self.incoming.append(link)
         self.notes.note("attach_incoming", link.name)
-        link.attach(attach.source, attach.target, unsettled=self.unsettled)
+        link.attach(attach.source, attach.target, **self.fields)  # type: ignore[arg-type]
         self.notes.note("attached_incoming", link.name)
         return IncomingRecorder(self.notes, link)
 
     def on_attach_outgoing(self, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
         self.outgoing.append(link)
         self.notes.note("attach_outgoing", link.name)
-        link.attach(attach.source, attach.target, unsettled=self.unsettled)
+        link.attach(attach.source, attach.target, **self.fields)  # type: ignore[arg-type]
         self.notes.note("attached_outgoing", link.name)
         return OutgoingRecorder(self.notes, link)
 
