@@ -152,7 +152,7 @@ def test_s198_an_internal_exchange(world: World) -> None:
     assert session.ended is None
 
 
-def test_s181_an_exclusive_queue_can_be_sent_to_by_everybody(world: World) -> None:
+def test_an_exclusive_queue_can_be_sent_to_by_everybody(world: World) -> None:
     """As through the default exchange in 0-9-1: exclusive is who consumes."""
     owner = Peer(world).open()
     owner.front.client.declare_queue("mine", exclusive=True)

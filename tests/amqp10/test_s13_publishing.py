@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.amqp091.wire import BasicProperties
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.types import Symbol
 
@@ -293,3 +294,13 @@ def test_what_is_published_in_0_9_1_is_consumed_in_1_0(world: World) -> None:
     world.channel().publish("", "q", b"hello")
     delivery = Peer(world).open().begin().receiver("/queues/q", credit=1).get()
     assert delivery.body == b"hello"
+
+
+def test_s210_an_address_to_reply_to_is_percent_encoded(world: World, sender: Sender) -> None:
+    """In 1.0 it is an address, in 0-9-1 the queue's name."""
+    channel = world.channel()
+    sender.publish(p.Properties(reply_to="/queues/a%2Fb%25"), HELLO)
+    assert channel.get("q").properties.reply_to == "a/b%"
+    channel.publish("", "q", b"", BasicProperties(reply_to="a/b%"))
+    delivery = sender.session.receiver("/queues/q", credit=1).get()
+    assert delivery.properties.reply_to == "/queues/a%2Fb%25"
