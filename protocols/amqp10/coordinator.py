@@ -2,7 +2,6 @@
 
     Declare                 -> Declared(txn-id)
     Discharge               -> Accepted, when what was committed is safe
-    Discharge(fail=true)    -> Accepted
     what cannot be done     -> Rejected(error); or the link ends with the error, if its source does not know rejected
 
 What its transactions do is in transactions.py. The link cannot be resumed, and nothing else can be done on it.
@@ -46,7 +45,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Coor
 class Coordinator(IncomingOwner, Controller):
     """The broker's side of a control link."""
 
-    __slots__ = ("_committed", "_link", "_rejects", "_session", "_transactions")
+    __slots__ = ("_discharged", "_link", "_rejects", "_session", "_transactions")
 
     def __init__(self, session: ServedSession, link: IncomingLink, attach: p.Attach) -> None:
         self._session = session
@@ -54,7 +53,7 @@ class Coordinator(IncomingOwner, Controller):
         self._transactions = session.transactions
         outcomes = attach.source.outcomes if isinstance(attach.source, p.Source) else []
         self._rejects = not outcomes or p.Rejected.NAME in outcomes
-        self._committed: list[int] = []  # discharges to be answered when all is safe
+        self._discharged: list[int] = []  # to be answered when the broker has settled
 
     def on_message(
         self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
@@ -83,14 +82,10 @@ class Coordinator(IncomingOwner, Controller):
             error = "a message of the transaction has come in part only"
             self.terminate(AmqpError(p.TRANSACTION_ROLLBACK, error))
             return
-        fail = bool(request.fail)
-        self._transactions.discharge(self, request.txn_id, fail)
-        if fail:
-            self._link.accept(delivery_id)
-            return
-        if not self._committed:
+        self._transactions.discharge(self, request.txn_id, bool(request.fail))
+        if not self._discharged:
             self._session.published(self)
-        self._committed.append(delivery_id)
+        self._discharged.append(delivery_id)
 
     def _is_partly_posted(self, txn_id: bytes) -> bool:
         """Whether transfers of a message that is part of it are still to come: that must not be (4.4.1)."""
@@ -102,15 +97,15 @@ class Coordinator(IncomingOwner, Controller):
 
     def answer(self) -> None:
         """What was committed is with its queues, and on disk where it must be."""
-        for delivery_id in self._committed:
+        for delivery_id in self._discharged:
             self._link.accept(delivery_id)
-        self._committed.clear()
+        self._discharged.clear()
 
     def terminate(self, error: AmqpError) -> None:
         self._link.detach(error)
 
     def on_detached(self, closed: bool) -> None:
-        self._committed.clear()
+        self._discharged.clear()
         self._transactions.abandon(self)
 
 

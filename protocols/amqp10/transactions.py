@@ -159,8 +159,7 @@ class Transactions:
         work.tx.settle(partial(_retire, held))
         refused = work.tx.commit()
         for owner, outcome, each in _batches(held):
-            if ids := [one.id for one in each if not one.settled]:
-                owner.link.settle(ids, outcome)
+            owner.link.settle([one.id for one in each], outcome)  # what is settled is passed over
         return refused
 
     def _roll_back(self, work: Work) -> int:

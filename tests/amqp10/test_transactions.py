@@ -668,6 +668,15 @@ def test_x069_what_is_no_outcome_is_none_in_a_transaction(
     assert (world.queue("q").unsettled, bodies_of(world, "q")) == (0, [b"a"])
 
 
+def test_x068_what_an_outcome_must_not_say_it_must_not_say_in_a_transaction(
+    world: World, session: Session, control: Control
+) -> None:
+    receiver, tx = received(session, b"a"), control.declare()
+    receiver.answer(in_tx(tx, p.Modified(message_annotations={Symbol("reserved"): 1})), settled=False)
+    assert session.refusal().startswith("amqp:invalid-field")
+    assert (world.queue("q").unsettled, bodies_of(world, "q")) == (0, [b"a"])
+
+
 def test_s180_a_receiver_drains_while_its_outcomes_wait(
     world: World, session: Session, control: Control
 ) -> None:
