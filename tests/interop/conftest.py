@@ -89,6 +89,20 @@ class RunningNode(ThreadedNode):
         """How many connections have logged in and opened a virtual host."""
         return self.call(lambda: len(self.node.broker.clients))
 
+    def declare(self, name: str, **properties: object) -> str:
+        """A queue in the default virtual host."""
+        self.call(lambda: self.node.broker.virtual_hosts["/"].declare_queue(name, **properties))  # type: ignore[arg-type]
+        return name
+
+    def delete(self, name: str) -> None:
+        """Delete a queue, and let its consumers hear of it."""
+
+        def deleted() -> None:
+            host = self.node.broker.virtual_hosts["/"]
+            host.delete_queue(host.queues[name])
+
+        self.call(deleted)
+
     def queue_names(self) -> list[str]:
         return self.call(lambda: list(self.node.broker.virtual_hosts["/"].queues))
 
