@@ -2,7 +2,7 @@
 
 `project` reads a publisher's property bytes once. `rendered` gives the bytes for a consumer: the publisher's own, to
 the byte, unless the message has a history (deaths, failed deliveries) or came from another protocol. What of that
-0-9-1 cannot say (a name of more than 255 octets, a number of more than 63 bits) is left out.
+0-9-1 cannot say (a text of more than 255 octets, headers of more than a frame) is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from protocols.amqp091.wire import BasicProperties, FieldTable
 
 DURABLE: Final = 2  # delivery-mode
 SHORT_MAX: Final = 255  # octets of a short string
+WRITTEN_MAX: Final = 120_000  # octets of properties: they have one frame, and the broker adds to them (x-death, ...)
 OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
 REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
 REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
@@ -56,7 +57,7 @@ class Encoding091(Encoding):
         headers = dict(properties.headers or {})
         correlation_id = _identified(properties.correlation_id, "x-correlation-id", headers)
         message_id = _identified(properties.message_id, "x-message-id", headers)
-        return BasicProperties(
+        octets = BasicProperties(
             content_type=_short(properties.content_type),
             content_encoding=_short(properties.content_encoding),
             headers=field_table(headers) if headers or properties.headers is not None else None,
@@ -71,9 +72,11 @@ class Encoding091(Encoding):
             user_id=_short(properties.user_id),
             app_id=_short(properties.app_id),
         ).encode()
+        return octets if len(octets) <= WRITTEN_MAX else wire.edit_properties(octets, {"headers": None})
 
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
-        return wire.edit_headers(properties, frozenset(), field_table(headers))
+        edited = wire.edit_headers(properties, frozenset(), field_table(headers))
+        return edited if len(edited) <= WRITTEN_MAX else properties
 
 
 def _short(text: str | None) -> str | None:

@@ -148,7 +148,7 @@ def write(properties: Properties) -> bytes:
     record = p.Properties(
         message_id=_identified(properties.message_id, "x-message-id", given),
         user_id=_octets(properties.user_id),
-        reply_to=None if properties.reply_to is None else addresses.queue_address(properties.reply_to),
+        reply_to=addresses.queue_address(properties.reply_to) if properties.reply_to else None,
         correlation_id=_identified(properties.correlation_id, "x-correlation-id", given),
         content_type=_ascii(properties.content_type),
         content_encoding=_ascii(properties.content_encoding),

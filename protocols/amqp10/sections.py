@@ -77,7 +77,7 @@ def bounds(data: bytes, at: int = 0) -> list[int]:
                     after = at + 5 + data[at + 4]
                 else:
                     after = at + 8 + word_at(data, at + 4)[0] if size else at + 4
-            if place <= last and not _goes_on(data, found[BODY], at):
+            if place <= last and not (last == BODY and _goes_on(data, found[BODY], at)):
                 raise MalformedError("its sections are not in order")
             while last < place:
                 last += 1
@@ -92,11 +92,8 @@ def bounds(data: bytes, at: int = 0) -> list[int]:
 
 def _goes_on(data: bytes, body: int, at: int) -> bool:
     """Whether the section at `at` is one more of the body's, which begins at `body`."""
-    end = len(data)
-    if body == end:
-        return False
-    code = _section_at(data, body, end)[0]
-    return PLACES[code] == BODY and code != VALUE and code == _section_at(data, at, end)[0]
+    code, _, _ = _section_at(data, body, len(data))
+    return code != VALUE and code == _section_at(data, at, len(data))[0]
 
 
 def _section_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:

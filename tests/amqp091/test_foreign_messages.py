@@ -230,6 +230,14 @@ def test_x073_a_table_is_the_same_after_a_detour_through_neutral_values(fields: 
     assert wire.encode_table(field_table(table(fields))) == wire.encode_table(fields)
 
 
+def test_headers_that_no_frame_can_hold_are_left_out_and_the_rest_is_not() -> None:
+    fits, large = "x" * 119_900, "x" * 120_000
+    assert fetched(Properties(headers={"a": fits}, message_id="m")).headers == {"a": fits}
+    assert fetched(Properties(headers={"a": large}, message_id="m")) == BasicProperties(message_id="m")
+    raw = BasicProperties(headers={"a": fits}).encode()
+    assert ENCODING.with_headers(raw, {"x-b": "x" * 200}) == raw
+
+
 def nested(depth: int, innermost: Value) -> Value:
     for _ in range(depth):
         innermost = [innermost]
