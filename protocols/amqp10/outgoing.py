@@ -176,7 +176,7 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
     def room(self) -> int:
         """The window is the session's, and it alone knows how many transfers the peer takes now."""
         transfers = self.window.credit = self.session.wire.room()
-        return self.session.outbox.room() if transfers > 0 and not self._failing else 0
+        return self.session.outbox.room() if transfers > 0 else 0
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         link, settled = self.link, self.settled
@@ -211,13 +211,9 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
         if not self._failing:
             self._failing = True
             broker, error = self.session.broker, size_exceeded(size, self.link.message_size_max)
-            broker.timers.at(broker.now, lambda now: self._fail(error))
+            broker.timers.at(broker.now, lambda now: self.link.fail(error))
         if not self.settled and not self.browses:
             self._unsendable.append(delivery)
-
-    def _fail(self, error: AmqpError) -> None:
-        if not self.link.ended:
-            self.link.fail(error)
 
     def cancelled(self) -> None:
         """S179."""

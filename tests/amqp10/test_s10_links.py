@@ -156,6 +156,25 @@ def test_s180_a_drain_that_was_called_off_leaves_the_credit() -> None:
     assert taken(link) == [0]
 
 
+def test_s180_two_drains_in_one_breath_are_answered_once() -> None:
+    world = filled(0)
+    session = session_of(world)
+    link = session.receiver(QUEUE)
+    before = len(session.flows)
+    for _ in range(2):
+        session.flow(settle=False, handle=link.handle, delivery_count=0, link_credit=5, drain=True)
+    world.settle()
+    session.peer.read()
+    assert [flow.drain for flow in session.flows[before:]] == [True]
+
+
+def test_s180_nothing_to_wait_for_no_drain_waits_for_the_window() -> None:
+    session = Peer(filled(0)).open().begin(incoming_window=0)
+    link = session.receiver(QUEUE)
+    link.want(10, drain=True)
+    assert link.drained
+
+
 def test_s180_a_drain_waits_for_the_window_of_the_session() -> None:
     world = filled(3)
     session = Peer(world).open().begin(incoming_window=2)
@@ -217,16 +236,16 @@ def test_deliveries_stop_at_the_window_of_the_session() -> None:
 
 def test_the_window_goes_to_whoever_was_served_longest_ago() -> None:
     world = World()
-    filled(2, world, "first")
-    filled(2, world, "second")
+    filled(10, world, "first")
+    filled(10, world, "second")
     session = Peer(world).open().begin(incoming_window=1)
     links = [session.receiver(f"/queues/{name}", credit=10) for name in ("first", "second")]
-    got = [[taken(link) for link in links]]
-    for _ in range(3):
+    got = []
+    for _ in range(7):
         session.window = 1
         session.flow()
         got.append([taken(link) for link in links])
-    assert sum(len(first) for first, _ in got) == sum(len(second) for _, second in got) == 2
+    assert [sum(map(len, each)) for each in zip(*got[1:], strict=True)] == [3, 3]
 
 
 def test_deliveries_stop_when_the_peer_does_not_read() -> None:
@@ -360,10 +379,11 @@ def test_whoever_may_not_read_any_more_loses_the_session() -> None:
 def test_x025_a_session_has_no_more_consumers_than_the_node_allows() -> None:
     world = filled(0, World("[limits]\nconsumers_per_channel_max = 2"))
     session = session_of(world)
-    for _ in range(2):
-        session.receiver(QUEUE)
+    first, _ = session.receiver(QUEUE), session.receiver(QUEUE)
     refusal = session.ask_receiver(QUEUE).refusal()
     assert refusal == "amqp:resource-limit-exceeded reached maximum (2) of consumers per channel"
+    first.detach()
+    session.receiver(QUEUE)
 
 
 # What a link asks for.
@@ -493,6 +513,38 @@ def test_x028_answers_in_time_keep_the_link() -> None:
     world.advance(61)
     link.peer.read()
     assert link.detached is not None
+
+
+def test_x028_an_answer_to_the_first_does_not_hide_that_the_second_is_late() -> None:
+    world = filled(2, World(LATE))
+    link = receiver(world, credit=1)
+    first = link.get()
+    world.advance(40)
+    link.want(1)
+    link.accept(first)
+    world.advance(59)
+    link.peer.read()
+    assert link.detached is None
+    world.advance(2)
+    link.peer.read()
+    assert link.detached is not None
+
+
+def test_x028_a_shorter_timeout_holds_for_what_comes_next() -> None:
+    world = filled(2, World(LATE))
+    link = receiver(world, credit=1)
+    world.policy("q", {"consumer-timeout": 5000})
+    link.want(1)
+    world.advance(6)
+    assert "Timeout value used: 5000 ms" in link.refusal()
+
+
+def test_x028_nothing_is_left_to_watch_when_a_link_has_gone() -> None:
+    world = filled(1, World(LATE))
+    link = receiver(world, credit=1)
+    assert world.broker.timers.next_at() is not None
+    link.detach()
+    assert world.broker.timers.next_at() is None
 
 
 def test_x028_a_receiver_may_have_a_timeout_of_its_own() -> None:

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from protocols.amqp091.wire import BasicProperties
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, source, stream, taken
@@ -307,6 +308,31 @@ def test_a_selector_that_is_none_is_refused(wrong: Value) -> None:
     assert not world.queue("q").consumers
 
 
+def test_a_receiver_whose_filters_do_not_fit_its_frames_leaves_nothing_behind() -> None:
+    """Our attach repeats them (part 3, section 3.5.3)."""
+    world = coloured()
+    session = Peer(world).open(max_frame_size=512).begin()
+    selector = Described(SELECTOR_CODE, f"colour = '{'x' * 600}'")
+    session.ask_receiver(source(filter={"s": selector}))
+    assert session.refusal().startswith("amqp:frame-size-too-small")
+    assert not world.queue("q").consumers
+
+
+def test_s180_a_drain_waits_for_the_end_of_a_long_search() -> None:
+    world = filled(0)
+    channel = world.channel()
+    for number in range(2500):
+        channel.publish("", "q", str(number).encode(), settle=False)
+    channel.publish("", "q", b"2500", BasicProperties(headers={"colour": "red"}))
+    link = session_of(world).receiver(source(filter={"s": Described(SELECTOR_CODE, "colour = 'red'")}))
+    link.want(10, drain=True)
+    assert not link.drained
+    for _ in range(5):
+        world.advance(0.1)
+    assert taken(link) == [2500]
+    assert link.drained
+
+
 def test_filters_that_are_not_in_place_are_not_repeated() -> None:
     """Part 3, section 3.5.3: a receiver that needs them can go."""
     no_local = Described(Symbol("apache.org:no-local-filter:list"), [])
@@ -351,6 +377,26 @@ def test_a_filter_says_where_in_a_stream_to_begin(spec: Value, found: list[int])
     assert taken(link) == found
 
 
+def test_a_time_says_where_in_a_stream_to_begin() -> None:
+    world = stream(2)
+    world.advance(60)
+    fill(world, range(2, 3))
+    since_ms = 1000 * int(world.clock.wall() - 30)
+    assert taken(session_of(world).receiver(offset(Timestamp(since_ms)), credit=10)) == [2]
+
+
+@pytest.mark.parametrize("mode", [None, Symbol("move"), Symbol("copy")])
+def test_a_stream_is_read_alike_in_every_mode(mode: Symbol | None) -> None:
+    world = stream(3)
+    asked = source(filter=offset("first").filter, distribution_mode=mode)
+    link = session_of(world).receiver(asked, credit=2)
+    assert link.attached.source.distribution_mode == "copy"
+    assert taken(link) == [0, 1]
+    assert world.queue("q").unsettled == 2
+    link.accept()
+    assert world.queue("q").unsettled == 1
+
+
 def test_an_offset_needs_no_descriptor() -> None:
     """Some clients put the bare value into the filter set."""
     link = session_of(stream(3)).receiver(source(filter={OFFSET: "first"}), credit=10)
@@ -393,6 +439,16 @@ def test_s180_a_stream_is_drained() -> None:
     assert taken(link) == [1, 2]
     assert link.drained
     assert link.session.flows[-1].available == 0
+
+
+def test_s180_a_reader_that_drains_and_goes_in_one_breath_is_let_go() -> None:
+    world = stream(3)
+    session = session_of(world)
+    link = session.receiver(QUEUE)
+    session.flow(settle=False, handle=link.handle, delivery_count=0, link_credit=5, drain=True)
+    link.detach()
+    assert not world.queue("q").consumers
+    assert session.ended is None
 
 
 def test_available_counts_what_is_left_to_read_of_a_stream() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.amqp10.types import Symbol
 from tests.amqp10.consuming import filled, source, taken
 from tests.amqp10.peer import Session, World, declare, session_of
 
@@ -127,6 +128,13 @@ def test_s221_declaring_needs_the_permission_to_configure() -> None:
     world = world_v1()
     session = session_of(world, world.user("ann", configure="other"))
     assert refused(session, "/queue/q").startswith("amqp:unauthorized-access configure access to queue 'q'")
+
+
+def test_s221_a_refused_receiver_declares_no_queue() -> None:
+    world = world_v1()
+    error = session_of(world).ask_receiver(source("/queue/q", outcomes=[Symbol("strange")])).refusal()
+    assert error == "amqp:not-implemented Outcomes not supported: [strange]"
+    assert not world.host.queues
 
 
 @pytest.mark.parametrize(("durability", "durable"), [(0, False), (1, True), (2, True)])
