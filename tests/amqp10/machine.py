@@ -12,6 +12,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import Connection, State
 from protocols.amqp10.contract import (
     AmqpError,
+    Ends,
     Handler,
     IncomingOwner,
     OutgoingOwner,
@@ -21,13 +22,15 @@ from protocols.amqp10.contract import (
 )
 from protocols.amqp10.links import IncomingLink, OutgoingLink
 from protocols.amqp10.session import Session
-from protocols.amqp10.types import Value
+from protocols.amqp10.types import Described, Value
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 AMQP, SASL = 0, 1  # types of frames
 SENDER, RECEIVER = False, True  # roles
+FIRST, SECOND = 0, 1  # rcv-settle-mode
 MANY = 0x7FFF_FFFF
+LAST = 0xFFFF_FFFF
 Call = tuple[object, ...]
 Said = bytes | p.Record | tuple[int, p.Record]
 
@@ -370,8 +373,94 @@ def begun(
     return quiet(opened(tuning, **fields).says(begin(incoming_window, next_outgoing_id)))
 
 
+def opening() -> Peer:
+    """The peer's open is awaited."""
+    peer = Peer().says(LOGIN)
+    peer.outbox.take()
+    peer.called()
+    return peer
+
+
+def linked() -> Peer:
+    """Two sessions, links of both directions on channel 0 and an incoming one on channel 1."""
+    return quiet(begun().says((1, begin()), sender(), receiver(handle=1), (1, sender(name="other"))))
+
+
+def closing() -> Peer:
+    """We have closed, the peer has not; there was a session."""
+    peer = begun()
+    peer.connection.fail(AmqpError("amqp:internal-error", "for the test", Ends.CONNECTION))
+    assert peer.connection.state is State.CLOSING
+    peer.outbox.take()
+    peer.called()
+    return peer
+
+
+def closed() -> Peer:
+    peer = begun()
+    peer.connection.lost()
+    peer.called()
+    return peer
+
+
 def quiet(peer: Peer) -> Peer:
     assert peer.connection.state is State.OPEN, peer.connection.ended_because
     peer.outbox.take()
     peer.called()
     return peer
+
+
+# What is heard when something ends: its condition and description.
+
+
+def close_heard(peer: Peer) -> tuple[str, str | None]:
+    """Of the close that must be the last thing said."""
+    close = peer.hears()[-1]
+    assert isinstance(close, p.Close)
+    return of_error(close.error)
+
+
+def end_heard(peer: Peer, channel: int = 0) -> tuple[str, str | None]:
+    """Of the end that must be the last thing said, while the connection goes on."""
+    *_, (number, end, _) = peer.hears_all()
+    assert isinstance(end, p.End)
+    assert number == channel
+    assert peer.connection.state is State.OPEN
+    return of_error(end.error)
+
+
+def detach_heard(peer: Peer) -> tuple[str, str | None]:
+    """Of the detach that must be the only thing said."""
+    detach = peer.hears_one(p.Detach)
+    assert isinstance(detach, p.Detach)
+    assert detach.closed
+    return of_error(detach.error)
+
+
+def of_error(error: p.Error | Described | None) -> tuple[str, str | None]:
+    assert isinstance(error, p.Error)
+    return error.condition, error.description
+
+
+# Links on which the peer sends.
+
+
+def receiving(tuning: Tuning | None = None, **fields: object) -> Peer:
+    """A session with one such link, `in`."""
+    return quiet(begun(tuning).says(sender(**fields)))
+
+
+def message(
+    delivery_id: int = 0,
+    payload: bytes = b"hello",
+    settled: bool = False,
+    tag: bytes = b"tag",
+    state: p.DeliveryState | None = None,
+) -> Call:
+    """The call for a message that came there."""
+    return ("message", "in", delivery_id, tag, payload, settled, state)
+
+
+def credits_heard(peer: Peer) -> list[tuple[int | None, int | None]]:
+    """Delivery-count and link-credit of the flows heard."""
+    return [(each.delivery_count, each.link_credit) for each in peer.hears() if isinstance(each, p.Flow)]

@@ -5,83 +5,26 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import State
 from protocols.amqp10.contract import AmqpError, Ends, Tuning
 
 from .machine import (
-    AMQP_HEADER,
     LOGIN,
-    SASL_HEADER,
     Peer,
     begin,
     begun,
-    disposition,
-    flow,
+    close_heard,
     frame,
     frames,
-    octets,
+    linked,
     open_,
     opened,
-    receiver,
-    sasl,
+    opening,
     sender,
     transfer,
 )
-
-SAID: dict[type[p.Record], p.Record] = {
-    p.Open: open_(),
-    p.Begin: begin(),
-    p.Attach: sender(handle=5),
-    p.Flow: flow(),
-    p.Transfer: p.Transfer(handle=0, delivery_id=0, delivery_tag=b"t"),
-    p.Disposition: disposition(0),
-    p.Detach: p.Detach(handle=0, closed=True),
-    p.End: p.End(),
-    p.Close: p.Close(),
-    p.SaslInit: p.SaslInit(mechanism="PLAIN"),
-    p.Error: p.Error(condition="amqp:not-found"),
-    p.Source: p.Source(),
-}
-OF_FRAMES = pytest.mark.parametrize("of", SAID, ids=lambda of: of.__name__)
-
-
-def opening() -> Peer:
-    peer = Peer().says(LOGIN)
-    peer.outbox.take()
-    peer.called()
-    return peer
-
-
-def closing(error: AmqpError | None = None) -> Peer:
-    """We have closed, the peer has not; there was a session."""
-    peer = begun()
-    peer.connection.fail(error or AmqpError("amqp:internal-error", "for the test", Ends.CONNECTION))
-    assert peer.connection.state is State.CLOSING
-    peer.outbox.take()
-    peer.called()
-    return peer
-
-
-def closed() -> Peer:
-    peer = begun()
-    peer.connection.lost()
-    peer.called()
-    return peer
-
-
-def close_heard(peer: Peer) -> tuple[str, str | None]:
-    """Condition and description of the close that must be the last thing said, behind an open if there was none."""
-    *before, close = peer.hears()
-    assert isinstance(close, p.Close)
-    assert isinstance(close.error, p.Error)
-    assert len(before) <= 1
-    assert all(isinstance(each, p.Open) for each in before)
-    return close.error.condition, close.error.description
-
 
 # Open.
 
@@ -184,80 +127,6 @@ def test_before_the_open_a_frame_has_at_most_the_initial_size() -> None:
     assert begun(tuning).says(sender(name="n" * 2000)).called()[0] == ("attach_incoming", "n" * 2000)
 
 
-# Every state against every performative.
-
-
-@OF_FRAMES
-def test_before_the_open_everything_else_is_out_of_place(of: type[p.Record]) -> None:
-    peer = opening().says(SAID[of])
-    if of is p.Open:
-        assert peer.connection.state is State.OPEN
-        return
-    text = f"unexpected {of.NAME} on channel 0 in connection state opening"
-    assert close_heard(peer) == ("amqp:illegal-state", text)
-    assert peer.connection.state is State.CLOSING
-
-
-@OF_FRAMES
-def test_without_a_session_only_begin_and_close_are_in_place(of: type[p.Record]) -> None:
-    peer = opened().says((3, SAID[of]))
-    if of is p.Begin:
-        assert isinstance(peer.hears_one(p.Begin), p.Begin)
-    elif of is p.Close:
-        assert peer.hears_one(p.Close) == p.Close()
-        assert peer.gone()
-    else:
-        text = f"unexpected {of.NAME} on channel 3 in connection state open"
-        assert close_heard(peer) == ("amqp:illegal-state", text)
-
-
-@OF_FRAMES
-def test_in_a_session_what_is_about_no_session_is_out_of_place(of: type[p.Record]) -> None:
-    peer = begun().says(sender()).says(SAID[of])
-    if of in (p.Open, p.SaslInit, p.Error, p.Source):
-        condition = "amqp:illegal-state"
-        assert peer.hears()[-1].error.condition == condition  # type: ignore[attr-defined]
-        assert peer.connection.state is State.CLOSING
-    elif of is p.Begin:
-        assert peer.connection.state is State.CLOSING
-    else:
-        assert peer.connection.state is (State.CLOSED if of is p.Close else State.OPEN)
-
-
-@OF_FRAMES
-def test_x052_after_our_close_only_the_peers_counts(of: type[p.Record]) -> None:
-    peer = closing().says(SAID[of], (1, SAID[of]))
-    assert peer.hears() == []
-    assert peer.called() == []
-    assert peer.gone() == (of is p.Close)
-
-
-@OF_FRAMES
-def test_when_closed_nothing_is_heard(of: type[p.Record]) -> None:
-    peer = closed().says(SAID[of])
-    assert (peer.outbox.take(), peer.called()) == (b"", [])
-
-
-@pytest.mark.parametrize("body", [b"\xff", b"\x00\x53\x11\xc0\x02\x05", b"\x00\x53\x18\x45\x00"])
-def test_after_our_close_what_cannot_be_read_is_passed_over(body: bytes) -> None:
-    assert not closing().says(frame(body)).gone()
-
-
-@pytest.mark.parametrize(
-    ("body", "condition"),
-    [
-        (b"\xff", "amqp:decode-error"),
-        (b"\x00\x53\x11\xc0\x02\x05", "amqp:decode-error"),
-        (b"\x00\x53\x99\x45", "amqp:decode-error"),
-        (b"\x00\x53\x18\x45\x00", "amqp:decode-error"),  # an octet behind a close
-        (b"\x00\x53\x11\x45", "amqp:invalid-field"),  # a begin without what it must have
-    ],
-)
-@pytest.mark.parametrize("reach", [opening, opened, begun])
-def test_what_cannot_be_read_ends_the_connection(reach: type[Peer], body: bytes, condition: str) -> None:
-    assert close_heard(reach().says(frame(body)))[0] == condition
-
-
 # Frames.
 
 
@@ -319,14 +188,6 @@ def test_an_empty_frame_does_not_borrow_from_the_next() -> None:
 # The end.
 
 
-def full_house() -> Peer:
-    """Two sessions with links in both directions."""
-    peer = begun().says((1, begin()), sender(), receiver(handle=1), (1, sender(name="other")))
-    peer.outbox.take()
-    peer.called()
-    return peer
-
-
 ENDED = [("detached", "in", False), ("detached", "out", [], False), ("detached", "other", False)]
 
 
@@ -341,7 +202,7 @@ def endings(peer: Peer) -> list[object]:
 
 
 def test_the_peers_close_is_answered_when_all_has_ended() -> None:
-    peer = full_house()
+    peer = linked()
     peer.notes.doings["closed"] = lambda: peer.notes.note("heard", peer.outbox.take())
     peer.says(p.Close())
     assert peer.called()[-2:] == [("closed",), ("heard", b"")]
@@ -356,14 +217,14 @@ def test_what_the_peer_closed_for_is_remembered() -> None:
 
 
 def test_every_way_ends_sessions_and_links_once_and_the_connection_last() -> None:
-    peer = full_house()
+    peer = linked()
     endings(peer.says(p.Close()))
-    peer = full_house()
+    peer = linked()
     peer.connection.lost()
     endings(peer)
     peer.connection.lost()
     assert peer.called() == []
-    peer = full_house()
+    peer = linked()
     peer.connection.fail(AmqpError("amqp:connection:forced", "shut down"))
     peer.connection.fail(AmqpError("amqp:internal-error", "again"))
     peer.says(p.Close())
@@ -374,7 +235,7 @@ def test_every_way_ends_sessions_and_links_once_and_the_connection_last() -> Non
 
 
 def test_what_owners_do_while_the_connection_ends_is_not_heard() -> None:
-    peer = full_house()
+    peer = linked()
 
     def say_things() -> None:
         for session in peer.handler.sessions:
@@ -494,77 +355,3 @@ def test_it_halts_when_its_handler_wants_others_to_have_a_turn() -> None:
     assert [call[2] for call in peer.called()] == [1]
     peer.says(transfer(2, b"last")[-1:])
     assert [call[2] for call in peer.called()] == [2]
-
-
-# Anything.
-
-STATES = {
-    "opening": opening,
-    "opened": opened,
-    "begun": begun,
-    "linked": full_house,
-    "closing": closing,
-    "closed": closed,
-}
-
-
-@pytest.mark.parametrize("reach", STATES.values(), ids=STATES)
-@given(data=st.binary(max_size=80), cut=st.integers(0, 80))
-def test_random_octets_in_any_state_are_never_an_exception(reach: type[Peer], data: bytes, cut: int) -> None:
-    reach().says(data[:cut]).says(data[cut:])
-
-
-BODIES = st.binary(max_size=30) | st.builds(
-    lambda code, fields, count: bytes((0, 0x53, code, 0xC0, len(fields) + 1, count)) + fields,
-    st.integers(0x10, 0x18),
-    st.binary(max_size=30),
-    st.integers(0, 12),
-)
-
-
-@pytest.mark.parametrize("reach", STATES.values(), ids=STATES)
-@given(bodies=st.lists(st.tuples(BODIES, st.integers(0, 2)), max_size=8))
-def test_random_frames_in_any_state_are_never_an_exception(
-    reach: type[Peer], bodies: list[tuple[bytes, int]]
-) -> None:
-    reach().says(*(frame(body, channel=channel) for body, channel in bodies))
-
-
-CONVERSATION = octets(
-    SASL_HEADER,
-    sasl(p.SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest")),
-    AMQP_HEADER,
-    open_(idle_time_out=5000, properties={"product": "test"}),
-    begin(incoming_window=2),
-    sender(),
-    receiver(handle=1),
-    transfer(0),
-    transfer(1, b"begun", more=True),
-    transfer(None, b", done", tag=None),
-    flow(1, 5, next_outgoing_id=3, echo=True),
-    p.Disposition(role=False, first=0, last=3, settled=True),
-    disposition(0, 3),
-    p.Detach(handle=0, closed=True),
-    p.End(),
-    p.Close(),
-)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, len(CONVERSATION) - 1), st.integers(0, 255)), min_size=1, max_size=4),
-    st.integers(1, 600),
-)
-def test_a_conversation_with_mutated_octets_is_never_an_exception(
-    changes: list[tuple[int, int]], step: int
-) -> None:
-    data = bytearray(CONVERSATION)
-    for at, value in changes:
-        data[at] = value
-    peer = Peer()
-    for at in range(0, len(data), step):
-        peer.says(bytes(data[at : at + step]))
-    peer.connection.lost()
-    calls = Counter(call[0] for call in peer.called())
-    assert calls["closed"] == 1
-    assert calls["ended"] == calls["begin"]
-    assert calls["detached"] == calls["attached_incoming"] + calls["attached_outgoing"]

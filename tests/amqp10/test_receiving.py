@@ -11,99 +11,73 @@ from hypothesis import strategies as st
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import Tuning
 
-from .machine import Call, Peer, begun, flow, sender, transfer
+from .machine import (
+    LAST,
+    begun,
+    credits_heard,
+    detach_heard,
+    end_heard,
+    flow,
+    message,
+    octets,
+    receiving,
+    sender,
+    transfer,
+)
 
-LAST = 0xFFFF_FFFF
-SECOND = 1
-ACCEPTED, RELEASED = p.Accepted(), p.Released()
-
-
-def link(tuning: Tuning | None = None, **fields: object) -> Peer:
-    peer = begun(tuning).says(sender(**fields))
-    peer.outbox.take()
-    peer.called()
-    return peer
-
-
-def message(
-    delivery_id: int = 0,
-    payload: bytes = b"hello",
-    settled: bool = False,
-    tag: bytes = b"tag",
-    state: p.DeliveryState | None = None,
-) -> Call:
-    return ("message", "in", delivery_id, tag, payload, settled, state)
-
-
-def detach_heard(peer: Peer) -> tuple[str, str | None]:
-    """The detach that must be the only thing said."""
-    detach = peer.hears_one(p.Detach)
-    assert isinstance(detach, p.Detach)
-    assert detach.closed
-    assert isinstance(detach.error, p.Error)
-    return detach.error.condition, detach.error.description
-
-
-def credits(peer: Peer) -> list[tuple[int | None, int | None]]:
-    """Delivery-count and link-credit of the flows heard."""
-    return [(each.delivery_count, each.link_credit) for each in peer.hears() if isinstance(each, p.Flow)]
-
-
-def told(
-    first: int, last: int, state: p.DeliveryState | None = ACCEPTED, settled: bool = True
-) -> p.Disposition:
-    return p.Disposition(role=True, first=first, last=last, settled=settled, state=state)
+ACCEPTED = p.Accepted()
+RELEASED = p.Released()
 
 
 # Credit.
 
 
 def test_x055_credit_is_topped_up_at_half() -> None:
-    peer = link(Tuning(link_credit=10))
+    peer = receiving(Tuning(link_credit=10))
     for number in range(4):
         peer.says(transfer(number, settled=True))
-    assert credits(peer) == []
-    assert credits(peer.says(transfer(4, settled=True))) == [(5, 10)]
+    assert credits_heard(peer) == []
+    assert credits_heard(peer.says(transfer(4, settled=True))) == [(5, 10)]
 
 
 def test_x055_but_not_while_as_many_are_unanswered() -> None:
-    peer = link(Tuning(link_credit=10))
+    peer = receiving(Tuning(link_credit=10))
     peer.says(*(transfer(number) for number in range(5)))
-    assert credits(peer) == [(5, 10)]  # 5 unanswered
+    assert credits_heard(peer) == [(5, 10)]  # 5 unanswered
     peer.says(*(transfer(number) for number in range(5, 12)))
-    assert credits(peer) == []  # 12 unanswered, 3 credits left
+    assert credits_heard(peer) == []  # 12 unanswered, 3 credits left
     peer.incoming.accept_all([0, 1])
-    assert credits(peer.says(b"")) == []
+    assert credits_heard(peer.says(b"")) == []
     peer.incoming.answer(2, RELEASED)
-    assert credits(peer.says(b"")) == [(12, 10)]
+    assert credits_heard(peer.says(b"")) == [(12, 10)]
 
 
 def test_credit_goes_round_at_the_end_of_32_bits() -> None:
-    peer = link(Tuning(link_credit=2), initial_delivery_count=LAST)
+    peer = receiving(Tuning(link_credit=2), initial_delivery_count=LAST)
     peer.says(transfer(LAST, settled=True), transfer(0, settled=True))
-    assert credits(peer) == [(1, 2)]
+    assert credits_heard(peer) == [(1, 2)]
 
 
 def test_a_link_with_a_credit_of_one_gets_the_next_for_each() -> None:
-    peer = link(Tuning(link_credit=1))
+    peer = receiving(Tuning(link_credit=1))
     for number in range(3):
         peer.says(transfer(number))
         peer.incoming.accept(number)
-        assert credits(peer.says(b"")) == [(number + 1, 1)]
+        assert credits_heard(peer.says(b"")) == [(number + 1, 1)]
 
 
 @pytest.mark.parametrize(
     "fields", [{}, {"settled": True}, {"more": True}, {"aborted": True}, {"state": ACCEPTED}]
 )
-def test_s171_a_transfer_without_credit_ends_the_link(fields: dict[str, object]) -> None:
-    peer = link(Tuning(link_credit=2))
+def test_s171_a_transfer_without_credit_ends_the_receiving(fields: dict[str, object]) -> None:
+    peer = receiving(Tuning(link_credit=2))
     peer.connection.receive(transfer(0) + transfer(1) + transfer(2, **fields), 0.0)
     assert detach_heard(peer)[0] == "amqp:link:transfer-limit-exceeded"
     assert peer.called() == [message(0), message(1), ("detached", "in", False)]
 
 
 def test_a_message_of_several_transfers_takes_one_credit() -> None:
-    peer = link(Tuning(link_credit=1))
+    peer = receiving(Tuning(link_credit=1))
     peer.connection.receive(
         transfer(0, b"a", more=True)
         + transfer(None, b"b", tag=None, more=True)
@@ -116,36 +90,36 @@ def test_a_message_of_several_transfers_takes_one_credit() -> None:
 
 
 def test_an_aborted_message_has_taken_its_credit() -> None:
-    peer = link(Tuning(link_credit=4))
+    peer = receiving(Tuning(link_credit=4))
     peer.says(transfer(0, b"a", more=True), transfer(None, tag=None, aborted=True), transfer(1, aborted=True))
     assert peer.called() == []
-    assert credits(peer) == [(2, 4)]
+    assert credits_heard(peer) == [(2, 4)]
 
 
 def test_an_owner_may_want_another_credit() -> None:
-    peer = link(Tuning(link_credit=10))
+    peer = receiving(Tuning(link_credit=10))
     peer.incoming.want(2)
-    assert credits(peer) == [(0, 2)]
+    assert credits_heard(peer) == [(0, 2)]
     peer.says(*(transfer(number, settled=True) for number in range(8)))  # under way when it was told
-    assert credits(peer) == []
-    assert credits(peer.says(transfer(8, settled=True))) == [(9, 2)]
+    assert credits_heard(peer) == []
+    assert credits_heard(peer.says(transfer(8, settled=True))) == [(9, 2)]
     peer.incoming.want(100)
-    assert credits(peer) == [(9, 100)]
+    assert credits_heard(peer) == [(9, 100)]
 
 
 def test_an_owner_may_want_nothing_for_a_while() -> None:
-    peer = link(Tuning(link_credit=2))
+    peer = receiving(Tuning(link_credit=2))
     peer.incoming.want(0)
-    assert credits(peer) == [(0, 0)]
+    assert credits_heard(peer) == [(0, 0)]
     peer.says(transfer(0, settled=True), transfer(1, settled=True))
     assert len(peer.called()) == 2
-    assert credits(peer) == []
+    assert credits_heard(peer) == []
     peer.incoming.want(2)
-    assert credits(peer) == [(2, 2)]
+    assert credits_heard(peer) == [(2, 2)]
 
 
 def test_wanting_more_waits_for_answers() -> None:
-    peer = link(Tuning(link_credit=4))
+    peer = receiving(Tuning(link_credit=4))
     peer.says(transfer(0), transfer(1), transfer(2))
     peer.outbox.take()
     peer.incoming.want(2)
@@ -154,9 +128,9 @@ def test_wanting_more_waits_for_answers() -> None:
     peer.incoming.want(3)
     peer.outbox.take()
     peer.incoming.accept_all([0, 1, 2, 3])
-    assert credits(peer.says(b"")) == []
+    assert credits_heard(peer.says(b"")) == []
     peer.incoming.accept(4)
-    assert credits(peer.says(b"")) == [(7, 3)]
+    assert credits_heard(peer.says(b"")) == [(7, 3)]
 
 
 def test_a_link_may_be_wanted_nothing_from_before_it_begins() -> None:
@@ -167,30 +141,24 @@ def test_a_link_may_be_wanted_nothing_from_before_it_begins() -> None:
 
 
 def test_a_sender_that_gives_up_credit_gets_it_again() -> None:
-    peer = link(Tuning(link_credit=10))
+    peer = receiving(Tuning(link_credit=10))
     peer.says(flow(0, delivery_count=5, available=3))
-    assert credits(peer) == [(5, 10)]
+    assert credits_heard(peer) == [(5, 10)]
     assert peer.incoming.available == 3
     peer.says(flow(0, delivery_count=2), flow(0, delivery_count=None))  # older news
     assert peer.incoming.delivery_count == 5
 
 
 def test_a_sender_cannot_give_up_more_than_it_has() -> None:
-    peer = link(Tuning(link_credit=10))
-    peer.connection.receive(flow_frame(delivery_count=0x7FFF_FFFF), 0.0)
+    peer = receiving(Tuning(link_credit=10))
+    peer.connection.receive(octets(flow(0, delivery_count=0x7FFF_FFFF)), 0.0)
     assert peer.incoming.credit == 0
 
 
-def flow_frame(**fields: object) -> bytes:
-    from .machine import octets
-
-    return octets(flow(0, **fields))
-
-
 def test_an_echo_is_answered_with_how_the_link_stands() -> None:
-    peer = link(Tuning(link_credit=10))
+    peer = receiving(Tuning(link_credit=10))
     peer.says(transfer(0))
-    assert credits(peer.says(flow(0, delivery_count=1, next_outgoing_id=1, echo=True))) == [(1, 9)]
+    assert credits_heard(peer.says(flow(0, delivery_count=1, next_outgoing_id=1, echo=True))) == [(1, 9)]
 
 
 # Messages.
@@ -198,19 +166,19 @@ def test_an_echo_is_answered_with_how_the_link_stands() -> None:
 
 @pytest.mark.parametrize("settled", [None, False, True])
 def test_a_message_in_one_transfer(settled: bool | None) -> None:
-    peer = link().says(transfer(7, b"payload", tag=b"t", settled=settled))
+    peer = receiving().says(transfer(7, b"payload", tag=b"t", settled=settled))
     assert peer.called() == [message(7, b"payload", settled is True, b"t")]
     assert peer.incoming.unanswered == (0 if settled else 1)
 
 
 def test_a_message_may_be_empty() -> None:
-    peer = link().says(transfer(0, b""), transfer(1, b"", more=True), transfer(None, b"", tag=None))
+    peer = receiving().says(transfer(0, b""), transfer(1, b"", more=True), transfer(None, b"", tag=None))
     assert peer.called() == [message(0, b""), message(1, b"")]
 
 
 def test_a_message_says_in_which_state_it_is() -> None:
     state = p.TransactionalState(txn_id=b"1")
-    peer = link().says(
+    peer = receiving().says(
         transfer(0, state=state),
         transfer(1, b"a", more=True, state=state),
         transfer(None, b"b", tag=None),
@@ -226,7 +194,7 @@ def test_a_message_says_in_which_state_it_is() -> None:
 
 @given(st.lists(st.binary(max_size=6), min_size=1, max_size=8), st.booleans())
 def test_a_message_may_come_in_any_pieces(pieces: list[bytes], repeating: bool) -> None:
-    peer = link()
+    peer = receiving()
     for place, piece in enumerate(pieces):
         first = place == 0 or repeating
         more = place < len(pieces) - 1
@@ -236,7 +204,7 @@ def test_a_message_may_come_in_any_pieces(pieces: list[bytes], repeating: bool) 
 
 
 def test_messages_of_different_links_may_be_mixed() -> None:
-    peer = link().says(sender("other", handle=1))
+    peer = receiving().says(sender("other", handle=1))
     peer.called()
     peer.says(
         transfer(0, b"a", more=True),
@@ -250,7 +218,7 @@ def test_messages_of_different_links_may_be_mixed() -> None:
 @pytest.mark.parametrize("first", [None, False, True])
 @pytest.mark.parametrize("later", [None, False, True])
 def test_x056_settled_must_be_what_it_was_at_first(first: bool | None, later: bool | None) -> None:
-    peer = link().says(transfer(0, b"a", settled=first, more=True), transfer(0, b"b", settled=later))
+    peer = receiving().says(transfer(0, b"a", settled=first, more=True), transfer(0, b"b", settled=later))
     if later is None or later == bool(first):
         assert peer.called() == [message(0, b"ab", bool(first))]
         assert peer.hears() == []
@@ -266,7 +234,7 @@ def test_x056_settled_must_be_what_it_was_at_first(first: bool | None, later: bo
 def test_x056_a_delivery_is_not_begun_before_the_last_is_done(
     delivery_id: int, tag: bytes | None, field: str
 ) -> None:
-    peer = link().says(transfer(0, b"a", more=True), transfer(delivery_id, b"b", tag=tag))
+    peer = receiving().says(transfer(0, b"a", more=True), transfer(delivery_id, b"b", tag=tag))
     condition, text = detach_heard(peer)
     assert condition == "amqp:invalid-field"
     assert field in str(text)
@@ -274,11 +242,11 @@ def test_x056_a_delivery_is_not_begun_before_the_last_is_done(
 
 @pytest.mark.parametrize(("delivery_id", "tag"), [(None, b"tag"), (0, None), (None, None), (0, bytes(33))])
 def test_a_delivery_begins_with_an_id_and_a_tag(delivery_id: int | None, tag: bytes | None) -> None:
-    assert detach_heard(link().says(transfer(delivery_id, tag=tag)))[0] == "amqp:invalid-field"
+    assert detach_heard(receiving().says(transfer(delivery_id, tag=tag)))[0] == "amqp:invalid-field"
 
 
 def test_an_aborted_message_is_forgotten() -> None:
-    peer = link().says(
+    peer = receiving().says(
         transfer(0, b"a", more=True),
         transfer(None, b"b", tag=None, more=True, aborted=True),
         transfer(1, b"c", aborted=True),
@@ -289,9 +257,9 @@ def test_an_aborted_message_is_forgotten() -> None:
     assert peer.incoming.unanswered == 1
 
 
-def test_x069_a_part_of_a_message_is_forgotten_with_its_link() -> None:
+def test_a_part_of_a_message_is_forgotten_with_its_receiving() -> None:
     for last in (p.Detach(handle=0, closed=True), p.End()):
-        peer = link().says(transfer(0, b"abc", more=True))
+        peer = receiving().says(transfer(0, b"abc", more=True))
         assert peer.connection.partial_size == 3
         peer.says(last)
         assert peer.connection.partial_size == 0
@@ -303,7 +271,7 @@ def test_x069_a_part_of_a_message_is_forgotten_with_its_link() -> None:
 def test_s173_what_is_sent_must_fit_the_senders_settle_mode(
     mode: int, settled: bool | None, more: bool
 ) -> None:
-    peer = link(snd_settle_mode=mode).says(transfer(0, settled=settled, more=more))
+    peer = receiving(snd_settle_mode=mode).says(transfer(0, settled=settled, more=more))
     if mode == 2 or bool(settled) == (mode == 1):
         assert peer.hears() == []
         return
@@ -319,16 +287,9 @@ def test_s173_what_is_sent_must_fit_the_senders_settle_mode(
 # Sizes.
 
 
-def end_heard(peer: Peer) -> tuple[str, str | None]:
-    end = peer.hears_one(p.End)
-    assert isinstance(end, p.End)
-    assert isinstance(end.error, p.Error)
-    return end.error.condition, end.error.description
-
-
 @pytest.mark.parametrize("pieces", [[11], [10, 1], [3, 3, 5], [11, 0]])
 def test_s172_a_message_above_the_maximum_ends_the_session_as_soon_as_it_is(pieces: Sequence[int]) -> None:
-    peer = link(Tuning(message_size_max=10))
+    peer = receiving(Tuning(message_size_max=10))
     for place, size in enumerate(pieces):
         first = place == 0
         peer.says(transfer(0 if first else None, bytes(size), tag=b"t" if first else None, more=True))
@@ -339,7 +300,7 @@ def test_s172_a_message_above_the_maximum_ends_the_session_as_soon_as_it_is(piec
 
 
 def test_s172_a_message_of_the_maximum_is_taken() -> None:
-    peer = link(Tuning(message_size_max=10))
+    peer = receiving(Tuning(message_size_max=10))
     peer.says(transfer(0, bytes(10)), transfer(1, bytes(5), more=True), transfer(None, bytes(5), tag=None))
     assert len(peer.called()) == 2
 
@@ -377,169 +338,7 @@ def test_a_large_message_in_many_small_transfers_does_not_take_for_ever() -> Non
     peer = begun(tuning).says(sender())
     peer.called()
     parts = 20_000
-    octets = [
-        transfer(0, bytes(50), more=True),
-        *[transfer(None, bytes(50), tag=None, more=True)] * (parts - 2),
-    ]
-    peer.connection.receive(b"".join(octets) + transfer(None, b"end", tag=None), 0.0)
-    [[*_, payload, settled, state]] = peer.called()
-    assert payload == bytes(50 * (parts - 1)) + b"end"
-
-
-# Answers.
-
-
-def test_answers_are_gathered_into_runs() -> None:
-    peer = link().says(*(transfer(number) for number in range(6)))
-    for number in (0, 1, 4, 2):
-        peer.incoming.accept(number)
-    assert peer.hears() == []
-    assert peer.says(b"").hears() == [told(0, 2), told(4, 4)]
-    assert peer.says(b"").hears() == []
-
-
-def test_answers_of_different_kinds_are_told_in_the_order_of_the_deliveries() -> None:
-    peer = link().says(*(transfer(number) for number in range(6)))
-    rejected = p.Rejected(error=p.Error(condition="amqp:not-found", description="no exchange 'x'"))
-    peer.incoming.accept(5)
-    peer.incoming.answer(1, rejected)
-    peer.incoming.answer(2, rejected)
-    peer.incoming.answer(4, RELEASED)
-    peer.incoming.accept_all([0, 3])
-    assert peer.says(b"").hears() == [
-        told(0, 0),
-        told(1, 2, rejected),
-        told(3, 3),
-        told(4, 4, RELEASED),
-        told(5, 5),
-    ]
-
-
-def test_x063_three_hundred_rejections_are_one_disposition() -> None:
-    peer = link(Tuning(link_credit=300)).says(*(transfer(number) for number in range(300)))
-    for number in range(300):
-        peer.incoming.answer(number, p.Rejected(error=p.Error(condition="amqp:not-found", description="no")))
-    peer.outbox.take()
-    dispositions = [each for each in peer.says(b"").hears() if isinstance(each, p.Disposition)]
-    assert [(each.first, each.last) for each in dispositions] == [(0, 299)]
-    assert peer.incoming.unanswered == 0
-    assert peer.incoming.credit == 300
-
-
-def test_answers_go_round_at_the_end_of_32_bits() -> None:
-    peer = link().says(*(transfer(number) for number in (LAST - 1, LAST, 0, 1)))
-    peer.incoming.accept_all([LAST - 1, LAST, 0, 1])
-    assert peer.says(b"").hears() == [told(0, 1), told(LAST - 1, LAST)]
-
-
-def test_an_answer_that_is_not_settled_is_followed_by_another() -> None:
-    peer = link().says(transfer(0))
-    state = p.TransactionalState(txn_id=b"1", outcome=ACCEPTED)
-    peer.incoming.answer(0, state, settled=False)
-    assert peer.incoming.unanswered == 1
-    peer.incoming.answer(0, state)
-    assert peer.incoming.unanswered == 0
-    assert peer.says(b"").hears() == [told(0, 0, state, settled=False), told(0, 0, state)]
-
-
-def test_the_error_of_an_answer_is_cut_to_the_peers_frames() -> None:
-    peer = begun(max_frame_size=512).says(sender())
-    peer.says(transfer(0)).outbox.take()
-    peer.incoming.answer(0, p.Rejected(error=p.Error(condition="amqp:not-found", description="x" * 1000)))
-    peer.says(b"")
-    data = peer.outbox.take()
-    assert len(data) <= 512
-    assert b"x" * 300 in data
-
-
-# The receiver settles second (part 2, section 2.6.12).
-
-
-def settled_by_peer(first: int, last: int, settled: bool = True) -> p.Disposition:
-    return p.Disposition(role=False, first=first, last=last, settled=settled)
-
-
-def second(**tuning: int) -> Peer:
-    return link(Tuning(**tuning), rcv_settle_mode=SECOND)  # type: ignore[arg-type]
-
-
-def test_s174_where_the_receiver_settles_second_an_answer_is_not_settled() -> None:
-    peer = second().says(transfer(0), transfer(1), transfer(2, settled=True))
-    peer.incoming.accept_all([0, 1])
-    assert peer.says(b"").hears() == [told(0, 1, settled=False)]
-    assert peer.incoming.unanswered == 2
-    assert {number: each.state for number, each in peer.incoming.unsettled.items()} == {
-        0: ACCEPTED,
-        1: ACCEPTED,
-    }
-    peer.says(settled_by_peer(0, 1))
-    assert peer.hears() == []
-    assert peer.incoming.unanswered == 0
-    assert not peer.incoming.unsettled
-
-
-def test_s174_unless_the_peer_has_settled_already() -> None:
-    peer = second().says(
-        transfer(0), transfer(1), settled_by_peer(0, 0), settled_by_peer(1, 1, settled=False)
-    )
-    assert peer.incoming.unanswered == 1
-    peer.incoming.answer(0, RELEASED)
-    peer.incoming.answer(1, RELEASED)
-    assert peer.says(b"").hears() == [told(1, 1, RELEASED, settled=False)]
-
-
-def test_s174_what_the_peer_has_not_settled_counts_against_credit() -> None:
-    peer = second(link_credit=2).says(transfer(0), transfer(1))
-    peer.outbox.take()
-    peer.incoming.accept_all([0, 1])
-    assert credits(peer.says(b"")) == []
-    assert credits(peer.says(settled_by_peer(0, 0))) == [(2, 2)]
-
-
-def test_s174_a_delivery_may_be_settled_first_nevertheless() -> None:
-    peer = second().says(transfer(0, rcv_settle_mode=0), transfer(1, rcv_settle_mode=SECOND))
-    peer.incoming.accept_all([0, 1])
-    assert peer.says(b"").hears() == [told(0, 0), told(1, 1, settled=False)]
-    assert peer.incoming.unanswered == 1
-
-
-def test_s174_but_not_second_on_a_link_where_the_receiver_settles_first() -> None:
-    peer = link().says(transfer(0, rcv_settle_mode=0))
-    assert peer.called() == [message(0)]
-    assert detach_heard(peer.says(transfer(1, rcv_settle_mode=SECOND)))[0] == "amqp:invalid-field"
-
-
-def test_what_the_peer_settles_of_its_own_does_not_matter_where_we_settle_first() -> None:
-    peer = link().says(transfer(0), settled_by_peer(0, 0), settled_by_peer(5, 9))
-    assert peer.hears() == []
-    peer.incoming.accept(0)
-    assert peer.says(b"").hears() == [told(0, 0)]
-
-
-def test_what_was_not_settled_can_be_seen_while_the_end_is_told() -> None:
-    peer = second().says(transfer(0, tag=b"t"))
-    peer.incoming.accept(0)
-    seen: list[object] = []
-    peer.notes.doings["detached"] = lambda: seen.extend(
-        (each.tag, each.state) for each in peer.incoming.unsettled.values()
-    )
-    peer.says(p.Detach(handle=0))
-    assert seen == [(b"t", ACCEPTED)]
-
-
-# Resuming.
-
-
-def test_s176_a_resumed_delivery_of_which_we_know_nothing_ends_the_link() -> None:
-    peer = link().says(transfer(0, resume=True))
-    assert detach_heard(peer) == ("amqp:not-implemented", "Link recovery not supported")
-
-
-def test_a_delivery_that_we_declared_to_know_is_handed_on() -> None:
-    peer = begun()
-    peer.handler.owners[0].fields = {"unsettled": {b"known": None}}
-    peer.says(sender())
-    peer.called()
-    peer.says(transfer(0, b"again", tag=b"known", resume=True))
-    assert peer.called() == [message(0, b"again", tag=b"known")]
-    assert peer.says(transfer(1, tag=b"unknown", resume=True)).called() == [("detached", "in", False)]
+    between = transfer(None, bytes(50), tag=None, more=True) * (parts - 2)
+    last = transfer(None, b"end", tag=None)
+    peer.connection.receive(transfer(0, bytes(50), more=True) + between + last, 0.0)
+    assert peer.called() == [message(0, bytes(50 * (parts - 1)) + b"end")]

@@ -11,36 +11,20 @@ from protocols.amqp10.connection import State
 from protocols.amqp10.contract import AmqpError, Ends, Tuning
 
 from .machine import (
+    LAST,
     MANY,
     Peer,
     begin,
     begun,
+    close_heard,
     disposition,
+    end_heard,
     flow,
     opened,
     receiver,
     sender,
     transfer,
 )
-
-LAST = 0xFFFF_FFFF
-
-
-def end_heard(peer: Peer, channel: int = 0) -> tuple[str, str | None]:
-    """Condition and description of the end that must be the last thing said."""
-    *_, (number, end, _) = peer.hears_all()
-    assert isinstance(end, p.End)
-    assert isinstance(end.error, p.Error)
-    assert number == channel
-    assert peer.connection.state is State.OPEN
-    return end.error.condition, end.error.description
-
-
-def close_heard(peer: Peer) -> tuple[str, str | None]:
-    close = peer.hears()[-1]
-    assert isinstance(close, p.Close)
-    assert isinstance(close.error, p.Error)
-    return close.error.condition, close.error.description
 
 
 def error(ends: Ends, condition: str = "amqp:not-allowed") -> AmqpError:
