@@ -464,3 +464,17 @@ def message(
 def credits_heard(peer: Peer) -> list[tuple[int | None, int | None]]:
     """Delivery-count and link-credit of the flows heard."""
     return [(each.delivery_count, each.link_credit) for each in peer.hears() if isinstance(each, p.Flow)]
+
+
+# Links on which it receives.
+
+
+def sending(credit: int = 100, incoming_window: int = MANY, **fields: object) -> Peer:
+    """A session with one such link, `out`, that has credit."""
+    peer = begun(incoming_window=incoming_window, **fields).says(receiver())
+    return quiet(peer.says(flow(0, credit, incoming_window=incoming_window)))
+
+
+def send(peer: Peer, *tokens: object, settled: bool = False) -> list[int]:
+    """Send a message for each token; their delivery ids."""
+    return [peer.outgoing.send(token, [b"body"], 4, settled) for token in tokens]

@@ -1,0 +1,305 @@
+"""Links on which the peer receives: its credit, messages in frames, and what becomes of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.contract import Tuning
+
+from .machine import (
+    LAST,
+    MANY,
+    Peer,
+    begun,
+    detach_heard,
+    disposition,
+    flow,
+    frames,
+    receiver,
+    send,
+    sending,
+)
+
+ACCEPTED, RELEASED = p.Accepted(), p.Released()
+
+
+def flows(peer: Peer) -> list[tuple[int | None, int | None, bool]]:
+    """Delivery-count, link-credit and drain of the flows heard."""
+    return [
+        (each.delivery_count, each.link_credit, each.drain)
+        for each in peer.hears()
+        if isinstance(each, p.Flow)
+    ]
+
+
+# Credit.
+
+
+def test_credit_is_what_the_peer_gives_and_the_owner_hears_of_it() -> None:
+    peer = begun().says(receiver())
+    assert peer.outgoing.credit == 0
+    peer.called()
+    assert peer.says(flow(0, 10)).called() == [("credit", "out", 10, False)]
+    assert peer.says(flow(0, 10)).called() == []
+    assert peer.says(flow(0, 0)).called() == [("credit", "out", 0, False)]
+    assert peer.says(flow(0, None)).called() == []  # nothing is said of credit
+    assert peer.hears()[1:] == []
+
+
+def test_what_is_under_way_counts_against_the_credit() -> None:
+    peer = sending(10)
+    send(peer, *"abc")
+    assert peer.outgoing.credit == 7
+    peer.says(flow(0, 5, delivery_count=1))
+    assert peer.outgoing.credit == 3
+    peer.says(flow(0, 2, delivery_count=0))
+    assert peer.outgoing.credit == 0
+    peer.says(flow(0, 5, delivery_count=None))  # it has not seen our attach
+    assert peer.outgoing.credit == 2
+
+
+@pytest.mark.parametrize("start", [LAST, LAST - 1, 0x7FFF_FFFF])
+def test_credit_goes_round_at_the_end_of_32_bits(start: int) -> None:
+    peer = sending(10)
+    peer.outgoing.delivery_count = start
+    send(peer, *"abc")
+    assert peer.outgoing.delivery_count == start + 3 & LAST
+    peer.says(flow(0, 5, delivery_count=start + 1 & LAST, next_incoming_id=1))
+    assert peer.outgoing.credit == 3
+
+
+def test_the_largest_credit_is_taken_and_no_larger() -> None:
+    peer = sending(LAST)
+    assert peer.outgoing.credit == LAST
+    peer.says(flow(0, LAST, delivery_count=5))  # it counts further than we
+    assert peer.outgoing.credit == LAST
+
+
+def test_s180_draining_ends_with_a_flow_that_uses_all_credit_up() -> None:
+    peer = sending(10)
+    send(peer, *"abc")
+    peer.outbox.take()
+    peer.says(flow(0, 10, next_incoming_id=0, drain=True))
+    assert peer.called() == [("credit", "out", 7, True)]
+    peer.outgoing.drained()
+    assert peer.hears() == [
+        p.Flow(
+            next_incoming_id=0,
+            incoming_window=400,
+            next_outgoing_id=3,
+            outgoing_window=MANY,
+            handle=0,
+            delivery_count=10,
+            link_credit=0,
+            available=0,
+            drain=True,
+        )
+    ]
+    assert peer.outgoing.credit == 0
+
+
+def test_s180_draining_goes_on_until_the_peer_says_otherwise() -> None:
+    peer = sending(1)
+    peer.says(flow(0, 2, drain=True), flow(0, 2, drain=True))
+    assert peer.called() == [("credit", "out", 2, True)] * 2
+    peer.outgoing.drained()
+    peer.says(flow(0, 5, delivery_count=2))
+    assert peer.called() == [("credit", "out", 5, False)]
+    assert flows(peer) == [(2, 0, True)]
+
+
+def test_s180_an_owner_that_drains_at_once_has_answered_the_echo() -> None:
+    peer = sending(1)
+    peer.notes.doings["credit"] = lambda: peer.outgoing.drained()
+    peer.says(flow(0, 2, drain=True, echo=True))
+    assert flows(peer) == [(2, 0, True)]
+    assert not peer.outgoing.echo
+
+
+def test_an_echo_is_answered_with_what_the_owner_says_is_available() -> None:
+    peer = sending(5)
+    send(peer, "a")
+    peer.outbox.take()
+    peer.notes.doings["credit"] = lambda: setattr(peer.outgoing, "available", 17)
+    peer.says(flow(0, 5, next_incoming_id=1, delivery_count=1, echo=True))
+    peer.says(flow(0, 5, next_incoming_id=1, delivery_count=1))
+    told = peer.hears_one(p.Flow)
+    assert isinstance(told, p.Flow)
+    assert (told.handle, told.delivery_count, told.link_credit, told.available) == (0, 1, 5, 17)
+
+
+def test_messages_are_not_acquired_in_transactions() -> None:
+    peer = sending(5).says(flow(0, 9, properties={"txn-id": b"1"}))
+    assert detach_heard(peer)[0] == "amqp:not-implemented"
+
+
+# Messages.
+
+
+def test_a_message_goes_out_in_one_frame_with_an_id_and_a_tag_of_ours() -> None:
+    peer = sending()
+    assert peer.outgoing.send("a", [b"head", b"", b"body"], 8, False) == 0
+    assert peer.outgoing.send("b", [], 0, True) == 1
+    first = p.Transfer(handle=0, delivery_id=0, delivery_tag=bytes(4), message_format=0, settled=False)
+    other = p.Transfer(handle=0, delivery_id=1, delivery_tag=b"\0\0\0\1", message_format=0, settled=True)
+    assert peer.hears_all() == [(0, first, b"headbody"), (0, other, b"")]
+    assert [peer.outgoing.tag(number) for number in (0, 1)] == [bytes(4), b"\0\0\0\1"]
+    assert peer.outgoing.unsettled == {0: "a"}
+
+
+def test_what_was_written_is_what_was_counted() -> None:
+    peer = sending(max_frame_size=512)
+    before = peer.outbox.written()
+    send(peer, "a")
+    peer.outgoing.send("b", [bytes(3000)], 3000, False)
+    assert peer.outbox.written() - before == len(peer.outbox.take())
+
+
+def test_ids_go_round_at_the_end_of_32_bits() -> None:
+    peer = sending()
+    peer.session.sending.next_delivery_id = LAST
+    assert send(peer, "a", "b") == [LAST, 0]
+    assert [each.delivery_id for each in peer.hears() if isinstance(each, p.Transfer)] == [LAST, 0]
+    peer.says(disposition(LAST, 0))
+    assert peer.called() == [("outcomes", "out", [LAST, 0], ["a", "b"], ACCEPTED, True)]
+
+
+@given(st.lists(st.integers(0, 1200), max_size=4), st.booleans(), st.sampled_from((0, 1, 300)))
+def test_a_message_of_any_size_fits_the_peers_frames(sizes: list[int], settled: bool, handle: int) -> None:
+    peer = begun(Tuning(handle_max=1000), max_frame_size=512).says(receiver(handle=handle), flow(handle, 5))
+    peer.outbox.take()
+    pieces = [bytes([place]) * size for place, size in enumerate(sizes)]
+    peer.outgoing.send("a", pieces, sum(sizes), settled)
+    data = peer.outbox.take()
+    found = [(*p.decode(body, 0, len(body)), body) for _, _, body in frames(data)]
+    assert b"".join(body[at:] for _, at, body in found) == b"".join(pieces)
+    transfers = [transfer for transfer, _, _ in found if isinstance(transfer, p.Transfer)]
+    assert [transfer.more for transfer in transfers] == [True] * (len(found) - 1) + [False]
+    assert all(len(body) <= 504 for _, _, body in found)
+    assert all(len(body) > 480 for _, _, body in found[:-1])  # and no more frames than that takes
+    assert (transfers[0].delivery_id, transfers[0].settled) == (0, settled)
+    assert {transfer.delivery_id for transfer in transfers[1:]} <= {None, 0}
+    assert {transfer.handle for transfer in transfers} == {handle}
+
+
+def test_a_large_piece_that_fits_is_not_copied() -> None:
+    peer = sending()
+    large = bytes(100_000)
+    peer.outgoing.send("a", [b"head", large], 100_004, False)
+    assert any(piece is large for piece in peer.outbox.pieces)
+
+
+def test_a_large_message_waits_in_the_middle_for_the_peers_window() -> None:
+    peer = sending(incoming_window=2, max_frame_size=512)
+    peer.outgoing.send("a", [bytes(2000)], 2000, False)
+    send(peer, "b")
+    assert len(peer.hears()) == 2
+    assert peer.session.room() == 0
+    peer.says(flow(next_incoming_id=2, incoming_window=10))
+    transfers = [each for each in peer.hears() if isinstance(each, p.Transfer)]
+    assert [each.delivery_id for each in transfers][-1] == 1
+    assert [each.more for each in transfers][-2:] == [False, False]
+
+
+def test_a_flow_waits_behind_what_waits_of_its_link() -> None:
+    peer = sending(10, incoming_window=1)
+    send(peer, "a", "b")
+    peer.outbox.take()
+    peer.outgoing.drained()
+    peer.says(flow(0, 10, incoming_window=0, next_incoming_id=1, drain=True, echo=True))
+    peer.outgoing.drained()
+    assert peer.hears() == []
+    assert len(peer.session.sending.backlog) == 2  # one flow is enough
+    peer.says(flow(next_incoming_id=1, incoming_window=5))
+    transfer, told = peer.hears()
+    assert isinstance(transfer, p.Transfer)
+    assert isinstance(told, p.Flow)
+    assert (told.next_outgoing_id, told.delivery_count, told.link_credit, told.drain) == (2, 10, 0, True)
+    assert peer.session.room() == 4
+
+
+def test_a_flow_that_waits_tells_how_it_was_when_it_was_said() -> None:
+    peer = sending(10, incoming_window=1)
+    send(peer, "a", "b")
+    peer.outgoing.drained()
+    peer.says(flow(0, 5, delivery_count=10, next_incoming_id=1, incoming_window=0))
+    send(peer, "c")
+    peer.outgoing.drained()
+    peer.outbox.take()
+    peer.says(flow(next_incoming_id=1, incoming_window=5))
+    assert [each.delivery_count if isinstance(each, p.Flow) else "message" for each in peer.hears()] == [
+        "message",
+        10,
+        "message",
+        15,
+    ]
+
+
+def test_the_flows_of_other_links_do_not_wait() -> None:
+    peer = sending(10, incoming_window=0).says(receiver("other", handle=1))
+    peer.handler.owners[0].outgoing[0].send("a", [b"a"], 1, False)
+    peer.outbox.take()
+    peer.says(flow(1, 5, incoming_window=0, echo=True), flow(incoming_window=0, echo=True))
+    assert [each.handle for each in peer.hears() if isinstance(each, p.Flow)] == [1, None]
+
+
+def test_what_waits_is_forgotten_with_its_link() -> None:
+    peer = begun(incoming_window=0).says(receiver(), receiver("other", handle=1))
+    peer.says(flow(0, 5, incoming_window=0), flow(1, 5, incoming_window=0))
+    one, other = peer.handler.owners[0].outgoing
+    one.send("a", [b"a"], 1, False)
+    other.send("b", [b"b"], 1, False)
+    one.send("c", [b"c"], 1, True)
+    peer.called()
+    one.detach()
+    assert peer.called() == [("detached", "out", ["a"], True)]
+    peer.outbox.take()
+    peer.says(flow(next_incoming_id=0, incoming_window=5))
+    assert [payload for _, _, payload in peer.hears_all()] == [b"b"]
+
+
+def test_messages_of_two_links_share_the_ids_of_the_session() -> None:
+    peer = begun().says(receiver(), receiver("other", handle=1), flow(0, 5), flow(1, 5))
+    one, other = peer.handler.owners[0].outgoing
+    assert [link.send(0, [], 0, False) for link in (one, other, one)] == [0, 1, 2]
+
+
+# Resuming.
+
+
+def test_a_link_that_was_resumed_may_have_tags_of_its_own() -> None:
+    peer = begun()
+    peer.notes.doings["attach_outgoing"] = lambda: setattr(peer.outgoing, "tag_prefix", b"\x07")
+    peer.says(receiver(), flow(0, 5))
+    peer.outbox.take()
+    send(peer, "a")
+    transfer = peer.hears_one(p.Transfer)
+    assert isinstance(transfer, p.Transfer)
+    assert transfer.delivery_tag == b"\x07\0\0\0\0" == peer.outgoing.tag(0)
+
+
+@pytest.mark.parametrize("size", [4, 2000])
+def test_a_delivery_is_resumed_under_the_tag_it_had(size: int) -> None:
+    peer = sending(max_frame_size=512)
+    state = p.Received(section_number=0, section_offset=0)
+    assert peer.outgoing.resume("a", b"old", [bytes(size)], size, state=state) == 0
+    assert peer.outgoing.resume("b", b"older", [], 0, settled=True, state=ACCEPTED) == 1
+    heard = peer.hears_all()
+    assert heard[0][1] == p.Transfer(
+        handle=0,
+        delivery_id=0,
+        delivery_tag=b"old",
+        message_format=0,
+        settled=False,
+        more=size > 512,
+        state=state,
+        resume=True,
+    )
+    assert b"".join(payload for _, _, payload in heard) == bytes(size)
+    assert isinstance(heard[-1][1], p.Transfer)
+    assert heard[-1][1].delivery_tag == b"older"
+    assert peer.outgoing.unsettled == {0: "a"}
+    assert (peer.outgoing.credit, peer.outgoing.delivery_count) == (98, 2)
