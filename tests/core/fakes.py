@@ -152,7 +152,7 @@ class Only(Selector):
 
     def matches(self, message: Message) -> bool:
         self.looks[message.body] += 1
-        return message.body[:1] in self.firsts
+        return bool(message.body) and message.body[0] in self.firsts
 
 
 def message(

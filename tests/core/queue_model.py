@@ -114,6 +114,13 @@ class Model:
         return [taker for taker in self.attached() if not taker.browses]
 
     def able(self, taker: Taker) -> bool:
+        """It can be given something; the queue has looked for that everywhere."""
+        return self.could_take(taker) and not taker.consumer.searching
+
+    def somebody_searches(self) -> bool:
+        return any(taker.consumer.searching and self.could_take(taker) for taker in self.takers)
+
+    def could_take(self, taker: Taker) -> bool:
         consumer = taker.consumer
         in_window = sum(len(t.held) for t in self.takers if t.window is taker.window)
         return (
@@ -194,7 +201,7 @@ class Model:
         assert item is not None
         assert number(delivery) == item.number, "the first by priority and arrival is next"
         assert (delivery.attempts, delivery.redelivered) == (item.attempts, item.redelivered)
-        assert self.able(taker), "it had no credit, no room, or no business here"
+        assert self.could_take(taker), "it had no credit, no room, or no business here"
         self.take_turn(taker)
         taker.filled += item.size + OVERHEAD
         if taker.browses:

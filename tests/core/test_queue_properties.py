@@ -13,7 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker_core import search
 from broker_core.delivery import NEVER, UNLIMITED, Delivery
+from broker_core.discard import PAUSE_S
 from broker_core.errors import AccessRefused
 from broker_core.lane import GAPS, SearchedLane
 from broker_core.limits import Overflow, QueueLimits
@@ -23,6 +25,7 @@ from tests.core.fakes import FakeConsumer, Only, SharedWindow, World, message
 from tests.core.queue_model import ACCEPTED, LETTERS, PURGED, REFUSED, Item, Model, Taker, body, number
 
 CONSUMERS_MAX = 6
+TESTS = search.TESTS
 some = st.integers(0, 11)  # one of those there are, counted round
 credits = st.sampled_from([1, 2, 3, 5, UNLIMITED])
 ttls = st.sampled_from([None, None, None, 0, 500, 1000, 3000])
@@ -47,6 +50,7 @@ class QueueMachine(RuleBasedStateMachine):
         single_active=st.sampled_from([False, False, True]),
         windows=st.tuples(credits, credits),
         batch=st.integers(1, 4),
+        patience=st.sampled_from([1, 3, 1000]),
     )
     def begin(
         self,
@@ -55,7 +59,9 @@ class QueueMachine(RuleBasedStateMachine):
         single_active: bool,
         windows: tuple[int, int],
         batch: int,
+        patience: int,
     ) -> None:
+        search.TESTS = patience
         self.world = World()
         self.morgue = self.world.queue("dead")
         self.fixed = {"max_priority": max_priority, "single_active": single_active}
@@ -316,6 +322,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.settle_everything()
         self.replay()
         self.model.expire_heads()
+        while self.model.somebody_searches():
+            self.world.clock.advance(PAUSE_S)
+            self.model.now = self.world.broker.tick()
+            self.settle_everything()
+            self.replay()
+            self.model.expire_heads()
         self.everybody_able_is_served()
         self.the_dead_are_in_the_morgue()
 
@@ -331,6 +343,7 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "model"):
             self.settle()
+        search.TESTS = TESTS
 
     # What always holds.
 

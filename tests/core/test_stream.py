@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from broker_core.broker import Outcome
+from broker_core.discard import PAUSE_S
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.policy import Policy
+from broker_core.search import TESTS
 from broker_core.stream import Log, StreamQueue, starting_offset
 from broker_core.values import Timestamp, Value
 
-from .fakes import DEAD, OVERHEAD, FakeConsumer, World, calls, letters, message, waiting
+from .fakes import DEAD, OVERHEAD, FakeConsumer, Only, World, calls, letters, message, waiting
 
 START = 1_000_000_000  # what the hand-moved clock calls the time
 
@@ -136,6 +138,96 @@ def test_an_immediate_message_wants_a_reader_at_the_end_that_can_take_it() -> No
     world.settle()
     assert publish(world.host.default_exchange, message("s", b"c")) is Outcome.UNDELIVERABLE
     assert one.bodies() == "b"
+
+
+# Selecting, and not answering.
+
+
+def test_a_reader_with_a_selector_passes_over_the_rest() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", b"a1", b"b1", b"a2", b"b2", b"b3")
+    wants = Only(b"b")
+    picky = FakeConsumer(queue, credit=2, arguments={"x-stream-offset": "first"}, selector=wants)
+    world.settle()
+    assert (picky.bodies(), offsets(picky)) == ("b1 b2", [1, 3])
+    picky.accept_all()
+    world.publish("s", b"a3", b"b4")
+    assert (picky.bodies(), offsets(picky)) == ("b1 b2 b3 b4", [1, 3, 4, 6])
+    assert (queue.ready, queue.unsettled, max(wants.looks.values())) == (7, 2, 1)
+
+
+def test_a_selector_goes_through_a_long_stream_in_portions() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", *[b"a"] * (2 * TESTS), b"b1")
+    wants = Only(b"b")
+    picky = FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=wants)
+    plain = reader(queue, start="last", credit=2)
+    assert (wants.looks.total(), picky.searching, plain.bodies()) == (TESTS, True, "b1")
+    world.publish("s", b"b2")
+    assert (wants.looks.total(), plain.bodies()) == (TESTS, "b1 b2")
+    for _ in range(2):
+        world.advance(PAUSE_S)
+    assert (picky.bodies(), picky.searching, wants.looks.total()) == ("b1 b2", False, 2 * TESTS + 2)
+    assert world.broker.timers.next_at() is None
+
+
+def test_several_selectors_share_the_time() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", *[b"a"] * (3 * TESTS), b"b")
+    for _ in range(2):
+        FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=Only(b"b"))
+    for _ in range(7):
+        world.advance(PAUSE_S)
+    assert [consumer.bodies() for consumer in queue.consumers if isinstance(consumer, FakeConsumer)] == [
+        "b",
+        "b",
+    ]
+
+
+def test_a_search_of_a_deleted_stream_is_over() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", *[b"a"] * (TESTS + 1))
+    FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=Only(b"b"))
+    world.settle()
+    world.host.delete_queue(queue)
+    assert world.broker.timers.next_at() is None
+
+
+def test_an_immediate_message_wants_a_reader_that_wants_it() -> None:
+    world = World()
+    queue = stream(world)
+    picky = FakeConsumer(queue, credit=9, selector=Only(b"b"))
+    FakeConsumer(queue, credit=9, browses=True)
+    publish, exchange = world.broker.publish_immediate, world.host.default_exchange
+    assert publish(exchange, message("s", b"a")) is Outcome.UNDELIVERABLE
+    assert publish(exchange, message("s", b"b")) is Outcome.TAKEN
+    world.settle()
+    assert picky.bodies() == "b"
+
+
+def test_a_reader_that_browses_is_not_expected_to_answer() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", *letters(3))
+    looks = FakeConsumer(queue, credit=2, arguments={"x-stream-offset": "first"}, browses=True)
+    world.settle()
+    assert (looks.bodies(), looks.credit, queue.unsettled, queue.delivered) == ("a b", 0, 0, 0)
+    looks.grant(1)
+    world.settle()
+    assert looks.bodies() == "a b c"
+
+
+def test_a_settled_reader_has_credit_to_limit_it() -> None:
+    world = World()
+    queue = stream(world)
+    world.publish("s", *letters(3))
+    one = FakeConsumer(queue, settled=True, credit=2, arguments={"x-stream-offset": "first"})
+    world.settle()
+    assert (one.bodies(), queue.unsettled, queue.accepted) == ("a b", 0, 2)
 
 
 # What a stream does not do.

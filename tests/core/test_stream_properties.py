@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker_core.limits import QueueLimits
 
-from .fakes import FakeConsumer, World
+from .fakes import FakeConsumer, Only, World
 from .test_stream import offsets, stream
 
 
@@ -22,6 +22,11 @@ class Seen:
         self.at = at
         self.credit = credit
         self.got: list[int] = []
+
+    def wants(self, size: int) -> bool:
+        """Messages of even sizes consist of a's, the others of b's."""
+        selector = self.consumer.selector
+        return not isinstance(selector, Only) or (size % 2 == 0 and size > 0 and selector.firsts == b"a")
 
 
 sizes = st.lists(st.integers(0, 9), min_size=1, max_size=8)
@@ -58,7 +63,7 @@ class StreamMachine(RuleBasedStateMachine):
         for size in sizes:
             self.written.append((size, self.world.clock.wall()))
             self.keep_size()
-        self.world.publish("s", *[bytes(size) for size in sizes])
+        self.world.publish("s", *[b"ab"[size % 2 : size % 2 + 1] * size for size in sizes])
         self.settle()
 
     @rule(seconds=st.integers(1, 4))
@@ -70,9 +75,17 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(
         start=st.one_of(st.sampled_from(["first", "last", "next"]), st.integers(0, 40)),
         credit=st.integers(0, 6),
+        wants=st.sampled_from([None, None, b"a", b""]),
+        browses=st.sampled_from([False, False, True]),
     )
-    def join(self, start: str | int, credit: int) -> None:
-        consumer = FakeConsumer(self.queue, credit=credit, arguments={"x-stream-offset": start})
+    def join(self, start: str | int, credit: int, wants: bytes | None, browses: bool) -> None:
+        consumer = FakeConsumer(
+            self.queue,
+            credit=credit,
+            arguments={"x-stream-offset": start},
+            selector=None if wants is None else Only(wants),
+            browses=browses,
+        )
         end = len(self.written)
         words = {"first": self.first, "last": max(self.first, end - 1), "next": end}
         at = words[start] if isinstance(start, str) else min(max(start, self.first), end)
@@ -139,12 +152,12 @@ class StreamMachine(RuleBasedStateMachine):
         for one in self.readers:
             if one.consumer.paused:
                 continue
-            start = max(one.at, self.first)
-            stop = min(start + one.credit, len(self.written))
-            if stop > start:
-                one.got += range(start, stop)
-                one.credit -= stop - start
-                one.at = stop
+            one.at = max(one.at, self.first)
+            while one.credit and one.at < len(self.written):
+                if one.wants(self.written[one.at][0]):
+                    one.got.append(one.at)
+                    one.credit -= 1
+                one.at += 1
 
     @invariant()
     def every_reader_has_what_follows_its_offset(self) -> None:

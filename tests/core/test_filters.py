@@ -1,0 +1,461 @@
+"""Consumers with selectors: what they get, what stays for others, and what looking for it costs.
+
+The language: test_selector.py. Everything at once: test_queue_properties.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from broker_core.broker import Outcome
+from broker_core.delivery import Delivery
+from broker_core.discard import PAUSE_S
+from broker_core.errors import AccessRefused
+from broker_core.lane import GAPS, SearchedLane
+from broker_core.message import Facts, Message
+from broker_core.queue import OVERHEAD
+from broker_core.search import TEST_OCTETS, TESTS
+from broker_core.selector import compile_selector
+from broker_core.testing.fakes import fake_message
+from broker_core.values import Value
+from broker_core.work_queue import WorkQueue
+from tests.core.fakes import (
+    DEAD,
+    ENCODING,
+    FakeConsumer,
+    Only,
+    World,
+    calls,
+    fetched,
+    letters,
+    message,
+    morgue,
+    reasons,
+    waiting,
+)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def work_queue(world: World, **said: Value) -> WorkQueue:
+    queue = world.queue(**said)
+    assert isinstance(queue, WorkQueue)
+    return queue
+
+
+# What they get.
+
+
+def test_what_does_not_match_stays_for_others_in_order(world: World) -> None:
+    queue = world.queue()
+    world.publish("q", b"a1", b"b1", b"c1", b"a2", b"b2")
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    world.settle()
+    assert (picky.bodies(), waiting(queue), queue.ready, queue.ready_bytes) == ("b1 b2", "a1 c1 a2", 3, 6)
+    assert picky.batches == [2]  # a lone consumer gets a batch in one call
+    world.publish("q", b"c2", b"b3")
+    other = FakeConsumer(queue)
+    world.settle()
+    assert (picky.bodies(), other.bodies()) == ("b1 b2 b3", "a1 c1 a2 c2")
+    assert (queue.ready, queue.ready_bytes, queue.unsettled) == (0, 0, 7)
+
+
+def test_selectors_are_about_properties(world: World) -> None:
+    queue = world.queue()
+    blue = FakeConsumer(queue, selector=compile_selector("color = 'blue' AND weight > 3"))
+    for n, color in enumerate(["blue", "red", "blue", "blue"]):
+        queue.push(fake_message(headers={"color": color, "weight": 5 - n}, body=b"%d" % n))
+    world.settle()
+    assert (blue.bodies(), waiting(queue)) == ("0", "1 2 3")
+
+
+def test_consumers_with_and_without_selectors_take_turns(world: World) -> None:
+    queue = world.queue()
+    picky, plain = FakeConsumer(queue, selector=Only(b"b")), FakeConsumer(queue)
+    world.publish("q", b"a1", b"b1", b"b2", b"b3", b"a2", b"b4")
+    assert (picky.bodies(), plain.bodies()) == ("b1 b2 b4", "a1 b3 a2")
+    for body in (b"b5", b"b6", b"b7"):
+        world.publish("q", body)
+    assert (picky.bodies(), plain.bodies()) == (
+        "b1 b2 b4 b5 b7",
+        "a1 b3 a2 b6",
+    )  # turns go on where they stopped
+
+
+def test_what_nobody_with_a_higher_priority_wants_is_for_the_next(world: World) -> None:
+    queue = world.queue()
+    low = FakeConsumer(queue, priority=-1)
+    high = FakeConsumer(queue, priority=1, selector=Only(b"bc"), credit=3)
+    middle = FakeConsumer(queue, selector=Only(b"c"))
+    world.publish("q", b"a", b"c1", b"b1", b"c2", b"b2", b"c3")
+    assert (high.bodies(), middle.bodies(), low.bodies()) == ("c1 b1 c2", "c3", "a b2")
+
+
+def test_of_higher_message_priorities_come_first_those_that_match(world: World) -> None:
+    queue = world.queue(x_max_priority=2)
+    picky = FakeConsumer(queue, selector=Only(b"b"), credit=2)
+    picky.pause()
+    for body, priority in ((b"b0", 0), (b"a2", 2), (b"b1", 1), (b"b2", 2), (b"a1", 1)):
+        world.publish("q", body, priority=priority)
+    picky.resume()
+    world.settle()
+    assert (picky.bodies(), waiting(queue)) == ("b2 b1", "a2 a1 b0")
+    world.publish("q", b"b3", priority=2)
+    picky.grant(2)
+    world.settle()
+    assert picky.bodies() == "b2 b1 b3 b0"
+
+
+def test_what_is_returned_is_offered_again_at_its_old_place(world: World) -> None:
+    queue = world.queue()
+    picky = FakeConsumer(queue, selector=Only(b"b"), credit=3)
+    world.publish("q", b"b1", b"a1", b"b2", b"a2", b"b3", b"b4")
+    picky.pause()
+    b1, _, b3 = picky.held
+    picky.release(b3)
+    picky.release(b1)
+    assert waiting(queue) == "b1 a1 a2 b3 b4"
+    picky.resume()
+    world.settle()
+    assert picky.bodies() == "b1 b2 b3 b1 b3"
+    assert [delivery.redelivered for delivery in picky.got] == [True, False, True, True, True]
+
+
+def test_what_another_returns_behind_it_is_offered_to_it(world: World) -> None:
+    queue = world.queue()
+    other = FakeConsumer(queue)
+    world.publish("q", b"b1", b"a1", b"b2")
+    other.pause()
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    world.publish("q", b"b3")
+    assert picky.bodies() == "b3"
+    for delivery in reversed(list(other.held)):
+        other.release(delivery)
+    world.settle()
+    assert (picky.bodies(), waiting(queue)) == ("b3 b1 b2", "a1")
+
+
+def test_one_message_may_come_back_again_and_again(world: World) -> None:
+    queue = world.queue()
+    wants = Only(b"b")
+    picky = FakeConsumer(queue, selector=wants, credit=1)
+    world.publish("q", b"a", b"b", b"c")
+    for _ in range(200):
+        picky.release(picky.held[0])
+        world.settle()
+    assert (len(picky.got), queue.ready, queue.unsettled) == (201, 2, 1)
+    assert wants.looks == {b"a": 1, b"b": 201}  # c is behind what it has credit for
+
+
+def test_credit_and_room_bound_what_it_gets(world: World) -> None:
+    queue = world.queue()
+    settled = FakeConsumer(queue, settled=True, credit=2, selector=Only(b"b"))
+    small = FakeConsumer(queue, selector=Only(b"c"), limit=OVERHEAD)
+    world.publish("q", b"b1", b"c1", b"b2", b"c2", b"b3")
+    assert (settled.bodies(), small.bodies(), waiting(queue)) == ("b1 b2", "c1", "c2 b3")
+    settled.grant(1)
+    small.drain()
+    world.settle()
+    assert (settled.bodies(), small.bodies(), queue.accepted) == ("b1 b2 b3", "c1 c2", 3)
+
+
+def test_messages_are_fetched_from_the_front_meanwhile(world: World) -> None:
+    queue = world.queue()
+    picky = FakeConsumer(queue, selector=Only(b"b"), credit=1)
+    world.publish("q", b"a1", b"b1", b"b2", b"a2")
+    assert [fetched(queue, settled=True).message.body for _ in range(3)] == [b"a1", b"b2", b"a2"]
+    assert queue.take_one(settled=True) is None
+    picky.accept_all()
+    world.publish("q", b"b3")
+    assert picky.bodies() == "b1 b3"
+
+
+def test_s083_a_single_active_consumer_may_be_picky_and_the_others_wait_for_its_end(world: World) -> None:
+    queue = world.queue(x_single_active_consumer=True)
+    first, second = FakeConsumer(queue, selector=Only(b"b")), FakeConsumer(queue, selector=Only(b"a"))
+    world.publish("q", b"a1", b"b1", b"a2")
+    assert (first.bodies(), second.bodies()) == ("b1", "")
+    first.leave()
+    world.settle()
+    assert second.bodies() == "a1 a2"
+
+
+def test_s099_a_picky_consumer_can_be_exclusive(world: World) -> None:
+    queue = world.queue()
+    FakeConsumer(queue, exclusive=True, selector=Only(b"b"))
+    with pytest.raises(AccessRefused, match="in exclusive use"):
+        FakeConsumer(queue, selector=Only(b"a"))
+    assert len(queue.consumers) == 1
+    world.publish("q", b"a")  # whoever was refused has left nothing behind
+    assert waiting(queue) == "a"
+
+
+def test_s086_a_message_can_be_delivered_now_to_who_wants_it(world: World) -> None:
+    queue = world.queue()
+    picky = FakeConsumer(queue, selector=Only(b"b"), credit=1)
+    world.publish("q", b"a")  # what waits for somebody else does not count
+    publish, exchange = world.broker.publish_immediate, world.host.default_exchange
+    assert publish(exchange, message("q", b"a2")) is Outcome.UNDELIVERABLE
+    assert publish(exchange, message("q", b"b")) is Outcome.TAKEN
+    world.settle()
+    assert publish(exchange, message("q", b"b2")) is Outcome.UNDELIVERABLE
+    assert (picky.bodies(), waiting(queue)) == ("b", "a")
+
+
+# Limits, time, and the end.
+
+
+def test_s080_what_has_expired_is_passed_by_and_dies_at_the_front(world: World) -> None:
+    dead = morgue(world)
+    queue = world.queue(**DEAD)
+    world.publish("q", b"a1")
+    world.publish("q", b"b1", ttl_ms=1000)
+    world.publish("q", b"b2")
+    world.advance(2)
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    world.settle()
+    assert (picky.bodies(), waiting(queue), reasons(dead)) == ("b2", "a1 b1", [])
+    fetched(queue, settled=True)
+    world.settle()
+    assert (queue.ready, reasons(dead)) == (0, ["b1 expired"])
+
+
+def test_s082_the_head_is_dropped_whatever_was_taken_behind_it(world: World) -> None:
+    dead = morgue(world)
+    queue = world.queue(x_max_length=2, **DEAD)
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    world.publish("q", b"a1", b"b1", b"a2", b"b2", b"a3")
+    assert (picky.bodies(), waiting(queue)) == ("b1 b2", "a2 a3")
+    assert reasons(dead) == ["a1 maxlen"]
+
+
+def test_s082_a_full_queue_gives_what_is_wanted_before_it_refuses(world: World) -> None:
+    queue = world.queue(x_max_length=2, x_overflow="reject-publish")
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    assert world.publish("q", b"a1", b"b1", b"a2", b"a3") == [Outcome.TAKEN] * 3 + [Outcome.REFUSED]
+    assert (picky.bodies(), waiting(queue)) == ("b1", "a1 a2")
+
+
+def test_s074_a_purge_empties_a_searched_queue(world: World) -> None:
+    queue = world.queue(x_max_priority=1)
+    picky = FakeConsumer(queue, selector=Only(b"b"), credit=1)
+    world.publish("q", b"b1", b"a1", b"a2", b"b2", ttl_ms=60_000)
+    queue.push(message(body=b"a3", priority=1))  # not looked at yet
+    assert queue.purge() == 4
+    assert (queue.ready, queue.ready_bytes, waiting(queue)) == (0, 0, "")
+    picky.pause()
+    picky.release(picky.held[0])
+    assert (waiting(queue), queue.purge()) == ("b1", 1)
+    world.publish("q", b"a4", b"b3")
+    picky.resume()
+    world.settle()
+    assert (picky.bodies(), waiting(queue)) == ("b1 b3", "a4")
+
+
+def test_when_the_last_picky_consumer_leaves_everything_is_where_it_was(world: World) -> None:
+    queue = work_queue(world, x_max_priority=1)
+    picky = FakeConsumer(queue, selector=Only(b"b"), credit=2)
+    world.publish("q", b"a1", b"b1", b"a2", b"b2", b"b3")
+    world.publish("q", b"c1", priority=1)
+    picky.pause()
+    picky.release(picky.held[0])
+    picky.leave()
+    assert queue.search is None
+    assert waiting(queue) == "c1 a1 b1 a2 b3"
+    plain = FakeConsumer(queue)
+    world.publish("q", b"d")
+    picky.release(picky.held[0])
+    world.settle()
+    assert plain.bodies() == "c1 a1 b1 a2 b3 d b2"
+
+
+def test_s077_a_deleted_queue_tells_them_and_forgets_the_search(world: World) -> None:
+    queue = world.queue()
+    picky = FakeConsumer(queue, selector=Only(b""))
+    world.publish("q", *[b"x"] * (TESTS + 1))
+    assert world.broker.timers.next_at() is not None
+    world.host.delete_queue(queue)
+    assert (picky.ended, picky.attached, world.broker.timers.next_at()) == (1, False, None)
+
+
+class Clumsy(FakeConsumer):
+    """Fails on the first delivery."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        if not self.got:
+            self.got += deliveries
+            raise RuntimeError("a mistake of ours")
+        super().deliver(deliveries)
+
+
+def test_a_consumer_that_raises_keeps_nobody_else_from_his_place(world: World) -> None:
+    queue = world.queue()
+    picky, unhappy = FakeConsumer(queue, selector=Only(b"b")), Clumsy(queue)
+    with pytest.raises(RuntimeError):
+        world.publish("q", b"a")
+    world.publish("q", b"b1", b"b2")
+    assert (picky.bodies(), unhappy.bodies()) == ("b2", "a b1")
+
+
+# What it costs.
+
+
+def test_a_message_is_tested_once_however_long_the_queue_and_however_often_it_is_served(world: World) -> None:
+    queue = world.queue()
+    wants = Only(b"b")
+    picky = FakeConsumer(queue, selector=wants, credit=1)
+    world.publish("q", *(b"x%d" % n for n in range(TESTS - 100)))
+    for n in range(40):
+        world.publish("q", b"a%d" % n, b"b%d" % n)
+        picky.accept_all()
+        world.settle()
+    assert (len(picky.got), queue.ready) == (40, TESTS - 60)
+    assert max(wants.looks.values()) == 1
+
+
+def served_behind(backlog: int) -> Counter[str]:
+    """The calls that ten messages cost, of which it wants five, when so many wait that it does not want."""
+    world = World()
+    queue = world.queue()
+    FakeConsumer(queue, selector=Only(b"b"), credit=1000)
+    for _ in range(backlog // 100):
+        world.publish("q", *[b"x"] * 100)
+        world.advance(PAUSE_S)
+    return calls(lambda: world.publish("q", *[b"a", b"b"] * 5))
+
+
+def test_an_arrival_costs_the_same_behind_100_and_100_000_messages_that_nobody_wants() -> None:
+    assert served_behind(100) == served_behind(100_000)
+
+
+def test_who_has_no_credit_is_not_asked_what_he_wants(world: World) -> None:
+    queue = world.queue()
+    wants = Only(b"b")
+    idle = [FakeConsumer(queue, credit=0, selector=wants) for _ in range(500)]
+    able = FakeConsumer(queue, selector=Only(b"b"))
+    world.publish("q", b"b")
+    looks = sum(consumer.looks for consumer in idle)
+    world.publish("q", *[b"b"] * 50)
+    assert (len(able.got), wants.looks.total()) == (51, 0)
+    assert sum(consumer.looks for consumer in idle) == looks
+
+
+def test_a_queue_that_is_not_searched_any_more_costs_what_others_do() -> None:
+    def cost(searched: bool) -> Counter[str]:
+        world = World()
+        queue = world.queue()
+        world.publish("q", b"a", b"b")
+        if searched:
+            picky = FakeConsumer(queue, selector=Only(b"x"))
+            world.settle()
+            picky.leave()
+        FakeConsumer(queue)
+        return calls(lambda: world.publish("q", *letters(20)))
+
+    assert cost(searched=True) == cost(searched=False)
+
+
+def test_places_that_messages_have_left_are_closed_up(world: World) -> None:
+    queue = work_queue(world)
+    picky, slow = FakeConsumer(queue, selector=Only(b"b")), FakeConsumer(queue, selector=Only(b"x"), credit=1)
+    world.publish("q", b"a", b"x")
+    slow.pause()
+    slow.release(slow.held[0])
+    for n in range(300):
+        world.publish("q", b"b%d" % n, *([b"x2"] if n == 250 else []))
+        picky.release(picky.held[0])
+        world.advance(PAUSE_S)
+        picky.accept_all()
+    lane = queue.lanes[0]
+    assert isinstance(lane, SearchedLane)
+    assert waiting(queue) == "a x x2"
+    assert len(lane.slots) <= GAPS + 2
+    assert all(len(cursor.returned) <= GAPS + 2 for cursor in lane.cursors)
+    slow.resume()
+    world.settle()
+    slow.accept_all()
+    world.settle()
+    assert slow.bodies() == "x x x2"
+
+
+# A long search.
+
+
+def test_a_long_search_is_done_in_portions_and_others_have_their_turn(world: World) -> None:
+    queue = world.queue()
+    world.publish("q", *[b"a"] * (2 * TESTS), b"b1")
+    wants = Only(b"b")
+    picky = FakeConsumer(queue, selector=wants)
+    world.settle()
+    assert (wants.looks.total(), picky.searching, picky.bodies()) == (TESTS, True, "")
+    plain = FakeConsumer(queue, credit=3)
+    world.publish("q", b"b2")  # time has not moved on: no more is tested in this batch
+    assert (wants.looks.total(), plain.bodies()) == (TESTS, "a a a")
+    world.advance(PAUSE_S)
+    assert (picky.searching, picky.bodies()) == (True, "")
+    world.advance(PAUSE_S)
+    assert (picky.searching, picky.bodies(), wants.looks.total()) == (False, "b1 b2", 2 * TESTS + 2)
+    assert world.broker.timers.next_at() is None
+
+
+def test_a_search_that_ends_with_its_portion_has_come_to_the_end(world: World) -> None:
+    queue = world.queue()
+    world.publish("q", *[b"a"] * TESTS)
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    world.settle()
+    assert not picky.searching
+
+
+def test_what_is_found_is_given_before_the_search_goes_on(world: World) -> None:
+    queue = world.queue()
+    world.publish("q", b"b1", b"b2", *[b"a"] * (2 * TESTS))
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    world.settle()
+    assert (picky.bodies(), picky.searching) == ("b1 b2", True)
+
+
+def test_a_search_ends_with_the_queues_messages(world: World) -> None:
+    queue = world.queue()
+    world.publish("q", *[b"a"] * (2 * TESTS))
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    world.settle()
+    queue.purge()
+    world.advance(PAUSE_S)
+    assert not picky.searching
+
+
+def test_a_search_without_credit_is_not_gone_on_with(world: World) -> None:
+    queue = world.queue()
+    wants = Only(b"b")
+    world.publish("q", b"b1", *[b"a"] * (2 * TESTS), b"b2")
+    picky = FakeConsumer(queue, selector=wants, credit=1)
+    world.settle()
+    assert (wants.looks.total(), picky.searching, world.broker.timers.next_at()) == (1, False, None)
+
+
+def test_several_searches_take_turns(world: World) -> None:
+    queue = world.queue()
+    world.publish("q", *[b"a"] * (3 * TESTS), b"b", b"c")
+    selectors = [Only(b"b"), Only(b"c")]
+    consumers = [FakeConsumer(queue, selector=wants) for wants in selectors]
+    world.settle()
+    world.advance(PAUSE_S)
+    assert [wants.looks.total() for wants in selectors] == [TESTS, TESTS]
+    for _ in range(6):
+        world.advance(PAUSE_S)
+    assert [consumer.bodies() for consumer in consumers] == ["b", "c"]
+
+
+def test_messages_with_many_properties_take_more_of_a_portion(world: World) -> None:
+    queue = world.queue()
+    wants = Only(b"b")
+    FakeConsumer(queue, selector=wants)
+    for _ in range(TESTS):
+        queue.push(Message(ENCODING, "", "q", bytes(3 * TEST_OCTETS), b"a", Facts()))
+    world.settle()
+    assert wants.looks.total() == TESTS // 4
