@@ -1,0 +1,210 @@
+"""What AMQP 1.0 receivers ask for beside credit (§10 of the acceptance list): sizes, ranks, exclusivity, time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.amqp10.consuming import QUEUE, fill, filled, left, source, taken
+from tests.amqp10.peer import SETTLED, Receiver, World, declare, session_of
+
+
+def receiver(world: World, credit: int = 0, **fields: object) -> Receiver:
+    """A receiver from the queue q, on a connection of its own."""
+    return session_of(world).receiver(QUEUE, credit, **fields)
+
+
+# Sizes, ranks, turns.
+
+
+def test_s172_a_message_too_large_for_the_receiver_ends_the_session() -> None:
+    world = World()
+    declare(world, "q")
+    channel = world.channel()
+    channel.publish("", "q", bytes(1000))
+    channel.publish("", "q", bytes(3000))
+    link = receiver(world, credit=1, max_message_size=2000)
+    assert len(link.get().body) == 1000
+    link.want(1)
+    refusal = link.session.refusal()
+    assert refusal.startswith("amqp:link:message-size-exceeded message size (30")
+    assert refusal.endswith(" bytes) > maximum message size (2000 bytes)")
+    queue = world.queue("q")
+    assert (queue.ready, queue.unsettled, len(queue.consumers)) == (2, 0, 0)
+    assert len(receiver(world, credit=2).all()) == 2
+
+
+def test_a_message_too_large_for_one_receiver_is_not_tried_for_ever() -> None:
+    world = World()
+    declare(world, "dead")
+    arguments = {"x-delivery-limit": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    declare(world, "q", arguments=arguments)
+    world.channel().publish("", "q", bytes(3000))
+    for _ in range(2):
+        receiver(world, credit=1, max_message_size=100).session.refusal()
+    assert (world.queue("q").ready, world.queue("dead").ready) == (0, 1)
+
+
+def test_a_higher_priority_is_served_first() -> None:
+    world = filled(0)
+    session = session_of(world)
+    low = session.receiver(QUEUE, credit=10)
+    high = session.receiver(QUEUE, credit=2, properties={"rabbitmq:priority": 5})
+    artemis = session.receiver(QUEUE, credit=1, properties={"priority": 3})
+    assert high.attached.properties == {"rabbitmq:priority": 5}
+    fill(world, range(5))
+    assert (taken(high), taken(artemis), taken(low)) == ([0, 1], [2], [3, 4])
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"rabbitmq:priority": "5"},
+        {"priority": True},
+        {"exclusive": 1},
+        {"rabbitmq:consumer-timeout": 0.5},
+        {"rabbitmq:consumer-timeout": -1},
+    ],
+)
+def test_a_property_that_makes_no_sense_is_refused(properties: dict[str, object]) -> None:
+    world = filled(1)
+    refusal = session_of(world).ask_receiver(QUEUE, properties=properties).refusal()
+    [name] = properties
+    assert refusal.startswith(f"amqp:invalid-field Attach refused: property '{name}' is n")
+    assert not world.queue("q").consumers
+
+
+def test_an_exclusive_receiver_is_the_only_one() -> None:
+    """The like of S099."""
+    world = filled(1)
+    session = session_of(world)
+    first = session.receiver(QUEUE, properties={"exclusive": True})
+    refusal = session.ask_receiver(QUEUE).refusal()
+    assert refusal == "amqp:resource-locked queue 'q' in vhost '/' in exclusive use"
+    first.detach()
+    second = session.receiver(QUEUE)
+    assert session.ask_receiver(QUEUE, properties={"exclusive": True}).refusal() == refusal
+    second.want(1)
+    assert taken(second) == [0]
+
+
+def test_s083_one_receiver_is_active_and_the_next_one_takes_over() -> None:
+    world = filled(3, arguments={"x-single-active-consumer": True})
+    session = session_of(world)
+    first, second = session.receiver(QUEUE, credit=1), session.receiver(QUEUE, credit=10)
+    assert (taken(first), taken(second)) == ([0], [])
+    second.want(10, drain=True)
+    assert second.drained
+    second.want(10)
+    first.detach()
+    assert taken(second) == [0, 1, 2]
+
+
+# Time.
+
+
+LATE = "[limits]\nconsumer_timeout_ms = 60000\n[protocols.amqp10]\nidle_timeout_s = 0"
+
+
+def test_x028_whoever_does_not_answer_in_time_loses_the_link() -> None:
+    world = filled(2, World(LATE))
+    link = receiver(world, credit=1, name="slow")
+    assert taken(link) == [0]
+    world.advance(59)
+    assert link.detached is None
+    world.advance(2)
+    refusal = link.refusal()
+    assert refusal.startswith("amqp:precondition-failed delivery acknowledgement on link 'slow' timed out. ")
+    assert "Timeout value used: 60000 ms" in refusal
+    assert left(world) == [0, 1]
+    assert taken(link.session.receiver(QUEUE, credit=2)) == [0, 1]
+
+
+def test_x028_answers_in_time_keep_the_link() -> None:
+    world = filled(2, World(LATE))
+    link = receiver(world, credit=1)
+    first = link.get()
+    world.advance(40)
+    link.want(1)
+    second = link.get()
+    link.accept(first)
+    world.advance(40)
+    link.peer.read()
+    assert link.detached is None
+    link.accept(second)
+    world.advance(1000)
+    link.peer.read()
+    assert link.detached is None
+    fill(world, range(2, 3))
+    link.want(1)
+    assert taken(link) == [2]
+    world.advance(61)
+    link.peer.read()
+    assert link.detached is not None
+
+
+def test_x028_an_answer_to_the_first_does_not_hide_that_the_second_is_late() -> None:
+    world = filled(2, World(LATE))
+    link = receiver(world, credit=1)
+    first = link.get()
+    world.advance(40)
+    link.want(1)
+    link.accept(first)
+    world.advance(59)
+    link.peer.read()
+    assert link.detached is None
+    world.advance(2)
+    link.peer.read()
+    assert link.detached is not None
+
+
+def test_x028_a_shorter_timeout_holds_for_what_comes_next() -> None:
+    world = filled(2, World(LATE))
+    link = receiver(world, credit=1)
+    world.policy("q", {"consumer-timeout": 5000})
+    link.want(1)
+    world.advance(6)
+    assert "Timeout value used: 5000 ms" in link.refusal()
+
+
+def test_x028_nothing_is_left_to_watch_when_a_link_has_gone() -> None:
+    world = filled(1, World(LATE))
+    link = receiver(world, credit=1)
+    assert world.broker.timers.next_at() is not None
+    link.detach()
+    assert world.broker.timers.next_at() is None
+
+
+def test_x028_a_receiver_may_have_a_timeout_of_its_own() -> None:
+    world = filled(2, World(LATE))
+    session = session_of(world)
+    hasty = session.receiver(QUEUE, credit=1, properties={"rabbitmq:consumer-timeout": 1000})
+    calm = session.receiver(QUEUE, credit=1, properties={"rabbitmq:consumer-timeout": 0})
+    assert (taken(hasty), taken(calm)) == ([0], [1])
+    world.advance(2)
+    assert "Timeout value used: 1000 ms" in hasty.refusal()
+    world.advance(3600)
+    session.peer.read()
+    assert calm.detached is None
+
+
+def test_x028_settled_deliveries_and_browsers_owe_no_answer() -> None:
+    world = filled(2, World(LATE))
+    session = session_of(world)
+    browser = session.receiver(source(distribution_mode="copy"), credit=10)
+    settled = session.receiver(QUEUE, credit=10, snd_settle_mode=SETTLED)
+    assert (taken(browser), taken(settled)) == ([0, 1], [0, 1])
+    world.advance(3600)
+    session.peer.read()
+    assert browser.detached is settled.detached is None
+
+
+def test_s155_an_alarm_does_not_stop_receivers() -> None:
+    world = filled(2)
+    link = receiver(world, credit=2)
+    for peer in world.peers:
+        peer.front.alarm("low on memory")
+    first, second = link.all()
+    link.accept(first)
+    assert world.queue("q").unsettled == 1
+    link.accept(second)
+    assert world.queue("q").unsettled == 0
