@@ -147,7 +147,7 @@ def _target_v2(address: str) -> Target | None:
 
 def _decoded(text: str) -> str | None:
     """A percent-encoded name; None: it is not properly encoded, or too long. What is no UTF-8 keeps its octets."""
-    if len(text) > 3 * NAME_SIZE_MAX or ENCODED.fullmatch(text) is None:
+    if ENCODED.fullmatch(text) is None:
         return None
     octets = unquote_to_bytes(text)
     return octets.decode("utf-8", "surrogateescape") if len(octets) <= NAME_SIZE_MAX else None

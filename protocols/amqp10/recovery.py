@@ -117,7 +117,7 @@ class Recoverable(IncomingOwner):
             if (delivery := unsettled.get(delivery_id)) is not None:
                 delivery.state = outcome
         self._owner.on_detached(closed)
-        deliveries = self._kept | {each.tag: each for each in unsettled.values() if each.state is not None}
+        deliveries = self._kept | {each.tag: each for each in unsettled.values()}
         if deliveries and not closed:
             kept = KeptSender(termini_of(self._session.client.host), self._session, self._link.attach_request)
             kept.deliveries = deliveries

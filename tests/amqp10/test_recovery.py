@@ -229,6 +229,19 @@ def test_they_are_kept_as_the_target_asks(world: World, session: Session, expiry
     assert not kept
 
 
+def test_a_link_that_is_kept_under_a_name_is_not_lost_with_another_of_that_name(world: World) -> None:
+    """Two connections, one name: who leaves last is remembered."""
+    first, second = session_of(world), session_of(world)
+    senders = [sender_of(each, expiry="session-end") for each in (first, second)]
+    for sender in senders:
+        sender.send(data(b""), tag=tag(0))
+        sender.detach(closed=False)
+    first.end()
+    assert len(termini_of(world.host).targets) == 1
+    second.end()
+    assert not termini_of(world.host).targets
+
+
 class Noted(Terminus):
     """A terminus that is in a list as long as it is kept."""
 

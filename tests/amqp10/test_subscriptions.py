@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.termini import SWEEP_FROM, termini_of
+from protocols.amqp10.termini import SWEEP_FROM, Terminus, termini_of
 from protocols.amqp10.types import Described, Symbol
 from tests.amqp10.peer import (
     Peer,
@@ -67,6 +67,7 @@ def source(
         durable=durable,
         expiry_policy=Symbol(expiry),
         timeout=timeout,
+        distribution_mode=Symbol("copy"),
         capabilities=[Symbol(name) for name in capabilities],
         **fields,
     )
@@ -249,10 +250,23 @@ def test_a_null_source_asks_for_what_is_known(world: World) -> None:
     assert subscribed(world) == []
 
 
+def test_who_asks_for_a_subscription_in_use_takes_it_over(world: World) -> None:
+    news = receiver(session_named(world), expiry=LINK, timeout=30)
+    news.detach(closed=False)
+    found = ask_for(session_named(world))
+    world.advance(60)
+    again = ask_for(session_named(world))
+    assert found.refusal() == "amqp:link:stolen link 'news' was attached elsewhere"
+    again.detach()
+    assert subscribed(world) == []
+
+
 def test_x059_a_null_source_that_is_not_known_is_refused(world: World) -> None:
     session = session_named(world)
     receiver(session).detach(closed=False)
-    for container, name in (("jms", "olds"), ("other", "news")):
+    receiver(session, "gone").detach(closed=False)
+    world.host.delete_queue(world.queue("amq.sub-jms/gone"))
+    for container, name in (("jms", "olds"), ("other", "news"), ("jms", "gone")):
         refused = ask_for(session_named(world, container), name)
         assert refused.attached.source is None
         assert refused.refusal() == "amqp:invalid-field Attach refused: source_required"
@@ -264,6 +278,7 @@ def test_a_queue_that_is_all_that_has_outlived_a_restart_is_a_subscription_again
     bind(world, "amq.topic", name, "a.#")
     publish(world, b"1")
     session = session_named(world)
+    assert "exclusive" in ask_for(session, properties={"exclusive": 1}).refusal()
     found = ask_for(session, credit=1)
     assert found.attached.source.address == ADDRESS
     assert found.bodies() == [b"1"]
@@ -277,6 +292,7 @@ def test_a_queue_that_was_deleted_is_made_anew(world: World) -> None:
     news = receiver(session)
     world.host.delete_queue(world.queue("amq.sub-jms/news"))
     assert news.refusal().startswith("amqp:resource-deleted")
+    assert not termini_of(world.host).sources
     news = receiver(session)
     news.detach(closed=False)
     world.host.delete_queue(world.queue("amq.sub-jms/news"))
@@ -288,7 +304,7 @@ def test_a_queue_that_was_deleted_is_made_anew(world: World) -> None:
 def test_permissions_are_asked_for_each_time(world: World) -> None:
     """S182."""
     world.user("ann")
-    receiver(session_named(world, user="ann")).detach(closed=False)
+    news = receiver(session_named(world, user="ann"))
     for rights in ({"configure": ""}, {"write": ""}, {"read": "amq.topic"}, {"read": "amq.sub.*"}):
         world.user("eve", **rights)
         if "configure" not in rights:
@@ -299,6 +315,8 @@ def test_permissions_are_asked_for_each_time(world: World) -> None:
         session.ask_receiver(source(), name="news")
         assert session.refusal().startswith("amqp:unauthorized-access")
     assert subscribed(world) == ["amq.sub-jms/news"]
+    publish(world, b"1")
+    assert news.bodies() == [b"1"]  # nobody has taken it over
 
 
 # Somebody else.
@@ -396,6 +414,9 @@ def test_a_subscription_that_goes_with_its_link_has_a_selector_as_well(world: Wo
     assert news.bodies() == []
     [queue] = world.host.queues.values()
     assert queue.ready == 0
+    assert [consumer.selector for consumer in queue.consumers] == [
+        None
+    ]  # or each message would be asked twice
 
 
 # Expiry.
@@ -468,6 +489,17 @@ def test_a_link_that_comes_back_stops_the_clock(world: World, expiry: str) -> No
     assert subscribed(world) == []
 
 
+def test_a_timeout_alone_is_a_wish_to_outlive_the_link(world: World) -> None:
+    session = session_named(world)
+    suspended(session, durable=0, expiry=SESSION, timeout=30)
+    assert [world.queue(name).durable for name in subscribed(world)] == [False]
+    session.end()
+    world.advance(29)
+    assert len(subscribed(world)) == 1
+    world.advance(1)
+    assert subscribed(world) == []
+
+
 def test_the_last_attach_says_how_it_expires(world: World) -> None:
     session = session_named(world)
     suspended(session)
@@ -493,6 +525,16 @@ def test_coming_and_going_leaves_nothing_behind(world: World) -> None:
         suspended(session, expiry=SESSION)
     termini = termini_of(world.host)
     assert [len(each) for each in termini.waiting.values()] == [1]
+    receiver(session, expiry=SESSION)
+    assert not termini.waiting
+    suspended(session, expiry=SESSION)
+    news = receiver(session, filter=selector("x = 1"))
+    assert not termini.waiting
+    news.detach()
+    plain = receiver(session, durable=0, expiry=LINK)
+    assert not termini.sources
+    plain.detach()
+    suspended(session, expiry=SESSION)
     session.end()
     assert (termini.waiting, termini.sources) == ({}, {})
 
@@ -503,6 +545,27 @@ def test_subscriptions_whose_queues_were_deleted_are_forgotten(world: World) -> 
         session.receiver(source(), name=f"s{number}", handle=0).detach(closed=False)
         world.host.delete_queue(world.queue(f"amq.sub-jms/s{number}"))
     assert len(termini_of(world.host).sources) == 1
+
+
+class Live(Terminus):
+    """A terminus that counts how often it is asked whether it is still there."""
+
+    asked = 0
+
+    @property
+    def has_gone(self) -> bool:
+        Live.asked += 1
+        return False
+
+    def expire(self) -> None:
+        raise AssertionError
+
+
+def test_many_subscriptions_cost_each_a_look_or_two() -> None:
+    termini = termini_of(World().host)
+    for number in range(20 * SWEEP_FROM):
+        termini.keep_source(Live(termini, ("", "jms", f"{number}")))
+    assert Live.asked < 2 * 20 * SWEEP_FROM
 
 
 # Shared subscriptions.
