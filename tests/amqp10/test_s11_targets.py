@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp10 import performatives as p
+from protocols.amqp10.incoming import AIMS_MAX, aims_of
 from protocols.amqp10.types import Described
 
 from .peer import (
@@ -312,6 +313,14 @@ def test_s205_a_missing_queue_is_no_error_but_nobody_gets_the_message(world: Wor
     assert sender.publish(to("/queues/nowhere"), HELLO) == p.Released()
     assert sender.publish(to("/queues/nowhere"), HELLO, settled=True) is None
     assert sender.publish(to("/queues/q"), HELLO) == p.Accepted()
+
+
+def test_what_is_remembered_of_addresses_has_an_end(world: World) -> None:
+    sender = session_of(world).sender(None)
+    for number in range(AIMS_MAX + 10):
+        sender.send(to(f"/queues/{number}"), HELLO, settled=True, settle=False)
+    sender.peer.read()
+    assert 0 < len(aims_of(sender.peer.front.client).by_address) <= AIMS_MAX
 
 
 def test_s199_a_fixed_target_heeds_no_to(world: World) -> None:

@@ -102,6 +102,16 @@ def test_s088_s213_topic_permissions_hold_for_each_subject(world: World) -> None
     assert sender.session.refusal() == f"amqp:unauthorized-access {why}"
 
 
+def test_s182_s213_a_permission_that_is_taken_away_ends_the_session_at_the_next_message(world: World) -> None:
+    world.user("ann")
+    sender = session_of(world, "ann").sender("/exchange/x")
+    assert sender.publish(subject("one"), HELLO) == p.Accepted()
+    world.user("ann", write="^$")
+    sender.send(subject("one"), HELLO)
+    why = "write access to exchange 'x' in vhost '/' refused for user 'ann'"
+    assert sender.session.refusal() == f"amqp:unauthorized-access {why}"
+
+
 def test_s214_the_topic_exchange_by_its_own_name(world: World) -> None:
     assert session_of(world).sender("/topic/a").publish(HELLO) == p.Accepted()
     refused = session_of(world).ask_sender("/topic/")
