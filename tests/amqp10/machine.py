@@ -5,6 +5,7 @@ Its owners note every call. They raise what `refusals` has for the name of the c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from struct import pack, unpack_from
 
@@ -88,6 +89,7 @@ class Notes:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.refusals: dict[str, AmqpError] = {}
+        self.refused: Counter[str] = Counter()  # calls that were answered with a refusal
         self.doings: dict[str, Callable[[], object]] = {}
 
     def note(self, *call: object) -> None:
@@ -98,6 +100,7 @@ class Notes:
             doing()
         refusal = self.refusals.get(name)
         if refusal is not None:
+            self.refused[name] += 1
             raise refusal
 
     def taken(self) -> list[Call]:
@@ -205,8 +208,8 @@ class OutgoingRecorder(OutgoingOwner):
 class Peer:
     """A client's end: `says` performatives or bytes, `hears` performatives. A performative alone is on channel 0."""
 
-    def __init__(self, tuning: Tuning | None = None) -> None:
-        self.handler = Recorder()
+    def __init__(self, tuning: Tuning | None = None, handler: Recorder | None = None) -> None:
+        self.handler = handler or Recorder()
         self.notes = self.handler.notes
         self.outbox = Pieces()
         self.now = 0.0
