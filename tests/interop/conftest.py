@@ -68,8 +68,8 @@ class RunningNode(ThreadedNode):
     """A node in a thread of its own, and what tests ask it."""
 
     def __init__(self, toml: str = "", port: int = 0) -> None:
-        listen = {"listeners": [{"address": f"127.0.0.1:{port}"}]}
-        super().__init__(embedded(tomllib.loads(toml), listen))
+        settings = {"listeners": [{"address": f"127.0.0.1:{port}"}], **tomllib.loads(toml)}
+        super().__init__(embedded(settings))
 
     def url_with(self, password: str) -> str:
         return self.url.replace(":guest@", f":{password}@")
