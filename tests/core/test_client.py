@@ -20,6 +20,7 @@ from broker_core.errors import (
     Unsupported,
 )
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from broker_core.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, World, message
 
 C, W, R = Permission.CONFIGURE, Permission.WRITE, Permission.READ
@@ -261,6 +262,22 @@ def test_s060_an_empty_name_asks_for_a_generated_one(world: World) -> None:
     made = client(world)
     names = [made.declare_queue("", exclusive=True).name for _ in range(2)]
     assert all(name.startswith("amq.gen-") for name in names)
+
+
+def test_a_front_end_may_choose_a_name_of_the_brokers_own_and_a_kind_of_queue(world: World) -> None:
+    """The permission is asked for all the same; found again, the queue is the one that was made."""
+
+    class Other(WorkQueue):
+        __slots__ = ()
+
+    may = client(world, {(C, "amq.ours"), (C, "amq.mine")})
+    queue = may.declare_queue("amq.ours", ours=True, kind=Other)
+    assert (type(queue), queue.name) == (Other, "amq.ours")
+    assert may.declare_queue("amq.ours", ours=True) is queue
+    with pytest.raises(AccessRefused, match="reserved prefix"):
+        may.declare_queue("amq.mine")
+    with pytest.raises(AccessRefused, match="configure access"):
+        may.declare_queue("amq.others", ours=True)
     assert names[0] != names[1]
 
 
