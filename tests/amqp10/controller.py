@@ -9,7 +9,7 @@ control.commit(tx) == p.Accepted()
 from __future__ import annotations
 
 from protocols.amqp10 import performatives as p
-from tests.amqp10.peer import VALUE, Session, section
+from tests.amqp10.peer import VALUE, Delivery, Session, World, data, section, session_of, waiting
 
 
 class Control:
@@ -37,3 +37,14 @@ class Control:
 
 def in_tx(tx: bytes, outcome: p.DeliveryState | None = None) -> p.TransactionalState:
     return p.TransactionalState(txn_id=tx, outcome=outcome)
+
+
+def fill(world: World, queue: str, *bodies: bytes) -> None:
+    sender = session_of(world).sender(f"/queues/{queue}")
+    for body in bodies:
+        assert sender.publish(data(body)) == p.Accepted()
+
+
+def bodies_of(world: World, queue: str) -> list[bytes]:
+    """The bodies that wait in a queue."""
+    return [Delivery(0, b"", True, octets).body for octets in waiting(world, queue)]

@@ -9,11 +9,10 @@ import pytest
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.termini import TARGETS_MAX, Termini, Terminus, termini_of
 from protocols.amqp10.types import Symbol
-from tests.amqp10.controller import Control, in_tx
+from tests.amqp10.controller import Control, bodies_of, in_tx
 from tests.amqp10.peer import (
     SECOND,
     SENDER,
-    Delivery,
     Peer,
     Sender,
     Session,
@@ -21,7 +20,6 @@ from tests.amqp10.peer import (
     data,
     declare,
     session_of,
-    waiting,
 )
 
 NEVER = p.TERMINUS_EXPIRY_POLICY_NEVER
@@ -69,10 +67,6 @@ def known_to(sender: Sender) -> dict[bytes, object] | None:
     return None if told is None else {tag: p.known(state) for tag, state in told.items()}
 
 
-def bodies_of(world: World, queue: str = "q") -> list[bytes]:
-    return [Delivery(0, b"", True, octets).body for octets in waiting(world, queue)]
-
-
 def sent(session: Session, count: int = 2) -> list[int]:
     """Messages on a link that is then detached, none of them settled by us."""
     sender = sender_of(session)
@@ -103,7 +97,7 @@ def test_what_is_resumed_is_answered_and_not_published_again(world: World, sessi
     session.dispose(p.Accepted(), id, role=SENDER)
     resume(sender, tag(1), settled=True)
     assert sender.outcome(sender.send(data(b"2"), tag=tag(2))) == p.Accepted()
-    assert bodies_of(world) == [b"0", b"1", b"2"]
+    assert bodies_of(world, "q") == [b"0", b"1", b"2"]
     sender.detach(closed=False)
     assert known_to(sender_of(session, {tag(0): None, tag(1): None})) is None
 
@@ -113,7 +107,7 @@ def test_a_tag_is_free_again_once_it_was_resumed(world: World, session: Session)
     sender = sender_of(session, {tag(0): None})
     resume(sender, tag(0), settled=True)
     assert sender.outcome(sender.send(data(b"new"), tag=tag(0))) == p.Accepted()
-    assert bodies_of(world) == [b"0", b"new"]
+    assert bodies_of(world, "q") == [b"0", b"new"]
 
 
 def test_what_is_not_resumed_is_kept_for_the_next_time(world: World, session: Session) -> None:
@@ -163,7 +157,7 @@ def test_a_message_that_was_not_answered_yet_is_not_published_again(world: World
     world.settle()
     session.peer.read()
     assert known_to(sender_of(session, {tag(0): None})) == {tag(0): p.Accepted()}
-    assert bodies_of(world) == [b"0"]
+    assert bodies_of(world, "q") == [b"0"]
 
 
 def test_what_had_come_in_part_is_not_known(world: World, session: Session) -> None:
@@ -193,7 +187,7 @@ def test_with_mode_first_we_have_settled_and_know_of_nothing(world: World, sessi
     assert sender.publish(data(b"0"), tag=tag(0)) == p.Accepted()
     resume(sender, tag(0))
     assert sender.refusal() == "amqp:not-implemented Link recovery not supported"
-    assert bodies_of(world) == [b"0", b"0"]
+    assert bodies_of(world, "q") == [b"0", b"0"]
 
 
 def test_s176_what_cannot_be_recovered_is_refused(session: Session) -> None:
@@ -290,7 +284,7 @@ def test_what_a_transaction_promised_is_known_once_it_is_discharged(
         assert sender.outcome(id) == (p.Accepted() if commit else None)
     elif commit:
         assert sender.outcome(resume(sender, tag(0))) == p.Accepted()
-    assert bodies_of(world) == ([b"0"] if commit else [])
+    assert bodies_of(world, "q") == ([b"0"] if commit else [])
 
 
 def test_a_link_of_many_messages_keeps_no_more_than_is_unsettled(world: World, session: Session) -> None:

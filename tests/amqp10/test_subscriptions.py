@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain
-
 import pytest
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.termini import SWEEP_FROM, Terminus, termini_of
-from protocols.amqp10.types import Described, Symbol
+from protocols.amqp10.termini import termini_of
 from tests.amqp10.peer import (
-    Peer,
-    Receiver,
-    Sender,
-    Session,
     World,
     application_properties,
     bind,
@@ -22,72 +14,28 @@ from tests.amqp10.peer import (
     declare,
     session_of,
 )
-
-PATIENT = "[protocols.amqp10]\nidle_timeout_s = 0\n"
-V1 = "[protocols.amqp10.addresses]\nv1 = true\n"
-ADDRESS = "/exchanges/amq.topic/a.%23"
-NEVER = p.TERMINUS_EXPIRY_POLICY_NEVER
-LINK, SESSION, CONNECTION = "link-detach", "session-end", "connection-close"
-CONFIGURATION, UNSETTLED_STATE = p.TERMINUS_DURABILITY_CONFIGURATION, p.TERMINUS_DURABILITY_UNSETTLED_STATE
+from tests.amqp10.subscribing import (
+    ADDRESS,
+    CONFIGURATION,
+    LINK,
+    NEVER,
+    PATIENT,
+    SESSION,
+    UNSETTLED_STATE,
+    V1,
+    ask_for,
+    publish,
+    receiver,
+    selector,
+    session_named,
+    source,
+    subscribed,
+)
 
 
 @pytest.fixture
 def world() -> World:
     return World(PATIENT)
-
-
-def subscribed(world: World) -> list[str]:
-    """The queues that subscriptions have."""
-    return sorted(name for name in world.host.queues if name.startswith("amq."))
-
-
-def publish(
-    world: World, *bodies: bytes, key: str = "a.b", exchange: str = "amq.topic", **fields: object
-) -> None:
-    sender: Sender = session_of(world).sender(f"/exchanges/{exchange}/{key}")
-    for body in bodies:
-        sender.publish(data(body), **fields)
-
-
-def session_named(world: World, container: str = "jms", user: str = "guest") -> Session:
-    return Peer(world).open(user, container_id=container).begin()
-
-
-def source(
-    address: str | None = ADDRESS,
-    durable: int = UNSETTLED_STATE,
-    expiry: str = NEVER,
-    timeout: int = 0,
-    capabilities: tuple[str, ...] = ("topic",),
-    **fields: object,
-) -> p.Source:
-    """As a JMS client writes it for a durable subscriber."""
-    return p.Source(
-        address=address,
-        durable=durable,
-        expiry_policy=Symbol(expiry),
-        timeout=timeout,
-        distribution_mode=Symbol("copy"),
-        capabilities=[Symbol(name) for name in capabilities],
-        **fields,
-    )
-
-
-def selector(text: str) -> dict[str, Described]:
-    return {"jms-selector": Described(Symbol("apache.org:selector-filter:string"), text)}
-
-
-def ask_for(session: Session, name: str = "news", credit: int = 0, **fields: object) -> Receiver:
-    """Attach a receiver with a null source."""
-    link = Receiver(session, name)
-    session.attach(link, source=None, target=p.Target(), **fields)
-    if credit:
-        link.want(credit)
-    return link
-
-
-def receiver(session: Session, name: str = "news", credit: int = 10, **fields: object) -> Receiver:
-    return session.receiver(source(**fields), credit=credit, name=name)
 
 
 # Which sources are subscriptions.
@@ -417,221 +365,3 @@ def test_a_subscription_that_goes_with_its_link_has_a_selector_as_well(world: Wo
     assert [consumer.selector for consumer in queue.consumers] == [
         None
     ]  # or each message would be asked twice
-
-
-# Expiry.
-
-
-def suspended(session: Session, **fields: object) -> None:
-    receiver(session, **fields).detach(closed=False)
-
-
-def test_what_never_expires_does_not(world: World) -> None:
-    session = session_named(world)
-    suspended(session, timeout=1)
-    session.peer.close()
-    world.advance(1_000_000)
-    assert len(subscribed(world)) == 1
-
-
-@pytest.mark.parametrize("timeout", [0, 30])
-@pytest.mark.parametrize(
-    ("expiry", "ends"),
-    [
-        (LINK, lambda session: None),
-        (SESSION, lambda session: session.end()),
-        (CONNECTION, lambda session: session.peer.close()),
-        (SESSION, lambda session: session.peer.drop()),
-        (CONNECTION, lambda session: session.peer.drop()),
-    ],
-)
-def test_an_expiry_policy_says_when_the_timeout_runs(
-    world: World, expiry: str, timeout: int, ends: Callable[[Session], None]
-) -> None:
-    peer = Peer(world).open(container_id="jms")
-    session, other = peer.begin(), peer.begin()
-    suspended(session, expiry=expiry, timeout=timeout)
-    if expiry != LINK:
-        world.advance(1000)
-        other.end()
-        assert len(subscribed(world)) == 1
-    ends(session)
-    if timeout:
-        world.advance(timeout - 1)
-        assert len(subscribed(world)) == 1
-        world.advance(1)
-    assert subscribed(world) == []
-
-
-def test_a_connection_that_goes_on_keeps_what_its_sessions_leave(world: World) -> None:
-    session = session_named(world)
-    suspended(session, expiry=CONNECTION)
-    session.end()
-    world.advance(1000)
-    assert len(subscribed(world)) == 1
-    assert receiver(session.peer.begin()).attached is not None
-
-
-@pytest.mark.parametrize("expiry", [LINK, SESSION, CONNECTION])
-def test_a_link_that_comes_back_stops_the_clock(world: World, expiry: str) -> None:
-    session = session_named(world)
-    suspended(session, expiry=expiry, timeout=30)
-    session.peer.close()
-    world.advance(29)
-    news = receiver(session_named(world), expiry=expiry, timeout=30)
-    world.advance(1000)
-    publish(world, b"1")
-    assert news.bodies() == [b"1"]
-    news.session.peer.close()
-    world.advance(29)
-    assert len(subscribed(world)) == 1
-    world.advance(1)
-    assert subscribed(world) == []
-
-
-def test_a_timeout_alone_is_a_wish_to_outlive_the_link(world: World) -> None:
-    session = session_named(world)
-    suspended(session, durable=0, expiry=SESSION, timeout=30)
-    assert [world.queue(name).durable for name in subscribed(world)] == [False]
-    session.end()
-    world.advance(29)
-    assert len(subscribed(world)) == 1
-    world.advance(1)
-    assert subscribed(world) == []
-
-
-def test_the_last_attach_says_how_it_expires(world: World) -> None:
-    session = session_named(world)
-    suspended(session)
-    suspended(session, expiry=LINK, timeout=10)
-    world.advance(10)
-    assert subscribed(world) == []
-
-
-def test_the_session_of_the_last_link_counts(world: World) -> None:
-    peer = Peer(world).open(container_id="jms")
-    first, second = peer.begin(), peer.begin()
-    suspended(first, expiry=SESSION)
-    suspended(second, expiry=SESSION)
-    first.end()
-    assert len(subscribed(world)) == 1
-    second.end()
-    assert subscribed(world) == []
-
-
-def test_coming_and_going_leaves_nothing_behind(world: World) -> None:
-    session = session_named(world)
-    for _ in range(100):
-        suspended(session, expiry=SESSION)
-    termini = termini_of(world.host)
-    assert [len(each) for each in termini.waiting.values()] == [1]
-    receiver(session, expiry=SESSION)
-    assert not termini.waiting
-    suspended(session, expiry=SESSION)
-    news = receiver(session, filter=selector("x = 1"))
-    assert not termini.waiting
-    news.detach()
-    plain = receiver(session, durable=0, expiry=LINK)
-    assert not termini.sources
-    plain.detach()
-    suspended(session, expiry=SESSION)
-    session.end()
-    assert (termini.waiting, termini.sources) == ({}, {})
-
-
-def test_subscriptions_whose_queues_were_deleted_are_forgotten(world: World) -> None:
-    session = session_named(world)
-    for number in range(SWEEP_FROM + 1):
-        session.receiver(source(), name=f"s{number}", handle=0).detach(closed=False)
-        world.host.delete_queue(world.queue(f"amq.sub-jms/s{number}"))
-    assert len(termini_of(world.host).sources) == 1
-
-
-class Live(Terminus):
-    """A terminus that counts how often it is asked whether it is still there."""
-
-    asked = 0
-
-    @property
-    def has_gone(self) -> bool:
-        Live.asked += 1
-        return False
-
-    def expire(self) -> None:
-        raise AssertionError
-
-
-def test_many_subscriptions_cost_each_a_look_or_two() -> None:
-    termini = termini_of(World().host)
-    for number in range(20 * SWEEP_FROM):
-        termini.keep_source(Live(termini, ("", "jms", f"{number}")))
-    assert Live.asked < 2 * 20 * SWEEP_FROM
-
-
-# Shared subscriptions.
-
-
-def shared(session: Session, name: str = "news", **fields: object) -> Receiver:
-    return receiver(session, name, capabilities=("topic", "shared"), **fields)
-
-
-def test_a_shared_subscription_has_its_messages_in_turn(world: World) -> None:
-    session = session_named(world)
-    links = [shared(session, name) for name in ("news", "news|2", "news|3")]
-    assert subscribed(world) == ["amq.sub.shared-jms/news"]
-    publish(world, b"1", b"2", b"3", b"4", b"5", b"6")
-    bodies = [link.bodies() for link in links]
-    assert sorted(chain.from_iterable(bodies)) == [b"1", b"2", b"3", b"4", b"5", b"6"]
-    assert [len(each) for each in bodies] == [2, 2, 2]
-    assert links[0].attached.source.capabilities == ["topic", "shared"]
-
-
-def test_a_shared_subscription_goes_with_the_last_link_that_is_closed(world: World) -> None:
-    session = session_named(world)
-    first, second = shared(session, "news"), shared(session_named(world), "news|2")
-    first.detach(closed=True)
-    publish(world, b"1")
-    assert second.bodies() == [b"1"]
-    second.detach(closed=False)
-    assert len(subscribed(world)) == 1
-    shared(session, "news|7", credit=0).detach(closed=True)
-    assert subscribed(world) == []
-
-
-def test_a_volatile_shared_subscription_goes_with_its_last_link(world: World) -> None:
-    """It is another than the durable one of that name."""
-    session, volatile = session_named(world), {"durable": 0, "expiry": LINK}
-    shared(session, "news", credit=0)
-    links = [shared(session, f"news|volatile{number}", **volatile) for number in range(2)]
-    assert subscribed(world) == ["amq.sub.shared-jms/news", "amq.sub.volatile-jms/news"]
-    links[0].detach()
-    publish(world, b"1")
-    assert links[1].bodies() == [b"1"]
-    links[1].detach(closed=False)
-    assert subscribed(world) == ["amq.sub.shared-jms/news"]
-
-
-def test_a_global_subscription_is_shared_by_containers(world: World) -> None:
-    links = []
-    for container in ("one", "two"):
-        capabilities = ("topic", "shared", "global")
-        links.append(receiver(session_named(world, container), "news|global", capabilities=capabilities))
-    assert subscribed(world) == ["amq.sub.global.shared-/news"]
-    publish(world, b"1", b"2")
-    assert sorted(links[0].bodies() + links[1].bodies()) == [b"1", b"2"]
-    for link in links:
-        link.detach(closed=False)
-    wishes = [Symbol("shared"), Symbol("global")]
-    found = ask_for(session_named(world, "three"), "news|global", desired_capabilities=wishes)
-    assert found.attached.source.address == ADDRESS
-    found.detach()
-    assert subscribed(world) == []
-
-
-def test_who_shares_agrees_on_what(world: World) -> None:
-    session = session_named(world)
-    shared(session, "news")
-    other = source("/exchanges/amq.topic/b", capabilities=("topic", "shared"))
-    refused = session.ask_receiver(other, name="news|2")
-    why = "subscription 'news' is shared by others with another address or selector"
-    assert refused.refusal() == f"amqp:resource-locked {why}"

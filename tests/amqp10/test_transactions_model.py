@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from protocols.amqp10 import performatives as p
-from tests.amqp10.controller import Control, in_tx
-from tests.amqp10.peer import SETTLED, Delivery, World, data, declare, session_of, waiting
+from tests.amqp10.controller import Control, bodies_of, in_tx
+from tests.amqp10.peer import SETTLED, Delivery, World, data, declare, session_of
 
 OUTCOMES = (p.Accepted(), p.Rejected(), p.Released(), p.Modified(delivery_failed=True))
 OPEN_MAX = 4
@@ -162,19 +162,16 @@ class Transactions(RuleBasedStateMachine):
             self.held[body].delivery = delivery
         queue = self.world.queue("in")
         assert (queue.ready, queue.unsettled) == (0, len(self.held))
-        assert self.waiting("out") == self.out
-        assert sorted(self.waiting("dead")) == sorted(self.dead)
+        assert bodies_of(self.world, "out") == self.out
+        assert sorted(bodies_of(self.world, "dead")) == sorted(self.dead)
         assert self.session.ended is None
-
-    def waiting(self, queue: str) -> list[bytes]:
-        return [Delivery(0, b"", True, octets).body for octets in waiting(self.world, queue)]
 
     def teardown(self) -> None:
         """With the connection, everything that was not committed is as it was."""
         self.session.peer.drop()
-        assert sorted(self.waiting("in")) == sorted(self.held)
+        assert sorted(bodies_of(self.world, "in")) == sorted(self.held)
         assert self.world.queue("in").unsettled == 0
-        assert self.waiting("out") == self.out
+        assert bodies_of(self.world, "out") == self.out
 
 
 TestTransactions = Transactions.TestCase
