@@ -32,9 +32,7 @@ from protocols.amqp10.sections import APPLICATION, BODY, PROPERTIES, bounds, val
 from protocols.amqp10.types import Timestamp, Value, encode, value_at
 from protocols.amqp10.writing import compound
 
-LOOKED_INTO_MAX: Final = (
-    131_072  # octets of a section; larger ones are passed on, and nothing in them is read
-)
+LOOKED_INTO_MAX: Final = 131_072  # octets of a section; a larger one is passed on, and not read
 UINT_MAX: Final = 0xFFFF_FFFF
 URN: Final = re.compile(r"urn:uuid:[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 SHORT_MAX: Final = 255  # octets of the ids that 0-9-1 can say; longer ones are headers there

@@ -269,13 +269,7 @@ remembered_headers: Final[dict[tuple[bool, int | None, int | None, bool, int], b
 def pieces(message: Message, delivery: Delivery) -> tuple[list[bytes], int]:
     """A message as its consumer gets it, and the octets of that. Raises what another protocol's encoding raises."""
     facts = message.facts
-    if (
-        type(facts) is not Facts10
-        or message.notes is not None
-        or delivery.redelivered
-        or delivery.attempts
-        or message.encoding is not ENCODING
-    ):
+    if type(facts) is not Facts10 or message.notes is not None or delivery.redelivered or delivery.attempts:
         return _pieces_with_history(message, delivery)
     envelope = facts.envelope
     begin = remembered_beginnings.get((envelope, message.exchange, message.key))
