@@ -51,6 +51,7 @@ class OutgoingLink(Link):
         "settled",
         "tag_prefix",
         "unsettled",
+        "waiting",
     )
 
     owner: OutgoingOwner
@@ -62,6 +63,7 @@ class OutgoingLink(Link):
         self.message_size_max = int(attach.max_message_size or 0)  # the peer's; 0 is no limit
         self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
         self.tag_prefix = b""  # up to four octets, to be set before `attach` by who resumes links
+        self.waiting: Waiting | None = None  # the last that waits of the link
         self._outbox = session.connection.outbox
         self._sending = session.sending
 
@@ -146,10 +148,8 @@ class OutgoingLink(Link):
             self.unsettled[delivery_id] = token
         head = self._head
         if size > self._whole_max or sending.window < 1 or sending.backlog:
-            if self.ended:
-                sending.unsettled.pop(delivery_id, None)
-                return delivery_id
-            self._send_parts(head.body(delivery_id, settled, more=size > self._whole_max), pieces, size)
+            body = head.body(delivery_id, settled, more=size > self._whole_max)
+            self._send_parts(delivery_id, body, pieces, size)
             return delivery_id
         sending.window -= 1
         sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
@@ -192,11 +192,14 @@ class OutgoingLink(Link):
         if FRAME_OVERHEAD + len(first) + size > self.session.connection.frame_size_max:
             transfer.more = True
             first = transfer.encode()
-        self._send_parts(first, pieces, size)
+        self._send_parts(delivery_id, first, pieces, size)
         return delivery_id
 
-    def _send_parts(self, first: bytes, pieces: list[bytes], size: int) -> None:
+    def _send_parts(self, delivery_id: int, first: bytes, pieces: list[bytes], size: int) -> None:
         """Send a message in as many frames as it takes, when the peer's window lets; `first` is how it begins."""
+        if self.ended:
+            self._sending.unsettled.pop(delivery_id, None)
+            return
         size_max = self.session.connection.frame_size_max - FRAME_OVERHEAD
         at = size_max - len(first)
         self._sending.send(self, first, cut(pieces, 0, at))
@@ -233,6 +236,18 @@ class OutgoingLink(Link):
                 self.session.answer(p.ROLE_SENDER, each, True, state)
 
 
+class Waiting:
+    """A transfer of a link, with its payload; or else a flow, and what it is to tell."""
+
+    __slots__ = ("body", "link", "pieces", "told")
+
+    def __init__(self, link: OutgoingLink, body: bytes, pieces: list[bytes], told: Told | None) -> None:
+        self.link = link
+        self.body = body
+        self.pieces = pieces
+        self.told = told
+
+
 class Sending:
     """The sending half of one session."""
 
@@ -243,8 +258,7 @@ class Sending:
         self.next_outgoing_id = 0
         self.next_delivery_id = 0
         self.window = window  # transfers that we may send
-        # links with a transfer and its payload, or else with what a flow is to tell
-        self.backlog: deque[tuple[OutgoingLink, bytes, list[bytes], Told | None]] = deque()
+        self.backlog: deque[Waiting] = deque()
         self.unsettled: dict[int, OutgoingLink] = {}  # by delivery id, in the order of sending
 
     def room(self) -> int:
@@ -256,7 +270,11 @@ class Sending:
         if self.window and not self.backlog:
             self._put(body, pieces)
         else:
-            self.backlog.append((link, body, pieces, None))
+            self._wait(Waiting(link, body, pieces, None))
+
+    def _wait(self, waiting: Waiting) -> None:
+        waiting.link.waiting = waiting
+        self.backlog.append(waiting)
 
     def _put(self, body: bytes, pieces: list[bytes]) -> None:
         session = self._session
@@ -270,13 +288,13 @@ class Sending:
         self.next_outgoing_id = self.next_outgoing_id + 1 & MASK
 
     def tell(self, link: OutgoingLink, told: Told) -> None:
-        """Send a flow about a link, behind what waits of it; one that waits there already gives way."""
-        if not any(each[0] is link for each in self.backlog):
+        """Send a flow about a link, behind what waits of it; that may be another flow, which then says this."""
+        if link.waiting is None:
             self._session.write_flow(link.handle, told)
-            return
-        if self.backlog[-1][0] is link and self.backlog[-1][3] is not None:
-            self.backlog.pop()
-        self.backlog.append((link, b"", [], told))
+        elif link.waiting.told is None:
+            self._wait(Waiting(link, b"", [], told))
+        else:
+            link.waiting.told = told
 
     def open(self, next_incoming_id: int, incoming_window: int) -> None:
         """The peer tells how much it takes. Raises AmqpError (X054)."""
@@ -286,14 +304,16 @@ class Sending:
             raise AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
         self.window = max(0, incoming_window - under_way)
         while self.backlog:
-            link, body, pieces, told = self.backlog[0]
-            if told is not None:
-                self._session.write_flow(link.handle, told)
+            first = self.backlog[0]
+            if first.told is not None:
+                self._session.write_flow(first.link.handle, first.told)
             elif self.window:
-                self._put(body, pieces)
+                self._put(first.body, first.pieces)
             else:
                 break
             self.backlog.popleft()
+            if first.link.waiting is first:
+                first.link.waiting = None
 
     def take_outcomes(self, first: int, last: int, state: p.DeliveryState | None, settled: bool) -> None:
         """What the peer says of deliveries, some of which may have been settled long ago. Raises AmqpError."""
@@ -316,17 +336,16 @@ class Sending:
         for each in ids:
             by_link[unsettled[each]].append(each)
         for link, of_link in by_link.items():
-            if left := [
-                each for each in of_link if each in unsettled
-            ]:  # the owner of another may have ended some
+            # The owner of one link may end deliveries of the next.
+            if left := [each for each in of_link if each in unsettled]:
                 link.take_outcomes(left, state, settled)
 
     def forget(self, link: OutgoingLink) -> None:
         """A link ends: nothing of it is sent any more, or heard of."""
         for each in link.unsettled:
             self.unsettled.pop(each, None)
-        if self.backlog:
-            self.backlog = deque(each for each in self.backlog if each[0] is not link)
+        if link.waiting is not None:
+            self.backlog = deque(each for each in self.backlog if each.link is not link)
 
     def clear(self) -> None:
         """The session ends: nothing of it is sent any more."""

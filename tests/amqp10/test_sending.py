@@ -238,6 +238,20 @@ def test_a_flow_that_waits_tells_how_it_was_when_it_was_said() -> None:
     ]
 
 
+def test_flows_that_are_asked_for_again_and_again_do_not_pile_up() -> None:
+    peer = sending(10, incoming_window=0).says(receiver("other", handle=1), flow(1, 10, incoming_window=0))
+    for link in peer.handler.owners[0].outgoing:
+        link.send("a", [b"a"], 1, False)
+    for _ in range(20):
+        peer.says(flow(0, 10, incoming_window=0, echo=True), flow(1, 10, incoming_window=0, echo=True))
+    assert len(peer.session.sending.backlog) == 4
+    peer.outbox.take()
+    peer.says(flow(incoming_window=5))
+    assert [type(each) for each in peer.hears()] == [p.Transfer, p.Transfer, p.Flow, p.Flow]
+    peer.says(flow(0, 10, echo=True))
+    assert [type(each) for each in peer.hears()] == [p.Flow]
+
+
 def test_the_flows_of_other_links_do_not_wait() -> None:
     peer = sending(10, incoming_window=0).says(receiver("other", handle=1))
     peer.handler.owners[0].outgoing[0].send("a", [b"a"], 1, False)
