@@ -41,11 +41,11 @@ class Unfinished:
         self.body = bytearray()
 
     def check(self, transfer: p.Transfer) -> None:
-        """Another transfer must be one of the same delivery (X056)."""
+        """Another transfer must be one of the same delivery (X056). Aborting settles it (part 2, section 2.7.5)."""
         for name, ours, theirs in (
             ("delivery-id", self.id, transfer.delivery_id),
             ("delivery-tag", self.tag, transfer.delivery_tag),
-            ("settled", self.settled, transfer.settled),
+            ("settled", self.settled, None if transfer.aborted else transfer.settled),
         ):
             if theirs is not None and theirs != ours:
                 text = f"{name} of a transfer differs from the first of the same delivery: {theirs!s}, not {ours!s}"
@@ -102,6 +102,8 @@ class IncomingLink(Link):
         self._resumable: frozenset[bytes] = frozenset()  # tags
 
     def _find_owner(self) -> None:
+        if self.attach_request.initial_delivery_count is None:
+            raise AmqpError(p.INVALID_FIELD, "a sender attaches without an initial-delivery-count")
         self.owner = self.session.owner.on_attach_incoming(self, self.attach_request)
 
     def _tell_owner(self) -> None:
@@ -244,7 +246,7 @@ class IncomingLink(Link):
         if not self.credit:
             raise AmqpError(p.LINK_TRANSFER_LIMIT_EXCEEDED, f"the sender of link '{self.name}' has no credit")
         settled = transfer.settled is True
-        if settled is self._forbidden and not transfer.resume:
+        if settled is self._forbidden and not (transfer.resume or transfer.aborted):
             text = f"sender settle mode is '{MODES[self.snd_settle_mode]}' but transfer settled flag is interpreted"
             raise AmqpError(p.INVALID_FIELD, f"{text} as being '{str(settled).lower()}'")
         if transfer.rcv_settle_mode == SECOND and not self.second:

@@ -67,9 +67,12 @@ def test_a_sender_is_answered_and_gets_credit() -> None:
     assert peer.called() == [("attach_incoming", "in"), ("attached_incoming", "in")]
 
 
-def test_a_sender_that_does_not_say_where_it_counts_from_counts_from_0() -> None:
-    told = begun().says(sender(initial_delivery_count=None)).hears()[1]
-    assert told.delivery_count == 0  # type: ignore[attr-defined]
+def test_a_sender_that_does_not_say_where_it_counts_from_is_refused() -> None:
+    """Part 2, section 2.7.3: it must."""
+    peer = begun().says(sender(initial_delivery_count=None))
+    attach, detach = peer.hears()
+    assert (attach.target, detach.error.condition) == (None, "amqp:invalid-field")  # type: ignore[attr-defined]
+    assert peer.called() == []
 
 
 def test_a_receiver_is_answered_and_gives_credit_itself() -> None:

@@ -257,6 +257,19 @@ def test_an_aborted_message_is_forgotten() -> None:
     assert peer.incoming.unanswered == 1
 
 
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("settled", [True, False, None])
+def test_an_aborted_message_is_settled_whatever_was_said_of_it(mode: int, settled: bool | None) -> None:
+    """Part 2, section 2.7.5. Qpid Proton says so in the transfer that aborts."""
+    first = transfer(0, b"a", more=True, settled=mode == 1)
+    peer = receiving(snd_settle_mode=mode).says(
+        first,
+        transfer(None, tag=None, settled=settled, aborted=True),
+        transfer(1, settled=settled, aborted=True),
+    )
+    assert (peer.called(), peer.hears()) == ([], [])
+
+
 def test_a_part_of_a_message_is_forgotten_with_its_receiving() -> None:
     for last in (p.Detach(handle=0, closed=True), p.End()):
         peer = receiving().says(transfer(0, b"abc", more=True))
