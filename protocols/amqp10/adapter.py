@@ -17,7 +17,7 @@ from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.config import Config
 from broker_core.errors import Failure, LimitReached
-from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.frontend import FrontEnd, Peer
 from broker_core.outbox import Outbox
 from broker_core.sasl import AuthenticationFailed, Challenge, Mechanism, Mechanisms
 from protocols.amqp10 import performatives as p
@@ -258,10 +258,3 @@ class Connection10(Handler, FrontEnd):
 
 def _unauthorized(why: str) -> AmqpError:
     return AmqpError(p.UNAUTHORIZED_ACCESS, why, Ends.CONNECTION)
-
-
-PROTOCOL: Final = Protocol(
-    name="amqp10",
-    first_bytes=(b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
-    factory=Connection10,
-)

@@ -1,0 +1,30 @@
+"""What a node is told of AMQP 1.0 at its start: its first bytes, and where connections come from.
+
+The front-end itself is imported with the first connection: it is as much code as all the rest, and a node that hears no
+AMQP 1.0 starts a tenth of a second earlier without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.frontend import FrontEnd, Peer, Protocol
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.config import Config
+    from broker_core.outbox import Outbox
+
+
+def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
+    """The front-end for one connection."""
+    from protocols.amqp10.adapter import Connection10
+
+    return Connection10(broker, config, outbox, peer, now)
+
+
+PROTOCOL: Final = Protocol(
+    name="amqp10",
+    first_bytes=(b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
+    factory=connection,
+)
