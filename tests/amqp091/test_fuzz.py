@@ -6,7 +6,6 @@ from collections.abc import Callable
 from struct import pack, pack_into
 from typing import Final
 
-import attrs
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.wire import BasicProperties
+from tests.mutation import POSITIONS, READ_SIZES, Mutation, mutated, mutations, reads
 
 from .attack import (
     FRAME_MAX,
@@ -79,52 +79,6 @@ def test_random_frames(state: Callable[[World], Peer], frames: list[bytes], at_o
 # A good client's words, mutated.
 
 FRAMES_SAID: Final = transcript()
-ENOUGH: Final = 1 << 16  # positions are drawn from here and wrap around
-
-
-@attrs.frozen
-class Mutation:
-    """One change to a list of frames. `at` and `value` mean what `kind` makes of them."""
-
-    kind: str
-    at: int
-    value: int
-
-    def apply(self, frames: list[bytes]) -> None:
-        if frames:
-            MUTATIONS[self.kind](frames, self.at % len(frames), self.value)
-
-
-def flip_bit(frames: list[bytes], at: int, value: int) -> None:
-    changed = bytearray(frames[at])
-    if changed:
-        changed[value // 8 % len(changed)] ^= 1 << value % 8
-    frames[at] = bytes(changed)
-
-
-def set_octets(frames: list[bytes], at: int, value: int) -> None:
-    """Four octets become the largest number there is: lengths, counts, tags."""
-    changed = bytearray(frames[at])
-    start = value % max(len(changed), 1)
-    changed[start : start + 4] = b"\xff" * len(changed[start : start + 4])
-    frames[at] = bytes(changed)
-
-
-def cut(frames: list[bytes], at: int, value: int) -> None:
-    frames[at] = frames[at][: value % (len(frames[at]) + 1)]
-
-
-def duplicate(frames: list[bytes], at: int, value: int) -> None:
-    frames[at:at] = [frames[at]] * (value % 3 + 1)
-
-
-def swap(frames: list[bytes], at: int, value: int) -> None:
-    other = value % len(frames)
-    frames[at], frames[other] = frames[other], frames[at]
-
-
-def leave_out(frames: list[bytes], at: int, value: int) -> None:
-    del frames[at : at + value % 3 + 1]
 
 
 def move_to_channel(frames: list[bytes], at: int, value: int) -> None:
@@ -148,51 +102,32 @@ def with_number(data: bytes, form: str, at: int, number: int) -> bytes:
     return bytes(changed)
 
 
-MUTATIONS: Final[dict[str, Callable[[list[bytes], int, int], None]]] = {
-    "flip a bit": flip_bit,
-    "set octets": set_octets,
-    "cut": cut,
-    "duplicate": duplicate,
-    "swap": swap,
-    "leave out": leave_out,
-    "another channel": move_to_channel,
-    "another size": give_size,
-    "another kind": give_kind,
-}
-POSITIONS: Final = st.integers(0, ENOUGH)
-MUTATED: Final = st.lists(
-    st.builds(Mutation, st.sampled_from(list(MUTATIONS)), POSITIONS, POSITIONS), min_size=1, max_size=5
+MUTATED: Final = mutations(
+    {
+        "another channel": move_to_channel,
+        "another size": give_size,
+        "another kind": give_kind,
+    }
 )
-READ_SIZES: Final = st.integers(30, 10_000)  # octets
 
 
-def reads(frames: list[bytes], size: int) -> list[bytes]:
-    data = b"".join(frames)
-    return [data[at : at + size] for at in range(0, len(data), size)]
-
-
-@given(mutations=MUTATED, size=READ_SIZES)
-@example(mutations=[], size=30)
-@example(mutations=[], size=10_000)
-def test_mutated_sessions(mutations: list[Mutation], size: int):
-    frames = list(FRAMES_SAID)
-    for mutation in mutations:
-        mutation.apply(frames)
-    attack(Peer, reads(frames, size))
+@given(changes=MUTATED, size=READ_SIZES)
+@example(changes=[], size=30)
+@example(changes=[], size=10_000)
+def test_mutated_sessions(changes: list[Mutation], size: int):
+    attack(Peer, reads(mutated(FRAMES_SAID, changes), size))
 
 
 @each_state
 @a_share
-@given(start=POSITIONS, count=st.integers(1, 30), mutations=st.just([]) | MUTATED, size=READ_SIZES)
+@given(start=POSITIONS, count=st.integers(1, 30), changes=st.just([]) | MUTATED, size=READ_SIZES)
 def test_parts_of_sessions(
-    state: Callable[[World], Peer], start: int, count: int, mutations: list[Mutation], size: int
+    state: Callable[[World], Peer], start: int, count: int, changes: list[Mutation], size: int
 ):
     """The right words at the wrong time: some frames from the middle of a session, on channel 1."""
     at = start % len(FRAMES_SAID)
     frames = [on_channel_1(said) for said in FRAMES_SAID[at : at + count]]
-    for mutation in mutations:
-        mutation.apply(frames)
-    attack(state, reads(frames, size))
+    attack(state, reads(mutated(frames, changes), size))
 
 
 def on_channel_1(said: bytes) -> bytes:

@@ -1,0 +1,367 @@
+"""An attacker in every state of a 1.0 connection, and what must hold after it.
+
+An attacker is brought into a state and sends what it likes. Then everything it was sent must be frames that a client
+can read, with the conditions of the specification; what is kept of it must have its bounds; the books of the broker
+must balance, and an honest neighbour must still be served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from struct import unpack_from
+from typing import Final
+
+from broker_core.delivery import NEVER
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.contract import FRAME_SIZE_MIN
+from protocols.amqp10.links import IncomingLink
+from protocols.amqp10.types import Described, Symbol
+
+from .controller import Control, in_tx
+from .parts import AMQP, SASL
+from .peer import (
+    HEADER,
+    SASL_HEADER,
+    SECOND,
+    SETTLED,
+    Peer,
+    Session,
+    World,
+    data,
+    frame,
+    session_of,
+)
+
+SETTINGS: Final = """
+limits.message_size_max = "64KiB"
+protocols.amqp10.frame_max = "4KiB"
+protocols.amqp10.initial_frame_max = "4KiB"
+protocols.amqp10.addresses.v1 = true
+"""
+FRAME_MAX: Final = 4096
+PLENTY_S: Final = 100_000  # by then every deadline has passed
+CONDITIONS: Final = frozenset(
+    value for name, value in vars(p).items() if name.isupper() and str(value).startswith("amqp:")
+) - {p.INTERNAL_ERROR}
+WAITING: Final = 5  # messages, for a receiver
+
+
+# States.
+
+
+def greeted(world: World) -> Peer:
+    peer = Peer(world)
+    peer.greet()
+    return peer
+
+
+def logged_in(world: World) -> Peer:
+    return Peer(world).log_in()
+
+
+def header_sent(world: World) -> Peer:
+    peer = logged_in(world)
+    peer.send_bytes(HEADER)
+    return peer
+
+
+def opened(world: World) -> Peer:
+    return Peer(world).open(max_frame_size=FRAME_SIZE_MIN)
+
+
+def begun(world: World) -> Peer:
+    opened_ = opened(world)
+    opened_.begin(0)
+    return opened_
+
+
+def with_queue(world: World) -> Session:
+    """A session on channel 0, and messages in the queue `q`."""
+    world.host.declare_queue("q")
+    filler = session_of(world)
+    sender = filler.sender("/queues/q")
+    for number in range(WAITING):
+        sender.publish(data(str(number).encode()))
+    filler.peer.drop()
+    return opened(world).begin(0)
+
+
+def sending(world: World) -> Peer:
+    """Handle 0 sends to a queue, handle 1 where each message says."""
+    session = with_queue(world)
+    session.sender("/queues/q").publish(data(b"hello"))
+    session.sender(None)
+    return session.peer
+
+
+def half_a_message(world: World) -> Peer:
+    """The transfer says that there is more."""
+    peer = sending(world)
+    peer.send(0, p.Transfer(handle=0, delivery_id=50, delivery_tag=b"half", more=True), data(b"x" * 50)[:20])
+    return peer
+
+
+def settling_second(world: World) -> Peer:
+    """The broker has told an outcome and waits for the sender to settle."""
+    session = with_queue(world)
+    sender = session.sender("/queues/q", rcv_settle_mode=SECOND)
+    number = sender.send(data(b"hello"))
+    assert sender.outcome(number) == p.Accepted()
+    return session.peer
+
+
+def receiving(world: World) -> Peer:
+    """Three deliveries are out, the credit is used up, more wait."""
+    session = with_queue(world)
+    session.receiver("/queues/q", credit=3)
+    return session.peer
+
+
+def browsing(world: World) -> Peer:
+    """One receiver copies, another selects."""
+    session = with_queue(world)
+    session.receiver(p.Source(address="/queues/q", distribution_mode="copy"), credit=100)
+    wanted = Described(Symbol("apache.org:selector-filter:string"), "n > 3 AND colour LIKE 'r%'")
+    session.receiver(p.Source(address="/queues/q", filter={"selector": wanted}), credit=2)
+    return session.peer
+
+
+def in_transaction(world: World) -> Peer:
+    """One message is published and one of three is accepted, neither for good."""
+    peer = receiving(world)
+    session = peer.sessions[0]
+    control = Control(session)
+    tx = control.declare()
+    sender = session.sender("/queues/q")
+    sender.publish(data(b"in the transaction"), state=in_tx(tx))
+    session.dispose(in_tx(tx, p.Accepted()), 0)
+    return peer
+
+
+def managing(world: World) -> Peer:
+    """Both links of a pair, with credit for answers."""
+    session = with_queue(world)
+    node, mode, paired = "/management", SETTLED, {"paired": True}
+    session.sender(
+        p.Target(address=node), "pair", source=p.Source(address=node), snd_settle_mode=mode, properties=paired
+    )
+    session.receiver(
+        p.Source(address=node),
+        name="pair",
+        target=p.Target(address=node),
+        snd_settle_mode=mode,
+        properties=paired,
+        credit=5,
+    )
+    return session.peer
+
+
+def subscribed(world: World) -> Peer:
+    """A durable subscription."""
+    session = with_queue(world)
+    source = p.Source(address="/exchanges/amq.topic/a.%23", durable=2, expiry_policy=Symbol("never"))
+    session.receiver(source, name="news", credit=3)
+    session.sender("/exchanges/amq.topic/a.b").publish(data(b"news"))
+    return session.peer
+
+
+def in_half_a_frame(world: World) -> Peer:
+    peer = begun(world)
+    peer.send_bytes(frame(0, p.Attach(name="link", handle=0, role=False, initial_delivery_count=0))[:-5])
+    return peer
+
+
+def link_refused(world: World) -> Peer:
+    """The broker has detached handle 0 and waits for the same."""
+    peer = begun(world)
+    peer.sessions[0].ask_sender("/queues/missing")
+    return peer
+
+
+def session_failed(world: World) -> Peer:
+    """The broker has ended the session and waits for the same."""
+    peer = begun(world)
+    peer.send(0, p.Detach(handle=99, closed=True))
+    return peer
+
+
+def connection_failed(world: World) -> Peer:
+    """The broker has closed the connection and waits for the same."""
+    peer = opened(world)
+    peer.send(65_000, p.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+    return peer
+
+
+def ended(world: World) -> Peer:
+    peer = opened(world)
+    peer.close()
+    return peer
+
+
+STATES: Final[dict[str, Callable[[World], Peer]]] = {
+    "before the header": Peer,
+    "logging in": greeted,
+    "logged in": logged_in,
+    "opening": header_sent,
+    "open": opened,
+    "a session": begun,
+    "sending": sending,
+    "half a message": half_a_message,
+    "settling second": settling_second,
+    "receiving": receiving,
+    "browsing": browsing,
+    "in a transaction": in_transaction,
+    "managing": managing,
+    "subscribed": subscribed,
+    "in half a frame": in_half_a_frame,
+    "link refused": link_refused,
+    "session failed": session_failed,
+    "connection failed": connection_failed,
+    "ended": ended,
+}
+
+
+# The attack and what must hold after it.
+
+
+class Neighbour:
+    """An honest client: what it publishes is accepted, and comes to it."""
+
+    def __init__(self, world: World) -> None:
+        world.user("neighbour")
+        self.peer = Peer(world).open("neighbour", idle_time_out=None)
+        session = self.peer.begin()
+        self.receiver = session.receiver(
+            p.Source(dynamic=True, capabilities=(Symbol("temporary-queue"),)), credit=1000
+        )
+        self.sender = session.sender(self.receiver.attached.source.address)
+        self.sent = 0
+
+    def must_be_served(self) -> None:
+        self.sent += 1
+        body = str(self.sent).encode()
+        assert self.sender.publish(data(body)) == p.Accepted()
+        assert self.receiver.bodies() == [body]
+        self.receiver.accept()
+        self.peer.taken()
+
+
+@contextmanager
+def nothing_logged() -> Iterator[None]:
+    """The broker logs no mistake of its own."""
+    texts: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: texts.append(handler.format(record))  # type: ignore[method-assign]
+    logger = logging.getLogger("leveret")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+    assert texts == []
+
+
+def attack(state: Callable[[World], Peer], chunks: list[bytes]) -> None:
+    """Bring an attacker into a state and let it send these, each read by itself."""
+    world = World(SETTINGS + "protocols.amqp10.idle_timeout_s = 0\n")
+    neighbour = Neighbour(world)
+    with nothing_logged():
+        attacker = state(world)
+        attacker.read()
+        for chunk in chunks:
+            attacker.send_bytes(chunk)
+            must_be_protocol(attacker)
+            must_be_bounded(attacker)
+        neighbour.must_be_served()
+        must_balance(world)
+        world.advance(PLENTY_S)
+        must_be_protocol(attacker)
+        neighbour.must_be_served()
+        attacker.drop()
+        must_balance(world)
+        neighbour.must_be_served()
+    assert all(queue.unsettled == 0 for queue in world.host.queues.values())
+    assert list(world.broker.clients) == [neighbour.peer.front.client]
+
+
+def must_be_protocol(attacker: Peer) -> None:
+    """What came back are frames for clients, with known conditions; nothing after the end."""
+    was_closed = attacker.front.closed
+    for kind, channel, body in frames_of(everything_sent(attacker)):
+        if body:
+            performative, _ = p.decode(body, 0, len(body))
+            assert isinstance(performative, SASL_SAID if kind == SASL else AMQP_SAID)
+            assert channel <= CHANNEL_MAX or isinstance(performative, p.Close)
+            error = getattr(performative, "error", None) or getattr(
+                getattr(performative, "state", None), "error", None
+            )
+            assert error is None or error.condition in CONDITIONS
+    if was_closed:
+        attacker.front.receive(frame(0, p.Close()) * 3, attacker.world.broker.tick())
+        assert attacker.take_bytes() == b""
+
+
+SASL_SAID: Final = (p.SaslMechanisms, p.SaslChallenge, p.SaslOutcome)
+AMQP_SAID: Final = (
+    *(p.Open, p.Begin, p.Attach, p.Flow, p.Transfer),
+    *(p.Disposition, p.Detach, p.End, p.Close),
+)
+CHANNEL_MAX: Final = 63
+
+
+def everything_sent(attacker: Peer) -> bytes:
+    """All that the broker has to say, as far as it takes to read it."""
+    sent = b""
+    while octets := attacker.take_bytes():
+        sent += octets
+        attacker.world.settle()
+        if attacker.front.halted:
+            attacker.send_bytes(b"")
+    return sent
+
+
+def frames_of(sent: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Type, channel and body of each frame; protocol headers are passed over."""
+    at = 0
+    while at < len(sent):
+        if sent.startswith(b"AMQP", at):
+            assert sent[at : at + 8] in (HEADER, SASL_HEADER)
+            at += 8
+            continue
+        size, offset, kind, channel = unpack_from(">IBBH", sent, at)
+        assert (offset, kind in (AMQP, SASL)) == (2, True)
+        assert 8 <= size <= max(FRAME_MAX, FRAME_SIZE_MIN)
+        yield kind, channel, sent[at + 8 : at + size]
+        at += size
+    assert at == len(sent)
+
+
+def must_be_bounded(attacker: Peer) -> None:
+    """What is kept of unfinished frames and messages, and how many sessions and links there are."""
+    machine = attacker.front.wire
+    tuning = machine.tuning
+    assert machine._tail_size <= tuning.frame_size_max
+    assert machine.partial_size <= tuning.partial_size_max
+    assert len(machine.sessions) + len(machine._ending) <= tuning.channel_max + 1
+    for session in machine.sessions.values():
+        assert len(session.links) + len(session.detaching) <= tuning.handle_max + 1
+        assert len(session._answers.accepted) <= tuning.incoming_window
+        for link in session.links.values():
+            if isinstance(link, IncomingLink):
+                assert link.unanswered <= tuning.link_credit
+
+
+def must_balance(world: World) -> None:
+    """Every queue counts what it holds; nothing is left to do."""
+    host = world.host
+    for queue in (*host.queues.values(), *host.hidden_queues.values()):
+        waiting = list(queue.waiting())
+        assert queue.ready == len(waiting)
+        assert queue.ready_bytes == sum(delivery.message.size for delivery in waiting)
+        assert queue.expiring == sum(delivery.expires_at != NEVER for delivery in waiting)
+        assert not queue.touched
+    broker = world.broker
+    assert (broker.touched, list(broker.dying), broker.publishers) == ([], [], [])
+    assert host.connections == len(broker.clients)
