@@ -61,6 +61,7 @@ class FakeConsumer(Consumer):
     ) -> None:
         """Attaches itself to the queue. `limit` is its room in octets; `log` may be shared with others."""
         self.shared = window or SharedWindow()
+        self.searched = False  # the queue had no time to look everywhere for it
         super().__init__(
             queue, settled, credit, self.shared, priority, exclusive, arguments, selector, browses
         )
@@ -76,6 +77,16 @@ class FakeConsumer(Consumer):
         self.ended = 0
         queue.add_consumer(self)
         self.shared.consumers.append(self)
+
+    @property
+    def searching(self) -> bool:
+        return self._searching
+
+    @searching.setter
+    def searching(self, searching: bool) -> None:
+        """It is remembered that it was; whoever wants to know of the next time forgets it."""
+        self._searching = searching
+        self.searched = self.searched or searching
 
     def room(self) -> int:
         self.looks += 1

@@ -114,8 +114,8 @@ class Model:
         return [taker for taker in self.attached() if not taker.browses]
 
     def able(self, taker: Taker) -> bool:
-        """It can be given something; the queue has looked for that everywhere."""
-        return self.could_take(taker) and not taker.consumer.searching
+        """It can be given something, and the queue has had the time to look for that everywhere."""
+        return self.could_take(taker) and not taker.consumer.searched
 
     def somebody_searches(self) -> bool:
         return any(taker.consumer.searching and self.could_take(taker) for taker in self.takers)
@@ -188,6 +188,7 @@ class Model:
             assert not self.is_due(taker), "a message waits, and somebody could take it"
             if self.able(taker) and not self.seeks(taker):
                 self.expire_before_next()
+            taker.consumer.searched = taker.consumer.searching
         if self.limits.overflow is Overflow.DROP_HEAD:
             self.drop()
 

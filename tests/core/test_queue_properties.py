@@ -341,9 +341,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.log.clear()
 
     def teardown(self) -> None:
-        if hasattr(self, "model"):
-            self.settle()
-        search.TESTS = TESTS
+        try:
+            if hasattr(self, "model"):
+                self.settle()
+        finally:
+            search.TESTS = TESTS
 
     # What always holds.
 
