@@ -246,6 +246,30 @@ def test_a_transfer_that_comes_costs_two_calls_of_ours_and_one_of_its_owner() ->
     assert peer.hears() == [p.Disposition(role=True, first=0, last=99, settled=True, state=p.Accepted())]
 
 
+# As proton (lists of 8 bits) and rhea (of 32) write them: the number of fields, and the fields.
+OF_CLIENTS = [
+    (0x14, 4, "43 5201 a0027430 43"),
+    (0x14, 5, "5200 70000000ff a00130 43 41"),
+    (0x14, 6, "43 5201 a00131 43 42 42"),
+    (0x15, 5, "41 43 43 41 00532445"),
+    (0x15, 5, "41 43 5202 41 00532645"),
+    (0x15, 5, "41 70000000ff 40 42 00532445"),
+    (0x13, 4, "43 707fffffff 43 707fffffff"),
+    (0x13, 7, "43 7000000800 5202 70ffffffff 5201 43 70000003e8"),
+    (0x13, 10, "43 7000000800 5202 70ffffffff 5201 43 520a 43 41 42"),
+]
+
+
+@pytest.mark.parametrize("form", [0, 1])
+@pytest.mark.parametrize(("code", "count", "fields"), OF_CLIENTS)
+def test_what_clients_send_all_the_time_is_not_decoded(code: int, count: int, fields: str, form: int) -> None:
+    octets = encoded(code, [bytes.fromhex(fields)], count, form)
+    assert p.decode(octets, 0, len(octets))[1] == len(octets)
+    calls = calls_of(linked(), frame(octets, b"body" if code == 0x14 else b""))
+    assert "decode" not in calls
+    assert calls.total() > 4
+
+
 def test_a_transfer_that_goes_costs_one_call_of_ours_and_two_of_the_outbox() -> None:
     peer = begun().says(receiver(), flow(0, MESSAGES))
     calls: Counter[str] = Counter()

@@ -443,3 +443,4 @@ def test_a_session_that_ends_forgets_what_waits() -> None:
     peer.says(p.End())
     assert peer.hears_one(p.End) == p.End()
     assert peer.called() == [("detached", "out", [1, 2], False), ("ended", 0)]
+    assert not peer.session.sending.backlog
