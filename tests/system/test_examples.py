@@ -56,6 +56,17 @@ PRINTED = {
         "< WITH colour=red",
         "< MSG 1 - to-lines Hello, hare!",
     ],
+    "12_amqp_1_0.py": [
+        "chosen: a white turnip",
+        "first: a brown hare",
+        "again: a brown hare - not for the first time",
+        "nobody wants it",
+    ],
+    "13_mixed_protocols.py": [
+        "asked over 0-9-1: how long are your ears?",
+        "seen over 1.0: {'loudly': True} priority 5",
+        "answer to hare-1: Twelve centimetres.",
+    ],
 }
 NEEDS = {"11_embed_in_asyncio.py": "aio_pika"}
 
