@@ -66,17 +66,18 @@ class Cursor:
 class SearchedLane(Lane):
     """A lane that cursors go through, one step at a time: `peek`, then `pass_by` or `take_out`.
 
-    Arrivals stand in slots, and a slot stays empty when its message is taken. What comes back has no slot any more: it
-    is put on the heap of every cursor. So each cursor meets the messages in order, each once, and again when it has
-    been away. The head of the lane is a cursor that takes whatever it meets.
+    What the first cursor has come to stands in slots, and a slot stays empty when its message is taken. What comes back
+    has no slot any more: it is put on the heap of every cursor. So each cursor meets the messages in order, each once,
+    and again when it has been away. The head of the lane is a cursor that takes whatever it meets.
     """
 
     __slots__ = ("back", "cursors", "filled", "front", "slots")
 
     def __init__(self, lane: Lane) -> None:
         super().__init__()
-        self.slots: list[Delivery | None] = list(lane.fresh)
-        self.filled = len(self.slots)
+        self.slots: list[Delivery | None] = []
+        self.filled = 0  # slots
+        self.fresh = lane.fresh  # what no cursor has come to
         self.back = {
             delivery.position for delivery in lane.returned
         }  # where those that came back, and wait, belong
@@ -86,8 +87,8 @@ class SearchedLane(Lane):
     def plain(self) -> Lane:
         """The lane as it was, when nobody searches it any more."""
         lane = Lane()
-        fresh, lane.returned = self._left()
-        lane.fresh = deque(fresh)
+        lane.fresh, lane.returned = self.fresh, self._returned(self.front.returned)
+        lane.fresh.extendleft(filter(None, reversed(self.slots)))
         return lane
 
     def enter(self) -> Cursor:
@@ -104,15 +105,15 @@ class SearchedLane(Lane):
     def peek(self, cursor: Cursor) -> Delivery | None:
         """The waiting message that the cursor has come to; None at the end."""
         slots, returned = self.slots, cursor.returned
-        if self.fresh:
-            slots.extend(self.fresh)
-            self.filled += len(self.fresh)
-            self.fresh.clear()
         while returned and returned[0].position not in self.back:
             heappop(returned)
         end = len(slots)
         while cursor.at < end and slots[cursor.at] is None:
             cursor.at += 1
+        if cursor.at == end and self.fresh:
+            slots.append(self.fresh.popleft())
+            self.filled += 1
+            end += 1
         arrived = slots[cursor.at] if cursor.at < end else None
         if returned and (arrived is None or returned[0].position < arrived.position):
             return returned[0]
@@ -139,10 +140,10 @@ class SearchedLane(Lane):
 
     def _close_up(self) -> None:
         """Drop the empty slots; cursors stay where they are among the others."""
-        filled = list(accumulate((slot is not None for slot in self.slots), initial=0))
+        filled = list(accumulate(map(bool, self.slots), initial=0))
         for cursor in self.cursors:
             cursor.at = filled[cursor.at]
-        self.slots = [slot for slot in self.slots if slot is not None]
+        self.slots = [*filter(None, self.slots)]
 
     # As a lane.
 
@@ -150,8 +151,7 @@ class SearchedLane(Lane):
         return bool(self.filled or self.back or self.fresh)
 
     def __iter__(self) -> Iterator[Delivery]:
-        fresh, returned = self._left()
-        return iter(sorted((*returned, *fresh)))
+        return iter(sorted((*self._returned(self.front.returned), *filter(None, self.slots), *self.fresh)))
 
     def head(self) -> Delivery:
         delivery = self.peek(self.front)
@@ -164,13 +164,12 @@ class SearchedLane(Lane):
         return delivery
 
     def emptied(self) -> Iterable[Pile]:
-        left = self._left()
-        self.slots, self.filled = [], 0
-        self.fresh.clear()
+        piles = self.slots, self.fresh, self.front.returned
+        self.slots, self.filled, self.fresh = [], 0, deque()
         self.back.clear()
         for cursor in self.cursors:
             cursor.at, cursor.returned = 0, []
-        return left
+        return piles
 
     def put_back(self, delivery: Delivery) -> None:
         self.back.add(delivery.position)
@@ -178,12 +177,6 @@ class SearchedLane(Lane):
             heappush(cursor.returned, delivery)
             if len(cursor.returned) > 2 * len(self.back) + GAPS:
                 cursor.returned = self._returned(cursor.returned)
-
-    def _left(self) -> tuple[list[Delivery], list[Delivery]]:
-        """What waits: arrivals in order, and a heap of what came back."""
-        fresh = [slot for slot in self.slots if slot is not None]
-        fresh.extend(self.fresh)
-        return fresh, self._returned(self.front.returned)
 
     def _returned(self, heap: list[Delivery]) -> list[Delivery]:
         """The heap without what waits no more, each message once."""
