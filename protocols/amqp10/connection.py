@@ -344,15 +344,6 @@ class Connection(Reader):
         elif now >= self._closing_until:
             self.state = State.CLOSED
 
-    def pause_monitor(self) -> None:
-        """The peer is not read from: its silence means nothing."""
-        self._heartbeat.watching = False
-
-    def resume_monitor(self, now: float) -> None:
-        """The peer is read from again, and may be silent as long as ever from now."""
-        self._heartbeat.watching = True
-        self._heartbeat.received_at = now
-
 
 def _framing_error(text: str) -> AmqpError:
     return AmqpError(p.CONNECTION_FRAMING_ERROR, text, Ends.CONNECTION)

@@ -4,13 +4,12 @@
 class Heartbeat:
     """Who wants a sign how often, and the time of the last ones. An interval of 0 means never."""
 
-    __slots__ = ("beat_at", "beat_every_s", "received_at", "silence_max_s", "watching", "written")
+    __slots__ = ("beat_at", "beat_every_s", "received_at", "silence_max_s", "written")
 
     def __init__(self, now: float, silence_max_s: float) -> None:
         self.silence_max_s = silence_max_s
         self.beat_every_s = 0.0
         self.received_at = now  # any octet is a sign of life
-        self.watching = True
         self.beat_at = now  # when to look whether we were idle
         self.written = -1
 
@@ -29,12 +28,12 @@ class Heartbeat:
         return self.beat_at if silent_at is None else min(self.beat_at, silent_at)
 
     def is_missed(self, now: float) -> bool:
-        """The peer was silent for too long, though it was being read from."""
+        """The peer was silent for too long."""
         silent_at = self._silent_at()
         return silent_at is not None and now >= silent_at
 
     def _silent_at(self) -> float | None:
-        return self.received_at + self.silence_max_s if self.silence_max_s and self.watching else None
+        return self.received_at + self.silence_max_s if self.silence_max_s else None
 
     def is_due(self, now: float, written: int) -> bool:
         """Nothing was written since we looked last."""

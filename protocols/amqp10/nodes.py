@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.addresses import queue_address
 from protocols.amqp10.contract import AmqpError
 from protocols.amqp10.types import Symbol, Value, array_of
 
@@ -37,17 +36,6 @@ def dynamic_queue(client: Client, container: str, link: str) -> Queue:
     named = len(container.encode()) + len(link.encode()) < NAMED_SIZE_MAX
     prefix = f"amq.dyn-{container}-{link}-" if named else "amq.dyn.gen-"
     return client.declare_queue("", exclusive=True, prefix=prefix)
-
-
-def dynamic_target(queue: Queue) -> p.Target:
-    """The target that our attach tells of for a dynamic queue."""
-    return p.Target(
-        address=queue_address(queue.name),
-        expiry_policy=p.TERMINUS_EXPIRY_POLICY_LINK_DETACH,
-        dynamic=True,
-        dynamic_node_properties=DYNAMIC_NODE,
-        capabilities=[TEMPORARY_QUEUE],
-    )
 
 
 def declared_queue(client: Client, name: str, durability: int, temporary: bool = False) -> Queue:

@@ -23,6 +23,7 @@ from protocols.amqp10.wire import (
     MASK,
     OFFSET_MIN,
     SETTLED,
+    TAG,
     UNSETTLED,
     TransferHead,
     continuation,
@@ -49,7 +50,6 @@ class OutgoingLink(Link):
         "message_size_max",
         "owner",
         "settled",
-        "tag_prefix",
         "unsettled",
         "waiting",
     )
@@ -62,7 +62,6 @@ class OutgoingLink(Link):
         self.settled = self.snd_settle_mode == p.SENDER_SETTLE_MODE_SETTLED  # the peer wants it so
         self.message_size_max = int(attach.max_message_size or 0)  # the peer's; 0 is no limit
         self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
-        self.tag_prefix = b""  # up to four octets, to be set before `attach` by who resumes links
         self.waiting: Waiting | None = None  # the last that waits of the link
         self._outbox = session.connection.outbox
         self._sending = session.sending
@@ -88,7 +87,7 @@ class OutgoingLink(Link):
         offered_capabilities: Sequence[str],
         unsettled: States | None,
     ) -> p.Attach:
-        self._head = TransferHead(self.session.channel, self.handle, self.tag_prefix)
+        self._head = TransferHead(self.session.channel, self.handle)
         self._whole_max = self.session.connection.frame_size_max - self._head.size
         return p.Attach(
             name=self.name,
@@ -156,43 +155,9 @@ class OutgoingLink(Link):
         octets = size + head.size
         end = SETTLED if settled else UNSETTLED
         out = self._outbox.open()
-        out.append(head.pack(octets, head.start, delivery_id, head.tag, delivery_id, end))
+        out.append(head.pack(octets, head.start, delivery_id, TAG, delivery_id, end))
         out += pieces
         self._outbox.wrote(octets)
-        return delivery_id
-
-    def resume(
-        self,
-        token: object,
-        tag: bytes,
-        pieces: list[bytes],
-        size: int,
-        settled: bool = False,
-        state: p.DeliveryState | None = None,
-    ) -> int:
-        """Send a message again that the peer has as unsettled, under the tag it knows. Otherwise as `send`."""
-        sending = self._sending
-        delivery_id = sending.next_delivery_id
-        sending.next_delivery_id = delivery_id + 1 & MASK
-        self.credit -= 1
-        self.delivery_count = self.delivery_count + 1 & MASK
-        if not settled:
-            sending.unsettled[delivery_id] = self
-            self.unsettled[delivery_id] = token
-        transfer = p.Transfer(
-            handle=self.handle,
-            delivery_id=delivery_id,
-            delivery_tag=tag,
-            message_format=0,
-            settled=settled,
-            state=state,
-            resume=True,
-        )
-        first = transfer.encode()
-        if FRAME_OVERHEAD + len(first) + size > self.session.connection.frame_size_max:
-            transfer.more = True
-            first = transfer.encode()
-        self._send_parts(delivery_id, first, pieces, size)
         return delivery_id
 
     def _send_parts(self, delivery_id: int, first: bytes, pieces: list[bytes], size: int) -> None:
@@ -207,10 +172,6 @@ class OutgoingLink(Link):
             after = min(at + size_max - CONTINUATION_SIZE_MAX, size)
             self._sending.send(self, continuation(self.handle, more=after < size), cut(pieces, at, after))
             at = after
-
-    def tag(self, delivery_id: int) -> bytes:
-        """The delivery tag that `send` gave it."""
-        return self.tag_prefix + delivery_id.to_bytes(4)
 
     # Outcomes.
 

@@ -181,15 +181,14 @@ def disposition_frame(channel: int, receiver: bool, first: int, last: int, end: 
 class TransferHead:
     """How the transfers of one link begin, if a message takes but one: `pack` makes all that is in front of it.
 
-    The delivery tag is the link's prefix and the delivery id.
+    The delivery tag is the delivery id: unique in the session.
     """
 
-    __slots__ = ("pack", "size", "start", "tag")
+    __slots__ = ("pack", "size", "start")
 
-    def __init__(self, channel: int, handle: int, tag_prefix: bytes) -> None:
+    def __init__(self, channel: int, handle: int) -> None:
         fields = uint(handle)
-        self.tag = bytes((BINARY, len(tag_prefix) + LONG.size)) + tag_prefix
-        size = 1 + len(fields) + 1 + LONG.size + len(self.tag) + LONG.size + 2
+        size = 1 + len(fields) + 1 + LONG.size + 2 + LONG.size + 2
         self.start = (
             bytes((OFFSET_MIN, FRAME_AMQP, *channel.to_bytes(2)))
             + TRANSFER
@@ -197,22 +196,22 @@ class TransferHead:
             + fields
             + bytes((UINT,))
         )
-        # size of the frame, start, delivery id, tag (its beginning), delivery id, message-format and settled
-        head = Struct(f">I{len(self.start)}sI{len(self.tag)}sIH")
+        # size of the frame, start, delivery id, TAG, delivery id, message-format and settled
+        head = Struct(f">I{len(self.start)}sIHIH")
         self.pack = head.pack
         self.size = head.size
 
     def body(self, delivery_id: int, settled: bool, more: bool) -> bytes:
         """The same without the start of the frame."""
-        whole: bytes = self.pack(
-            0, self.start, delivery_id, self.tag, delivery_id, SETTLED if settled else UNSETTLED
-        )
+        end = SETTLED if settled else UNSETTLED
+        whole: bytes = self.pack(0, self.start, delivery_id, TAG, delivery_id, end)
         body = whole[FRAME_OVERHEAD:]
         if not more:
             return body
         return TRANSFER + bytes((LIST_8, body[4] + 1, 6)) + body[6:] + b"\x41"
 
 
+TAG: Final = BINARY << 8 | LONG.size  # how it begins
 SETTLED: Final = 0x4341  # message-format 0, settled: true
 UNSETTLED: Final = 0x4342
 CONTINUATION_SIZE_MAX: Final = 16

@@ -320,16 +320,6 @@ def test_x049_a_peer_that_is_silent_for_too_long_is_told_and_left() -> None:
     assert peer.called() == [("ended", 0), ("closed",)]
 
 
-def test_a_peer_that_is_not_read_from_may_be_silent() -> None:
-    peer = begun(Tuning(idle_timeout_s=60))
-    peer.connection.pause_monitor()
-    assert peer.connection.deadline() is None
-    peer.connection.on_deadline(1000.0)
-    peer.connection.resume_monitor(1000.0)
-    assert peer.connection.deadline() == 1060.0
-    assert not peer.gone()
-
-
 # Halting.
 
 

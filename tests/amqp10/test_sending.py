@@ -146,7 +146,6 @@ def test_a_message_goes_out_in_one_frame_with_an_id_and_a_tag_of_ours() -> None:
     first = p.Transfer(handle=0, delivery_id=0, delivery_tag=bytes(4), message_format=0, settled=False)
     other = p.Transfer(handle=0, delivery_id=1, delivery_tag=b"\0\0\0\1", message_format=0, settled=True)
     assert peer.hears_all() == [(0, first, b"headbody"), (0, other, b"")]
-    assert [peer.outgoing.tag(number) for number in (0, 1)] == [bytes(4), b"\0\0\0\1"]
     assert peer.outgoing.unsettled == {0: "a"}
 
 
@@ -279,41 +278,3 @@ def test_messages_of_two_links_share_the_ids_of_the_session() -> None:
     peer = begun().says(receiver(), receiver("other", handle=1), flow(0, 5), flow(1, 5))
     one, other = peer.handler.owners[0].outgoing
     assert [link.send(0, [], 0, False) for link in (one, other, one)] == [0, 1, 2]
-
-
-# Resuming.
-
-
-def test_a_link_that_was_resumed_may_have_tags_of_its_own() -> None:
-    peer = begun()
-    peer.notes.doings["attach_outgoing"] = lambda: setattr(peer.outgoing, "tag_prefix", b"\x07")
-    peer.says(receiver(), flow(0, 5))
-    peer.outbox.take()
-    send(peer, "a")
-    transfer = peer.hears_one(p.Transfer)
-    assert isinstance(transfer, p.Transfer)
-    assert transfer.delivery_tag == b"\x07\0\0\0\0" == peer.outgoing.tag(0)
-
-
-@pytest.mark.parametrize("size", [4, 2000])
-def test_a_delivery_is_resumed_under_the_tag_it_had(size: int) -> None:
-    peer = sending(max_frame_size=512)
-    state = p.Received(section_number=0, section_offset=0)
-    assert peer.outgoing.resume("a", b"old", [bytes(size)], size, state=state) == 0
-    assert peer.outgoing.resume("b", b"older", [], 0, settled=True, state=ACCEPTED) == 1
-    heard = peer.hears_all()
-    assert heard[0][1] == p.Transfer(
-        handle=0,
-        delivery_id=0,
-        delivery_tag=b"old",
-        message_format=0,
-        settled=False,
-        more=size > 512,
-        state=state,
-        resume=True,
-    )
-    assert b"".join(payload for _, _, payload in heard) == bytes(size)
-    assert isinstance(heard[-1][1], p.Transfer)
-    assert heard[-1][1].delivery_tag == b"older"
-    assert peer.outgoing.unsettled == {0: "a"}
-    assert (peer.outgoing.credit, peer.outgoing.delivery_count) == (98, 2)
