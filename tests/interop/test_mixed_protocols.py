@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 import socket
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pika
@@ -386,3 +388,29 @@ def test_a_protocol_may_be_disabled(node_with: Start, disabled: str):
 def test_a_bare_header_is_told_to_log_in(node: RunningNode):
     """S164: 1.0 without SASL is answered with the header that asks for it."""
     assert first_answer(node, HEADER_10) == HEADER_SASL
+
+
+# Pages.
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def programs(page: str, node: RunningNode) -> list[str]:
+    """The Python programs on a page, for this node."""
+    found = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return [program.replace("localhost:5672", f"127.0.0.1:{node.port}") for program in found]
+
+
+@pytest.mark.parametrize(
+    ("page", "which", "printed"),
+    [
+        ("README.md", slice(2), ["Hello, hare!", "Hello again, hare!"]),
+        ("docs/amqp-1-0.md", slice(1), ["Dear hare,"]),
+    ],
+)
+def test_the_programs_on_the_pages_work(
+    node: RunningNode, capsys: pytest.CaptureFixture[str], page: str, which: slice, printed: list[str]
+):
+    for program in programs(page, node)[which]:
+        exec(program, {})
+    assert capsys.readouterr().out.splitlines() == printed

@@ -5,8 +5,10 @@ It refuses a broker that does not call itself RabbitMQ 4, so these nodes do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -331,3 +333,10 @@ def test_a_consumer_of_a_missing_queue_is_refused(connection: Connection):
     with pytest.raises(LinkDetached, match="no queue 'missing' in vhost '/'") as caught:
         connection.consumer("/queues/missing")
     assert caught.value.condition == "amqp:not-found"
+
+
+def test_the_program_on_the_page_declares_a_queue(rabbit_node: RunningNode):
+    page = (Path(__file__).parents[2] / "docs" / "amqp-1-0.md").read_text()
+    (program,) = re.findall(r"^```python\n(from rabbitmq_.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    exec(program.replace("localhost:5672", f"127.0.0.1:{rabbit_node.port}"), {})
+    assert rabbit_node.queue_names() == ["letters"]
