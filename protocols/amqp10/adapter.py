@@ -25,8 +25,8 @@ from protocols.amqp10 import termini
 from protocols.amqp10.connection import Connection
 from protocols.amqp10.contract import AmqpError, Ends, Handler, Tuning, Writer
 from protocols.amqp10.failures import refusal
+from protocols.amqp10.served_session import ServedSession
 from protocols.amqp10.session import Session
-from protocols.amqp10.sessions import ServedSession
 from protocols.amqp10.transactions import Transactions
 from protocols.amqp10.types import Value
 

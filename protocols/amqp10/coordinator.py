@@ -19,7 +19,7 @@ from protocols.amqp10.transactions import Controller, rejected
 from protocols.amqp10.types import Symbol, ULong, skip_at, value_at
 
 if TYPE_CHECKING:
-    from protocols.amqp10.sessions import ServedSession
+    from protocols.amqp10.served_session import ServedSession
 
 CAPABILITIES: Final = (
     p.TXN_CAPABILITY_LOCAL_TRANSACTIONS,

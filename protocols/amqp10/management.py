@@ -25,7 +25,7 @@ from protocols.amqp10.sections import MalformedError
 from protocols.amqp10.types import Described, Symbol, ULong, Value, encode, value_at
 
 if TYPE_CHECKING:
-    from protocols.amqp10.sessions import ServedSession
+    from protocols.amqp10.served_session import ServedSession
 
 CREDIT: Final = 8  # requests on their way
 REQUEST_SIZE_MAX: Final = 131_072  # octets; what is decoded takes many times as much

@@ -20,9 +20,9 @@ from protocols.amqp10.receiving import Unsettled
 from protocols.amqp10.termini import Termini, Terminus, termini_of
 
 if TYPE_CHECKING:
-    from protocols.amqp10.incoming import Publishing
     from protocols.amqp10.links import IncomingLink
-    from protocols.amqp10.sessions import ServedSession
+    from protocols.amqp10.publishing import Publishing
+    from protocols.amqp10.served_session import ServedSession
 
 
 def require_none(attach: p.Attach) -> None:

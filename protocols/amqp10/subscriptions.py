@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.message import Message
     from broker_core.queue import Queue
-    from protocols.amqp10.outgoing import LinkConsumer
-    from protocols.amqp10.sessions import ServedSession
+    from protocols.amqp10.consuming import LinkConsumer
+    from protocols.amqp10.served_session import ServedSession
     from protocols.amqp10.sources import Terms
 
 TOPIC, SHARED, GLOBAL = "topic", "shared", "global"
@@ -191,7 +191,7 @@ class Subscription(Terminus):
         if _lasts(source):
             self.policy, self.timeout_s = str(source.expiry_policy), int(source.timeout)
 
-    # For outgoing.py.
+    # For consuming.py.
 
     def adapted(self, terms: Terms) -> Terms:
         """A link's terms: that everybody gets a copy, and the selector, are matters of the subscription."""

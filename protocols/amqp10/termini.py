@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.clock import Timer
     from broker_core.topology import VirtualHost
-    from protocols.amqp10.sessions import ServedSession
+    from protocols.amqp10.served_session import ServedSession
 
 PROTOCOL: Final = "amqp10"
 SWEEP_FROM: Final = 100  # sources; then those whose queues somebody has deleted are forgotten

@@ -14,7 +14,7 @@ from protocols.amqp10.contract import AmqpError
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
-    from protocols.amqp10.outgoing import LinkConsumer
+    from protocols.amqp10.consuming import LinkConsumer
 
 
 class Timeouts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.incoming import AIMS_MAX, aims_of
+from protocols.amqp10.publishing import AIMS_MAX, aims_of
 
 from .peer import (
     SETTLED,

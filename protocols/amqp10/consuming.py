@@ -27,7 +27,7 @@ from protocols.amqp10.timeouts import Timeouts
 from protocols.amqp10.transactions import Retiring
 
 if TYPE_CHECKING:
-    from protocols.amqp10.sessions import ServedSession
+    from protocols.amqp10.served_session import ServedSession
     from protocols.amqp10.sources import Terms
     from protocols.amqp10.subscriptions import Subscription
 

@@ -31,7 +31,7 @@ from protocols.amqp10.types import Described, Symbol, Value
 if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.queue import Queue
-    from protocols.amqp10.sessions import ServedSession
+    from protocols.amqp10.served_session import ServedSession
 
 WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
 AIMS_MAX: Final = 4096  # remembered `to` addresses per virtual host and user

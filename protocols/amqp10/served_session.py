@@ -4,8 +4,8 @@
 |----------------------------------------------|---------------------------------|
 | a sender to a coordinator                    | coordinator.py                  |
 | a sender or a receiver to `/management`      | management.py                   |
-| any other sender                             | incoming.py                     |
-| any other receiver                           | outgoing.py                     |
+| any other sender                             | publishing.py                   |
+| any other receiver                           | consuming.py                    |
 
 Everything that the core refuses is raised as a `Failure`; here it becomes the error for the peer.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.broker import Publisher
 from broker_core.delivery import Consumer
 from broker_core.errors import AccessRefused, Failure
-from protocols.amqp10 import coordinator, incoming, management, outgoing, recovery, termini
+from protocols.amqp10 import consuming, coordinator, management, publishing, recovery, termini
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import IncomingOwner, OutgoingOwner, SessionOwner
 from protocols.amqp10.failures import refusal
@@ -27,8 +27,8 @@ from protocols.amqp10.session import Session
 if TYPE_CHECKING:
     from protocols.amqp10.adapter import Connection10
     from protocols.amqp10.coordinator import Coordinator
-    from protocols.amqp10.incoming import Publishing
     from protocols.amqp10.management import Pair
+    from protocols.amqp10.publishing import Publishing
 
 MANAGEMENT: Final = "/management"
 
@@ -70,7 +70,7 @@ class ServedSession(SessionOwner, Publisher):
                 return coordinator.attach(self, link, attach)
             if isinstance(target, p.Target) and target.address == MANAGEMENT:
                 return management.attach_requests(self, link, attach)
-            return incoming.attach(self, link, attach)
+            return publishing.attach(self, link, attach)
         except Failure as failure:
             raise refusal(failure) from None
 
@@ -80,7 +80,7 @@ class ServedSession(SessionOwner, Publisher):
             source = attach.source
             if isinstance(source, p.Source) and source.address == MANAGEMENT:
                 return management.attach_responses(self, link, attach)
-            return outgoing.attach(self, link, attach)
+            return consuming.attach(self, link, attach)
         except Failure as failure:
             raise refusal(failure) from None
 
