@@ -247,10 +247,7 @@ def welcome(node: Node, source: str) -> str:
 
 
 def _names(protocols: Iterable[Protocol]) -> str:
-    return ", ".join(sorted(TITLES.get(protocol.name, protocol.name) for protocol in protocols))
-
-
-TITLES: Final = {"amqp091": "AMQP 0-9-1", "amqp10": "AMQP 1.0", "http": "HTTP control endpoint"}
+    return ", ".join(sorted(protocol.title or protocol.name for protocol in protocols))
 
 
 def _users(node: Node) -> str:

@@ -190,9 +190,8 @@ class ProtocolsSettings(Record):
 
     def enabled(self, name: str) -> bool:
         """Whether a protocol is to be served; one that is not mentioned is."""
-        if name in ("amqp091", "amqp10"):
-            return self.amqp091.enabled if name == "amqp091" else self.amqp10.enabled
-        return self.others.get(name, {}).get("enabled", True) is True
+        ours = {"amqp091": self.amqp091.enabled, "amqp10": self.amqp10.enabled}
+        return ours[name] if name in ours else self.others.get(name, {}).get("enabled", True) is True
 
     def contradictions(self) -> Iterator[Problem]:
         for name, table in self.others.items():

@@ -90,7 +90,7 @@ class Protocol:
     this one. `factory(broker, config, outbox, peer, now)` makes the machine for one connection; it is then fed
     everything from the first byte on. Its own settings are `config.protocols.others.get(name, {})`.
     `fallback` marks the protocol that answers first bytes nobody recognises. A protocol that is not `shared` is served
-    only by listeners that name it.
+    only by listeners that name it. `title` is what people call it; without one, they are told the name.
     """
 
     name: str
@@ -98,3 +98,4 @@ class Protocol:
     factory: Factory
     fallback: bool = False
     shared: bool = True
+    title: str = ""

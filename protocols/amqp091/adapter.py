@@ -329,4 +329,5 @@ PROTOCOL: Final = Protocol(
     first_bytes=(b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"),
     factory=Connection091,
     fallback=True,
+    title="AMQP 0-9-1",
 )

@@ -27,4 +27,5 @@ PROTOCOL: Final = Protocol(
     name="amqp10",
     first_bytes=(b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
     factory=connection,
+    title="AMQP 1.0",
 )

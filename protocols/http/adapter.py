@@ -246,4 +246,5 @@ PROTOCOL: Final = Protocol(
     first_bytes=(b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ", b"OPTIONS", b"PATCH "),
     factory=ControlConnection,
     shared=False,
+    title="HTTP control endpoint",
 )
