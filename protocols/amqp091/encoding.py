@@ -20,7 +20,7 @@ from protocols.amqp091.wire import BasicProperties, FieldTable
 
 DURABLE: Final = 2  # delivery-mode
 SHORT_MAX: Final = 255  # octets of a short string
-WRITTEN_MAX: Final = 120_000  # octets of properties: they have one frame, and the broker adds to them (x-death, ...)
+WRITTEN_MAX: Final = 120_000  # octets of properties: they have one frame, and x-death and the like are added
 OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
 REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
 REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
