@@ -28,6 +28,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import attrs
 
+from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError
 
 EXCHANGES: Final = "/exchanges/"
@@ -105,7 +106,7 @@ def subscription(address: object, v1: bool) -> Source:
 def to(address: str) -> Target:
     """Where a message of the anonymous terminus goes (S200). Raises AmqpError amqp:precondition-failed (S202)."""
     if (found := _target_v2(address)) is None:
-        raise AmqpError("amqp:precondition-failed", f"bad 'to' address string: {address[:SHOWN_MAX]}")
+        raise AmqpError(p.PRECONDITION_FAILED, f"bad 'to' address string: {address[:SHOWN_MAX]}")
     return found
 
 
@@ -121,12 +122,12 @@ def queue_named(address: str) -> str | None:
 
 def queue_address(name: str) -> str:
     """The v2 address of a queue."""
-    return QUEUES + _encoded(name)
+    return QUEUES + encoded(name)
 
 
 def exchange_address(name: str, key: str = "") -> str:
     """The v2 address of an exchange with a routing key. The default exchange has none."""
-    return EXCHANGES + _encoded(name) + (f"/{_encoded(key)}" if key else "")
+    return EXCHANGES + encoded(name) + (f"/{encoded(key)}" if key else "")
 
 
 # Version 2.
@@ -153,7 +154,8 @@ def _decoded(text: str) -> str | None:
     return octets.decode("utf-8", "surrogateescape") if len(octets) <= NAME_SIZE_MAX else None
 
 
-def _encoded(name: str) -> str:
+def encoded(name: str) -> str:
+    """A name, percent-encoded."""
     return quote(name, safe="", errors="surrogateescape")
 
 
@@ -243,7 +245,7 @@ def _invalid(words: list[str]) -> AmqpError:
 
 
 def _refused(why: str) -> AmqpError:
-    return AmqpError("amqp:invalid-field", f"Attach refused: {why}")
+    return AmqpError(p.INVALID_FIELD, f"Attach refused: {why}")
 
 
 def _shown(address: object) -> str:

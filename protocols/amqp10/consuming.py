@@ -27,6 +27,7 @@ from protocols.amqp10.timeouts import Timeouts
 from protocols.amqp10.transactions import Retiring
 
 if TYPE_CHECKING:
+    from protocols.amqp10.outcomes import Outcome
     from protocols.amqp10.served_session import ServedSession
     from protocols.amqp10.sources import Terms
     from protocols.amqp10.subscriptions import Subscription
@@ -261,19 +262,19 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
                 self.retire(tokens, self.default_outcome)
             return
         try:
-            outcomes.check(state)
+            outcome = outcomes.outcome_in(state)
         except AmqpError:
             if settled:  # the link has forgotten them
                 self.retire(tokens, self.default_outcome)
             raise
-        self.retire(tokens, state)
+        self.retire(tokens, outcome)
         if not settled:  # X070
-            self.link.settle(ids, state)
+            self.link.settle(ids, outcome)
 
-    def check_outcome(self, outcome: p.DeliveryState) -> None:
-        outcomes.check(outcome)
+    def outcome_in(self, state: p.DeliveryState) -> Outcome:
+        return outcomes.outcome_in(state)
 
-    def retire(self, tokens: list[object], outcome: p.DeliveryState) -> None:
+    def retire(self, tokens: list[object], outcome: Outcome) -> None:
         if tokens:
             outcomes.apply(cast("list[Delivery]", tokens), outcome)
 

@@ -15,8 +15,9 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10 import recovery
 from protocols.amqp10.contract import AmqpError, Ends, IncomingOwner
 from protocols.amqp10.links import IncomingLink
+from protocols.amqp10.sections import code_of
 from protocols.amqp10.transactions import Controller, rejected
-from protocols.amqp10.types import Symbol, ULong, skip_at, value_at
+from protocols.amqp10.types import Symbol, skip_at, value_at
 
 if TYPE_CHECKING:
     from protocols.amqp10.served_session import ServedSession
@@ -26,7 +27,6 @@ CAPABILITIES: Final = (
     p.TXN_CAPABILITY_MULTI_TXNS_PER_SSN,
     p.TXN_CAPABILITY_MULTI_SSNS_PER_TXN,
 )
-VALUE_SECTION: Final = (ULong(p.AMQP_VALUE), Symbol("amqp:amqp-value:*"))
 REQUEST_SIZE_MAX: Final = 4096  # octets of a message to the coordinator
 
 
@@ -125,7 +125,7 @@ def _request_in(payload: bytes) -> p.Declare | p.Discharge:
     at, end = 0, len(payload)
     while at < end and payload[at] == 0:
         descriptor, inner = value_at(payload, at + 1, end)
-        if descriptor in VALUE_SECTION:
+        if code_of(descriptor) == p.AMQP_VALUE:
             request, _ = p.decode(payload, inner, end)
             if isinstance(request, p.Declare | p.Discharge):
                 return request

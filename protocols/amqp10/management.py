@@ -21,8 +21,8 @@ from protocols.amqp10.failures import refusal
 from protocols.amqp10.links import IncomingLink, OutgoingLink, size_exceeded
 from protocols.amqp10.management_requests import Administration
 from protocols.amqp10.management_syntax import Response
-from protocols.amqp10.sections import MalformedError
-from protocols.amqp10.types import Described, Symbol, ULong, Value, encode, value_at
+from protocols.amqp10.sections import MalformedError, code_of
+from protocols.amqp10.types import Described, ULong, Value, encode, value_at
 
 if TYPE_CHECKING:
     from protocols.amqp10.served_session import ServedSession
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 CREDIT: Final = 8  # requests on their way
 REQUEST_SIZE_MAX: Final = 131_072  # octets; what is decoded takes many times as much
 PAIRED: Final[dict[str, Value]] = {"paired": True}
-# Descriptors of sections, in both spellings.
-PROPERTIES: Final[tuple[Value, ...]] = (ULong(p.Properties.CODE), Symbol(p.Properties.NAME))
-BODY: Final[tuple[Value, ...]] = (ULong(p.AMQP_VALUE), Symbol("amqp:amqp-value:*"))
 ME: Final = "$me"  # the other link of the pair
 HTTP: Final[dict[str, Value]] = {"http:response": "1.1"}  # X076
 VERSION: Final = encode(Described(ULong(p.APPLICATION_PROPERTIES), HTTP))
@@ -178,10 +175,10 @@ def _read(payload: bytes) -> tuple[p.Properties, Value]:
     try:
         while at < end:
             section, after = value_at(payload, at, end)
-            descriptor = section.descriptor if isinstance(section, Described) else None
-            if isinstance(section, Described) and descriptor in BODY:
+            code = code_of(section.descriptor) if isinstance(section, Described) else None
+            if isinstance(section, Described) and code == p.AMQP_VALUE:
                 body = section.value
-            elif descriptor in PROPERTIES:
+            elif code == p.Properties.CODE:
                 found, _ = p.decode(payload, at, end)
                 assert isinstance(found, p.Properties)
                 properties = found

@@ -10,16 +10,16 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import attrs
 
 from broker_core import values
 from broker_core.exchange import Binding
+from protocols.amqp10.addresses import NAME_SIZE_MAX, encoded
 from protocols.amqp10.neutral import neutral, printed, wire
 from protocols.amqp10.types import Value, encode
 
-NAME_SIZE_MAX: Final = 255  # octets of a name or key: other protocols cannot say more
 URI_SIZE_MAX: Final = 8192
 SHOWN_MAX: Final = 500  # characters of what a peer sent, in a refusal
 
@@ -89,7 +89,7 @@ def location(segment: str) -> tuple[str, str, bool, str, str]:
 def location_of(binding: Binding) -> str:
     """The location of a binding."""
     source, destination, key = (
-        quote(name, safe="") for name in (binding.source.name, binding.destination.name, binding.key)
+        encoded(name) for name in (binding.source.name, binding.destination.name, binding.key)
     )
     kind = "e" if binding.destination.is_exchange else "q"
     return f"/bindings/src={source};dst{kind}={destination};key={key};args={digest(binding.arguments)}"

@@ -28,7 +28,7 @@ def require_temporary_queue(capabilities: Sequence[str], terminus: str) -> None:
     """X062: there are no other dynamic nodes. `terminus`: source or target."""
     if TEMPORARY_QUEUE not in capabilities:
         wanted = ", ".join(capabilities) or "no capability"
-        raise AmqpError("amqp:not-implemented", f"Dynamic {terminus} not supported: {wanted}")
+        raise AmqpError(p.NOT_IMPLEMENTED, f"Dynamic {terminus} not supported: {wanted}")
 
 
 def dynamic_queue(client: Client, container: str, link: str) -> Queue:

@@ -14,7 +14,7 @@ A modified message keeps its publisher's annotations, but for those that the rec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, Ends
@@ -25,38 +25,42 @@ if TYPE_CHECKING:
     from protocols.amqp10.types import Value
 
 
-def check(outcome: p.DeliveryState) -> None:
-    """Whether `apply` would do that. Raises AmqpError, which ends the session (X068, X069)."""
-    if type(outcome) not in ACTS:
-        raise _invalid(f"Unrecognised state: {outcome!r:.100} in DISPOSITION")
-    if isinstance(outcome, p.Modified):
-        reserved = next((key for key in outcome.message_annotations or () if not key.startswith("x-")), None)
+Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
+
+
+def outcome_in(state: p.DeliveryState) -> Outcome:
+    """The outcome that a disposition's state is. Raises AmqpError, which ends the session (X068, X069)."""
+    if not isinstance(state, Outcome):
+        raise _invalid(f"Unrecognised state: {state!r:.100} in DISPOSITION")
+    if isinstance(state, p.Modified):
+        reserved = next((key for key in state.message_annotations or () if not key.startswith("x-")), None)
         if reserved is not None:
             raise _invalid(f"reserved annotation key '{reserved:.100}' in a modified outcome")
+    return state
 
 
-def apply(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
-    """Do what an outcome says, which `check` has let pass, to deliveries of one queue in their order."""
+def apply(deliveries: list[Delivery], outcome: Outcome) -> None:
+    """Do what an outcome says, one that `outcome_in` found, to deliveries of one queue in their order."""
     ACTS[type(outcome)](deliveries, outcome)
 
 
-def _accept(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+def _accept(deliveries: list[Delivery], outcome: Outcome) -> None:
     accept = deliveries[0].queue.accept
     for delivery in deliveries:
         accept(delivery)
 
 
-def _reject(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+def _reject(deliveries: list[Delivery], outcome: Outcome) -> None:
     for delivery in deliveries:
         delivery.queue.reject(delivery)
 
 
-def _release(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+def _release(deliveries: list[Delivery], outcome: Outcome) -> None:
     for delivery in deliveries:
         delivery.queue.release(delivery, failed=False)
 
 
-def _modify(deliveries: list[Delivery], outcome: p.DeliveryState) -> None:
+def _modify(deliveries: list[Delivery], outcome: Outcome) -> None:
     assert isinstance(outcome, p.Modified)
     if outcome.message_annotations:
         _annotate(deliveries, outcome.message_annotations)
@@ -72,7 +76,7 @@ def _annotate(deliveries: list[Delivery], annotations: Mapping[str, Value]) -> N
         delivery.queue.revise(delivery, annotated(delivery.message, annotations))
 
 
-ACTS: Final[dict[type[object], Callable[[list[Delivery], p.DeliveryState], None]]] = {
+ACTS: Final[dict[type[object], Callable[[list[Delivery], Outcome], None]]] = {
     p.Accepted: _accept,
     p.Rejected: _reject,
     p.Released: _release,

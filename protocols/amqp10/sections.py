@@ -13,8 +13,9 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
+from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError
-from protocols.amqp10.types import DecodeError, Symbol, ULong, skip_at, value_at
+from protocols.amqp10.types import DecodeError, Symbol, ULong, Value, skip_at, value_at
 
 HEADER, DELIVERY, ANNOTATIONS, PROPERTIES, APPLICATION, BODY, FOOTER, END = range(8)
 
@@ -53,7 +54,7 @@ class MalformedError(AmqpError):
     """Octets that are no message: the link ends."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("amqp:decode-error", f"failed to parse message: {why}")
+        super().__init__(p.DECODE_ERROR, f"failed to parse message: {why}")
 
 
 def bounds(data: bytes, at: int = 0) -> list[int]:
@@ -105,12 +106,17 @@ def _section_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
         after = skip_at(data, value, end)
     except DecodeError as error:
         raise MalformedError(error.description) from None
-    code = CODES.get(descriptor) if isinstance(descriptor, ULong | Symbol) else None
+    code = code_of(descriptor)
     if code is None:
         raise MalformedError(f"unknown section {descriptor!r:.100}")
     if data[value] not in FORMATS[code]:
         raise MalformedError(f"section 0x{code:02x} has format code 0x{data[value]:02x}")
     return code, value, after
+
+
+def code_of(descriptor: Value) -> int | None:
+    """Which section a descriptor stands for, in either spelling: its number. None: for none of them."""
+    return CODES.get(descriptor) if isinstance(descriptor, ULong | Symbol) else None
 
 
 def value_of(data: bytes, at: int) -> int:

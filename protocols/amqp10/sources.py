@@ -18,7 +18,7 @@ released.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import attrs
 
@@ -34,9 +34,8 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.addresses import queue_address
 from protocols.amqp10.contract import AmqpError
 from protocols.amqp10.nodes import DYNAMIC_NODE, TEMPORARY_QUEUE
+from protocols.amqp10.outcomes import Outcome
 from protocols.amqp10.types import Described, Timestamp, Value
-
-Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
 
 OUTCOMES: Final[dict[str, type[Outcome]]] = {
     kind.NAME: kind for kind in (p.Accepted, p.Rejected, p.Released, p.Modified)

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 import attrs
 
@@ -131,7 +130,7 @@ def _key(session: ServedSession, link: str, capabilities: Sequence[str], lasts: 
 
 def _queue_name(key: Key) -> str:
     """One name for one key, and short enough for everybody."""
-    kind, container, link = (quote(each, safe="") for each in key)
+    kind, container, link = (addresses.encoded(each) for each in key)
     name = f"amq.sub.{kind}-{container}/{link}" if kind else f"amq.sub-{container}/{link}"
     return name if len(name) <= addresses.NAME_SIZE_MAX else f"amq.sub-{sha256(name.encode()).hexdigest()}"
 

@@ -19,11 +19,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from broker_core.transaction import Transaction
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.outcomes import Outcome
 from protocols.amqp10.wire import error_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ ERROR_SIZE_MAX: Final = 256  # octets of an error within an outcome within a dis
 
 ACCEPTED: Final = p.Accepted()
 RELEASED: Final = p.Released()
-Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
 
 
 class Controller(ABC):
@@ -63,8 +63,8 @@ class Retiring(ABC):
     default_outcome: Outcome  # of the attach's source; what it settles without a word gets this
 
     @abstractmethod
-    def check_outcome(self, outcome: Outcome) -> None:
-        """Raises AmqpError if `retire` would not do that."""
+    def outcome_in(self, state: p.DeliveryState) -> Outcome:
+        """The outcome that a state is, if `retire` can do it. Raises AmqpError."""
 
     @abstractmethod
     def retire(self, tokens: list[object], outcome: Outcome) -> None:
@@ -227,7 +227,7 @@ class Transactions:
     ) -> None:
         """A disposition in a transaction: the outcome in `state` waits for the discharge. As on_outcomes.
 
-        Raises AmqpError: amqp:transaction:unknown-id, or what `check_outcome` raises; the link ends.
+        Raises AmqpError: amqp:transaction:unknown-id, which ends the link, or what `outcome_in` raises.
         """
         try:
             work = self._work(state.txn_id)
@@ -256,15 +256,9 @@ class Transactions:
 
     def _outcome(self, owner: Retiring, state: p.TransactionalState, settled: bool) -> Outcome | None:
         """None: it says nothing that would count."""
-        outcome = state.outcome
-        if outcome is None:
+        if state.outcome is None:
             return owner.default_outcome if settled else None
-        if not isinstance(outcome, Outcome):  # X069
-            raise AmqpError(
-                p.INVALID_FIELD, f"Unrecognised state: {outcome!r:.100} in DISPOSITION", Ends.SESSION
-            )
-        owner.check_outcome(outcome)
-        return outcome
+        return owner.outcome_in(state.outcome)
 
     def _others(self, work: Work, tokens: Sequence[object]) -> set[Controller]:
         """The control links of other transactions that hold outcomes of these deliveries: that must not be (4.4.2)."""
