@@ -28,9 +28,7 @@ class Peer:
     local_host: str
     local_port: int
     loopback: bool
-    served: tuple[str, ...] | None = (
-        None  # the names of the protocols it could have spoken there; None: unknown
-    )
+    served: tuple[str, ...] | None = None  # names of the protocols it may speak there; None: unknown
 
     @property
     def name(self) -> str:

@@ -86,9 +86,7 @@ class Queue(Destination):
         self.arguments: Table = arguments or {}
         self.declared_limits = limits  # from the arguments alone
         self.limits = limits  # with policies
-        self.consumers: dict[
-            Consumer, None
-        ] = {}  # in order of arrival; without those who browse a work queue
+        self.consumers: dict[Consumer, None] = {}  # as they arrived; without those who browse a work queue
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # octets of their bodies
         self.unsettled = 0  # messages given and not answered

@@ -75,9 +75,7 @@ class VirtualHost:
         # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
         # It lasts as long as somebody who asked for it does: users come and go.
         self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
-        self.kept: dict[
-            str, object
-        ] = {}  # what front-ends keep here, by protocol: it goes with the virtual host
+        self.kept: dict[str, object] = {}  # front-ends' own, by protocol: it goes with the virtual host
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.session import Session
     from protocols.amqp10.types import Value
 
-Condition: TypeAlias = (
-    str  # "amqp:not-found"; the symbols of part 2, section 2.8 (and 4.5.8 for transactions)
-)
+Condition: TypeAlias = str  # "amqp:not-found"; the symbols of part 2, section 2.8, and part 4, section 4.5.8
 
 
 class Ends(IntEnum):
@@ -230,9 +228,7 @@ class Tuning:
         self.handshake_timeout_s = handshake_timeout_s
         self.mechanisms = mechanisms
         self.offered_capabilities = offered_capabilities
-        self.partial_size_max = 4 * max(
-            message_size_max, 1 << 20
-        )  # of all unfinished messages of a connection
+        self.partial_size_max = 4 * max(message_size_max, 1 << 20)  # of all unfinished messages together
 
 
 FRAME_SIZE_MIN: Final = 512  # part 2, section 2.4.1: what everyone must take

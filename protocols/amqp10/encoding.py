@@ -51,9 +51,7 @@ from protocols.amqp10.sections import (
 from protocols.amqp10.types import DecodeError, Long, Symbol, Timestamp, UInt, ULong, Value, array_of, list_at
 
 EMPTY_SIZE: Final = 4  # octets of properties that are an empty list
-AS_SECTIONS: Final = (
-    "amqp-1.0"  # the type of messages whose bodies are sections to other protocols, too (S232)
-)
+AS_SECTIONS: Final = "amqp-1.0"  # the type of messages whose bodies are sections for everybody (S232)
 
 
 class Encoding10(Encoding):

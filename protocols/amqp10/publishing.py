@@ -25,7 +25,7 @@ from protocols.amqp10.contract import AmqpError, IncomingOwner
 from protocols.amqp10.encoding import ENCODING, project
 from protocols.amqp10.failures import refusal
 from protocols.amqp10.links import IncomingLink
-from protocols.amqp10.transactions import ACCEPTED, rejected
+from protocols.amqp10.transactions import ACCEPTED, RELEASED, rejected
 from protocols.amqp10.types import Described, Symbol, Value
 
 if TYPE_CHECKING:
@@ -194,14 +194,13 @@ class Publishing(IncomingOwner):
             self._session.connection.wire.halted = True
         if settled:  # X067
             return
+        if outcome is not TAKEN:
+            unwanted = outcome is UNROUTABLE
+            self._answer_later(delivery_id, RELEASED if unwanted else rejected_by(self.broker.refused_by))
+            return
         if not self._accepted and not self._answers:
             self._session.published(self)
-        if outcome is TAKEN:
-            self._accepted.append(delivery_id)
-        elif outcome is UNROUTABLE:
-            self._answers.append((delivery_id, p.Released()))
-        else:
-            self._answers.append((delivery_id, rejected_by(self.broker.refused_by)))
+        self._accepted.append(delivery_id)
 
     def _check_facts(self, aim: Aim, facts: Facts) -> None:
         if facts.user_id is not None:
@@ -306,7 +305,7 @@ class Addressed(Publishing):
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
         """S206, S208."""
         if not settled:
-            self._answer_later(delivery_id, p.Released())
+            self._answer_later(delivery_id, RELEASED)
         raise self._last_word(error)
 
     def on_detached(self, closed: bool) -> None:

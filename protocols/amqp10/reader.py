@@ -37,9 +37,8 @@ class Reader(ABC):
         self.sessions: dict[int, Session] = {}  # by channel
         self.halted = False
         self._frame_size_max = frame_size_max  # that we take
-        self._tail: list[
-            bytes
-        ] = []  # the beginning of something `_needed` octets long, in the pieces that came
+        # The beginning of something `_needed` octets long, in the pieces that came.
+        self._tail: list[bytes] = []
         self._tail_size = 0
         self._needed = 0
 

@@ -96,9 +96,8 @@ class IncomingLink(Link):
         self._forbidden = FORBIDDEN.get(self.snd_settle_mode)
         self._plain = not self.second  # and nothing unfinished
         self._unfinished: Unfinished | None = None
-        self.unsettled: dict[
-            int, Unsettled
-        ] = {}  # by id, if the link is `second`; also while its end is told
+        # By id, if the link is `second`; also while its end is told.
+        self.unsettled: dict[int, Unsettled] = {}
         self._resumable: frozenset[bytes] = frozenset()  # tags
 
     def _find_owner(self) -> None:

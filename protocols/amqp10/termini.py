@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 PROTOCOL: Final = "amqp10"
 SWEEP_FROM: Final = 100  # sources; then those whose queues somebody has deleted are forgotten
-TARGETS_MAX: Final = (
-    10_000  # kept for senders in one virtual host; then the oldest goes. Each has as many outcomes as credit
-)
+# Kept for senders in one virtual host; then the oldest goes. Each has as many outcomes as it had credit.
+TARGETS_MAX: Final = 10_000
 
 Key: TypeAlias = tuple[str, str, str]  # whose names these are, container, link
 

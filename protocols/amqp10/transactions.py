@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.links import OutgoingLink
 
 OPEN_MAX: Final = 256  # transactions of one connection: clients have one a session
-HELD_SIZE_MAX: Final = (
-    1 << 28
-)  # octets held by the transactions of one connection; sixteen of the largest messages
+HELD_SIZE_MAX: Final = 1 << 28  # octets held by them all; sixteen of the largest messages
 OVERHEAD: Final = 512  # octets that a message or an outcome takes here besides its own, roughly
 ERROR_SIZE_MAX: Final = 256  # octets of an error within an outcome within a disposition
 

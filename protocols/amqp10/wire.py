@@ -32,9 +32,7 @@ EMPTY_FRAME: Final = FRAME_START.pack(FRAME_OVERHEAD, OFFSET_MIN, FRAME_AMQP, 0)
 
 MASK: Final = 0xFFFF_FFFF
 HALF: Final = 0x8000_0000
-OUTGOING_WINDOW: Final = (
-    0x7FFF_FFFF  # what we may send at once, for all we say: it is the peer's window that counts
-)
+OUTGOING_WINDOW: Final = 0x7FFF_FFFF  # what we may send at once, for all we say: the peer's window counts
 
 # The format codes of part 1 that the quick paths know.
 NULL: Final = 0x40
