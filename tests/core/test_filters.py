@@ -140,6 +140,37 @@ def test_what_another_returns_behind_it_is_offered_to_it(world: World) -> None:
     assert (picky.bodies(), waiting(queue)) == ("b3 b1 b2", "a1")
 
 
+def test_what_was_taken_before_its_turn_comes_back_to_its_place_among_the_others(world: World) -> None:
+    queue = world.queue()
+    world.publish("q", b"b1", b"c2", b"b3", b"c4")
+    waits = FakeConsumer(queue, selector=Only(b"bc"), credit=0)
+    picky = FakeConsumer(queue, selector=Only(b"c"), credit=2)
+    world.settle()
+    picky.pause()
+    for delivery in list(picky.held):
+        picky.release(delivery)
+    waits.grant(9)
+    world.settle()
+    assert waits.bodies() == "b1 c2 b3 c4"
+
+
+def test_who_does_not_want_what_came_back_twice_is_asked_once(world: World) -> None:
+    queue = world.queue()
+    wants = Only(b"b")
+    idle, taker = FakeConsumer(queue, selector=wants, credit=0), FakeConsumer(queue)
+    world.publish("q", b"a")
+    for _ in range(3):
+        taker.pause()
+        taker.release(taker.held[0])
+        taker.resume()
+        world.settle()
+    taker.pause()
+    taker.release(taker.held[0])
+    idle.grant(1)
+    world.settle()
+    assert (wants.looks[b"a"], waiting(queue)) == (1, "a")
+
+
 def test_one_message_may_come_back_again_and_again(world: World) -> None:
     queue = world.queue()
     wants = Only(b"b")
@@ -242,7 +273,7 @@ def test_s082_a_full_queue_gives_what_is_wanted_before_it_refuses(world: World) 
 
 
 def test_s074_a_purge_empties_a_searched_queue(world: World) -> None:
-    queue = world.queue(x_max_priority=1)
+    queue = work_queue(world, x_max_priority=1)
     picky = FakeConsumer(queue, selector=Only(b"b"), credit=1)
     world.publish("q", b"b1", b"a1", b"a2", b"b2", ttl_ms=60_000)
     queue.push(message(body=b"a3", priority=1))  # not looked at yet
@@ -251,6 +282,10 @@ def test_s074_a_purge_empties_a_searched_queue(world: World) -> None:
     picky.pause()
     picky.release(picky.held[0])
     assert (waiting(queue), queue.purge()) == ("b1", 1)
+    low = queue.lanes[0]
+    assert isinstance(low, SearchedLane)
+    assert not low
+    assert not any(cursor.returned for cursor in low.cursors)
     world.publish("q", b"a4", b"b3")
     picky.resume()
     world.settle()
