@@ -44,6 +44,7 @@ SPOKEN: Final = {
     HEADER_AMQP: "AMQP 1.0 without SASL",
     HEADER_SASL: "AMQP 1.0",
     b"AMQP\x02\x01\x00\x00": "AMQP 1.0 with TLS",
+    b"AMQP\x00\x00\x09\x01": "AMQP 0-9-1",
 }
 
 

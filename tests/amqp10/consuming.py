@@ -1,14 +1,13 @@
 """Queues of numbered messages for AMQP 1.0 receivers, published over 0-9-1: both protocols on one broker.
 
 world = filled(3)                       # the queue q with the messages 0, 1, 2
-receiver = session_of(world).receiver("/queues/q", credit=2)
-taken(receiver) == [0, 1]
+taken(receiver(world, credit=2)) == [0, 1]
 """
 
 from __future__ import annotations
 
 from protocols.amqp10 import performatives as p
-from tests.amqp10.peer import Delivery, Receiver, World, declare
+from tests.amqp10.peer import Delivery, Receiver, World, declare, session_of
 
 QUEUE = "/queues/q"
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -39,6 +38,11 @@ def mourned(count: int) -> World:
     world = World()
     declare(world, "dead")
     return filled(count, world, arguments=DEAD)
+
+
+def receiver(world: World, credit: int = 0, **fields: object) -> Receiver:
+    """A receiver from the queue q, on a connection of its own."""
+    return session_of(world).receiver(QUEUE, credit, **fields)
 
 
 def numbers(deliveries: list[Delivery]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from hypothesis import strategies as st
 
-from protocols.amqp10.types import Described, Symbol, UByte, UInt, ULong, Value, encode
+from protocols.amqp10.types import Symbol, UByte, UInt, Value, encode
 
 from . import samples
 
@@ -49,11 +49,6 @@ class Said:
         """What is kept of it."""
         kept = (self.header, self.annotations, self.properties, self.application_properties)
         return b"".join(each for each in kept if each is not None)
-
-
-def section(code: int, value: Value) -> bytes:
-    """As most peers write it."""
-    return encode(Described(ULong(code), value))
 
 
 def descriptors(code: int) -> st.SearchStrategy[bytes]:

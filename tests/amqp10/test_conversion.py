@@ -41,7 +41,8 @@ from protocols.amqp10.types import (
 from tests.amqp091 import samples as samples091
 
 from . import messages, peer, samples
-from .messages import FOOTER, SEQUENCE, VALUE, Said, section
+from .messages import FOOTER, SEQUENCE, VALUE, Said
+from .parts import section
 from .peer import annotations, application_properties, data, message
 
 UUID_TEXT = "urn:uuid:00112233-4455-6677-8899-aabbccddeeff"

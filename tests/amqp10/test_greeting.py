@@ -98,6 +98,7 @@ def test_a_sasl_frame_may_have_an_extended_header() -> None:
     [
         (AMQP_HEADER, "AMQP 1.0 without SASL"),
         (b"AMQP\x02\x01\x00\x00", "AMQP 1.0 with TLS"),
+        (b"AMQP\x00\x00\x09\x01", "AMQP 0-9-1"),
         (b"AMQP\x03\x01\x01\x00", "an unknown protocol"),
         (b"GET / HTTP", "an unknown protocol"),
     ],

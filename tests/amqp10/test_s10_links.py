@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp10 import performatives as p
-from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, taken
-from tests.amqp10.peer import SETTLED, Peer, Receiver, World, declare, session_of
-
-
-def receiver(world: World, credit: int = 0, **fields: object) -> Receiver:
-    """A receiver from the queue q, on a connection of its own."""
-    return session_of(world).receiver(QUEUE, credit, **fields)
-
+from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, receiver, taken
+from tests.amqp10.peer import SETTLED, Peer, World, declare, session_of
 
 # Credit.
 

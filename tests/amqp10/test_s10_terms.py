@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.amqp10.consuming import QUEUE, fill, filled, left, source, taken
-from tests.amqp10.peer import SETTLED, Receiver, World, declare, session_of
-
-
-def receiver(world: World, credit: int = 0, **fields: object) -> Receiver:
-    """A receiver from the queue q, on a connection of its own."""
-    return session_of(world).receiver(QUEUE, credit, **fields)
-
+from tests.amqp10.consuming import QUEUE, fill, filled, left, receiver, source, taken
+from tests.amqp10.peer import SETTLED, World, declare, session_of
 
 # Sizes, ranks, turns.
 

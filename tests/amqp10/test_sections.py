@@ -22,7 +22,8 @@ from protocols.amqp10.sections import (
 from protocols.amqp10.types import Symbol, encode
 
 from . import messages, samples
-from .messages import DATA, FOOTER, SEQUENCE, SYMBOLS, VALUE, Said, section
+from .messages import DATA, FOOTER, SEQUENCE, SYMBOLS, VALUE, Said
+from .parts import section
 
 WHOLE = {
     messages.HEADER: section(messages.HEADER, [True]),
