@@ -182,6 +182,14 @@ def test_s180_a_drain_waits_for_the_window_of_the_session() -> None:
     assert link.drained
 
 
+def test_s180_without_credit_no_drain_waits_for_the_window() -> None:
+    session = Peer(filled(3)).open().begin(incoming_window=2)
+    link = session.receiver(QUEUE)
+    link.want(2, drain=True)
+    assert taken(link) == [0, 1]
+    assert link.drained
+
+
 def test_s180_a_drain_waits_for_a_peer_that_reads_slowly() -> None:
     world = World("[limits]\noutbox_size_max = 65536")
     declare(world, "q")

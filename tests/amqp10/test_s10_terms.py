@@ -44,9 +44,10 @@ def test_a_higher_priority_is_served_first() -> None:
     low = session.receiver(QUEUE, credit=10)
     high = session.receiver(QUEUE, credit=2, properties={"rabbitmq:priority": 5})
     artemis = session.receiver(QUEUE, credit=1, properties={"priority": 3})
+    both = session.receiver(QUEUE, credit=1, properties={"priority": 7, "rabbitmq:priority": 2})
     assert high.attached.properties == {"rabbitmq:priority": 5}
-    fill(world, range(5))
-    assert (taken(high), taken(artemis), taken(low)) == ([0, 1], [2], [3, 4])
+    fill(world, range(6))
+    assert (taken(high), taken(artemis), taken(both), taken(low)) == ([0, 1], [2], [3], [4, 5])
 
 
 @pytest.mark.parametrize(

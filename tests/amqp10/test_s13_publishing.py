@@ -6,8 +6,10 @@ import pytest
 
 from protocols.amqp091.wire import BasicProperties
 from protocols.amqp10 import performatives as p
+from protocols.amqp10.publishing import WORK_MAX
 from protocols.amqp10.types import Symbol
 
+from .parts import frame
 from .peer import (
     SECOND,
     SETTLED,
@@ -276,6 +278,29 @@ def test_a_connection_that_is_lost_has_published(world: World, sender: Sender) -
     sender.send(HELLO, settle=False)
     sender.peer.drop()
     assert world.queue("q").ready == 1
+
+
+def test_a_publisher_to_many_queues_lets_others_have_a_turn_before_it_goes_on() -> None:
+    """All that one link may send in one read, to so many queues that it takes too long."""
+    world, times, queues = World(), 170, 70
+    world.host.declare_exchange("x", "fanout")
+    for number in range(queues):
+        bind(world, "x", declare(world, f"q{number}"))
+    sender = session_of(world).sender("/exchanges/x")
+    assert sender.credit == times
+    channel, handle, front = sender.session.channel, sender.handle, sender.peer.front
+    front.receive(
+        b"".join(
+            frame(channel, p.Transfer(handle=handle, delivery_id=number, delivery_tag=b""), HELLO)
+            for number in range(times)
+        ),
+        world.broker.tick(),
+    )
+    assert front.halted
+    assert WORK_MAX < world.broker.work <= WORK_MAX + queues
+    front.receive(b"", world.broker.tick())
+    assert not front.halted
+    assert world.queue("q0").ready == world.queue(f"q{queues - 1}").ready == times
 
 
 # The other protocol.
