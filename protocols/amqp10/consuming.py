@@ -113,7 +113,8 @@ class QueueSource:
         return told
 
     def serve(self, consumer: LinkConsumer) -> None:
-        """The link is attached."""
+        """The link is attached: what else its source says may be much, and there are many links."""
+        self.source = p.Source(dynamic=self.source.dynamic)
 
     def abandon(self, session: ServedSession) -> None:
         """Nothing came of the attach."""

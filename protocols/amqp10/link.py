@@ -38,7 +38,6 @@ class Link(ABC):
     __slots__ = (
         "_closed",
         "_owned",
-        "attach_request",
         "attached",
         "available",
         "credit",
@@ -48,14 +47,15 @@ class Link(ABC):
         "handle",
         "name",
         "rcv_settle_mode",
+        "role",
         "session",
         "snd_settle_mode",
     )
 
     def __init__(self, session: Session, attach: p.Attach) -> None:
         self.session = session
-        self.attach_request = attach
         self.name = attach.name
+        self.role = attach.role  # the peer's
         self.handle = int(attach.handle)  # in both directions
         self.snd_settle_mode = int(attach.snd_settle_mode)
         self.rcv_settle_mode = int(attach.rcv_settle_mode)
@@ -69,7 +69,7 @@ class Link(ABC):
         self._closed = False
 
     @abstractmethod
-    def _find_owner(self) -> None:
+    def _find_owner(self, attach: p.Attach) -> None:
         """Ask the session's owner for an owner. Raises AmqpError."""
 
     @abstractmethod
@@ -92,10 +92,13 @@ class Link(ABC):
     def drain_told(self) -> bool:
         """What our flows say of drain."""
 
-    def open(self) -> None:
-        """The peer has attached: find who serves the link. Raises no AmqpError."""
+    def open(self, attach: p.Attach) -> None:
+        """The peer has attached: find who serves the link. Raises no AmqpError.
+
+        The attach is not kept: what a frame says takes up to a hundred times its octets here, and there are many links.
+        """
         try:
-            self._find_owner()
+            self._find_owner(attach)
         except AmqpError as error:
             self.fail(error)
             return

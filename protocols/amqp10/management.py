@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.served_session import ServedSession
 
 CREDIT: Final = 8  # requests on their way
+ADDRESS_MAX: Final = 1024  # characters of an address that is kept with a pair
 REQUEST_SIZE_MAX: Final = 131_072  # octets; what is decoded takes many times as much
 PAIRED: Final[dict[str, Value]] = {"paired": True}
 ME: Final = "$me"  # the other link of the pair
@@ -99,6 +100,8 @@ def _require_paired(attach: p.Attach) -> None:
 def _pair(session: ServedSession, name: str, address: str | None) -> Pair:
     """The pair of that name, begun if it is not there."""
     pair = session.pairs.get(name)
+    if address is not None and len(address) > ADDRESS_MAX:
+        raise AmqpError(p.INVALID_FIELD, f"an address has more than {ADDRESS_MAX} characters")
     if pair is None:
         pair = session.pairs[name] = Pair(session, name, address)
     if pair.address != address:
@@ -137,6 +140,8 @@ class Requests(IncomingOwner):
         if 0 < link.message_size_max < len(answer):
             raise size_exceeded(len(answer), link.message_size_max)
         link.send(None, [answer], len(answer), True)
+        if self._pair.session.outbox.full:  # a page of requests may ask for many times as much
+            self._pair.session.connection.wire.halted = True
 
     def on_detached(self, closed: bool) -> None:
         self._pair.requests = None

@@ -55,7 +55,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
         _require_queue(session.client, found, target.durable)
     kept = recovery.kept_for(session, attach)
     link.attach(attach.source, target, unsettled=recovery.states_of(kept))
-    return recovery.serve(session, link, owner, kept)
+    return recovery.serve(session, link, owner, target, kept)
 
 
 def _require_queue(client: Client, target: addresses.Target, durability: int) -> None:

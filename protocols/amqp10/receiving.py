@@ -23,6 +23,7 @@ SECOND: Final = p.RECEIVER_SETTLE_MODE_SECOND
 MODES: Final = {p.SENDER_SETTLE_MODE_UNSETTLED: "unsettled", p.SENDER_SETTLE_MODE_SETTLED: "settled"}
 FORBIDDEN: Final = {p.SENDER_SETTLE_MODE_UNSETTLED: True, p.SENDER_SETTLE_MODE_SETTLED: False}  # as `settled`
 ACCEPTED: Final = p.Accepted()
+TXN_ID_SIZE_MAX: Final = 32  # octets; ours have 8
 UNLIMITED: Final = 1 << 64
 
 
@@ -100,10 +101,10 @@ class IncomingLink(Link):
         self.unsettled: dict[int, Unsettled] = {}
         self._resumable: frozenset[bytes] = frozenset()  # tags
 
-    def _find_owner(self) -> None:
-        if self.attach_request.initial_delivery_count is None:
+    def _find_owner(self, attach: p.Attach) -> None:
+        if attach.initial_delivery_count is None:
             raise AmqpError(p.INVALID_FIELD, "a sender attaches without an initial-delivery-count")
-        self.owner = self.session.owner.on_attach_incoming(self, self.attach_request)
+        self.owner = self.session.owner.on_attach_incoming(self, attach)
 
     def _tell_owner(self) -> None:
         self._forget_unfinished()
@@ -222,7 +223,7 @@ class IncomingLink(Link):
             self._forget_unfinished()
             return
         if transfer.state is not None:
-            delivery.state = transfer.state
+            delivery.state = _what_counts(transfer.state)
         size = len(delivery.body) + len(payload)
         if size > self._size_max:
             raise size_exceeded(size, self._size_max)
@@ -327,3 +328,12 @@ class IncomingLink(Link):
             del self.unsettled[delivery_id]
             self.unanswered -= 1
         self._look_at_credit()
+
+
+def _what_counts(state: p.DeliveryState) -> p.DeliveryState | None:
+    """That a message is part of a transaction. Nothing else counts, or is kept with what is unfinished."""
+    if not isinstance(state, p.TransactionalState):
+        return None
+    if len(state.txn_id) > TXN_ID_SIZE_MAX:
+        raise AmqpError(p.TRANSACTION_UNKNOWN_ID, f"no transaction has an id of {len(state.txn_id)} octets")
+    return p.TransactionalState(txn_id=state.txn_id)

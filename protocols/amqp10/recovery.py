@@ -12,17 +12,20 @@ more than one attach can tell, is refused (S176).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, IncomingOwner
 from protocols.amqp10.receiving import Unsettled
-from protocols.amqp10.termini import Termini, Terminus, termini_of
+from protocols.amqp10.termini import Key, Termini, Terminus, termini_of
 
 if TYPE_CHECKING:
     from protocols.amqp10.links import IncomingLink
     from protocols.amqp10.publishing import Publishing
     from protocols.amqp10.served_session import ServedSession
+
+
+DELIVERIES_MAX: Final = 512  # of one link that are kept, the last ones; more than any credit that we grant
 
 
 def require_none(attach: p.Attach) -> None:
@@ -36,7 +39,7 @@ def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]
     if attach.incomplete_unsettled:
         raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
     termini = termini_of(session.client.host)
-    kept = termini.targets.get(("", session.connection.container, attach.name))
+    kept = termini.targets.get(_key(session, attach.name))
     if not isinstance(kept, KeptSender):
         return {}
     kept.expire()  # it is with the link again, or nowhere
@@ -50,10 +53,21 @@ def states_of(kept: Mapping[bytes, Unsettled]) -> dict[bytes, p.DeliveryState | 
 
 
 def serve(
-    session: ServedSession, link: IncomingLink, owner: Publishing, kept: dict[bytes, Unsettled]
+    session: ServedSession,
+    link: IncomingLink,
+    owner: Publishing,
+    target: p.Target,
+    kept: dict[bytes, Unsettled],
 ) -> IncomingOwner:
     """The owner of a link that has been attached: one that keeps, if the link's mode asks for it."""
-    return Recoverable(session, link, owner, kept) if link.second else owner
+    if not link.second:
+        return owner
+    return Recoverable(session, link, owner, str(target.expiry_policy), int(target.timeout), kept)
+
+
+def _key(session: ServedSession, link: str) -> Key:
+    """Anybody may call his container as another's: what a user has sent is his own affair."""
+    return session.client.user.name, session.connection.container, link
 
 
 class KeptSender(Terminus):
@@ -61,10 +75,9 @@ class KeptSender(Terminus):
 
     __slots__ = ("deliveries",)
 
-    def __init__(self, termini: Termini, session: ServedSession, attach: p.Attach) -> None:
-        super().__init__(termini, ("", session.connection.container, attach.name))
-        target = attach.target if isinstance(attach.target, p.Target) else p.Target()
-        self.policy, self.timeout_s = str(target.expiry_policy), int(target.timeout)
+    def __init__(self, termini: Termini, key: Key, policy: str, timeout_s: int) -> None:
+        super().__init__(termini, key)
+        self.policy, self.timeout_s = policy, timeout_s
         self.deliveries: dict[bytes, Unsettled] = {}  # by tag
         termini.keep_target(self)
 
@@ -80,14 +93,21 @@ class KeptSender(Terminus):
 class Recoverable(IncomingOwner):
     """A link with rcv-settle-mode second: it publishes as any other, and what it has not settled survives it."""
 
-    __slots__ = ("_kept", "_link", "_owner", "_session")
+    __slots__ = ("_expiry", "_kept", "_link", "_owner", "_session")
 
     def __init__(
-        self, session: ServedSession, link: IncomingLink, owner: Publishing, kept: dict[bytes, Unsettled]
+        self,
+        session: ServedSession,
+        link: IncomingLink,
+        owner: Publishing,
+        policy: str,
+        timeout_s: int,
+        kept: dict[bytes, Unsettled],
     ) -> None:
         self._session = session
         self._link = link
         self._owner = owner
+        self._expiry = policy, timeout_s  # of what it leaves behind
         self._kept = kept  # from the link before; not resumed yet
 
     def on_message(
@@ -119,6 +139,7 @@ class Recoverable(IncomingOwner):
         self._owner.on_detached(closed)
         deliveries = self._kept | {each.tag: each for each in unsettled.values()}
         if deliveries and not closed:
-            kept = KeptSender(termini_of(self._session.client.host), self._session, self._link.attach_request)
-            kept.deliveries = deliveries
+            key = _key(self._session, self._link.name)
+            kept = KeptSender(termini_of(self._session.client.host), key, *self._expiry)
+            kept.deliveries = dict(list(deliveries.items())[-DELIVERIES_MAX:])
             kept.leave(self._session)

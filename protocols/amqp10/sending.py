@@ -70,8 +70,8 @@ class OutgoingLink(Link):
         self._whole_max = -1  # what is sent nevertheless takes the slow way, and is not
         super().end(closed)
 
-    def _find_owner(self) -> None:
-        self.owner = self.session.owner.on_attach_outgoing(self, self.attach_request)
+    def _find_owner(self, attach: p.Attach) -> None:
+        self.owner = self.session.owner.on_attach_outgoing(self, attach)
 
     def _tell_owner(self) -> None:
         self.owner.on_detached(list(self.unsettled.values()), self._closed)

@@ -49,6 +49,7 @@ from protocols.amqp10.wire import (
 if TYPE_CHECKING:
     from protocols.amqp10.connection import Connection
 
+LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
 AROUND_ERROR: Final = 64  # octets of a frame that an error is in, and of what else that says
 
 
@@ -213,6 +214,9 @@ class Session:
                 f"links have the same handle in both directions, but the peer's handle-max forbids {handle}"
             )
             raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, Ends.SESSION)
+        if len(attach.name) > LINK_NAME_MAX:
+            text = f"the name of a link has more than {LINK_NAME_MAX} characters"
+            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
         name = (attach.name, attach.role)
         if name in self._names:  # what is attached again is stolen (part 2, section 2.6.1)
             self._names[name].detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached again"))
@@ -222,7 +226,7 @@ class Session:
         self.links[handle] = self._names[name] = link
         if isinstance(link, IncomingLink):
             self._incoming[handle] = link
-        link.open()
+        link.open(attach)
 
     def _take_detach(self, detach: p.Detach) -> None:
         link = self._link(detach.handle)
@@ -243,7 +247,7 @@ class Session:
         """A link ends."""
         self.links.pop(link.handle, None)
         self._incoming.pop(link.handle, None)
-        self._names.pop((link.name, link.attach_request.role), None)
+        self._names.pop((link.name, link.role), None)
         if isinstance(link, OutgoingLink):
             self.sending.forget(link)
 

@@ -34,8 +34,8 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.addresses import queue_address
 from protocols.amqp10.contract import AmqpError
 from protocols.amqp10.nodes import DYNAMIC_NODE, TEMPORARY_QUEUE
-from protocols.amqp10.outcomes import Outcome
-from protocols.amqp10.types import Described, Timestamp, Value
+from protocols.amqp10.outcomes import Outcome, outcome_in
+from protocols.amqp10.types import Described, Symbol, Timestamp, Value
 
 OUTCOMES: Final[dict[str, type[Outcome]]] = {
     kind.NAME: kind for kind in (p.Accepted, p.Rejected, p.Released, p.Modified)
@@ -45,6 +45,7 @@ TIMEOUT: Final = "rabbitmq:consumer-timeout"
 EXCLUSIVE: Final = "exclusive"
 SELECTORS: Final = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004, "jms-selector")
 OFFSETS: Final = ("rabbitmq:stream-offset-spec",)
+DEFAULT_SIZE_MAX: Final = 1024  # octets of a default outcome
 CAPABILITIES: Final = ("queue", TEMPORARY_QUEUE)  # what our sources are, if anybody asks
 
 
@@ -166,7 +167,16 @@ def outcomes_of(source: p.Source) -> Sequence[str]:
         unknown.append("a default outcome")
     if unknown:
         raise AmqpError(p.NOT_IMPLEMENTED, f"Outcomes not supported: [{', '.join(unknown)}]")
-    return source.outcomes or list(OUTCOMES)
+    if isinstance(source.default_outcome, Outcome):
+        _check_default(source.default_outcome)
+    return list(dict.fromkeys(source.outcomes)) or list(OUTCOMES)
+
+
+def _check_default(outcome: Outcome) -> None:
+    """It is kept with the link, and applied when nobody is left to be told that it cannot be."""
+    outcome_in(outcome)
+    if len(outcome.encode()) > DEFAULT_SIZE_MAX:
+        raise _invalid(f"a default outcome has more than {DEFAULT_SIZE_MAX} octets")
 
 
 def default_outcome_of(source: p.Source) -> Outcome:
@@ -193,6 +203,22 @@ def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:
         default_outcome=default_outcome_of(source),
         outcomes=outcomes_of(source),
         capabilities=[name for name in source.capabilities if name in CAPABILITIES],
+    )
+
+
+def kept(source: p.Source) -> p.Source:
+    """What is to be remembered of a source that somebody may come back to: nothing that we do not heed."""
+    selector = _filter(source, SELECTORS)
+    return p.Source(
+        address=source.address,
+        durable=source.durable,
+        expiry_policy=source.expiry_policy,
+        timeout=source.timeout,
+        distribution_mode=source.distribution_mode,
+        filter=None if selector is None else {Symbol(SELECTORS[0]): selector.value},
+        default_outcome=source.default_outcome,
+        outcomes=outcomes_of(source),
+        capabilities=source.capabilities,
     )
 
 

@@ -206,6 +206,8 @@ class Subscription(Terminus):
 
     def serve(self, consumer: LinkConsumer) -> None:
         """A link has its messages from now on."""
+        self.source = sources.kept(self.source)
+        self.source.capabilities = [name for name in self.source.capabilities if name in CAPABILITIES]
         self.is_new = False
         self.links[consumer] = None
 
@@ -229,13 +231,13 @@ class Subscription(Terminus):
 
     def come_back(self, client: Client, source: p.Source | None = None) -> None:
         """Somebody wants it again, on these terms or as it was. Raises Failure."""
-        client.readable_queue(self.queue.name)
+        queue, wish = self.queue, Wish.met_by(self.queue)
+        assert wish is not None
+        client.readable_queue(queue.name)
+        # What making it needs, he must be allowed who comes back: he may also put an end to it.
+        client.declare_queue(queue.name, queue.durable, arguments=queue.arguments, ours=True)
+        client.bind(wish.exchange, queue.name, False, wish.key, {})
         if source is not None:
-            wish = Wish.met_by(self.queue)
-            assert wish is not None
-            client.bind(
-                wish.exchange, self.queue.name, False, wish.key, {}
-            )  # which he must still be allowed to
             self._ask(source)
         self.stay()
         if self._is_shared:

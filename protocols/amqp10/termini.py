@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 PROTOCOL: Final = "amqp10"
 SWEEP_FROM: Final = 100  # sources; then those whose queues somebody has deleted are forgotten
-# Kept for senders in one virtual host; then the oldest goes. Each has as many outcomes as it had credit.
-TARGETS_MAX: Final = 10_000
+# Kept for senders in one virtual host; then the oldest goes. Each has some hundred outcomes.
+TARGETS_MAX: Final = 1000
 
 Key: TypeAlias = tuple[str, str, str]  # whose names these are, container, link
 

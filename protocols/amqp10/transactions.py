@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 OPEN_MAX: Final = 256  # transactions of one connection: clients have one a session
 HELD_SIZE_MAX: Final = 1 << 28  # octets held by them all; sixteen of the largest messages
 OVERHEAD: Final = 512  # octets that a message or an outcome takes here besides its own, roughly
+DECODED: Final = 64  # octets that a decoded value takes for one on the wire, at worst
 ERROR_SIZE_MAX: Final = 256  # octets of an error within an outcome within a disposition
 
 ACCEPTED: Final = p.Accepted()
@@ -244,7 +245,7 @@ class Transactions:
                     AmqpError(p.TRANSACTION_ROLLBACK, "a delivery has outcomes of two transactions")
                 )
             return
-        self._grow(work, OVERHEAD * len(tokens))
+        self._grow(work, OVERHEAD * len(tokens) + _weight(outcome))
         if work.failed:
             if settled:
                 owner.retire(list(tokens), owner.default_outcome)
@@ -322,6 +323,11 @@ class Transactions:
 
 def rejected(error: AmqpError) -> p.Rejected:
     return p.Rejected(error=error_of(error, ERROR_SIZE_MAX))
+
+
+def _weight(outcome: Outcome) -> int:
+    """Octets that an outcome itself takes while it is held."""
+    return DECODED * len(outcome.encode()) if isinstance(outcome, p.Modified | p.Rejected) else 0
 
 
 def _unknown(txn_id: bytes) -> AmqpError:

@@ -9,6 +9,7 @@ import pytest
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import State
 from protocols.amqp10.contract import AmqpError, Ends, Tuning
+from protocols.amqp10.types import Symbol
 
 from .machine import (
     LOGIN,
@@ -124,7 +125,8 @@ def test_before_the_open_a_frame_has_at_most_the_initial_size() -> None:
         close_heard(peer)[1]
         == f"frame size ({len(frame(open_(container_id='c' * 600)))} bytes) > maximum frame size (600 bytes)"
     )
-    assert begun(tuning).says(sender(name="n" * 2000)).called()[0] == ("attach_incoming", "n" * 2000)
+    large = sender(name="n", properties={Symbol("x"): "n" * 2000})
+    assert begun(tuning).says(large).called()[0] == ("attach_incoming", "n")
 
 
 # Frames.

@@ -1,0 +1,164 @@
+"""What a peer can make the broker keep, do, or forget: little, and nothing of somebody else's."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.transactions import Transactions
+from protocols.amqp10.types import Described, Symbol
+from tests.amqp10.consuming import QUEUE, filled
+from tests.amqp10.controller import Control, in_tx
+from tests.amqp10.peer import SECOND, SETTLED, Peer, Receiver, World, data, declare, session_of
+
+MARKER = Described(Symbol("of a peer"), None)
+FIRST_TAG = bytes(4)  # of the client in memory
+MARKED = {Symbol("x"): MARKER}
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    declare(world, "q")
+    return world
+
+
+def kept() -> int:
+    """How many marked values there are besides the test's own."""
+    gc.collect()
+    return sum(type(each) is Described and each == MARKER for each in gc.get_objects()) - 1
+
+
+# What links keep of their attach.
+
+
+def test_what_a_receiver_asks_for_and_does_not_get_is_not_kept(world: World) -> None:
+    source = p.Source(address=QUEUE, filter=MARKED, dynamic_node_properties=MARKED)
+    session_of(world).receiver(source, properties=MARKED, unsettled=None)
+    assert kept() == 0
+
+
+def test_what_a_subscription_does_not_heed_is_not_kept(world: World) -> None:
+    source = p.Source(
+        address="/exchanges/amq.topic/k", durable=2, filter=MARKED, dynamic_node_properties=MARKED
+    )
+    session_of(world).receiver(source, properties=MARKED)
+    assert kept() == 0
+
+
+def test_what_a_sender_says_besides_is_not_kept(world: World) -> None:
+    target = p.Target(address=QUEUE, dynamic_node_properties=MARKED)
+    session_of(world).sender(target, properties=MARKED, rcv_settle_mode=SECOND)
+    # our attach repeats the target, and the client in memory has heard it
+    assert kept() == 1
+
+
+def test_the_name_of_a_link_is_short(world: World) -> None:
+    session = session_of(world)
+    session.receiver(QUEUE, name="n" * 1024)
+    session.ask_receiver(QUEUE, name="n" * 1025)
+    assert session.refusal() == "amqp:invalid-field the name of a link has more than 1024 characters"
+
+
+def test_the_address_that_a_management_pair_keeps_is_short(world: World) -> None:
+    session = session_of(world)
+    link = session.ask_sender(
+        "/management",
+        source=p.Source(address="a" * 1025),
+        snd_settle_mode=SETTLED,
+        properties={Symbol("paired"): True},
+    )
+    assert link.refusal() == "amqp:invalid-field an address has more than 1024 characters"
+
+
+def test_what_is_said_of_an_unfinished_message_is_not_kept_unless_it_counts(world: World) -> None:
+    session = session_of(world)
+    link = session.sender(QUEUE)
+    state = p.Modified(message_annotations={Symbol("x-a"): MARKER})
+    session.send(
+        p.Transfer(handle=link.handle, delivery_id=0, delivery_tag=b"t", more=True, state=state), b"\0"
+    )
+    assert kept() == 0
+
+
+def test_no_message_is_part_of_a_transaction_with_a_long_name(world: World) -> None:
+    session = session_of(world)
+    link = session.sender(QUEUE)
+    state = in_tx(b"t" * 33)
+    session.send(
+        p.Transfer(handle=link.handle, delivery_id=0, delivery_tag=b"t", more=True, state=state), b"\0"
+    )
+    assert link.refusal() == "amqp:transaction:unknown-id no transaction has an id of 33 octets"
+
+
+# What is applied later must be possible then.
+
+
+def test_a_default_outcome_that_could_not_be_applied_is_refused() -> None:
+    world = filled(1)
+    session = session_of(world)
+    session.ask_receiver(
+        p.Source(address=QUEUE, default_outcome=p.Modified(message_annotations={Symbol("a"): 1}))
+    )
+    assert session.refusal().startswith("amqp:invalid-field reserved annotation key")
+    assert not world.queue("q").consumers
+
+
+def test_a_default_outcome_is_short() -> None:
+    annotations = {Symbol("x-a"): "a" * 1024}
+    link = session_of(filled(1)).ask_receiver(
+        p.Source(address=QUEUE, default_outcome=p.Modified(message_annotations=annotations))
+    )
+    assert link.refusal().endswith("a default outcome has more than 1024 octets")
+
+
+def test_outcomes_count_with_what_they_say_towards_what_transactions_hold() -> None:
+    world = filled(1)
+    peer = Peer(world).open()
+    peer.front.transactions = Transactions(world.broker, held_size_max=10_000)
+    session = peer.begin()
+    control = Control(session)
+    tx = control.declare()
+    link = session.receiver(QUEUE, credit=1)
+    state = p.Modified(message_annotations={Symbol("x-a"): "a" * 1000})
+    session.dispose(in_tx(tx, state), link.get().id, settled=False)
+    outcome = control.commit(tx)
+    assert isinstance(outcome, p.Rejected)
+    assert outcome.error.condition == "amqp:transaction:rollback"
+
+
+# What is another user's.
+
+
+def test_what_a_sender_left_behind_is_not_another_users(world: World) -> None:
+    target = p.Target(address=QUEUE, expiry_policy=Symbol(p.TERMINUS_EXPIRY_POLICY_NEVER))
+
+    def sender_of(user: str, **fields: object) -> p.Attach:
+        session = session_of(world, user)
+        link = session.sender(target, name="s", rcv_settle_mode=SECOND, **fields)
+        if not fields:
+            link.send(data(b"a"))
+        session.peer.read()
+        session.peer.drop()
+        return link.attached
+
+    world.user("ann")
+    sender_of("guest")
+    tag = FIRST_TAG
+    assert not sender_of("ann", unsettled={tag: None}).unsettled
+    assert list(sender_of("guest", unsettled={tag: None}).unsettled) == [tag]
+
+
+@pytest.mark.parametrize("lacking", ["configure", "write"])
+def test_who_may_not_make_a_subscription_does_not_come_back_to_one(world: World, lacking: str) -> None:
+    source = p.Source(address="/exchanges/amq.topic/k", durable=2, capabilities=[Symbol("topic")])
+    mine = session_of(world).receiver(source, name="sub")
+    session = session_of(world, world.user("ann", **{lacking: "other"}))
+    session.attach(Receiver(session, "sub"), source=None, target=p.Target())
+    assert session.refusal().startswith(
+        f"amqp:unauthorized-access {lacking} access to queue 'amq.sub-test/sub'"
+    )
+    mine.peer.read()
+    assert mine.detached is None
