@@ -34,8 +34,6 @@ from protocols.amqp10.wire import (
     performative_at,
 )
 
-__all__ = ["AmqpError", "Connection", "Handler", "State", "Tuning", "Writer"]
-
 
 class State(Enum):
     """Where a connection is; the value is how texts call it."""

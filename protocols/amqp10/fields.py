@@ -191,15 +191,6 @@ def decode(data: bytes, at: int, end: int) -> tuple[Record, int]:
     return record_at(of, data, begin, end, 1)
 
 
-def known(value: Value) -> Value:
-    """What value_at found, as its composite type if it is one. Raises InvalidFieldError."""
-    octets = encode(value)
-    if octets[0]:
-        return value
-    of, begin = described_at(octets, 0, len(octets))
-    return value if of is None else record_at(of, octets, begin, len(octets), 1)[0]
-
-
 def described_at(data: bytes, at: int, end: int) -> tuple[type[Record] | None, int]:
     """The type that a descriptor names, if it is known, and where the value begins."""
     if at + 3 > end or data[at]:

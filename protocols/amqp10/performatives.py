@@ -33,13 +33,11 @@ from protocols.amqp10.fields import (
     Field,
     Record,
     decode,
-    known,
 )
 from protocols.amqp10.types import Described, Value
 
 __all__ = [
     "decode",
-    "known",
     "Record",
     "DeliveryState",
     "Outcome",

@@ -1,4 +1,4 @@
-"""The quick corner of AMQP 1.0: bytes in, frames out, transfers and dispositions straight to their session.
+"""The quick corner of AMQP 1.0: bytes in; transfers, dispositions and flows straight to their session.
 
 All other frames are passed on to `_take_frame`. What is incomplete is kept in the pieces it came in and joined once.
 """

@@ -8,7 +8,7 @@ import pytest
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.termini import TARGETS_MAX, Termini, Terminus, termini_of
-from protocols.amqp10.types import Symbol
+from protocols.amqp10.types import Symbol, Value, encode
 from tests.amqp10.controller import Control, bodies_of, in_tx
 from tests.amqp10.peer import (
     SECOND,
@@ -64,7 +64,12 @@ def resume(sender: Sender, tag: bytes, settled: bool = False) -> int:
 def known_to(sender: Sender) -> dict[bytes, object] | None:
     """What we told of deliveries when we attached."""
     told = sender.attached.unsettled
-    return None if told is None else {tag: p.known(state) for tag, state in told.items()}
+    return None if told is None else {tag: state and state_in(state) for tag, state in told.items()}
+
+
+def state_in(value: Value) -> p.DeliveryState:
+    octets = encode(value)
+    return p.decode(octets, 0, len(octets))[0]
 
 
 def sent(session: Session, count: int = 2) -> list[int]:

@@ -51,7 +51,6 @@ from protocols.amqp10.fields import (
     Field,
     Record,
     decode,
-    known,
 )
 from protocols.amqp10.types import Described, Value
 '''
@@ -215,7 +214,7 @@ def _sections(spec: Spec) -> Iterator[str]:
 
 
 def _exports(composites: list[CompositeSpec]) -> Iterator[str]:
-    names = ["decode", "known", "Record", "DeliveryState", "Outcome", *(of.class_name for of in composites)]
+    names = ["decode", "Record", "DeliveryState", "Outcome", *(of.class_name for of in composites)]
     yield "__all__ = ["
     yield from _indented([f'"{name}"' for name in names], 4, ",")
     yield "]"
