@@ -237,6 +237,7 @@ class Neighbour:
             p.Source(dynamic=True, capabilities=(Symbol("temporary-queue"),)), credit=1000
         )
         self.sender = session.sender(self.receiver.attached.source.address)
+        (self.queue,) = world.host.queues
         self.sent = 0
 
     def must_be_served(self) -> None:
@@ -282,8 +283,15 @@ def attack(state: Callable[[World], Peer], chunks: list[bytes]) -> None:
         attacker.drop()
         must_balance(world)
         neighbour.must_be_served()
-    assert all(queue.unsettled == 0 for queue in world.host.queues.values())
+    must_have_gone(world, neighbour)
+
+
+def must_have_gone(world: World, neighbour: Neighbour) -> None:
+    """Nothing is left of the attacker but what it published, declared and subscribed to."""
     assert list(world.broker.clients) == [neighbour.peer.front.client]
+    for queue in (*world.host.queues.values(), *world.host.hidden_queues.values()):
+        assert queue.unsettled == 0
+        assert len(queue.consumers) == (queue.name == neighbour.queue)
 
 
 def must_be_protocol(attacker: Peer) -> None:
@@ -345,12 +353,19 @@ def must_be_bounded(attacker: Peer) -> None:
     assert machine._tail_size <= tuning.frame_size_max
     assert machine.partial_size <= tuning.partial_size_max
     assert len(machine.sessions) + len(machine._ending) <= tuning.channel_max + 1
+    unfinished = 0
     for session in machine.sessions.values():
         assert len(session.links) + len(session.detaching) <= tuning.handle_max + 1
         assert len(session._answers.accepted) <= tuning.incoming_window
+        unsettled = 0
         for link in session.links.values():
             if isinstance(link, IncomingLink):
                 assert link.unanswered <= tuning.link_credit
+                unfinished += 0 if link._unfinished is None else len(link._unfinished.body)
+            else:
+                unsettled += len(link.unsettled)
+        assert len(session.sending.unsettled) == unsettled
+    assert machine.partial_size == unfinished
 
 
 def must_balance(world: World) -> None:

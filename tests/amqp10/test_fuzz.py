@@ -97,11 +97,16 @@ STATES_SAID: Final = st.sampled_from(
         p.Received(section_number=0, section_offset=0),
     )
 ) | st.builds(lambda tx: p.TransactionalState(txn_id=tx, outcome=p.Accepted()), st.binary(max_size=4))
-TERMINI: Final = st.none() | st.builds(
-    lambda kind, address, dynamic: kind(address=address, dynamic=dynamic),
-    st.sampled_from((p.Source, p.Target)),
-    st.none() | NAMES,
-    st.booleans(),
+ADDRESSES: Final = st.just("/queues/q") | NAMES
+SOURCES: Final = st.none() | st.builds(
+    lambda address, dynamic, mode: p.Source(address=address, dynamic=dynamic, distribution_mode=mode),
+    *(ADDRESSES, st.sampled_from((False, False, True)), st.sampled_from((None, None, "copy", "other"))),
+)
+TARGETS: Final = st.one_of(
+    st.builds(p.Target),
+    st.builds(lambda address: p.Target(address=address), ADDRESSES),
+    st.builds(p.Coordinator),
+    st.none(),
 )
 PLAUSIBLE: Final = st.one_of(
     st.builds(
@@ -110,11 +115,11 @@ PLAUSIBLE: Final = st.one_of(
             handle=handle,
             role=role,
             snd_settle_mode=mode,
-            source=source if isinstance(source, p.Source) else None,
-            target=target if isinstance(target, p.Target) else p.Coordinator(),
+            source=source,
+            target=target,
             initial_delivery_count=None if role else 0,
         ),
-        *(HANDLES, st.booleans(), TERMINI, TERMINI, NAMES, st.integers(0, 2)),
+        *(HANDLES, st.booleans(), SOURCES, TARGETS, NAMES, st.integers(0, 2)),
     ),
     st.builds(
         lambda handle, number, tag, settled, more, state, aborted: p.Transfer(
@@ -202,6 +207,13 @@ def test_random_frames(state: Callable[[World], Peer], frames: list[bytes], at_o
 def test_plausible_frames(state: Callable[[World], Peer], said: list[tuple[p.Record, bytes]]):
     """Whole performatives with fields of the right types, in any order."""
     attack(state, [frame(0, record, payload) for record, payload in said])
+
+
+@pytest.mark.parametrize("state", [Peer, greeted])
+@given(bodies=st.lists(composites(VALUES).map(types.encode) | st.binary(max_size=60), max_size=4))
+def test_random_logins(state: Callable[[World], Peer], bodies: list[bytes]):
+    header = SASL_HEADER if state is Peer else b""
+    attack(state, [header + b"".join(frame_of(body, b"", 0, SASL, 2, None) for body in bodies)])
 
 
 # A good client's words, mutated.
