@@ -311,6 +311,20 @@ def test_a_response_that_is_too_large_for_the_client_ends_the_session(world: Wor
     assert session.refusal().startswith("amqp:link:message-size-exceeded message size (")
 
 
+def test_a_response_may_have_just_the_size_that_the_client_takes(world: World) -> None:
+    sizes: list[int] = []
+    for limit in (0, 1):
+        session = Peer(world).open().begin()
+        requests, responses = (
+            ask_requests(session),
+            ask_responses(session, max_message_size=limit and sizes[0]),
+        )
+        responses.want(1)
+        requests.send(p.Properties(subject="GET", to="/queues/none", reply_to="$me"))
+        sizes.append(len(responses.get().octets))
+    assert sizes[0] == sizes[1]
+
+
 # Queues.
 
 
