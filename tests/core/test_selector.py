@@ -78,7 +78,7 @@ TRUE = [
     "-weight = -5 AND +weight = 5 AND - -weight = 5 AND -(weight - 1) = -4 AND weight*-1 = -weight",
     "weight-1 = 4",
     "-7 / 2 = -3 AND 7 / -2 = -3 AND -7 / -2 = 3 AND 7.0 / 2 = 3.5",
-    "-7 % 2 = -1 AND 7 % -2 = 1 AND 7.5 % 2 = 1.5",
+    "-7 % 2 = -1 AND 7 % -2 = 1 AND 7.5 % 2 = 1.5 AND -7.5 % 2 = -1.5",
     "weight BETWEEN 5 AND 5 AND weight NOT BETWEEN 6 AND 9 AND NOT weight BETWEEN 1 AND 4",
     "weight BETWEEN 2 + 2 AND 2 * 3 OR sold",
     "color BETWEEN 'ra' AND 'rz'",
@@ -174,6 +174,7 @@ def test_what_is_false_does_not_and_its_opposite_is_true(text: str) -> None:
 def test_what_is_unknown_does_not_select_and_neither_does_its_opposite(text: str) -> None:
     assert not selects(text)
     assert not selects(f"NOT ({text})")
+    assert selects(f"({text}) OR TRUE")  # it is not that the message cannot be read
 
 
 T, F, U = True, False, None
