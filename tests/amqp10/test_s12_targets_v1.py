@@ -160,6 +160,16 @@ def test_s216_declaring_needs_permission_to_configure(world: World) -> None:
     assert "yours" not in world.host.queues
 
 
+def test_s216_a_queue_that_is_there_is_declared_by_who_may(world: World) -> None:
+    world.user("ann", configure="^mine$")
+    session = session_of(world, "ann")
+    session.ask_sender("q")
+    why = "configure access to queue 'q' in vhost '/' refused for user 'ann'"
+    assert session.refusal() == f"amqp:unauthorized-access {why}"
+    world.channel().declare("theirs", exclusive=True)
+    assert session_of(world).ask_sender("theirs").refusal().startswith("amqp:resource-locked ")
+
+
 def test_s182_s216_nothing_is_declared_for_who_may_not_publish(world: World) -> None:
     world.user("ann", write="^$")
     session = session_of(world, "ann")

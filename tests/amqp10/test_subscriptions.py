@@ -267,6 +267,17 @@ def test_permissions_are_asked_for_each_time(world: World) -> None:
     assert news.bodies() == [b"1"]  # nobody has taken it over
 
 
+def test_who_may_not_have_another_subscription_leaves_the_one_that_is_there(world: World) -> None:
+    """S182."""
+    receiver(session_named(world)).detach(closed=False)
+    publish(world, b"1")
+    world.user("eve", configure="^$")
+    session = session_named(world, user="eve")
+    session.ask_receiver(source(address="/exchanges/amq.topic/b"), name="news")
+    assert session.refusal().startswith("amqp:unauthorized-access ")
+    assert receiver(session_named(world)).bodies() == [b"1"]
+
+
 # Somebody else.
 
 

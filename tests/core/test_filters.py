@@ -438,6 +438,19 @@ def test_a_long_search_is_done_in_portions_and_others_have_their_turn(world: Wor
     assert world.broker.timers.next_at() is None
 
 
+def test_s086_who_is_still_searching_takes_nothing_at_once(world: World) -> None:
+    queue = world.queue()
+    world.publish("q", *[b"a"] * (2 * TESTS))
+    picky = FakeConsumer(queue, selector=Only(b"b"))
+    world.settle()
+    assert picky.searching
+    assert not queue.can_deliver_now(message(body=b"b"))
+    world.advance(PAUSE_S)
+    world.advance(PAUSE_S)
+    assert not picky.searching
+    assert queue.can_deliver_now(message(body=b"b"))
+
+
 def test_a_search_that_ends_with_its_portion_has_come_to_the_end(world: World) -> None:
     queue = world.queue()
     world.publish("q", *[b"a"] * TESTS)
