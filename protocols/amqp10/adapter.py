@@ -238,7 +238,7 @@ class Connection10(Handler, FrontEnd):
         try:
             self.client.open_channel()
         except Failure as failure:
-            raise refusal(failure, Ends.SESSION) from None
+            raise refusal(failure) from None
         served = ServedSession(self, session)
         self.sessions[served] = None
         if self.broker.alarms.reason:

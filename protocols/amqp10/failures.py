@@ -32,7 +32,7 @@ CONDITIONS: Final[dict[type[Failure], tuple[Condition, Ends]]] = {
 }
 
 
-def refusal(failure: Failure, ends: Ends | None = None) -> AmqpError:
-    """The error for a failure of the core; `ends` if it ends something else than what the table says."""
-    condition, usually = next(CONDITIONS[kind] for kind in type(failure).__mro__ if kind in CONDITIONS)
-    return AmqpError(condition, str(failure), usually if ends is None else ends)
+def refusal(failure: Failure) -> AmqpError:
+    """The error for a failure of the core."""
+    condition, ends = next(CONDITIONS[kind] for kind in type(failure).__mro__ if kind in CONDITIONS)
+    return AmqpError(condition, str(failure), ends)
