@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from broker_core.work_queue import Ring, WorkQueue
 
 TESTS: Final = 500  # of messages in one queue, before others have their turn: 2 to 8 ms
+SLOTS: Final = 500  # waiting messages that are put into slots, and back, in the time of one copy of a message
 TEST_OCTETS: Final = 64  # of properties that are read in the time of one test, at the worst
 
 
@@ -53,6 +54,7 @@ class Search:
         self._seekers: dict[Consumer, Seeker] = {}
         self._portions = Portions(queue)
         queue.lanes = self._lanes
+        queue.virtual_host.broker.work += queue.ready // SLOTS
 
     def add(self, consumer: Consumer) -> None:
         self._seekers[consumer] = Seeker([lane.enter() for lane in self._lanes])

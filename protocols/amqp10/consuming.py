@@ -23,6 +23,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, OutgoingOwner
 from protocols.amqp10.encoding import pieces
 from protocols.amqp10.links import OutgoingLink, size_exceeded
+from protocols.amqp10.publishing import WORK_MAX
 from protocols.amqp10.timeouts import Timeouts
 from protocols.amqp10.transactions import Retiring
 
@@ -47,6 +48,8 @@ def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> Link
         raise
     session.consumers[consumer] = None
     origin.serve(consumer)
+    if session.broker.work > WORK_MAX:
+        session.connection.wire.halted = True
     return consumer
 
 

@@ -140,8 +140,8 @@ class Requests(IncomingOwner):
         if 0 < link.message_size_max < len(answer):
             raise size_exceeded(len(answer), link.message_size_max)
         link.send(None, [answer], len(answer), True)
-        if self._pair.session.outbox.full:  # a page of requests may ask for many times as much
-            self._pair.session.connection.wire.halted = True
+        # One request at a time: a page of them may ask for seconds of work, and for gigabytes of answers.
+        self._pair.session.connection.wire.halted = True
 
     def on_detached(self, closed: bool) -> None:
         self._pair.requests = None

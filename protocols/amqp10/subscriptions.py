@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from broker_core.errors import Failure
+from broker_core.search import TEST_OCTETS
 from broker_core.selector import Selector
 from broker_core.work_queue import WorkQueue
 from protocols.amqp10 import addresses, sources
@@ -51,6 +52,7 @@ class Sieve(WorkQueue):
     selector: Selector  # set before it is bound
 
     def push(self, message: Message) -> bool:
+        self.virtual_host.broker.work += 1 + len(message.properties) // TEST_OCTETS
         return super().push(message) if self.selector.matches(message) else True
 
 
