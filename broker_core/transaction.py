@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 class Transaction:
     """What one channel or session has done since its last commit or rollback."""
 
-    __slots__ = ("_outcomes", "_publishes", "_routes", "octets")
+    __slots__ = ("_outcomes", "_publishes", "_routes", "copies", "octets")
 
     def __init__(self) -> None:
         self._publishes: list[Callable[[], bool]] = []
         self._routes: list[tuple[Route, Message]] = []  # of those that were routed
         self._outcomes: list[Callable[[], None]] = []
         self.octets = 0  # bodies held
+        self.copies = 0  # that a commit would put into queues
 
     def publish(self, broker: Broker, exchange: Exchange, message: Message) -> bool:
         """Route now, deliver at commit. False: unroutable, as things stand."""
@@ -35,6 +36,7 @@ class Transaction:
         found = broker.route(exchange, message)
         self.hold(lambda: _alive(found).give(message), message.size)
         self._routes.append((found, message))
+        self.copies += len(found.queues)
         exchange.unroutable += found.unroutable
         return not found.unroutable
 
@@ -77,6 +79,7 @@ class Transaction:
         self._routes.clear()
         self._outcomes.clear()
         self.octets = 0
+        self.copies = 0
 
 
 def _alive(found: Route) -> Route:

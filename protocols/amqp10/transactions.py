@@ -190,8 +190,15 @@ class Transactions:
         self._grow(work, message.size + len(message.properties) + OVERHEAD)
         if work.failed:
             return self._answer(work, rejected(AmqpError(p.TRANSACTION_ROLLBACK, work.failed)))
+        copies = work.tx.copies
         routed = work.tx.publish(self._broker, exchange, message)
-        return self._answer(work, ACCEPTED if routed else RELEASED)
+        # A commit is one piece of work, and nobody else has a turn meanwhile.
+        self._grow(work, OVERHEAD * max(0, work.tx.copies - copies - 1))
+        return self._answer(work, self._unless_failed(work, ACCEPTED if routed else RELEASED))
+
+    def _unless_failed(self, work: Work, outcome: Outcome) -> Outcome:
+        """What counts after a commit, if there can be one."""
+        return rejected(AmqpError(p.TRANSACTION_ROLLBACK, work.failed)) if work.failed else outcome
 
     def refuse(self, state: p.TransactionalState, error: AmqpError, settled: bool) -> p.DeliveryState:
         """A message of a transaction was refused. Returns what to answer, at once, unless it was sent settled.

@@ -11,7 +11,21 @@ from protocols.amqp10.transactions import Transactions
 from protocols.amqp10.types import Described, Symbol
 from tests.amqp10.consuming import QUEUE, filled
 from tests.amqp10.controller import Control, in_tx
-from tests.amqp10.peer import SECOND, SETTLED, Peer, Receiver, World, data, declare, session_of
+from tests.amqp10.peer import (
+    APPLICATION_PROPERTIES,
+    SECOND,
+    SETTLED,
+    Peer,
+    Receiver,
+    Session,
+    World,
+    bind,
+    data,
+    declare,
+    frame,
+    section,
+    session_of,
+)
 
 MARKER = Described(Symbol("of a peer"), None)
 FIRST_TAG = bytes(4)  # of the client in memory
@@ -127,6 +141,72 @@ def test_outcomes_count_with_what_they_say_towards_what_transactions_hold() -> N
     outcome = control.commit(tx)
     assert isinstance(outcome, p.Rejected)
     assert outcome.error.condition == "amqp:transaction:rollback"
+
+
+def test_every_queue_that_a_message_is_for_counts_towards_what_transactions_hold(world: World) -> None:
+    for number in range(20):
+        declare(world, f"q{number}")
+        bind(world, "amq.fanout", f"q{number}")
+    peer = Peer(world).open()
+    peer.front.transactions = Transactions(world.broker, held_size_max=10_000)
+    session = peer.begin()
+    control = Control(session)
+    link = session.sender("/exchanges/amq.fanout")
+    tx = control.declare()
+    assert isinstance(link.publish(data(b"a"), state=in_tx(tx)).outcome, p.Rejected)
+    assert isinstance(control.commit(tx), p.Rejected)
+    tx = control.declare()
+    link = session.sender("/queues/q")
+    assert link.publish(data(b"a"), state=in_tx(tx)) == in_tx(tx, p.Accepted())
+    assert control.commit(tx) == p.Accepted()
+
+
+# Others have their turn: reading halts after what is much work.
+
+
+def unread(session: Session, *frames: bytes) -> bool:
+    """Whether reading halts before the last of these frames."""
+    session.peer.front.receive(b"".join(frames), 0)
+    return session.peer.front.halted
+
+
+def test_one_request_to_the_management_is_worked_off_at_a_time(world: World) -> None:
+    session = session_of(world)
+    paired = {Symbol("paired"): True}
+    source, target = p.Source(address="me"), p.Target(address="me")
+    link = session.sender("/management", "m", source=source, snd_settle_mode=SETTLED, properties=paired)
+    session.receiver("/management", name="m", credit=9, target=target, properties=paired)
+    request = p.Properties(message_id=1, to="/queues/q", subject="GET", reply_to="$me").encode()
+    transfer = p.Transfer(handle=link.handle, delivery_id=0, delivery_tag=b"t", settled=True)
+    assert unread(session, frame(0, transfer, request), frame(0, transfer, request))
+    session.peer.read()
+    assert unread(session)
+    assert not unread(session)
+
+
+def test_many_searches_through_a_long_queue_are_more_than_one_turn(world: World) -> None:
+    session = session_of(world)
+    copy = p.Source(address=QUEUE, distribution_mode=Symbol("copy"))
+    attach = p.Attach(name="b", handle=0, role=True, source=copy, target=p.Target())
+    frames = [frame(0, attach), frame(0, p.Detach(handle=0, closed=True))]
+    assert not unread(session, *frames, *frames)
+    world.queue("q").ready = 6_000_000  # as if so many waited
+    assert unread(session, *frames, *frames)
+
+
+def test_what_a_selector_reads_of_a_message_counts_as_work(world: World) -> None:
+    source = p.Source(
+        address="/exchanges/amq.topic/k",
+        capabilities=[Symbol("topic")],
+        filter={Symbol("jms-selector"): Described(Symbol("apache.org:selector-filter:string"), "a = 'b'")},
+    )
+    session_of(world).receiver(source)
+    session = session_of(world)
+    link = session.sender("/exchanges/amq.topic/k")
+    transfer = p.Transfer(handle=link.handle, delivery_id=0, delivery_tag=b"t", settled=True)
+    small, large = (section(APPLICATION_PROPERTIES, {"a": "a" * size}) + data(b"") for size in (1, 100_000))
+    assert not unread(session, *[frame(0, transfer, small)] * 3)
+    assert unread(session, *[frame(0, transfer, large)] * 8)
 
 
 # What is another user's.
