@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, Ends, OutgoingOwner
@@ -34,6 +34,8 @@ from protocols.amqp10.wire import (
 if TYPE_CHECKING:
     from protocols.amqp10.session import Session
     from protocols.amqp10.types import Value
+
+RANGE_MAX: Final = 10_000  # deliveries that one disposition goes through before others have a turn: 5 ms
 
 Told: TypeAlias = tuple[int, int, int, bool]  # of a link: delivery-count, link-credit, available, drain
 
@@ -285,6 +287,10 @@ class Sending:
                 link.take_outcomes((first,), state, settled)
             return
         count = range_size(first, last)
+        if not settled and (state is None or isinstance(state, p.Received)):
+            return  # a few octets that say nothing, of perhaps a million deliveries
+        if len(unsettled) > RANGE_MAX < count:
+            self._session.connection.halted = True
         if count <= len(unsettled):
             ids = [each & MASK for each in range(first, first + count) if each & MASK in unsettled]
         else:

@@ -64,6 +64,26 @@ def test_a_huge_range_costs_what_there_is(first: int, last: int) -> None:
     assert peer.called() == [("outcomes", "out", [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], ACCEPTED, True)]
 
 
+@pytest.mark.parametrize("state", [None, p.Received(section_number=0, section_offset=0)])
+def test_a_range_of_which_nothing_is_said_costs_nothing(state: p.DeliveryState | None) -> None:
+    peer = sending()
+    send(peer, *range(5))
+    peer.says(disposition(0, 4, settled=False, state=state))
+    assert peer.called() == []
+    peer.says(disposition(0, 4, settled=True, state=state))
+    assert len(peer.called()) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "last", "halts"), [(10_001, 10_000, True), (10_001, 9_999, False), (9, LAST >> 1, False)]
+)
+def test_reading_halts_after_a_range_of_many(count: int, last: int, halts: bool) -> None:
+    peer = sending()
+    send(peer, *range(count))
+    peer.says(disposition(0, last, settled=False))
+    assert peer.connection.halted is halts
+
+
 @pytest.mark.parametrize(("first", "last"), [(1, 0), (5, 3), (0, 0x8000_0000), (0, LAST)])
 @pytest.mark.parametrize("role", [True, False])
 def test_a_range_that_goes_backwards_ends_the_session(role: bool, first: int, last: int) -> None:
