@@ -223,10 +223,18 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+class TextLines(logging.Formatter):
+    """One line for each event, whatever a peer calls itself; only the exceptions of our own have more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        line = super().formatMessage(record)
+        return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
 def logging_to_stderr(config: Config) -> None:
     """Log as the configuration says, to standard error."""
     handler = logging.StreamHandler()
-    text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    text = TextLines("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if config.log.format == "json" else text)
     logger = logging.getLogger("leveret")
     logger.setLevel(config.log.level.upper())

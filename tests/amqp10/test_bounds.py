@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 
 import pytest
 
+from broker_core.composition import TextLines
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.transactions import Transactions
 from protocols.amqp10.types import Described, Symbol
@@ -242,3 +244,8 @@ def test_who_may_not_make_a_subscription_does_not_come_back_to_one(world: World,
     )
     mine.peer.read()
     assert mine.detached is None
+
+
+def test_a_peer_writes_no_lines_of_its_own_into_the_log() -> None:
+    record = logging.makeLogRecord({"msg": "user '%s': %s", "args": ("a\nb\x1b", "\xe4")})
+    assert TextLines("%(message)s").format(record) == "user 'a\\nb\\x1b': \xe4"
