@@ -234,7 +234,8 @@ def test_s170_more_transfers_than_the_window_are_a_violation() -> None:
     assert len([call for call in peer.called() if call[0] == "message"]) == 4
 
 
-def test_s170_every_transfer_counts_also_those_that_are_decoded_or_dropped() -> None:
+@pytest.mark.parametrize("last", [{}, {"handle": 1}, {"aborted": True}, {"more": True}])
+def test_s170_every_transfer_counts_also_those_that_are_decoded_or_dropped(last: dict[str, int]) -> None:
     peer = begun(Tuning(incoming_window=4, link_credit=100)).says(sender(), sender("other", handle=1))
     peer.handler.owners[0].incoming[1].detach()
     peer.says(
@@ -242,7 +243,7 @@ def test_s170_every_transfer_counts_also_those_that_are_decoded_or_dropped() -> 
         + transfer(None, tag=None, more=True)
         + transfer(None, tag=None)
         + transfer(1, handle=1)
-        + transfer(2)
+        + transfer(2, **last)  # type: ignore[arg-type]
     )
     assert end_heard(peer)[0] == "amqp:session:window-violation"
 
