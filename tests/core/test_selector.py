@@ -39,6 +39,8 @@ HEADERS: Table = {
     "my color": "blue",
     "Größe": 3,
     "$a_1": 1,
+    'say "hi"': "hello",
+    "JMS_vendor": "ours",
 }
 
 
@@ -91,6 +93,7 @@ TRUE = [
     "(missing) IS NULL",
     "x-opt-place = 'here' AND com.acme.key = 'dotted' AND \"my color\" = 'blue' AND Größe = 3 AND $a_1 = 1",
     "a.color = 'red' AND application_properties.weight = 5 AND application-properties.weight = 5 AND \"a.weight\" = 5",
+    '"say ""hi""" = \'hello\' AND JMS_vendor = \'ours\' AND JMSXOther IS NULL',
     " \t\r\ncolor\f=\v'red' ",
     "color='red'AND weight=5",
     "TRUE",
@@ -316,6 +319,8 @@ def test_a_type_is_a_subject_in_amqp_1_0() -> None:
         ('"" = 5', "at character 1, a quotation has no end"),
         ("color # 5", "at character 7, '# 5' is no word"),
         ("weight = 5kg", "at character 10, '5kg' is no word"),
+        ("weight = 2.5kg", "at character 11, '.5kg' is no word"),
+        ("weight = 1e5x", "at character 10, '1e5x' is no word"),
         ("weight = 089", "at character 10, '089' is no octal number"),
         ("weight NOT 5", "at character 12, 'BETWEEN', 'IN' or 'LIKE' is expected, not a value"),
         ("weight IS 5", "at character 11, 'NOT' or 'NULL' is expected, not a value"),
@@ -389,6 +394,13 @@ def test_lengths_and_depths_are_bounded() -> None:
 )
 def test_what_is_long_is_not_deep(text: str) -> None:
     assert selects(text)
+
+
+@pytest.mark.parametrize("word", ["OR", "AND"])
+def test_a_chain_of_conditions_is_one_node(word: str) -> None:
+    message, chain = of(HEADERS), compile_selector(f" {word} ".join(["missing"] * 300))
+    counted = calls(lambda: chain.matches(message))
+    assert (counted["Header.value"], counted["AnyOf.value"]) == (300, 1)  # AND is an OR that ends with false
 
 
 SCRAPS = """
