@@ -226,7 +226,7 @@ class JsonLines(logging.Formatter):
 class TextLines(logging.Formatter):
     """One line for each event, whatever a peer calls itself; only the exceptions of our own have more."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- named by `logging`
         line = super().formatMessage(record)
         return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
