@@ -418,8 +418,9 @@ def quiet(peer: Peer) -> Peer:
 
 def close_heard(peer: Peer) -> tuple[str, str | None]:
     """Of the close that must be the last thing said."""
-    close = peer.hears()[-1]
+    channel, close, _ = peer.hears_all()[-1]
     assert isinstance(close, p.Close)
+    assert channel == 0
     return of_error(close.error)
 
 

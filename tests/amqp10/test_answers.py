@@ -134,6 +134,12 @@ def test_s174_what_the_peer_has_not_settled_counts_against_credit() -> None:
     assert credits_heard(peer.says(settled_by_peer(0, 0))) == [(2, 2)]
 
 
+def test_s174_also_after_a_message_in_several_transfers() -> None:
+    peer = second().says(transfer(0, more=True), transfer(None, tag=None), transfer(1))
+    peer.incoming.accept_all([0, 1])
+    assert peer.says(b"").hears() == [told(0, 1, settled=False)]
+
+
 def test_s174_a_delivery_may_be_settled_first_nevertheless() -> None:
     peer = second().says(transfer(0, rcv_settle_mode=0), transfer(1, rcv_settle_mode=SECOND))
     peer.incoming.accept_all([0, 1])

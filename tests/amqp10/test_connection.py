@@ -208,7 +208,7 @@ def test_the_peers_close_is_answered_when_all_has_ended() -> None:
     peer.notes.doings["closed"] = lambda: peer.notes.note("heard", peer.outbox.take())
     peer.says(p.Close())
     assert peer.called()[-2:] == [("closed",), ("heard", b"")]
-    assert peer.hears_one(p.Close) == p.Close()
+    assert peer.hears_all() == [(0, p.Close(), b"")]
     assert peer.gone()
     assert peer.connection.ended_because == "the client closed it"
 

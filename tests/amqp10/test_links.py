@@ -91,6 +91,7 @@ def test_a_receiver_is_answered_and_gives_credit_itself() -> None:
     ]
     link = peer.outgoing
     assert (link.credit, link.settled, link.snd_settle_mode, link.message_size_max) == (0, True, 1, 77)
+    assert not link.drain
     assert not begun().says(receiver()).outgoing.settled
 
 

@@ -189,6 +189,16 @@ def test_a_conversation_in_any_pieces_is_the_same_conversation(cuts: list[int]) 
 # What it costs, in Python calls.
 
 
+def test_the_pieces_of_a_large_frame_are_joined_once() -> None:
+    peer = linked()
+    octets = transfer(0, bytes(10))[:-10] + bytes(5000)
+    octets = len(octets).to_bytes(4) + octets[4:]
+    calls: Counter[str] = Counter()
+    for at in range(0, len(octets), 10):
+        calls += calls_of(peer, octets[at : at + 10])
+    assert calls["Reader._take_frames"] == 2  # to see how large it is, and when it is there
+
+
 class Gathering(IncomingRecorder):
     """Keeps what is to be answered, as one does until the broker has settled."""
 

@@ -203,6 +203,21 @@ def test_a_large_message_waits_in_the_middle_for_the_peers_window() -> None:
     assert [each.more for each in transfers][-2:] == [False, False]
 
 
+@pytest.mark.parametrize("excess", [-1, 0, 1, 100])
+@pytest.mark.parametrize("incoming_window", [0, MANY])
+def test_a_message_that_just_fits_a_frame_takes_one(incoming_window: int, excess: int) -> None:
+    peer = sending(incoming_window=incoming_window, max_frame_size=512)
+    head = len(
+        p.Transfer(
+            handle=0, delivery_id=2**31, delivery_tag=bytes(4), message_format=0, settled=False
+        ).encode()
+    )
+    size = 512 - 8 - head + excess
+    peer.outgoing.send("a", [bytes(size)], size, False)
+    peer.says(flow(incoming_window=10))
+    assert [each.more for each in peer.hears()] == ([False] if excess <= 0 else [True, False])  # type: ignore[attr-defined]
+
+
 def test_a_flow_waits_behind_what_waits_of_its_link() -> None:
     peer = sending(10, incoming_window=1)
     send(peer, "a", "b")

@@ -266,6 +266,14 @@ def test_the_window_is_opened_again_when_half_of_it_is_used_up() -> None:
     assert not peer.session.ended
 
 
+def test_the_window_is_opened_again_in_the_middle_of_a_message() -> None:
+    peer = begun(Tuning(incoming_window=10, link_credit=100)).says(sender())
+    peer.outbox.take()
+    peer.says(transfer(0, more=True), transfer(None, tag=None, more=True) * 4)
+    told = peer.hears_one(p.Flow)
+    assert (told.next_incoming_id, told.incoming_window, told.handle) == (5, 10, None)  # type: ignore[attr-defined]
+
+
 def test_s162_a_session_that_is_held_tells_a_window_of_0_and_takes_what_is_under_way() -> None:
     peer = begun(Tuning(incoming_window=4, link_credit=100)).says(sender())
     peer.outbox.take()
