@@ -19,6 +19,9 @@ from protocols.amqp10.wire import (
 )
 
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
+LARGE: Final = (
+    16 << 10
+)  # octets of a frame that take long to decode, if nothing quick is in it: 10 ms and more
 USUAL: Final = OFFSET_MIN << 8 | FRAME_AMQP  # the shape: offset of the body, and the type
 
 
@@ -110,5 +113,5 @@ class Reader(ABC):
                     session.fail(error)
                     continue
             self._take_frame(channel, data, body, after)
-            self.halted = self.halted or self._is_full()
+            self.halted = self.halted or size > LARGE or self._is_full()
         return at

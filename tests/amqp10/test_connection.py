@@ -337,6 +337,17 @@ def test_it_halts_after_a_frame_while_the_peer_is_owed_too_much_and_goes_on_with
     assert not peer.connection.halted
 
 
+def test_it_halts_after_a_frame_that_took_long_to_decode() -> None:
+    peer = opened()
+    large = begin()
+    large.properties = {Symbol("x"): bytes(16 << 10)}
+    peer.says(large, (1, begin()))
+    assert peer.connection.halted
+    assert peer.called() == [("begin", 0)]
+    peer.says(b"")
+    assert peer.called() == [("begin", 1)]
+
+
 def test_it_halts_when_its_handler_wants_others_to_have_a_turn() -> None:
     peer = begun().says(sender())
     peer.called()
