@@ -27,6 +27,18 @@ def test_s172_a_message_too_large_for_the_receiver_ends_the_session() -> None:
     assert len(receiver(world, credit=2).all()) == 2
 
 
+def test_s172_a_message_that_is_just_not_too_large_comes() -> None:
+    world = World()
+    declare(world, "q")
+    channel = world.channel()
+    for _ in range(3):
+        channel.publish("", "q", b"x")
+    size = len(receiver(world, credit=1, snd_settle_mode=SETTLED).get().octets)
+    assert receiver(world, credit=1, snd_settle_mode=SETTLED, max_message_size=size).get().body == b"x"
+    refusal = receiver(world, credit=1, max_message_size=size - 1).session.refusal()
+    assert refusal.startswith("amqp:link:message-size-exceeded")
+
+
 def test_a_message_too_large_for_one_receiver_is_not_tried_for_ever() -> None:
     world = World()
     declare(world, "dead")
