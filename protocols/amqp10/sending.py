@@ -15,7 +15,6 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, Ends, OutgoingOwner
 from protocols.amqp10.link import Link, SourceLike, States, TargetLike, map_of
 from protocols.amqp10.wire import (
-    CONTINUATION_SIZE_MAX,
     FRAME_AMQP,
     FRAME_OVERHEAD,
     FRAME_START,
@@ -149,8 +148,11 @@ class OutgoingLink(Link):
             self.unsettled[delivery_id] = token
         head = self._head
         if size > self._whole_max or sending.window < 1 or sending.backlog:
+            if self.ended:
+                sending.unsettled.pop(delivery_id, None)
+                return delivery_id
             body = head.body(delivery_id, settled, more=size > self._whole_max)
-            self._send_parts(delivery_id, body, pieces, size)
+            sending.send(Waiting(self, body, pieces, size))
             return delivery_id
         sending.window -= 1
         sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
@@ -161,19 +163,6 @@ class OutgoingLink(Link):
         out += pieces
         self._outbox.wrote(octets)
         return delivery_id
-
-    def _send_parts(self, delivery_id: int, first: bytes, pieces: list[bytes], size: int) -> None:
-        """Send a message in as many frames as it takes, when the peer's window lets; `first` is how it begins."""
-        if self.ended:
-            self._sending.unsettled.pop(delivery_id, None)
-            return
-        size_max = self.session.connection.frame_size_max - FRAME_OVERHEAD
-        at = size_max - len(first)
-        self._sending.send(self, first, cut(pieces, 0, at))
-        while at < size:
-            after = min(at + size_max - CONTINUATION_SIZE_MAX, size)
-            self._sending.send(self, continuation(self.handle, more=after < size), cut(pieces, at, after))
-            at = after
 
     # Outcomes.
 
@@ -200,15 +189,33 @@ class OutgoingLink(Link):
 
 
 class Waiting:
-    """A transfer of a link, with its payload; or else a flow, and what it is to tell."""
+    """A message of a link, or what has not been sent of it; or else a flow, and what it is to tell.
 
-    __slots__ = ("body", "link", "pieces", "told")
+    It is cut into transfers when these can be sent: until then it is nothing but the message in its queue.
+    """
 
-    def __init__(self, link: OutgoingLink, body: bytes, pieces: list[bytes], told: Told | None) -> None:
+    __slots__ = ("_at", "_body", "_pieces", "_size", "left", "link", "told")
+
+    def __init__(
+        self, link: OutgoingLink, body: bytes, pieces: list[bytes], size: int, told: Told | None = None
+    ) -> None:
         self.link = link
-        self.body = body
-        self.pieces = pieces
         self.told = told
+        self.left = True  # not everything has been sent
+        self._body = body  # of the next transfer
+        self._pieces = pieces  # all there are, of `size` octets ...
+        self._size = size
+        self._at = 0  # ... and how many of these have gone
+
+    def transfer(self, size_max: int) -> tuple[bytes, list[bytes]]:
+        """The next transfer and its payload, of at most so many octets."""
+        at, body = self._at, self._body
+        end = min(at + size_max - len(body), self._size)
+        self._at, self.left = end, end < self._size
+        self._body = continuation(self.link.handle, more=True)
+        if self._size - end <= size_max - len(self._body):
+            self._body = continuation(self.link.handle, more=False)
+        return body, cut(self._pieces, at, end)
 
 
 class Sending:
@@ -228,12 +235,18 @@ class Sending:
         """How many transfers the peer takes now."""
         return 0 if self.backlog else self.window
 
-    def send(self, link: OutgoingLink, body: bytes, pieces: list[bytes]) -> None:
-        """Send a transfer and its payload, now or when the peer has room."""
-        if self.window and not self.backlog:
-            self._put(body, pieces)
-        else:
-            self._wait(Waiting(link, body, pieces, None))
+    def send(self, message: Waiting) -> None:
+        """Send a message in as many transfers as it takes, now or when the peer has room."""
+        if not self.backlog:
+            self._go_on(message)
+        if message.left:
+            self._wait(message)
+
+    def _go_on(self, message: Waiting) -> None:
+        """Send of a message what the peer has room for."""
+        size_max = self._session.connection.frame_size_max - FRAME_OVERHEAD
+        while self.window and message.left:
+            self._put(*message.transfer(size_max))
 
     def _wait(self, waiting: Waiting) -> None:
         waiting.link.waiting = waiting
@@ -255,7 +268,7 @@ class Sending:
         if link.waiting is None:
             self._session.write_flow(link.handle, told)
         elif link.waiting.told is None:
-            self._wait(Waiting(link, b"", [], told))
+            self._wait(Waiting(link, b"", [], 0, told))
         else:
             link.waiting.told = told
 
@@ -270,10 +283,10 @@ class Sending:
             first = self.backlog[0]
             if first.told is not None:
                 self._session.write_flow(first.link.handle, first.told)
-            elif self.window:
-                self._put(first.body, first.pieces)
             else:
-                break
+                self._go_on(first)
+                if first.left:
+                    break
             self.backlog.popleft()
             if first.link.waiting is first:
                 first.link.waiting = None

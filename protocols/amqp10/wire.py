@@ -212,11 +212,10 @@ class TransferHead:
 TAG: Final = BINARY << 8 | LONG.size  # how it begins
 SETTLED: Final = 0x4341  # message-format 0, settled: true
 UNSETTLED: Final = 0x4342
-CONTINUATION_SIZE_MAX: Final = 16
 
 
 def continuation(handle: int, more: bool) -> bytes:
-    """A transfer that goes on with the delivery of the one before."""
+    """A transfer that goes on with the delivery of the one before; as long if there is more as if there is not."""
     fields = uint(handle) + b"\x40\x40\x40\x40" + (b"\x41" if more else b"\x42")
     return TRANSFER + bytes((LIST_8, len(fields) + 1, 6)) + fields
 

@@ -203,6 +203,28 @@ def test_a_large_message_waits_in_the_middle_for_the_peers_window() -> None:
     assert [each.more for each in transfers][-2:] == [False, False]
 
 
+@pytest.mark.parametrize("incoming_window", [0, 1, MANY])
+def test_a_large_message_is_cut_into_full_frames_whatever_its_size(incoming_window: int) -> None:
+    for size in range(900, 1500):
+        peer = sending(incoming_window=incoming_window, max_frame_size=512)
+        peer.outgoing.send("a", [bytes(size // 2), bytes(size - size // 2)], size, False)
+        bodies = [body for _, _, body in peer.frames()]
+        peer.says(flow(next_incoming_id=len(bodies), incoming_window=10))
+        bodies += [body for _, _, body in peer.frames()]
+        heard = [p.decode(body, 0, len(body)) for body in bodies]
+        assert [each.more for each, _ in heard] == [True] * (len(heard) - 1) + [False]  # type: ignore[attr-defined]
+        assert sum(map(len, bodies)) - sum(at for _, at in heard) == size
+        assert {len(body) for body in bodies[:-1]} == {504}
+
+
+def test_a_large_message_that_waits_is_not_cut_before_it_can_go() -> None:
+    peer = sending(incoming_window=1, max_frame_size=512)
+    large = bytes(100_000)
+    peer.outgoing.send("a", [large], 100_000, False)
+    assert peer.session.sending.backlog[0]._pieces[0] is large
+    assert len(peer.session.sending.backlog) == 1
+
+
 @pytest.mark.parametrize("excess", [-1, 0, 1, 100])
 @pytest.mark.parametrize("incoming_window", [0, MANY])
 def test_a_message_that_just_fits_a_frame_takes_one(incoming_window: int, excess: int) -> None:

@@ -145,7 +145,7 @@ def test_the_head_of_a_transfer_says_what_a_transfer_says(handle: int) -> None:
 def test_a_continuation_says_its_handle_and_whether_there_is_more(handle: int, more: bool) -> None:
     octets = wire.continuation(handle, more)
     assert p.decode(octets, 0, len(octets)) == (p.Transfer(handle=handle, more=more), len(octets))
-    assert len(octets) <= wire.CONTINUATION_SIZE_MAX
+    assert len(octets) == len(wire.continuation(handle, not more)) <= 16
 
 
 @given(st.lists(st.binary(max_size=5), max_size=5), st.integers(0, 12), st.integers(0, 26))
