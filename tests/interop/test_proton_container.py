@@ -159,6 +159,36 @@ def test_a_receiver_may_settle_last(node: RunningNode):
     wait_until(lambda: (node.ready("q"), node.unsettled("q")) == (0, 0), "it is settled")
 
 
+class Abort(Script):
+    """One message is given up when half of it has gone, and another is sent."""
+
+    def begin(self) -> None:
+        self.container.create_sender(self.connection, "/queues/q")
+
+    def on_sendable(self, event: Event) -> None:
+        if self.found:
+            return
+        self.found.append("begun")
+        self.delivery = event.sender.delivery("1")
+        event.sender.stream(data(bytes(200_000)).encode()[:150_000])
+        self.sender = event.sender
+        self.container.schedule(0.05, self)
+
+    def on_timer_task(self, event: Event) -> None:
+        self.delivery.abort()
+        self.sender.send(data(b"whole"))
+
+    def on_accepted(self, event: Event) -> None:
+        self.found.append("accepted")
+        self.finish()
+
+
+def test_a_message_is_given_up_halfway(node: RunningNode):
+    node.declare("q")
+    assert Abort(node).run() == ["begun", "accepted"]
+    assert node.ready("q") == 1
+
+
 # Transactions.
 
 
