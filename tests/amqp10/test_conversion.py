@@ -67,7 +67,15 @@ def in_091(octets: bytes) -> tuple[BasicProperties, bytes]:
 
 def same(one: object, other: object) -> bool:
     """Equal, and of the same types: UInt(1) == Long(1) to Python."""
-    return one == other and repr(one) == repr(other)
+    return typed(one) == typed(other)
+
+
+def typed(value: object) -> object:
+    if isinstance(value, list):
+        return [typed(each) for each in value]
+    if isinstance(value, dict):
+        return {(type(name), name): typed(each) for name, each in value.items()}
+    return type(value), value
 
 
 # 0-9-1 to 1.0.
