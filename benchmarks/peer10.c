@@ -1,6 +1,6 @@
 /* One end of an AMQP 1.0 link, on the C engine of Qpid Proton: the client of `python -m benchmarks amqp10`.
  *
- *   peer10 send PORT ADDRESS MESSAGES SIZE      unsettled transfers, as many as the broker gives credit for
+ *   peer10 send PORT ADDRESS MESSAGES SIZE      unsettled transfers, as credit allows; at most WINDOW unanswered
  *   peer10 receive PORT ADDRESS MESSAGES CREDIT accepts each message
  *
  * "ready" is printed once the link is attached, and at the end two times of the monotonic clock, in seconds: of the
@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { READ_SIZE = 65536, BODY_MAX = 1 << 20 };
+enum { READ_SIZE = 65536, BODY_MAX = 1 << 20, WINDOW = 1000 };
 
 static pn_connection_driver_t driver;
 static pn_link_t *link_;
@@ -76,7 +76,7 @@ static void attach(const char *address) {
 
 static void send_what_may_be_sent(void) {
     if (!begun && pn_link_credit(link_) > 0) first = now();
-    while (begun < messages && pn_link_credit(link_) > 0) {
+    while (begun < messages && begun - ended < WINDOW && pn_link_credit(link_) > 0) {
         begun++;
         pn_delivery(link_, pn_dtag((const char *)&begun, sizeof begun));
         pn_link_send(link_, message, message_size);

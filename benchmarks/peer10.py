@@ -11,6 +11,8 @@ import time
 import proton
 from proton import handlers, reactor
 
+WINDOW = 1000  # messages that are not answered
+
 
 class Peer(handlers.MessagingHandler):
     """What peer10.c is, with the same output."""
@@ -40,7 +42,7 @@ class Peer(handlers.MessagingHandler):
 
     def on_sendable(self, event: proton.Event) -> None:
         self.first = self.first or time.monotonic()
-        while self.begun < self.messages and event.sender.credit:
+        while self.begun < self.messages and self.begun - self.ended < WINDOW and event.sender.credit:
             event.sender.send(self.message)
             self.begun += 1
 
@@ -50,6 +52,7 @@ class Peer(handlers.MessagingHandler):
 
     def on_accepted(self, event: proton.Event) -> None:
         self._count(event)
+        self.on_sendable(event)
 
     def _count(self, event: proton.Event) -> None:
         self.ended += 1
