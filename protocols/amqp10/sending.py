@@ -3,6 +3,9 @@
 Credit is counted in deliveries, and the peer grants it: `send` uses it up. The window is counted in transfers, of which
 a large message takes several. What goes beyond it waits in the backlog, in order; and so does a flow about a link that
 has something in there, as its delivery-count would be ahead.
+
+A message gets its delivery id when its first transfer goes. So the ids have no gaps when a link ends that has messages
+waiting: to Qpid Proton and rhea a gap is an error that ends the connection.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ class OutgoingLink(Link):
         "message_size_max",
         "owner",
         "settled",
+        "unsent",
         "unsettled",
         "waiting",
     )
@@ -63,6 +67,7 @@ class OutgoingLink(Link):
         self.settled = self.snd_settle_mode == p.SENDER_SETTLE_MODE_SETTLED  # the peer wants it so
         self.message_size_max = int(attach.max_message_size or 0)  # the peer's; 0 is no limit
         self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
+        self.unsent: deque[object] = deque()  # those of messages that wait and are not to be settled at once
         self.waiting: Waiting | None = None  # the last that waits of the link
         self._outbox = session.connection.outbox
         self._sending = session.sending
@@ -75,7 +80,7 @@ class OutgoingLink(Link):
         self.owner = self.session.owner.on_attach_outgoing(self, attach)
 
     def _tell_owner(self) -> None:
-        self.owner.on_detached(list(self.unsettled.values()), self._closed)
+        self.owner.on_detached([*self.unsettled.values(), *self.unsent], self._closed)
 
     def _begin(self) -> None:
         """Nothing is sent before the peer's first flow."""
@@ -133,27 +138,26 @@ class OutgoingLink(Link):
 
     # Messages.
 
-    def send(self, token: object, pieces: list[bytes], size: int, settled: bool) -> int:
-        """Send a message, the octets of `pieces`, `size` in all; answer its delivery id. It takes one credit.
+    def send(self, token: object, pieces: list[bytes], size: int, settled: bool) -> None:
+        """Send a message, the octets of `pieces`, `size` in all. It takes one credit.
 
         Unless `settled`, `token` comes back with its outcome. What is over the peer's window waits in the session.
         """
         sending = self._sending
-        delivery_id = sending.next_delivery_id
-        sending.next_delivery_id = delivery_id + 1 & MASK
         self.credit -= 1
         self.delivery_count = self.delivery_count + 1 & MASK
+        if size > self._whole_max or sending.window < 1 or sending.backlog:
+            if not self.ended:
+                if not settled:
+                    self.unsent.append(token)
+                sending.send(Waiting(self, pieces, size, settled))
+            return
+        delivery_id = sending.next_delivery_id
+        sending.next_delivery_id = delivery_id + 1 & MASK
         if not settled:
             sending.unsettled[delivery_id] = self
             self.unsettled[delivery_id] = token
         head = self._head
-        if size > self._whole_max or sending.window < 1 or sending.backlog:
-            if self.ended:
-                sending.unsettled.pop(delivery_id, None)
-                return delivery_id
-            body = head.body(delivery_id, settled, more=size > self._whole_max)
-            sending.send(Waiting(self, body, pieces, size))
-            return delivery_id
         sending.window -= 1
         sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
         octets = size + head.size
@@ -162,7 +166,16 @@ class OutgoingLink(Link):
         out.append(head.pack(octets, head.start, delivery_id, TAG, delivery_id, end))
         out += pieces
         self._outbox.wrote(octets)
-        return delivery_id
+
+    def begin(self, size: int, settled: bool) -> bytes:
+        """The first of the messages that wait goes now: how its first transfer begins."""
+        sending = self._sending
+        delivery_id = sending.next_delivery_id
+        sending.next_delivery_id = delivery_id + 1 & MASK
+        if not settled:
+            sending.unsettled[delivery_id] = self
+            self.unsettled[delivery_id] = self.unsent.popleft()
+        return self._head.body(delivery_id, settled, more=size > self._whole_max)
 
     # Outcomes.
 
@@ -194,22 +207,23 @@ class Waiting:
     It is cut into transfers when these can be sent: until then it is nothing but the message in its queue.
     """
 
-    __slots__ = ("_at", "_body", "_pieces", "_size", "left", "link", "told")
+    __slots__ = ("_at", "_body", "_pieces", "_settled", "_size", "left", "link", "told")
 
     def __init__(
-        self, link: OutgoingLink, body: bytes, pieces: list[bytes], size: int, told: Told | None = None
+        self, link: OutgoingLink, pieces: list[bytes], size: int, settled: bool, told: Told | None = None
     ) -> None:
         self.link = link
         self.told = told
         self.left = True  # not everything has been sent
-        self._body = body  # of the next transfer
+        self._settled = settled
+        self._body = b""  # of the next transfer, if it is not the first
         self._pieces = pieces  # all there are, of `size` octets ...
         self._size = size
         self._at = 0  # ... and how many of these have gone
 
     def transfer(self, size_max: int) -> tuple[bytes, list[bytes]]:
         """The next transfer and its payload, of at most so many octets."""
-        at, body = self._at, self._body
+        at, body = self._at, self._body or self.link.begin(self._size, self._settled)
         end = min(at + size_max - len(body), self._size)
         self._at, self.left = end, end < self._size
         self._body = continuation(self.link.handle, more=True)
@@ -268,7 +282,7 @@ class Sending:
         if link.waiting is None:
             self._session.write_flow(link.handle, told)
         elif link.waiting.told is None:
-            self._wait(Waiting(link, b"", [], 0, told))
+            self._wait(Waiting(link, [], 0, True, told))
         else:
             link.waiting.told = told
 

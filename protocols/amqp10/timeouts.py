@@ -6,6 +6,7 @@ that is settled: once it runs, it looks again. So an outcome in time costs nothi
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from broker_core.delivery import Delivery
@@ -51,7 +52,7 @@ class Timeouts:
     def _check(self, now: float) -> None:
         self._timer = None
         link = self._consumer.link
-        oldest = next(iter(link.unsettled.values()), None)
+        oldest = next(chain(link.unsettled.values(), link.unsent), None)
         if oldest is None:
             return
         assert isinstance(oldest, Delivery)

@@ -479,6 +479,7 @@ def sending(credit: int = 100, incoming_window: int = MANY, **fields: object) ->
     return quiet(peer.says(flow(0, credit, incoming_window=incoming_window)))
 
 
-def send(peer: Peer, *tokens: object, settled: bool = False) -> list[int]:
-    """Send a message for each token; their delivery ids."""
-    return [peer.outgoing.send(token, [b"body"], 4, settled) for token in tokens]
+def send(peer: Peer, *tokens: object, settled: bool = False) -> None:
+    """Send a message for each token."""
+    for token in tokens:
+        peer.outgoing.send(token, [b"body"], 4, settled)

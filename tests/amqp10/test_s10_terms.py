@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.amqp10.consuming import QUEUE, fill, filled, left, receiver, source, taken
-from tests.amqp10.peer import SETTLED, World, declare, session_of
+from tests.amqp10.peer import SETTLED, Peer, World, declare, session_of
 
 # Sizes, ranks, turns.
 
@@ -171,6 +171,22 @@ def test_x028_a_shorter_timeout_holds_for_what_comes_next() -> None:
     link.want(1)
     world.advance(6)
     assert "Timeout value used: 5000 ms" in link.refusal()
+
+
+def test_x028_whoever_shuts_his_window_has_no_more_time() -> None:
+    world = World(LATE)
+    declare(world, "q")
+    channel = world.channel()
+    for size in (2000, 1):
+        channel.publish("", "q", bytes(size))
+    session = Peer(world).open(max_frame_size=512).begin(incoming_window=5)
+    link = session.receiver(QUEUE, credit=2)
+    assert len(link.get().body) == 2000  # in five transfers: the other message waits for the window
+    link.accept()
+    assert (link.get(), world.queue("q").unsettled) == (None, 1)
+    world.advance(61)
+    assert "Timeout value used: 60000 ms" in link.refusal()
+    assert world.queue("q").ready == 1
 
 
 def test_x028_nothing_is_left_to_watch_when_a_link_has_gone() -> None:

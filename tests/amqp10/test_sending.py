@@ -141,8 +141,8 @@ def test_messages_are_not_acquired_in_transactions() -> None:
 
 def test_a_message_goes_out_in_one_frame_with_an_id_and_a_tag_of_ours() -> None:
     peer = sending()
-    assert peer.outgoing.send("a", [b"head", b"", b"body"], 8, False) == 0
-    assert peer.outgoing.send("b", [], 0, True) == 1
+    peer.outgoing.send("a", [b"head", b"", b"body"], 8, False)
+    peer.outgoing.send("b", [], 0, True)
     first = p.Transfer(handle=0, delivery_id=0, delivery_tag=bytes(4), message_format=0, settled=False)
     other = p.Transfer(handle=0, delivery_id=1, delivery_tag=b"\0\0\0\1", message_format=0, settled=True)
     assert peer.hears_all() == [(0, first, b"headbody"), (0, other, b"")]
@@ -160,8 +160,8 @@ def test_what_was_written_is_what_was_counted() -> None:
 def test_ids_go_round_at_the_end_of_32_bits() -> None:
     peer = sending()
     peer.session.sending.next_delivery_id = LAST
-    assert send(peer, "a", "b") == [LAST, 0]
-    assert [each.delivery_id for each in peer.hears() if isinstance(each, p.Transfer)] == [LAST, 0]
+    send(peer, "a", "b")
+    assert delivery_ids(peer) == [LAST, 0]
     peer.says(disposition(LAST, 0))
     assert peer.called() == [("outcomes", "out", [LAST, 0], ["a", "b"], ACCEPTED, True)]
 
@@ -314,4 +314,42 @@ def test_what_waits_is_forgotten_with_its_link() -> None:
 def test_messages_of_two_links_share_the_ids_of_the_session() -> None:
     peer = begun().says(receiver(), receiver("other", handle=1), flow(0, 5), flow(1, 5))
     one, other = peer.handler.owners[0].outgoing
-    assert [link.send(0, [], 0, False) for link in (one, other, one)] == [0, 1, 2]
+    for link in (one, other, one):
+        link.send(0, [], 0, False)
+    assert delivery_ids(peer) == [0, 1, 2]
+
+
+def test_the_messages_that_go_with_their_link_leave_no_gap_in_the_ids() -> None:
+    """Proton and rhea end the connection if there is one."""
+    peer = begun(incoming_window=1, max_frame_size=512).says(receiver(), receiver("other", handle=1))
+    peer.says(flow(0, 5, incoming_window=1), flow(1, 5, incoming_window=1))
+    one, other = peer.handler.owners[0].outgoing
+    one.send("begun", [bytes(1000)], 1000, False)
+    one.send("waits", [b"1"], 1, False)
+    other.send("waits too", [b"2"], 1, False)
+    one.send("is settled", [b"3"], 1, True)
+    assert delivery_ids(peer) == [0]
+    peer.called()
+    one.detach()
+    assert peer.called() == [("detached", "out", ["begun", "waits"], True)]
+    peer.says(flow(next_incoming_id=1, incoming_window=5))
+    other.send("last", [b"4"], 1, False)
+    assert delivery_ids(peer) == [1, 2]
+    peer.says(disposition(1, 2))
+    assert peer.called()[-1] == ("outcomes", "other", [1, 2], ["waits too", "last"], ACCEPTED, True)
+
+
+def test_of_what_waits_the_peer_can_say_nothing() -> None:
+    peer = sending(incoming_window=1)
+    send(peer, "a", "b")
+    peer.says(disposition(0, 1), disposition(1))
+    assert peer.called() == [("outcomes", "out", [0], ["a"], ACCEPTED, True)]
+    assert delivery_ids(peer.says(flow(next_incoming_id=1, incoming_window=1))) == [0, 1]
+    peer.called()
+    peer.says(disposition(1))
+    assert peer.called() == [("outcomes", "out", [1], ["b"], ACCEPTED, True)]
+
+
+def delivery_ids(peer: Peer) -> list[int | None]:
+    """Of the transfers since the last look."""
+    return [each.delivery_id for each in peer.hears() if isinstance(each, p.Transfer)]
