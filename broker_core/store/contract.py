@@ -1,0 +1,220 @@
+"""What a store is asked for: keep commits, in order and whole, and say when each is safe.
+
+    Journal ── Commit ──> Store: writer thread, one transaction, sync ── durable(number) ──> Journal
+
+A commit is all or nothing. There is one in flight at a time; whoever commits gathers the next one meanwhile. What a
+store keeps is told apart by numbers that the journal gives: every copy of a message in a queue is an *entry*, and has
+the next number; entries that were committed together are a *chunk*, known by the number of its first entry.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+
+from broker_core.message import Message
+
+T = TypeVar("T")
+
+
+class StoreError(Exception):
+    """The store cannot be trusted any more: nothing may be confirmed from here on. The text says why."""
+
+
+class NoSpaceError(Exception):
+    """There was no room for a commit. Nothing of it is kept; the same commit may be tried again."""
+
+
+class DamagedError(Exception):
+    """What was read is not what was written. The text says where."""
+
+
+class Entries:
+    """Copies of messages in queues, on their way into a chunk: columns, one row an entry."""
+
+    __slots__ = (
+        "expiries",
+        "first",
+        "messages",
+        "positions",
+        "priorities",
+        "queues",
+        "records",
+        "volatile",
+    )
+
+    def __init__(self, first: int) -> None:
+        self.first = first  # the number of the first; the others follow
+        self.queues = array("I")  # numbers of queues
+        self.positions = array("Q")  # order of arrival in the queue
+        self.priorities = array("B")
+        self.expiries = array("Q")  # ms since 1970-01-01 UTC; 0: never
+        self.records = array("H")  # which of `messages` it is a copy of
+        self.messages: list[Message] = []  # each once, however many queues have it
+        self.volatile = False  # not to outlive the node: paged out for want of memory only
+
+    def __len__(self) -> int:
+        return len(self.queues)
+
+
+class Chunk:
+    """Entries as they are kept: `chunk.py` knows what the octets mean."""
+
+    __slots__ = ("entries", "first", "messages")
+
+    def __init__(self, first: int, entries: bytes, messages: bytes) -> None:
+        self.first = first
+        self.entries = entries  # columns; has its own checksum
+        self.messages = messages  # one record after the other; their checksums are in `entries`
+
+
+class Commit:
+    """What is to be kept, or to go, together."""
+
+    __slots__ = ("chunks", "dropped", "marks", "number", "objects", "replaced", "settled")
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # 1, 2, ... since the store was opened
+        self.objects: dict[str, str | None] = {}  # key to JSON; None: it goes. In order of first change
+        self.chunks: list[Entries] = []  # to be packed by the store (`chunk.pack`), in its own thread
+        self.settled: dict[
+            int, bytes
+        ] = {}  # chunk to the bits of its settled entries; takes the place of earlier ones
+        self.marks: dict[int, int] = {}  # entry to how often a consumer had it and failed
+        self.dropped: list[int] = []  # chunks, with their bits and marks
+        self.replaced: list[
+            tuple[list[int], Chunk]
+        ] = []  # chunks that go, and one that has what was left in them
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.objects or self.chunks or self.settled or self.marks or self.dropped or self.replaced
+        )
+
+
+class Kept:
+    """One chunk as it is found at start. `entries` is None if it is damaged."""
+
+    __slots__ = ("entries", "first", "octets", "settled")
+
+    def __init__(self, first: int, entries: bytes | None, octets: int, settled: bytes) -> None:
+        self.first = first
+        self.entries = entries
+        self.octets = octets  # of its messages
+        self.settled = settled  # bits, by place in the chunk; empty: none
+
+
+@attrs.frozen
+class Stats:
+    """What a store holds. Sizes are octets."""
+
+    chunks: int
+    messages_octets: int  # of the chunks' messages, live or not
+    objects: int
+    file_octets: int  # on disk, all files
+    free_octets: int  # of those: not used, to be used again or given back
+    commits: int  # since it was opened
+    format: int
+
+
+class Reader(ABC):
+    """Reads chunks, in one thread. What it reads within one job is of one moment."""
+
+    @abstractmethod
+    def find(self, number: int) -> tuple[int, bytes]:
+        """The chunk that has an entry: its first number and its entries. Raises DamagedError, StoreError."""
+
+    @abstractmethod
+    def messages(self, first: int, start: int, length: int) -> bytes:
+        """Some octets of a chunk's messages. Raises DamagedError, StoreError."""
+
+
+class Store(ABC):
+    """Where commits are kept. Opened when it is made, which raises `BadFolder`s as its own kind says."""
+
+    was_clean: bool  # whether it was closed properly before, or is new
+
+    # Finding what is there; before `start` only.
+
+    @abstractmethod
+    def objects(self) -> Iterable[tuple[str, str]]:
+        """Keys and values, in the order in which the keys first came."""
+
+    @abstractmethod
+    def chunks(self) -> Iterable[Kept]:
+        """Every chunk, in order; those whose columns are damaged, too."""
+
+    @abstractmethod
+    def marks(self) -> Iterable[tuple[int, int]]:
+        """Entries and how often each was tried, in order. Those never tried may be there, with 0: redelivered."""
+
+    # Running.
+
+    @abstractmethod
+    def start(
+        self,
+        soon: Callable[[Callable[[], None]], None],
+        durable: Callable[[int], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Take commits from now on. `soon(f)` has `f` called in the journal's thread, where `durable(number)` and
+        `failed(NoSpaceError or StoreError)` are called, too. From here on the store counts as not properly closed.
+        """
+
+    @abstractmethod
+    def append(self, commit: Commit) -> None:
+        """Keep a commit. Not before the one before it was reported; one that had no space may be given again."""
+
+    @abstractmethod
+    def reader(self) -> Reader:
+        """For the journal's own thread, when it cannot wait."""
+
+    @abstractmethod
+    def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
+        """Run `job` in a thread for reading, and `then` in the journal's with what it returned or raised."""
+
+    # Looking after it.
+
+    @abstractmethod
+    def stats(self) -> Stats: ...
+
+    @abstractmethod
+    def backup(self, folder: Path) -> None:
+        """A copy as of one moment, which can be opened as a store. May take long; any thread. Raises OSError."""
+
+    @abstractmethod
+    def close(self, last: Commit | None) -> None:
+        """Keep a last commit, note that the store was closed properly, and wait until that is done.
+
+        None: it is given up, and counts as not properly closed. Raises StoreError.
+        """
+
+
+class Page:
+    """Waiting messages of one queue and one priority that are on disk only, oldest first."""
+
+    __slots__ = ("expiring", "marks", "numbers", "octets", "position", "redelivered")
+
+    def __init__(
+        self,
+        numbers: Sequence[int],
+        position: int,
+        octets: int,
+        expiring: int = 0,
+        redelivered: bool = False,
+        marks: dict[int, int] | None = None,
+    ) -> None:
+        self.numbers = numbers  # of entries, rising; a range where they follow each other
+        self.position = position  # of the first, in the queue
+        self.octets = octets  # of their bodies
+        self.expiring = expiring  # how many will expire
+        self.redelivered = redelivered  # all of them may have been delivered before
+        self.marks = marks or {}  # of those that were: how often that failed
+
+    def __len__(self) -> int:
+        return len(self.numbers)
