@@ -4,7 +4,8 @@
     settle: dead letters ─> touched queues dispatch ─> publishers are told    once per batch of input
 
 Between two calls of `settle` messages only pile up in queues; `settle` lets them out. One thread owns all of it. Time
-comes from `clock` and stands still within a batch: `tick` reads it.
+comes from `clock` and stands still within a batch: `tick` reads it. With a journal, publishers of what is to be on disk
+are told when it is there.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from broker_core.topology import VirtualHost
 if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.operations import Operations
+    from broker_core.store.journal import Journal
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -53,13 +55,26 @@ REFUSED: Final = Outcome.REFUSED
 
 
 class Publisher(ABC):
-    """Somebody who wants to know when what was published so far is safe (confirms, accepted, completion)."""
+    """Somebody who wants to know when what was published so far is safe (confirms, accepted, completion).
+
+    It joins `Broker.publishers`. At the end of the settle it is asked for its `mark`, and with that it is off the list.
+    Then it is told: at once if nothing of it is `persistent`, else when all of it is on disk. More may be published
+    meanwhile, and several marks be on their way.
+    """
 
     __slots__ = ()
+    persistent: bool = False  # whether something published since the last `mark` is to be on disk
 
     @abstractmethod
-    def taken(self) -> None:
-        """Everything published before this settle is with its queues, and on disk where it must be."""
+    def mark(self) -> int:
+        """Where it stands now; never less than before. Its next publish joins the list again."""
+
+    @abstractmethod
+    def taken(self, mark: int) -> None:
+        """Everything published before it stood at `mark` is with its queues, and on disk where it must be.
+
+        Marks come in order; one may be passed over. It may have ended in the meantime.
+        """
 
 
 class Broker:
@@ -99,6 +114,7 @@ class Broker:
         self.connections_of: Counter[str] = Counter()  # by user, as `clients`
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.operations: Operations | None = None  # the node, if the broker runs in one
+        self.journal: Journal | None = None  # without one, everything is in memory only
 
     # Virtual hosts.
 
@@ -200,10 +216,18 @@ class Broker:
                     raise
             if not self.timers.run(self.now):
                 break
-        if self.publishers:
+        if self.journal is not None:
+            publishers, self.publishers = self.publishers, []
+            self.journal.settle(publishers)
+        elif self.publishers:
             publishers, self.publishers = self.publishers, []
             for publisher in publishers:
-                publisher.taken()
+                publisher.taken(publisher.mark())
+
+    def hold_answer(self) -> None:
+        """Whoever asked for what has been done just now is answered when it is on disk (a commit)."""
+        if self.journal is not None and self.journal.dirty:
+            self.journal.holds = True
 
     def tick(self) -> float:
         """Read the clock: a new batch begins. Returns monotonic seconds."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker_core.selector import Selector
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
+PENDING: Final = -1  # on its way to the store
 NEVER: Final = float("inf")  # a deadline that does not come
 FIRST: Final = 1 << 62  # the priority of those who only look: they should see what others take
 
@@ -36,6 +37,7 @@ class Delivery:
         "queue",
         "redelivered",
         "seen_by",
+        "stored",
     )
 
     def __init__(self, message: Message, queue: Queue, position: int, expires_at: float) -> None:
@@ -47,6 +49,7 @@ class Delivery:
         self.redelivered = False
         self.consumer: Consumer | None = None  # who has it, if it is unsettled and was not fetched
         self.given_at = 0.0  # monotonic seconds
+        self.stored = 0  # its number in the store, or PENDING; 0: it is not there
         self.seen_by: tuple[object, ...] = ()  # marks of those who browsed it
 
     @property

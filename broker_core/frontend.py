@@ -16,6 +16,7 @@ import attrs
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.config import Config
+    from broker_core.message import Encoding
     from broker_core.outbox import Outbox
 
 
@@ -89,6 +90,8 @@ class Protocol:
     everything from the first byte on. Its own settings are `config.protocols.others.get(name, {})`.
     `fallback` marks the protocol that answers first bytes nobody recognises. A protocol that is not `shared` is served
     only by listeners that name it. `title` is what people call it; without one, they are told the name.
+    `encoding` gives the encoding of its messages, which is how those in the store are read again: a protocol without
+    it cannot have durable messages.
     """
 
     name: str
@@ -97,3 +100,4 @@ class Protocol:
     fallback: bool = False
     shared: bool = True
     title: str = ""
+    encoding: Callable[[], Encoding] | None = None

@@ -142,6 +142,13 @@ class Encoding(ABC):
         before = self.read(properties)
         return self.write(attrs.evolve(before, headers={**(before.headers or {}), **headers}))
 
+    def restored(self, facts: Facts, properties: bytes) -> Facts:
+        """The facts of a message that comes back from the store, as this encoding would have projected them.
+
+        To be overridden where `facts` has more than the core knows of.
+        """
+        return facts
+
     def property(self, properties: bytes, name: str) -> Value:
         """One property under its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent.
 

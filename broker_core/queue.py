@@ -22,6 +22,7 @@ from broker_core.values import Table
 if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.message import Message
+    from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost
 
 # Reasons of death, as every protocol shows them (X030).
@@ -47,8 +48,10 @@ class Queue(Destination):
         "durable",
         "exclusive",
         "hidden",
+        "journal",
         "limits",
         "name",
+        "number",
         "owner",
         "published",
         "ready",
@@ -87,6 +90,8 @@ class Queue(Destination):
         self.declared_limits = limits  # from the arguments alone
         self.limits = limits  # with policies
         self.consumers: dict[Consumer, None] = {}  # as they arrived; without those who browse a work queue
+        self.journal: Journal | None = None  # of what outlives the node; set when it is declared
+        self.number = 0  # in the store
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # octets of their bodies
         self.unsettled = 0  # messages given and not answered
@@ -181,6 +186,8 @@ class Queue(Destination):
         """The consumer has dealt with it."""
         self.unsettled -= 1
         self.accepted += 1
+        if delivery.stored and self.journal is not None:
+            self.journal.settled.append(delivery)
 
     def available_to(self, consumer: Consumer) -> int:
         """How many messages wait for an attached consumer, whatever its selector thinks of them."""
@@ -189,6 +196,13 @@ class Queue(Destination):
     def revise(self, delivery: Delivery, message: Message) -> None:
         """The consumer has added something to the message's properties, and releases or rejects it next."""
         delivery.message = message
+        if delivery.stored and self.journal is not None:
+            self.journal.revised(delivery)
+
+    def forget(self, deliveries: Iterable[Delivery]) -> None:
+        """These are settled: the store need not keep them."""
+        if self.journal is not None:
+            self.journal.settled += [delivery for delivery in deliveries if delivery.stored]
 
     def give(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """Let a consumer have these, to be answered unless it is settled."""
@@ -198,6 +212,7 @@ class Queue(Destination):
         consumer.window.credit -= count
         if consumer.settled:
             self.accepted += count
+            self.forget(deliveries)
         else:
             now = self.virtual_host.broker.now
             for delivery in deliveries:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from broker_core.delivery import NEVER, Consumer, Delivery
+from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
 from broker_core.discard import PAUSE_S, PORTION
 from broker_core.errors import AccessRefused
 from broker_core.lane import Lane
@@ -124,6 +124,9 @@ class WorkQueue(Queue):
             return False
         delivery = Delivery(message, self, self.position, NEVER)
         self.position += 1
+        if self.journal is not None and message.facts.durable:
+            delivery.stored = PENDING
+            self.journal.arrivals.append(delivery)
         ttl_ms = message.facts.ttl_ms
         if ttl_ms is not None or self.ttl_s != NEVER:
             ttl_s = self.ttl_s if ttl_ms is None else min(self.ttl_s, ttl_ms / 1000)
@@ -217,6 +220,7 @@ class WorkQueue(Queue):
         self.delivered += 1
         if settled:
             self.accepted += 1
+            self.forget(taken)
         else:
             taken[0].given_at = self.virtual_host.broker.now
             self.unsettled += 1
@@ -234,6 +238,7 @@ class WorkQueue(Queue):
         """Put it back at its old place; `failed`: this counts towards the delivery limit."""
         self.unsettled -= 1
         if self.deleted:
+            self.forget((delivery,))
             return
         delivery.consumer = None
         delivery.redelivered = True
@@ -243,6 +248,8 @@ class WorkQueue(Queue):
             if limit is not None and delivery.attempts > limit:
                 self._die(delivery, DELIVERY_LIMIT)
                 return
+            if limit is not None and self.journal is not None:
+                self.journal.attempted(delivery)
         self._lane(delivery).put_back(delivery)
         self.ready += 1
         self.ready_bytes += delivery.message.size
@@ -253,13 +260,16 @@ class WorkQueue(Queue):
     def reject(self, delivery: Delivery) -> None:
         """The consumer does not want it, and nobody else should get it."""
         self.unsettled -= 1
-        if not self.deleted:
+        if self.deleted:
+            self.forget((delivery,))
+        else:
             self._die(delivery, REJECTED)
 
     def _lane(self, delivery: Delivery) -> Lane:
         return self.lanes[min(delivery.message.facts.priority, len(self.lanes) - 1)]
 
     def _die(self, delivery: Delivery, reason: str) -> None:
+        self.forget((delivery,))
         self.virtual_host.broker.dead_letter(self, delivery.message, reason)
 
     def expire(self, delivery: Delivery) -> None:
@@ -284,6 +294,7 @@ class WorkQueue(Queue):
         """Drop every waiting message; those with consumers stay (S074). Returns how many went."""
         count = self.ready
         broker = self.virtual_host.broker
+        self.forget(self.waiting())
         for lane in self.lanes:
             for pile in lane.emptied():
                 broker.discarded.add(pile, broker.now)

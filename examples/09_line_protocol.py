@@ -168,8 +168,11 @@ class LineConnection(FrontEnd, Publisher):
             self.broker.publishers.append(self)  # `taken` follows
         self.blocked = self.broker.alarms.reason is not None
 
-    def taken(self) -> None:
-        self.say(f"TAKEN {self.published}")
+    def mark(self) -> int:
+        return self.published
+
+    def taken(self, mark: int) -> None:
+        self.say(f"TAKEN {mark}")
 
     def subscribe(self, client: Client, rest: bytes) -> None:
         subscription = Subscription(self, client.readable_queue(rest.decode()))
@@ -224,7 +227,7 @@ COMMANDS: Final[dict[bytes, Callable[[LineConnection, Client, bytes], None]]] = 
     b"QUIT": LineConnection.quit,
 }
 
-PROTOCOL: Final = Protocol(name="line", first_bytes=(b"LINE ",), factory=LineConnection)
+PROTOCOL: Final = Protocol(name="line", first_bytes=(b"LINE ",), factory=LineConnection, encoding=lambda: ENCODING)
 
 
 def converse() -> None:

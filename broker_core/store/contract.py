@@ -48,7 +48,7 @@ class Entries:
         "volatile",
     )
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, volatile: bool = False) -> None:
         self.first = first  # the number of the first; the others follow
         self.queues = array("I")  # numbers of queues
         self.positions = array("Q")  # order of arrival in the queue
@@ -56,7 +56,7 @@ class Entries:
         self.expiries = array("Q")  # ms since 1970-01-01 UTC; 0: never
         self.records = array("H")  # which of `messages` it is a copy of
         self.messages: list[Message] = []  # each once, however many queues have it
-        self.volatile = False  # not to outlive the node: paged out for want of memory only
+        self.volatile = volatile  # not to outlive the node: paged out for want of memory only
 
     def __len__(self) -> int:
         return len(self.queues)

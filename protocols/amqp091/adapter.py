@@ -39,6 +39,7 @@ from broker_core.sasl import (
 from protocols.amqp091 import methods as m
 from protocols.amqp091.channel import METHODS, Channel
 from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Writer
+from protocols.amqp091.encoding import ENCODING
 from protocols.amqp091.sasl import AmqPlain
 from protocols.amqp091.wire import FieldTable, Method
 
@@ -330,4 +331,5 @@ PROTOCOL: Final = Protocol(
     factory=Connection091,
     fallback=True,
     title="AMQP 0-9-1",
+    encoding=lambda: ENCODING,
 )

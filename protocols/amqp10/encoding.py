@@ -66,6 +66,13 @@ class Encoding10(Encoding):
     def write(self, properties: Properties) -> bytes:
         return conversion.write(properties)
 
+    def restored(self, facts: Facts, properties: bytes) -> Facts:
+        """As `project` had them; those of a dead letter are no longer what the publisher said."""
+        envelope = envelope_of(properties[: bounds(properties)[PROPERTIES]])
+        said = Facts10(envelope, facts.has_headers, facts.user_id, facts.reply_to, facts.cc)
+        same = (said.durable, said.priority, said.ttl_ms) == (facts.durable, facts.priority, facts.ttl_ms)
+        return said if same else facts
+
     def property(self, properties: bytes, name: str) -> values.Value:
         if name in conversion.SELECTED:
             return conversion.selected(properties, name)

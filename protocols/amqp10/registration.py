@@ -13,6 +13,7 @@ from broker_core.frontend import FrontEnd, Peer, Protocol
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.config import Config
+    from broker_core.message import Encoding
     from broker_core.outbox import Outbox
 
 
@@ -23,9 +24,17 @@ def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: 
     return Connection10(broker, config, outbox, peer, now)
 
 
+def encoding() -> Encoding:
+    """How its messages are read."""
+    from protocols.amqp10.encoding import ENCODING
+
+    return ENCODING
+
+
 PROTOCOL: Final = Protocol(
     name="amqp10",
     first_bytes=(b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
     factory=connection,
     title="AMQP 1.0",
+    encoding=encoding,
 )

@@ -1,0 +1,360 @@
+"""The format of a chunk: copies of messages in queues to octets, and back (docs/store-format.md).
+
+    entries   header, columns (an element for each entry, then an element for each record), crc32 of all that
+    messages  one record after the other; length and crc32 of each are columns
+
+    record    four lengths (u32), origin (JSON), exchange, key, properties, body
+
+Columns go in and out as arrays, so that a message costs a record and little else. All numbers are little-endian.
+Checksums are zlib's crc32; what does not fit them is never given out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from broker_core.message import Death, Encoding, Facts, Message, Notes
+from broker_core.store.contract import Chunk, DamagedError, Entries
+
+VERSION: Final = 1
+HEADER: Final = Struct("<BBHIIQ")  # version, flags, nothing, entries, records, number of the first entry
+CHECKSUM: Final = Struct("<I")
+LENGTHS: Final = Struct("<IIII")  # of origin, exchange, key and properties; what is left is the body
+SPARSE, SHARED, EXPIRES, VOLATILE = (
+    1,
+    2,
+    4,
+    8,
+)  # flags: which columns there are; the last: not to be recovered
+PREFIXES_MAX: Final = 4096  # remembered beginnings of records
+
+BIG_ENDIAN: Final = sys.byteorder == "big"
+
+
+class Columns:
+    """A chunk's entries, read: a row for each, and for each record where it is and what its checksum is."""
+
+    __slots__ = (
+        "crcs",
+        "ends",
+        "expiries",
+        "first",
+        "numbers",
+        "positions",
+        "priorities",
+        "queues",
+        "records",
+        "sizes",
+        "volatile",
+    )
+
+    first: int  # the number by which the chunk is known
+    volatile: bool
+    numbers: Sequence[int]  # of the entries, rising
+    queues: array[int]
+    positions: array[int]
+    priorities: array[int]
+    expiries: array[int] | None  # None: none expires
+    records: Sequence[int]  # which record an entry is a copy of
+    sizes: array[int]  # of the records' bodies
+    ends: array[int]  # of the records, in the chunk's messages
+    crcs: array[int]
+
+    def __len__(self) -> int:
+        return len(self.queues)
+
+    def begin(self, record: int) -> int:
+        """Where a record begins."""
+        return self.ends[record - 1] if record else 0
+
+
+# Writing.
+
+
+def pack(entries: Entries) -> Chunk:
+    """Octets for new entries; their records in the order of their queues, so that one queue's lie together."""
+    order, records = _order(entries)
+    messages = entries.messages
+    packed = [record_of(messages[at]) for at in order]
+    columns = Columns()
+    columns.first, columns.volatile = entries.first, entries.volatile
+    columns.numbers = range(entries.first, entries.first + len(entries))
+    columns.queues, columns.positions = entries.queues, entries.positions
+    columns.priorities = entries.priorities
+    columns.expiries = entries.expiries if any(entries.expiries) else None
+    columns.records = records
+    columns.sizes = array("I", [messages[at].size for at in order])
+    columns.ends = array("I", accumulate(map(len, packed)))
+    columns.crcs = array("I", map(crc32, packed))
+    return Chunk(entries.first, written(columns), b"".join(packed))
+
+
+def _order(entries: Entries) -> tuple[Sequence[int], Sequence[int]]:
+    """The messages in the order in which they are written, and for each entry its place in that."""
+    count = len(entries.messages)
+    queues, records = entries.queues, entries.records
+    if len(entries) == count and len(set(queues)) == 1:
+        return range(count), range(count)
+    first_queue = array("I", bytes(4 * count))
+    for queue, record in zip(reversed(queues), reversed(records), strict=True):
+        first_queue[record] = queue
+    order = sorted(range(count), key=first_queue.__getitem__)
+    places = array("H", bytes(2 * count))
+    for place, at in enumerate(order):
+        places[at] = place
+    return order, array("H", map(places.__getitem__, records))
+
+
+def written(columns: Columns) -> bytes:
+    """Columns as octets."""
+    numbers, records = columns.numbers, columns.records
+    flags = VOLATILE if columns.volatile else 0
+    parts: list[array[int]] = []
+    if not isinstance(numbers, range):
+        flags |= SPARSE
+        parts.append(array("Q", numbers))
+    parts += [columns.queues, columns.positions, columns.priorities]
+    if columns.expiries is not None:
+        flags |= EXPIRES
+        parts.append(columns.expiries)
+    if not isinstance(records, range):
+        flags |= SHARED
+        parts.append(array("H", records))
+    parts += [columns.sizes, columns.ends, columns.crcs]
+    header = HEADER.pack(VERSION, flags, 0, len(columns), len(columns.crcs), columns.first)
+    octets = b"".join([header, *map(_octets, parts)])
+    return octets + CHECKSUM.pack(crc32(octets))
+
+
+def _octets(column: array[int]) -> bytes:
+    if BIG_ENDIAN:
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+prefixes: Final[dict[tuple[str, str, bytes, Facts], bytes]] = {}
+
+
+def record_of(message: Message) -> bytes:
+    """A message as one record. Most have the beginning of one before them: it is remembered."""
+    if message.notes is not None:
+        return _prefix(message) + message.body
+    looks = (message.exchange, message.key, message.properties, message.facts)
+    prefix = prefixes.get(looks)
+    if prefix is None:
+        prefix = _prefix(message)
+        if len(prefixes) >= PREFIXES_MAX:
+            prefixes.clear()
+        if len(prefix) <= 1024:
+            prefixes[looks] = prefix
+    return prefix + message.body
+
+
+def _prefix(message: Message) -> bytes:
+    facts = message.facts
+    origin = json.dumps(
+        [
+            message.encoding.name,
+            facts.durable,
+            facts.priority,
+            facts.ttl_ms,
+            facts.user_id,
+            facts.reply_to,
+            facts.cc,
+            facts.bcc,
+            facts.has_headers,
+            _said(message.notes),
+        ],
+        separators=(",", ":"),
+    ).encode()
+    exchange = message.exchange.encode("utf-8", "surrogatepass")
+    key = message.key.encode("utf-8", "surrogatepass")
+    properties = message.properties
+    lengths = LENGTHS.pack(len(origin), len(exchange), len(key), len(properties))
+    return b"".join((lengths, origin, exchange, key, properties))
+
+
+def _said(notes: Notes | None) -> list[object] | None:
+    if notes is None:
+        return None
+    deaths = [
+        [d.queue, d.reason, d.count, d.first_time, d.last_time, d.exchange, d.keys, d.ttl_ms]
+        for d in notes.deaths
+    ]
+    return [deaths, notes.first_death, notes.last_death, notes.offset]
+
+
+# Reading.
+
+
+def read(octets: bytes) -> Columns:
+    """Columns, if their checksum fits. Raises DamagedError."""
+    if len(octets) < HEADER.size + CHECKSUM.size:
+        raise DamagedError("a chunk's entries are cut off")
+    end = len(octets) - CHECKSUM.size
+    if CHECKSUM.unpack_from(octets, end)[0] != crc32(memoryview(octets)[:end]):
+        raise DamagedError("the checksum of a chunk's entries does not fit")
+    version, flags, _, count, records, first = HEADER.unpack_from(octets)
+    if version != VERSION:
+        raise DamagedError(f"a chunk has format {version}, this is {VERSION}")
+    columns = Columns()
+    columns.first, columns.volatile = first, bool(flags & VOLATILE)
+    take = _Taker(octets, HEADER.size, end)
+    columns.numbers = take("Q", count) if flags & SPARSE else range(first, first + count)
+    columns.queues, columns.positions, columns.priorities = (
+        take("I", count),
+        take("Q", count),
+        take("B", count),
+    )
+    columns.expiries = take("Q", count) if flags & EXPIRES else None
+    columns.records = take("H", count) if flags & SHARED else range(count)
+    columns.sizes, columns.ends, columns.crcs = take("I", records), take("I", records), take("I", records)
+    if take.at != end:
+        raise DamagedError("a chunk's entries are longer than they say")
+    return columns
+
+
+class _Taker:
+    """Takes columns off octets, one after the other."""
+
+    __slots__ = ("_end", "_octets", "at")
+
+    def __init__(self, octets: bytes, at: int, end: int) -> None:
+        self._octets = octets
+        self.at = at
+        self._end = end
+
+    def __call__(self, kind: str, count: int) -> array[int]:
+        column = array(kind)
+        end = self.at + count * column.itemsize
+        if end > self._end:
+            raise DamagedError("a chunk's entries are shorter than they say")
+        column.frombytes(self._octets[self.at : end])
+        if BIG_ENDIAN:
+            column.byteswap()
+        self.at = end
+        return column
+
+
+EncodingOf = Callable[[str], Encoding | None]
+parsed: Final[dict[bytes, tuple[Encoding, str, str, bytes, Facts]]] = {}
+
+
+def message_of(record: bytes, checksum: int, encoding_of: EncodingOf) -> Message:
+    """The message of a record. `encoding_of` knows an encoding by its name, or not. Raises DamagedError."""
+    if crc32(record) != checksum or len(record) < LENGTHS.size:
+        raise DamagedError("the checksum of a message does not fit")
+    begin = LENGTHS.size + sum(LENGTHS.unpack_from(record))
+    prefix = record[:begin]
+    found = parsed.get(prefix)
+    if found is not None:
+        encoding, exchange, key, properties, facts = found
+        return Message(encoding, exchange, key, properties, record[begin:], facts)
+    return _message(prefix, record[begin:], encoding_of)
+
+
+def _message(prefix: bytes, body: bytes, encoding_of: EncodingOf) -> Message:
+    origin_size, exchange_size, key_size, properties_size = LENGTHS.unpack_from(prefix)
+    exchange_at = LENGTHS.size + origin_size
+    key_at = exchange_at + exchange_size
+    properties_at = key_at + key_size
+    name, durable, priority, ttl_ms, user_id, reply_to, cc, bcc, has_headers, said = json.loads(
+        prefix[LENGTHS.size : exchange_at]
+    )
+    encoding = encoding_of(name)
+    if encoding is None:
+        raise DamagedError(f"a message is of the protocol '{name}', which is not installed")
+    properties = prefix[properties_at : properties_at + properties_size]
+    facts = encoding.restored(
+        Facts(durable, priority, ttl_ms, user_id, reply_to, tuple(cc), tuple(bcc), has_headers), properties
+    )
+    exchange = prefix[exchange_at:key_at].decode("utf-8", "surrogatepass")
+    key = prefix[key_at:properties_at].decode("utf-8", "surrogatepass")
+    if said is None and len(prefix) <= 1024:
+        if len(parsed) >= PREFIXES_MAX:
+            parsed.clear()
+        parsed[prefix] = (encoding, exchange, key, properties, facts)
+    return Message(encoding, exchange, key, properties, body, facts, _notes(said))
+
+
+def _notes(said: list[object] | None) -> Notes | None:
+    if said is None:
+        return None
+    deaths, first_death, last_death, offset = said
+    notes = Notes()
+    assert isinstance(deaths, list)
+    notes.deaths = tuple(
+        Death(queue, reason, count, first_time, last_time, exchange, tuple(keys), ttl_ms)
+        for queue, reason, count, first_time, last_time, exchange, keys, ttl_ms in deaths
+    )
+    notes.first_death, notes.last_death = _address(first_death), _address(last_death)
+    notes.offset = offset if isinstance(offset, int) else None
+    return notes
+
+
+def _address(said: object) -> tuple[str, str, str] | None:
+    if not isinstance(said, list):
+        return None
+    reason, queue, exchange = said
+    return reason, queue, exchange
+
+
+def places(columns: Columns, numbers: Iterable[int]) -> list[int]:
+    """Where entries are in a chunk's columns, by their numbers, which rise. Those that are not there are left out."""
+    known = columns.numbers
+    if isinstance(known, range):
+        return [number - known.start for number in numbers if number in known]
+    by_number = {number: place for place, number in enumerate(known)}
+    return [place for number in numbers if (place := by_number.get(number)) is not None]
+
+
+# Rewriting.
+
+
+def rewritten(parts: Sequence[tuple[bytes, bytes, Sequence[int]]]) -> Chunk:
+    """What is left of some chunks, as one. Each part: entries, messages, and the numbers that are still needed.
+
+    Records are copied as they are, with their checksums. Raises DamagedError.
+    """
+    merged = Columns()
+    merged.volatile = False
+    merged.first = -1
+    merged.queues, merged.positions, merged.priorities = array("I"), array("Q"), array("B")
+    merged.sizes, merged.ends, merged.crcs = array("I"), array("I"), array("I")
+    numbers, expiries, records = array("Q"), array("Q"), array("H")
+    octets: list[bytes] = []
+    end = 0
+    for entries, messages, needed in parts:
+        columns = read(entries)
+        if merged.first < 0:
+            merged.first = columns.first
+        merged.volatile = columns.volatile
+        kept: dict[int, int] = {}  # record here to record there
+        for place in places(columns, needed):
+            record = columns.records[place]
+            there = kept.get(record)
+            if there is None:
+                there = kept[record] = len(merged.crcs)
+                octets.append(messages[columns.begin(record) : columns.ends[record]])
+                end += len(octets[-1])
+                merged.sizes.append(columns.sizes[record])
+                merged.ends.append(end)
+                merged.crcs.append(columns.crcs[record])
+            numbers.append(columns.numbers[place])
+            merged.queues.append(columns.queues[place])
+            merged.positions.append(columns.positions[place])
+            merged.priorities.append(columns.priorities[place])
+            expiries.append(columns.expiries[place] if columns.expiries is not None else 0)
+            records.append(there)
+    merged.numbers = numbers
+    merged.expiries = expiries if any(expiries) else None
+    merged.records = range(len(records)) if len(records) == len(merged.crcs) else records
+    return Chunk(merged.first, written(merged), b"".join(octets))

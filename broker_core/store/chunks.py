@@ -1,0 +1,161 @@
+"""Which entries of which chunk are still needed, and which chunks are worth rewriting.
+
+    entries settled ──> bits of their chunks ──> a chunk without live entries goes; sparse and small ones are merged
+
+What is known of a chunk takes a bit for each entry and a few hundred octets. Entries keep their numbers when their
+chunk is rewritten: the chunk of an entry is the one with the greatest first number that is not above it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+SPARSE: Final = 0.3  # of the entries live: less is worth rewriting
+MERGED_OCTETS: Final = 1 << 20  # of messages in a rewritten chunk, about
+MERGED_ENTRIES: Final = 1 << 15
+SMALL_OCTETS: Final = 1 << 16  # a chunk below it is worth merging with its neighbours,
+SMALL_MANY: Final = 16  # if there are so many
+RECLAIMED: Final = 1 << 17  # octets that make any rewriting worth while
+YOUNGEST: Final = 4  # chunks that are left alone: what is new often goes soon
+
+
+class ChunkState:
+    """What is known of one chunk."""
+
+    __slots__ = ("bits", "damaged", "first", "last", "live", "numbers", "octets", "volatile")
+
+    def __init__(self, first: int, numbers: Sequence[int], octets: int, volatile: bool = False) -> None:
+        self.first = first
+        self.numbers = numbers  # of its entries, rising
+        self.last = numbers[-1]
+        self.live = len(numbers)
+        self.octets = octets  # of its messages
+        self.bits = bytearray((len(numbers) + 7) >> 3)  # settled, by place
+        self.volatile = volatile  # not to be recovered
+        self.damaged = False  # it cannot be rewritten
+
+    def settle(self, number: int) -> bool:
+        """Note that an entry is settled. False: it was so before, or is not there."""
+        numbers = self.numbers
+        if isinstance(numbers, range):
+            place = number - numbers.start
+            if not 0 <= place < len(numbers):
+                return False
+        else:
+            place = bisect_left(numbers, number)
+            if place == len(numbers) or numbers[place] != number:
+                return False
+        bit = 1 << (place & 7)
+        if self.bits[place >> 3] & bit:
+            return False
+        self.bits[place >> 3] |= bit
+        self.live -= 1
+        return True
+
+    def needed(self) -> array[int]:
+        """The numbers of the live entries."""
+        bits = self.bits
+        return array("Q", [n for at, n in enumerate(self.numbers) if not bits[at >> 3] & 1 << (at & 7)])
+
+    @property
+    def live_octets(self) -> int:
+        """Of the messages of live entries, about."""
+        return self.octets * self.live // len(self.numbers)
+
+
+class Chunks:
+    """Every chunk that has live entries."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, ChunkState] = {}
+        self._firsts: list[int] = []  # rising
+        self.live = 0
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def add(self, state: ChunkState) -> None:
+        """A new chunk, or one found at start; its number is the highest so far."""
+        assert not self._firsts or self._firsts[-1] < state.first, "chunks come in order"
+        self._states[state.first] = state
+        self._firsts.append(state.first)
+        self.live += state.live
+
+    def of(self, number: int) -> ChunkState | None:
+        """The chunk that has an entry, or had."""
+        at = bisect_right(self._firsts, number) - 1
+        return None if at < 0 else self._states[self._firsts[at]]
+
+    def settle(self, numbers: Iterable[int]) -> list[ChunkState]:
+        """Note that entries are settled. `numbers` rise. Returns the chunks that changed, in order."""
+        changed: list[ChunkState] = []
+        state: ChunkState | None = None
+        for number in numbers:
+            if state is None or not state.first <= number <= state.last:
+                state = self.of(number)
+                if state is None:
+                    continue
+            if state.settle(number):
+                self.live -= 1
+                if not changed or changed[-1] is not state:
+                    changed.append(state)
+        return changed
+
+    def drop(self, states: Iterable[ChunkState]) -> None:
+        """Forget chunks that nobody needs."""
+        gone = {state.first for state in states}
+        if len(gone) > len(self._firsts) // 8:
+            self._firsts = [first for first in self._firsts if first not in gone]
+        else:
+            for first in gone:
+                del self._firsts[bisect_left(self._firsts, first)]
+        for first in gone:
+            self.live -= self._states.pop(first).live
+
+    # Rewriting.
+
+    def worth_rewriting(self) -> list[ChunkState]:
+        """Neighbouring chunks that had better be one, or a single sparse one; empty: there are none."""
+        group: list[ChunkState] = []
+        octets = entries = 0
+        for first in self._firsts[:-YOUNGEST]:
+            state = self._states[first]
+            if state.damaged or not self._is_poor(state) or not self._fits(group, octets, entries, state):
+                if self._pays(group):
+                    return group
+                group, octets, entries = [], 0, 0
+            if not state.damaged and self._is_poor(state):
+                group.append(state)
+                octets += state.live_octets
+                entries += state.live
+        return group if self._pays(group) else []
+
+    def _is_poor(self, state: ChunkState) -> bool:
+        return state.live_octets < SMALL_OCTETS or state.live < SPARSE * len(state.numbers)
+
+    def _fits(self, group: list[ChunkState], octets: int, entries: int, state: ChunkState) -> bool:
+        alike = not group or group[0].volatile == state.volatile
+        small = octets + state.live_octets <= MERGED_OCTETS and entries + state.live <= MERGED_ENTRIES
+        return alike and (small or not group)
+
+    def _pays(self, group: list[ChunkState]) -> bool:
+        return len(group) >= SMALL_MANY or sum(s.octets - s.live_octets for s in group) >= RECLAIMED
+
+    def replace(self, states: Sequence[ChunkState], numbers: Sequence[int], octets: int) -> ChunkState:
+        """Chunks have become one, with these entries of theirs; some may be settled by now."""
+        merged = ChunkState(states[0].first, numbers, octets, states[0].volatile)
+        before = self.live
+        needed = {number for state in states for number in state.needed()}
+        for number in numbers:
+            if number not in needed:
+                merged.settle(number)
+        for state in states:
+            self._states.pop(state.first)
+        gone = {state.first for state in states[1:]}
+        self._firsts = [first for first in self._firsts if first not in gone]
+        self._states[merged.first] = merged
+        self.live = before
+        return merged

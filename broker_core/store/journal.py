@@ -1,0 +1,358 @@
+"""The loop's side of the store: what has changed is gathered, committed in one go, and then everybody is told.
+
+    queues ── arrivals, settled ─┐
+    topology ── put, remove ─────┴─> the open commit ── settle ──> store ── durable ──> publishers, held replies
+                                        (one in flight; meanwhile the next is gathered)
+
+Nothing here waits. All that is done between two calls of `settle` is in one commit: what a transaction or a dead letter
+does to several queues is on disk whole, or not at all. A message that is settled before its commit is closed is never
+written.
+
+Whatever has `message`, `queue` (with its `number`), `position`, `expires_at` and `stored` can be kept as a delivery is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker_core.delivery import NEVER, PENDING, Delivery
+from broker_core.store.chunks import Chunks, ChunkState
+from broker_core.store.contract import Commit, Entries, NoSpaceError, Page, Store, StoreError
+from broker_core.store.reading import Found, read_page
+from broker_core.store.rewriting import Rewriter
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker, Publisher
+    from broker_core.message import Encoding, Message
+    from broker_core.queue import Queue
+
+log: Final = logging.getLogger("leveret.store")
+
+CHUNK_OCTETS: Final = 1 << 20  # of messages, and one message
+CHUNK_ENTRIES: Final = 1 << 16
+BEHIND_OCTETS: Final = 32 << 20  # gathered and not on disk: then publishers wait
+OVERHEAD: Final = 64  # octets of an entry besides properties and body, roughly
+RETRY_S: Final = 1.0  # between attempts to commit when there is no space
+LOW_ON_DISK: Final = "low on disk"
+
+
+class Journal:
+    """What one broker keeps in one store."""
+
+    def __init__(self, store: Store, broker: Broker, encodings: Mapping[str, Callable[[], Encoding]]) -> None:
+        """`encodings`: by name, how messages of each protocol are read."""
+        self.store = store
+        self.broker = broker
+        broker.journal = self
+        self.arrivals: list[Delivery] = []  # queues append to it
+        self.settled: list[Delivery] = []  # queues append to it
+        self.holds = (
+            False  # set by what must not be answered before commit `open` is durable; others set it back
+        )
+        self.open = 1  # the number of the commit that is being gathered
+        self.durable = 0  # the number of the last one on disk
+        self.written = 0  # entries up to this number are on disk
+        self.next_queue = 1  # the number of the next durable queue
+        self.next_entry = 1
+        self.redelivered_to = 0  # entries up to this number may have been delivered before an unclean end
+        self.behind = False  # publishers had better wait
+        self.known = Chunks()
+        self.on_durable: Callable[[], None] = lambda: None
+        self.on_failed: Callable[[StoreError], None] = lambda error: None
+        self._encodings = encodings
+        self._rewriter = Rewriter(self)
+        self._objects: dict[str, str | None] = {}
+        self._numbers: list[Sequence[int]] = []  # settled, and known by their numbers only
+        self._tried: list[Delivery] = []
+        self._volatile: list[Delivery] = []
+        self._waiting: dict[Publisher, int] = {}  # for the open commit; where they stood
+        self._flying: Commit | None = None
+        self._flying_waiting: dict[Publisher, int] = {}
+        self._flying_octets = 0
+        self._flying_last = 0  # the last entry of it
+        self._gathered = 0  # octets of arrivals, as far as they have been counted
+        self._counted = 0  # arrivals that have been counted
+        self._short = False  # of space
+        self._started = False
+        self._failed = False
+
+    # What is told.
+
+    def put(self, key: str, value: str) -> None:
+        """An object has this value now."""
+        self._objects[key] = value
+        self.holds = True
+
+    def remove(self, key: str) -> None:
+        """There is no such object any more."""
+        self._objects[key] = None
+        self.holds = True
+
+    def settle_numbers(self, numbers: Sequence[int]) -> None:
+        """Entries are settled that no delivery stands for: those of pages."""
+        self._numbers.append(numbers)
+
+    def attempted(self, delivery: Delivery) -> None:
+        """A consumer had it and failed: that is to be remembered."""
+        if delivery.stored:
+            self._tried.append(delivery)
+
+    def revised(self, delivery: Delivery) -> None:
+        """Its message has been replaced by another."""
+        if delivery.stored > 0:
+            self._numbers.append((delivery.stored,))
+            delivery.stored = PENDING
+            self.arrivals.append(delivery)
+
+    def page_out(self, deliveries: Sequence[Delivery]) -> None:
+        """These are not to outlive the node, but to be kept on disk meanwhile."""
+        for delivery in deliveries:
+            delivery.stored = PENDING
+        self._volatile.extend(deliveries)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there is something to commit."""
+        return bool(
+            self.arrivals
+            or self.settled
+            or self._objects
+            or self._numbers
+            or self._tried
+            or self._volatile
+            or self._rewriter.done
+        )
+
+    # The end of a batch.
+
+    def settle(self, publishers: Sequence[Publisher]) -> None:
+        """All that was done until now is one. Publishers who need not wait are told at once, the others later."""
+        dirty = self.dirty
+        for publisher in publishers:
+            waits = publisher in self._waiting or publisher in self._flying_waiting
+            if waits or (dirty and publisher.persistent):
+                self._waiting[publisher] = publisher.mark()
+            else:
+                publisher.taken(publisher.mark())
+        if dirty or self._waiting:
+            self._go_on()
+            self._measure()
+
+    def _measure(self) -> None:
+        """How much there is that is not on disk."""
+        arrivals = self.arrivals
+        for at in range(self._counted, len(arrivals)):
+            self._gathered += weight(arrivals[at].message)
+        self._counted = len(arrivals)
+        self.behind = self._gathered + self._flying_octets > BEHIND_OCTETS
+
+    # Committing.
+
+    def _go_on(self) -> None:
+        """Close the open commit and hand it to the store, if nothing is in flight."""
+        while self._flying is None and self._started and not self._failed and (self.dirty or self._waiting):
+            commit = self._flying = self._closed()
+            self._flying_waiting, self._waiting = self._waiting, {}
+            if commit:
+                self.store.append(commit)
+            else:  # what there was has gone again before it was written
+                self._landed(commit.number)
+
+    def _closed(self) -> Commit:
+        commit = Commit(self.open)
+        self.open += 1
+        self._settle_in(commit)
+        arrivals, self.arrivals = self.arrivals, []
+        volatile, self._volatile = self._volatile, []
+        self._flying_octets = self._gather(commit, arrivals, False) + self._gather(commit, volatile, True)
+        self._gathered = self._counted = 0
+        self._flying_last = self.next_entry - 1
+        commit.objects, self._objects = self._objects, {}
+        tried, self._tried = self._tried, []
+        commit.marks = {delivery.stored: delivery.attempts for delivery in tried if delivery.stored > 0}
+        self._rewriter.replace_in(commit)
+        return commit
+
+    def _settle_in(self, commit: Commit) -> None:
+        settled, self.settled = self.settled, []
+        numbers = [delivery.stored for delivery in settled if delivery.stored > 0]
+        for delivery in settled:
+            delivery.stored = 0
+        for more in self._numbers:
+            numbers += more
+        self._numbers.clear()
+        if not numbers:
+            return
+        numbers.sort()
+        gone: list[ChunkState] = []
+        for state in self.known.settle(numbers):
+            if state.live:
+                commit.settled[state.first] = bytes(state.bits)
+            else:
+                gone.append(state)
+        self.known.drop(gone)
+        commit.dropped += [state.first for state in gone]
+
+    def _gather(self, commit: Commit, arrivals: list[Delivery], volatile: bool) -> int:
+        """Number the arrivals that are still there, and put them into chunks. Returns their octets."""
+        total = octets = 0
+        entries: Entries | None = None
+        last: Message | None = None
+        number = self.next_entry
+        wall_ms = wall_ms_of(self.broker)
+        for delivery in arrivals:
+            if delivery.stored != PENDING:
+                continue
+            message = delivery.message
+            if entries is None or octets > CHUNK_OCTETS or len(entries.queues) == CHUNK_ENTRIES:
+                if entries is not None:
+                    self._add(commit, entries, octets)
+                    total += octets
+                entries, octets, last = Entries(number, volatile), 0, None
+            if message is not last:
+                entries.messages.append(message)
+                octets += weight(message)
+                last = message
+            delivery.stored = number
+            number += 1
+            entries.records.append(len(entries.messages) - 1)
+            entries.queues.append(delivery.queue.number)
+            entries.positions.append(delivery.position)
+            entries.priorities.append(min(message.facts.priority, 255))
+            expires_at = delivery.expires_at
+            entries.expiries.append(0 if expires_at == NEVER else max(1, int(expires_at * 1000 + wall_ms)))
+        self.next_entry = number
+        if entries is not None:
+            self._add(commit, entries, octets)
+            total += octets
+        return total
+
+    def _add(self, commit: Commit, entries: Entries, octets: int) -> None:
+        commit.chunks.append(entries)
+        numbers = range(entries.first, entries.first + len(entries))
+        self.known.add(ChunkState(entries.first, numbers, octets, entries.volatile))
+
+    # What the store reports.
+
+    def start(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        """Commit from now on. `soon(f)` has `f` called in this thread. Raises StoreError."""
+        self.store.start(soon, self._on_durable, self._on_failure)
+        self._started = True
+        self._go_on()
+
+    def _on_durable(self, number: int) -> None:
+        if self._short:
+            self._short = False
+            self.broker.alarms.clear(LOW_ON_DISK)
+        self._landed(number)
+        self._rewriter.look()
+        self._go_on()
+        self._measure()
+        self.on_durable()
+
+    def _landed(self, number: int) -> None:
+        """A commit is on disk."""
+        self._flying = None
+        self.durable = number
+        self.written = self._flying_last
+        self._flying_octets = 0
+        waiting, self._flying_waiting = self._flying_waiting, {}
+        for publisher, mark in waiting.items():
+            try:
+                publisher.taken(mark)
+            except Exception:
+                log.exception("a mistake of ours: a publisher could not be told")
+
+    def _on_failure(self, error: Exception) -> None:
+        if isinstance(error, NoSpaceError):
+            if not self._short:
+                self._short = True
+                log.error("no space for the store: publishers are held back until there is (%s)", error)
+                self.broker.alarms.set(LOW_ON_DISK)
+            self.broker.timers.at(self.broker.clock.now() + RETRY_S, self._try_again)
+        else:
+            self.fail(error if isinstance(error, StoreError) else StoreError(repr(error)))
+
+    def fail(self, error: StoreError) -> None:
+        """The store cannot be trusted any more."""
+        if not self._failed:
+            self._failed = True
+            self.on_failed(error)
+
+    def _try_again(self, now: float) -> None:
+        if self._flying is not None and not self._failed:
+            self.store.append(self._flying)
+
+    # Reading.
+
+    def encoding(self, name: str) -> Encoding | None:
+        """How messages of a protocol are read; None: it is not installed."""
+        known = self._encodings.get(name)
+        return None if known is None else known()
+
+    def fetch(self, queue: Queue, page: Page) -> list[Delivery]:
+        """The deliveries of a page, at once. Damaged ones are left out."""
+        return self._deliveries(queue, page, read_page(self.store.reader(), page, self.encoding))
+
+    def fetch_soon(self, queue: Queue, page: Page, then: Callable[[list[Delivery]], None]) -> None:
+        """As `fetch`, read by a thread."""
+
+        def arrived(found: Found | Exception) -> None:
+            if isinstance(found, Exception):
+                self._on_failure(found)
+            else:
+                then(self._deliveries(queue, page, found))
+
+        self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
+
+    def _deliveries(self, queue: Queue, page: Page, found: Found) -> list[Delivery]:
+        if found.damage:
+            log.error(
+                "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",
+                len(page) - len(found.rows),
+                queue.described,
+                "; ".join(dict.fromkeys(found.damage)),
+            )
+        wall_ms = wall_ms_of(self.broker)
+        deliveries: list[Delivery] = []
+        for number, position, expires_ms, message in found.rows:
+            expires_at = (expires_ms - wall_ms) / 1000 if expires_ms else NEVER
+            delivery = Delivery(message, queue, position, expires_at)
+            delivery.stored = number
+            if page.redelivered or number in page.marks:
+                delivery.redelivered = True
+                delivery.attempts = page.marks.get(number, 0)
+            deliveries.append(delivery)
+        return deliveries
+
+    # The end.
+
+    def close(self, marks: Mapping[int, int]) -> None:
+        """Keep what there is, and close the store properly. Nobody is told any more.
+
+        `marks`: entries that were delivered before, and how often that failed. Raises StoreError.
+        """
+        self._started = False
+        if self._failed:
+            self.give_up()
+            return
+        last = self._closed()
+        last.marks.update(marks)
+        self.store.close(last)
+
+    def give_up(self) -> None:
+        """Close the store as it is: the next start finds that it was not closed properly."""
+        self._started = False
+        self.store.close(None)
+
+
+def weight(message: Message) -> int:
+    """The octets of a message on its way to the disk, roughly."""
+    return message.size + len(message.properties) + OVERHEAD
+
+
+def wall_ms_of(broker: Broker) -> float:
+    """What to add to monotonic milliseconds for those since 1970."""
+    return (broker.clock.wall() - broker.clock.now()) * 1000
