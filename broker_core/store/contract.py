@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -102,11 +103,11 @@ class Kept:
 
     __slots__ = ("entries", "first", "octets", "settled")
 
-    def __init__(self, first: int, entries: bytes | None, octets: int, settled: bytes) -> None:
+    def __init__(self, first: int, entries: bytes | None, octets: int, settled: bytes | None) -> None:
         self.first = first
         self.entries = entries
         self.octets = octets  # of its messages
-        self.settled = settled  # bits, by place in the chunk; empty: none
+        self.settled = settled  # bits, by place in the chunk; empty: none; None: they are damaged
 
 
 @attrs.frozen
@@ -137,7 +138,8 @@ class Reader(ABC):
 class Store(ABC):
     """Where commits are kept. Opened when it is made, which raises `BadFolder`s as its own kind says."""
 
-    was_clean: bool  # whether it was closed properly before, or is new
+    was_clean: bool  # whether it was closed properly before, or is new; False once damage is found
+    damage: list[str]  # what was found wrong while it was opened and gone through, in words
 
     # Finding what is there; before `start` only.
 
@@ -171,8 +173,8 @@ class Store(ABC):
         """Keep a commit. Not before the one before it was reported; one that had no space may be given again."""
 
     @abstractmethod
-    def reader(self) -> Reader:
-        """For the journal's own thread, when it cannot wait."""
+    def reader(self) -> AbstractContextManager[Reader]:
+        """For the journal's own thread, when it cannot wait; what is read within one `with` is of one moment."""
 
     @abstractmethod
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:

@@ -294,7 +294,9 @@ class Journal:
 
     def fetch(self, queue: Queue, page: Page) -> list[Delivery]:
         """The deliveries of a page, at once. Damaged ones are left out."""
-        return self._deliveries(queue, page, read_page(self.store.reader(), page, self.encoding))
+        with self.store.reader() as reader:
+            found = read_page(reader, page, self.encoding)
+        return self._deliveries(queue, page, found)
 
     def fetch_soon(self, queue: Queue, page: Page, then: Callable[[list[Delivery]], None]) -> None:
         """As `fetch`, read by a thread."""
