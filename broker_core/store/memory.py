@@ -1,0 +1,225 @@
+"""The store in memory: for tests, and for programs whose node need not outlive them.
+
+    append ── durable at once ──> soon(durable)            as a rule
+    append ── in flight, until a test says `land` or `fail` ──> soon(durable or failed)      if it is held
+
+`reopened` is the next start: what had become durable is there, and nothing else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TypeVar
+
+from broker_core.store import chunk
+from broker_core.store.contract import (
+    Chunk,
+    Commit,
+    DamagedError,
+    Kept,
+    NoSpaceError,
+    Reader,
+    Stats,
+    Store,
+    StoreError,
+)
+
+T = TypeVar("T")
+
+
+class MemoryStore(Store):
+    """A store that keeps its chunks packed, as they would be on disk. No threads."""
+
+    def __init__(self, held: bool = False) -> None:
+        """`held`: a commit becomes durable when somebody calls `land`."""
+        self.was_clean = True
+        self.damage: list[str] = []
+        self.held = held
+        self.damaged: set[int] = set()  # chunks that shall be found damaged; for tests to fill
+        self.flying: Commit | None = None  # given, and neither durable nor failed
+        self._content = Content()
+        self._started = self._closed_properly = self._ended = False
+        self._commits = 0
+
+    # Finding what is there.
+
+    def objects(self) -> Iterator[tuple[str, str]]:
+        return iter(list(self._content.objects.items()))
+
+    def chunks(self) -> Iterator[Kept]:
+        content = self._content
+        for first in content.firsts:
+            kept = content.chunks[first]
+            entries = None if first in self.damaged else kept.entries
+            yield Kept(first, entries, len(kept.messages), content.settled.get(first, b""))
+
+    def marks(self) -> Iterator[tuple[int, int]]:
+        return iter(sorted(self._content.marks.items()))
+
+    # Running.
+
+    def start(
+        self,
+        soon: Callable[[Callable[[], None]], None],
+        durable: Callable[[int], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._soon, self._durable, self._failed = soon, durable, failed
+        self._started = True
+
+    def append(self, commit: Commit) -> None:
+        assert self._started, "a store takes commits once it is started"
+        assert self.flying is None, "there is one commit in flight at a time"
+        if self._ended:
+            raise StoreError("the store is closed, or has failed")
+        self.flying = commit
+        if not self.held:
+            self.land()
+
+    def land(self) -> None:
+        """The commit in flight becomes durable."""
+        commit = self.flying
+        assert commit is not None, "nothing is in flight"
+        self.flying = None
+        self._content.take(commit)
+        self._commits += 1
+        durable = self._durable
+        self._soon(lambda: durable(commit.number))
+
+    def fail(self, error: NoSpaceError | StoreError) -> None:
+        """The commit in flight fails; after a StoreError nothing is taken any more."""
+        assert self.flying is not None, "nothing is in flight"
+        self.flying = None
+        self._ended = isinstance(error, StoreError)
+        failed = self._failed
+        self._soon(lambda: failed(error))
+
+    def reader(self) -> AbstractContextManager[Reader]:
+        return nullcontext(ContentReader(self._content, self.damaged))
+
+    def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
+        found: T | Exception
+        try:
+            found = job(ContentReader(self._content, self.damaged))
+        except Exception as error:
+            found = error
+        self._soon(lambda: then(found))
+
+    # Looking after it.
+
+    def stats(self) -> Stats:
+        content = self._content
+        octets = sum(len(kept.messages) for kept in content.chunks.values())
+        return Stats(
+            chunks=len(content.chunks),
+            messages_octets=octets,
+            objects=len(content.objects),
+            file_octets=0,
+            free_octets=0,
+            commits=self._commits,
+            format=chunk.VERSION,
+        )
+
+    def backup(self, folder: Path) -> None:
+        raise OSError("a store in memory has no files to copy")
+
+    def close(self, last: Commit | None) -> None:
+        if last is not None:
+            if self._ended:
+                raise StoreError("the store has failed")
+            if self.flying is not None:
+                self.land()
+            self._content.take(last)
+        self._closed_properly = last is not None
+        self._ended = True
+
+    def reopened(self, held: bool = False) -> MemoryStore:
+        """What the next start finds: everything durable. Without a proper `close` it is as after a crash."""
+        store = MemoryStore(held)
+        store._content = self._content.copy()
+        store.damaged = set(self.damaged)
+        store.was_clean = self._closed_properly or not self._started
+        return store
+
+
+class Content:
+    """What durable commits come to."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, str] = {}
+        self.chunks: dict[int, Chunk] = {}
+        self.firsts: list[int] = []  # of the chunks, rising
+        self.settled: dict[int, bytes] = {}
+        self.marks: dict[int, int] = {}
+
+    def copy(self) -> Content:
+        copy = Content()
+        copy.objects, copy.chunks, copy.firsts = dict(self.objects), dict(self.chunks), list(self.firsts)
+        copy.settled, copy.marks = dict(self.settled), dict(self.marks)
+        return copy
+
+    def take(self, commit: Commit) -> None:
+        """In this order: what goes, what takes its place, what is new, and what is said of what is there then."""
+        self._change(commit.objects)
+        for first in commit.dropped:
+            self._drop(first)
+        for gone, made in commit.replaced:
+            for first in gone:
+                self._remove(first)
+            self._add(made)
+        for entries in commit.chunks:
+            self._add(chunk.pack(entries))
+        self.settled.update(commit.settled)
+        self.marks.update(commit.marks)
+
+    def _change(self, objects: Mapping[str, str | None]) -> None:
+        for key, value in objects.items():
+            if value is None:
+                self.objects.pop(key, None)
+            else:
+                self.objects[key] = value
+
+    def _add(self, added: Chunk) -> None:
+        assert added.first not in self.chunks, "the number of an entry is never used again"
+        self.chunks[added.first] = added
+        insort(self.firsts, added.first)
+
+    def _drop(self, first: int) -> None:
+        """A chunk goes, and the marks of its entries: those up to the next chunk."""
+        at = bisect_right(self.firsts, first)
+        end = self.firsts[at] if at < len(self.firsts) else None
+        for entry in [n for n in self.marks if n >= first and (end is None or n < end)]:
+            del self.marks[entry]
+        self._remove(first)
+
+    def _remove(self, first: int) -> None:
+        if self.chunks.pop(first, None) is not None:
+            self.firsts.remove(first)
+        self.settled.pop(first, None)
+
+
+class ContentReader(Reader):
+    """Reads what is durable."""
+
+    def __init__(self, content: Content, damaged: set[int]) -> None:
+        self._content = content
+        self._damaged = damaged
+
+    def find(self, number: int) -> tuple[int, bytes]:
+        firsts = self._content.firsts
+        at = bisect_right(firsts, number) - 1
+        if at < 0:
+            raise DamagedError(f"no chunk has entry {number}")
+        first = firsts[at]
+        if first in self._damaged:
+            raise DamagedError(f"chunk {first} is damaged")
+        return first, self._content.chunks[first].entries
+
+    def messages(self, first: int, start: int, length: int) -> bytes:
+        found = self._content.chunks.get(first)
+        if found is None or first in self._damaged or start + length > len(found.messages):
+            raise DamagedError(f"chunk {first} is damaged, or is not there")
+        return found.messages[start : start + length]
