@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from broker_core.delivery import NEVER
 from broker_core.errors import PreconditionFailed
+from broker_core.holding import Held, Holding
 from broker_core.values import Table, Value, printed, type_name
 
 if TYPE_CHECKING:
@@ -113,8 +115,16 @@ class ExchangeType(ABC):
     def keep(self, message: Message) -> None:
         """Called after a message was really published through this exchange (in a transaction: at commit).
 
-        A type that overrides it may remember the message, or hold it, having answered `HANDLED`.
+        A type that overrides it may remember the message, or `self.exchange.hold` it, having answered `HANDLED`.
         """
+
+    def hold_again(self, held: Held) -> None:
+        """Called when the node starts, after the bindings, for each message that `Exchange.hold` had on disk.
+
+        In the order in which they were held. A type that does not override it has them routed as if published now.
+        """
+        self.exchange.virtual_host.broker.release_delayed(self.exchange, held.message)
+        self.exchange.let_go(held)
 
     @classmethod
     def validate(cls, arguments: Table) -> None:
@@ -154,6 +164,7 @@ class Exchange(Destination):
         "auto_delete",
         "bindings_by_identity",
         "durable",
+        "holding",
         "internal",
         "name",
         "published",
@@ -191,6 +202,7 @@ class Exchange(Destination):
         self.published = 0  # messages
         self.unroutable = 0  # messages that found no queue, alternate included
         self.route_errors = 0  # exceptions raised by this version of the type
+        self.holding: Holding | None = None  # since it first held a message
         self.type = type_class(self)
 
     def __repr__(self) -> str:
@@ -209,6 +221,34 @@ class Exchange(Destination):
     def forget_routes(self) -> None:
         self.virtual_host.routes_remembered -= len(self.routes)
         self.routes.clear()
+
+    def hold(self, message: Message, due: float = NEVER) -> Held:
+        """Hold a message for later: on disk too, if it and the exchange are durable, so that it survives the node.
+
+        For the exchange's type, in `keep`; it comes back to what is returned by a timer of its own, at `due` (monotonic
+        seconds) or whenever it likes, and then calls `let_go`. What a deleted exchange holds is let go.
+        """
+        if self.holding is None:
+            self.holding = Holding(self)
+        return self.holding.hold(message, due)
+
+    def let_go(self, held: Held) -> None:
+        """It has gone its way, or is not wanted any more. Twice is harmless."""
+        if self.holding is not None:
+            self.holding.let_go([held])
+
+    def hold_again(self, held: Iterable[Held]) -> None:
+        """At the start of a node: it had held these on disk, in this order."""
+        self.holding = self.holding or Holding(self)
+        for each in held:
+            self.holding.take_back(each)
+            try:
+                self.type.hold_again(each)
+            except (
+                Exception
+            ) as error:  # it stays on disk: the next start may bring a better version of the type
+                self.route_errors += 1
+                self.virtual_host.broker.report_route_error(self, error, "failed to hold a message again")
 
     def replace_type(self, type_class: type[ExchangeType]) -> None:
         """Take a newer version of the type. If it raises anywhere, the old instance stays in place."""

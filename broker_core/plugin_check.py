@@ -15,6 +15,7 @@ FIRST_BYTES_MAX: Final = 8
 METHODS: Final = {
     "route": 1,
     "keep": 1,
+    "hold_again": 1,
     "validate_binding": 2,
     "bind": 1,
     "unbind": 1,

@@ -10,8 +10,8 @@ routed as if published now: by the bindings of that moment, alternate exchange i
 together keep the order in which they were published. The header stays as it was, so another delayed
 exchange on the way delays the message again.
 
-Held messages live in memory: a reload of the type carries them over, deleting the exchange or stopping the
-node drops them.
+A durable message in a durable exchange is held on disk, too, and goes its way after a restart of the node: what came
+due meanwhile, at once. Deleting the exchange drops what it holds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 from broker_core.clock import Timer
 from broker_core.errors import PreconditionFailed
 from broker_core.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from broker_core.holding import Held
 from broker_core.message import Message
 from broker_core.values import Table
 
@@ -31,9 +32,9 @@ DELAY: Final = "x-delay"
 DELAY_MAX: Final = 2**53  # ms, 285 000 years; longer ones are cut, since clocks count in floats
 
 
-# A message that waits: until when (monotonic seconds), a number that rises, and itself. Plain tuples, for their order
-# and because a reloaded module would not recognise instances of its former classes.
-Held: TypeAlias = tuple[float, int, Message]
+Waiting: TypeAlias = tuple[
+    float, int, Held
+]  # until when (monotonic seconds), a number that rises, the message
 
 
 class DelayedMessage(ExchangeType):
@@ -44,8 +45,7 @@ class DelayedMessage(ExchangeType):
         """Raises `PreconditionFailed` if `x-delayed-type` is not a registered type or refuses the arguments."""
         super().__init__(exchange)
         self._inner = inner_type(exchange)(exchange)
-        self._held: list[Held] = []  # a heap
-        self._order = 0
+        self._held: list[Waiting] = []  # a heap
         self._timer: Timer | None = None  # for the earliest in the heap
         self._released: Message | None = None  # the one being routed because its time has come
 
@@ -72,9 +72,16 @@ class DelayedMessage(ExchangeType):
 
     def keep(self, message: Message) -> None:
         if wait_ms := self._wait_ms(message):
-            self._hold(message, wait_ms)
+            now = self.exchange.virtual_host.broker.clock.now()
+            self.hold_again(self.exchange.hold(message, now + wait_ms / 1000))
         else:
             self._inner.keep(message)
+
+    def hold_again(self, held: Held) -> None:
+        waiting = (held.expires_at, held.position, held)
+        heappush(self._held, waiting)
+        if self._held[0] is waiting:
+            self._wake_at_the_earliest()
 
     def equivalent(self, arguments: Table) -> str | None:
         return super().equivalent(arguments) or self._inner.equivalent(arguments)
@@ -85,25 +92,17 @@ class DelayedMessage(ExchangeType):
         self._inner.close()
 
     def state(self) -> object:
-        return list(self._held), self._order, self._inner.state()
+        return list(self._held), self._inner.state()
 
     def restore(self, state: object) -> None:
         assert isinstance(state, tuple)
-        self._held, self._order, inner_state = state
+        self._held, inner_state = state
         if inner_state is not None:
             self._inner.restore(inner_state)
         self._wake_at_the_earliest()  # last: what raised before this has left no timer behind
 
     def _wait_ms(self, message: Message) -> int:
         return 0 if message is self._released else delay_ms(message.headers)
-
-    def _hold(self, message: Message, wait_ms: int) -> None:
-        self._order += 1
-        due = self.exchange.virtual_host.broker.clock.now() + wait_ms / 1000
-        held = (due, self._order, message)
-        heappush(self._held, held)
-        if self._held[0] is held:
-            self._wake_at_the_earliest()
 
     def _wake_at_the_earliest(self) -> None:
         timers = self.exchange.virtual_host.broker.timers
@@ -117,12 +116,13 @@ class DelayedMessage(ExchangeType):
         finally:
             self._wake_at_the_earliest()
 
-    def _release(self, message: Message) -> None:
-        self._released = message
+    def _release(self, held: Held) -> None:
+        self._released = held.message
         try:
-            self.exchange.virtual_host.broker.release_delayed(self.exchange, message)
+            self.exchange.virtual_host.broker.release_delayed(self.exchange, held.message)
         finally:
             self._released = None
+        self.exchange.let_go(held)
 
 
 def delay_ms(headers: Table) -> int:

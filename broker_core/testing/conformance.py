@@ -13,6 +13,7 @@ The kit repeats itself exactly from run to run. What it checks:
     `looks_at`           is true: what it does not name makes no difference
     `route`              changes nothing, neither the message nor the next answer
     a reload             in mid-life makes no difference
+    held messages        are taken back after a restart of the node
     `keep` and `close`   raise nothing and leave no timer behind
 """
 
@@ -200,13 +201,14 @@ def check_answers(
 
 
 def check_keep(subject: Subject, messages: list[Message]) -> None:
-    """Publish for real, reload in between, and close."""
+    """Publish for real, reload in between, restart the node, and close."""
     bench = subject.bench()
     for key, arguments in subject.bindings:
         bench.bind("q1", key, arguments)
     for message in messages:
         publish(bench.exchange, message)
         bench.exchange.replace_type(subject.type_class)
+    bench.restart()
     check_close(subject, bench)
 
 

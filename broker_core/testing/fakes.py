@@ -23,6 +23,7 @@ from broker_core.message import Encoding, Facts, Message
 from broker_core.values import Properties, Table
 
 if TYPE_CHECKING:
+    from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost
 
 
@@ -79,6 +80,7 @@ class FakeBroker:
         self.clock = ManualClock()
         self.timers = Timers()
         self.exchange_types = exchange_types
+        self.journal: Journal | None = None
 
     def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
         """Put a message straight into queues; each gets one copy."""
@@ -89,6 +91,10 @@ class FakeBroker:
     def release_delayed(self, exchange: Exchange, message: Message) -> None:
         """Route a message that was held, as if published now."""
         publish(exchange, message)
+
+    def report_route_error(self, exchange: Exchange, error: Exception, what: str = "") -> None:
+        """On the bench it is not to be overlooked."""
+        raise error
 
 
 class FakeVirtualHost:
@@ -120,10 +126,15 @@ class Bench:
         `exchange_types` are the registered types, for a type that is built on others.
         """
         self.broker = FakeBroker(exchange_types)
-        type_class.validate(arguments or {})
-        host = cast("VirtualHost", FakeVirtualHost(self.broker))
-        self.exchange = Exchange(host, "bench", type_class, arguments=arguments)
+        self._type_class = type_class
+        self._arguments = arguments
+        self.exchange = self._declared()
         self._destinations: dict[tuple[bool, str], FakeDestination] = {}
+
+    def _declared(self) -> Exchange:
+        self._type_class.validate(self._arguments or {})
+        host = cast("VirtualHost", FakeVirtualHost(self.broker))
+        return Exchange(host, "bench", self._type_class, arguments=self._arguments)
 
     def destination(self, name: str, is_exchange: bool = False) -> FakeDestination:
         """The queue (or exchange) of that name, always the same one."""
@@ -161,6 +172,17 @@ class Bench:
         message = fake_message(key, headers, body)
         publish(self.exchange, message)
         return message
+
+    def restart(self) -> None:
+        """The node ends and starts again. What the exchange held comes back to it, as if all of it were durable."""
+        before, self.exchange = self.exchange, self._declared()
+        self.broker.timers = Timers()
+        for binding in before.bindings:
+            self.bind(
+                binding.destination.name, binding.key, binding.arguments, binding.destination.is_exchange
+            )
+        if before.holding is not None:
+            self.exchange.hold_again(list(before.holding.held))
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and what is due happen."""

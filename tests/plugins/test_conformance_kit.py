@@ -8,6 +8,7 @@ import pytest
 
 from broker_core.errors import PreconditionFailed
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, Handled, LooksAt
+from broker_core.holding import Held
 from broker_core.message import Message
 from broker_core.testing.conformance import check_exchange_type
 from broker_core.values import Table
@@ -113,6 +114,14 @@ class CrashesInKeep(Good):
         message.headers["missing"]
 
 
+class HoldsButNotAgain(Good):
+    def keep(self, message: Message) -> None:
+        self.exchange.hold(message)
+
+    def hold_again(self, held: Held) -> None:
+        raise LookupError(held.position)
+
+
 class RefusesItsSamples(Good):
     def validate_binding(self, key: str, arguments: Table) -> None:
         raise PreconditionFailed("never")
@@ -131,6 +140,7 @@ BROKEN: list[tuple[type[ExchangeType], type[Exception], str]] = [
     (LosesBindingsInAReload, AssertionError, "after unbinding or reloading"),
     (LeavesATimer, AssertionError, "a timer is left behind"),
     (CrashesInKeep, KeyError, "missing"),
+    (HoldsButNotAgain, LookupError, "0"),
     (RefusesItsSamples, PreconditionFailed, "never"),
 ]
 

@@ -319,6 +319,39 @@ def test_delayed_messages_come_in_order_of_time_then_of_publishing() -> None:
     assert keys_in(bench, "q") == ["now", "a", "b", "c", "d"]
 
 
+def test_delayed_messages_keep_their_time_and_order_over_a_restart() -> None:
+    bench = delayed("fanout")
+    bench.bind("q")
+    for key, delay in (("c", 30), ("a", 10), ("b", 20), ("d", 30)):
+        bench.publish(key, {"x-delay": delay})
+    bench.advance(0.015)
+    bench.restart()
+    assert keys_in(bench, "q") == ["a"]
+    bench.publish("e", {"x-delay": 15})
+    bench.advance(0.015)
+    assert keys_in(bench, "q") == ["a", "b", "c", "d", "e"]
+
+
+def test_what_came_due_while_the_node_was_away_goes_at_once() -> None:
+    bench = delayed()
+    bench.bind("q", "a")
+    bench.publish("a", {"x-delay": 1000})
+    bench.broker.clock.advance(5)
+    bench.restart()
+    bench.advance(0)
+    assert keys_in(bench, "q") == ["a"]
+
+
+def test_a_released_message_is_held_no_longer() -> None:
+    bench = delayed()
+    bench.bind("q", "a")
+    bench.publish("a", {"x-delay": 1000})
+    bench.advance(1)
+    bench.restart()
+    bench.advance(1)
+    assert keys_in(bench, "q") == ["a"]
+
+
 @pytest.mark.parametrize("delay", [0, -1, "1000", 1.5, True, None, [5]])
 def test_no_positive_integer_no_delay(delay: Value) -> None:
     bench = delayed()

@@ -1,0 +1,67 @@
+"""Messages that an exchange holds for later, on disk where they have to outlive the node.
+
+    hold ──> held ──let_go──> gone           the exchange's type comes back to what it holds
+    node ends and starts again ──> `ExchangeType.hold_again`, for each that was held on disk
+
+A message is held on disk if message and exchange are durable. To the store it is a delivery in a queue with a number of
+its own, that expires when it is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from broker_core.delivery import PENDING, Delivery
+
+if TYPE_CHECKING:
+    from broker_core.exchange import Exchange
+    from broker_core.message import Message
+    from broker_core.queue import Queue
+
+Held: TypeAlias = Delivery
+"""Who holds one reads its `message`, `expires_at` (when it is due) and `position` (its order of arrival)."""
+
+
+class Holding:
+    """What one exchange holds, oldest first."""
+
+    __slots__ = ("_position", "exchange", "held", "number")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.number = 0  # as the store knows it; 0: it does not
+        self.held: dict[Held, None] = {}
+        self._position = 0  # of the next
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    @property
+    def described(self) -> str:
+        """As error texts name it."""
+        return f"exchange '{self.exchange.name}' in vhost '{self.exchange.virtual_host.name}'"
+
+    def hold(self, message: Message, due: float) -> Held:
+        # The store asks its queue for number and description only, which are here.
+        held = Delivery(message, cast("Queue", self), self._position, due)
+        self._position += 1
+        self.held[held] = None
+        journal = self.exchange.virtual_host.broker.journal
+        if journal is not None and self.number and message.facts.durable:
+            held.stored = PENDING
+            journal.arrivals.append(held)
+        return held
+
+    def let_go(self, held: Iterable[Held]) -> None:
+        """Those that it does not hold are passed over."""
+        journal = self.exchange.virtual_host.broker.journal
+        for each in held:
+            if self.held.pop(each, self) is None and each.stored:
+                assert journal is not None, "what is stored is in the store"
+                journal.settled.append(each)
+
+    def take_back(self, held: Held) -> None:
+        """It was held when the node ended; they come in their order."""
+        self.held[held] = None
+        self._position = held.position + 1
