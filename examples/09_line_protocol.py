@@ -227,7 +227,9 @@ COMMANDS: Final[dict[bytes, Callable[[LineConnection, Client, bytes], None]]] = 
     b"QUIT": LineConnection.quit,
 }
 
-PROTOCOL: Final = Protocol(name="line", first_bytes=(b"LINE ",), factory=LineConnection, encoding=lambda: ENCODING)
+PROTOCOL: Final = Protocol(
+    name="line", first_bytes=(b"LINE ",), factory=LineConnection, encoding=lambda: ENCODING
+)
 
 
 def converse() -> None:

@@ -230,7 +230,7 @@ class LeveretBroker:
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         waiter = Waiter(self.node.node.broker, condition)
-        self.node.call(waiter.taken)
+        self.node.call(waiter.taken, 0)
         try:
             waiter.answer.result(timeout_s)
         except TimeoutError:
@@ -286,7 +286,10 @@ class Waiter(Publisher):
         self._broker = broker
         self._condition = condition
 
-    def taken(self) -> None:
+    def mark(self) -> int:
+        return 0
+
+    def taken(self, mark: int) -> None:
         try:
             if self._condition():
                 self.answer.set_result(None)

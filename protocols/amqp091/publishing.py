@@ -6,9 +6,10 @@ neither topology nor permissions change.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import REFUSED, UNROUTABLE, Outcome, Publisher
+from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, Outcome, Publisher
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.exchange import Exchange
 from broker_core.message import Facts, Message
@@ -75,6 +76,7 @@ class Publishing(Publisher):
         "broker",
         "client",
         "confirming",
+        "persistent",
         "published",
         "tx",
     )
@@ -84,10 +86,11 @@ class Publishing(Publisher):
         self.client = channel.client
         self.published = 0  # messages; in confirm mode also the last sequence number
         self.confirming = False
+        self.persistent = False
         self.tx: Transaction | None = None
         self._channel = channel
         self._confirmed = 0
-        self._nacked: list[int] = []
+        self._nacked: deque[int] = deque()  # not told yet
         self._announced = False  # on the broker's list of publishers for this settle
         self._targets = targets_of(self.client)
         self._host = self.client.host
@@ -122,8 +125,10 @@ class Publishing(Publisher):
             outcome = self.broker.publish_immediate(exchange, message)
         else:
             outcome = self.broker.publish(exchange, message)
-        if outcome is not Outcome.TAKEN:
+        if outcome is not TAKEN:
             self._not_taken(outcome, message)
+        elif facts.durable:
+            self.persistent = True
         if self.confirming and not self._announced:
             self._announced = True
             self.broker.publishers.append(self)
@@ -195,7 +200,7 @@ class Publishing(Publisher):
     def _publish_immediate(self, exchange: Exchange, message: Message, flags: int) -> bool:
         """At commit: who could take it is known only now. False: a queue refused it."""
         outcome = self.broker.publish_immediate(exchange, message)
-        if outcome not in (Outcome.TAKEN, REFUSED) and (code := return_code(outcome, flags)) is not None:
+        if outcome not in (TAKEN, REFUSED) and (code := return_code(outcome, flags)) is not None:
             self._returns.append((message, code))
         return outcome is not REFUSED
 
@@ -204,15 +209,19 @@ class Publishing(Publisher):
         method = m.BasicReturn(code, text, message.exchange, message.key)
         self._channel.send_content(method, *rendered(message))
 
-    def taken(self) -> None:
-        """Confirm everything published so far: runs of acks, and the nacks between them (S119, S120)."""
-        self._announced = False
-        for refused in self._nacked:
+    def mark(self) -> int:
+        self._announced = self.persistent = False
+        return self.published
+
+    def taken(self, mark: int) -> None:
+        """Confirm everything up to `mark`: runs of acks, and the nacks between them (S119, S120)."""
+        nacked = self._nacked
+        while nacked and nacked[0] <= mark:
+            refused = nacked.popleft()
             self._confirm_through(refused - 1)
             self._channel.send(m.BasicNack(refused, False, False))
             self._confirmed = refused
-        self._nacked.clear()
-        self._confirm_through(self.published)
+        self._confirm_through(mark)
 
     def _confirm_through(self, sequence: int) -> None:
         if sequence > self._confirmed:
@@ -227,6 +236,7 @@ class Publishing(Publisher):
             raise PreconditionFailed("cannot switch from tx to confirm mode")
         if not self.confirming:
             self.confirming = True
+            self.persistent = False
             self.published = 0
 
     def select_tx(self) -> None:
@@ -245,6 +255,7 @@ class Publishing(Publisher):
     def commit(self) -> int:
         """What was published and answered takes effect; returns go out (S125). Returns how many were refused."""
         refused = self.transaction().commit()
+        self.broker.hold_answer()
         for message, code in self._returns:
             self._return(message, code)
         self._returns.clear()

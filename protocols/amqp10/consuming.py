@@ -238,9 +238,13 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
         self._draining = True
         self.session.broker.publishers.append(self)
 
-    def taken(self) -> None:
-        """The broker has settled: if the peer drains, it has got all there is (S180), unless there was no room."""
+    def mark(self) -> int:
+        """It publishes nothing, so it never waits for the disk."""
         self._draining = False
+        return 0
+
+    def taken(self, mark: int) -> None:
+        """The broker has settled: if the peer drains, it has got all there is (S180), unless there was no room."""
         link = self.link
         if link.ended or not link.drain:
             return

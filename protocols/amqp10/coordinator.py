@@ -9,6 +9,7 @@ What its transactions do is in transactions.py. The link cannot be resumed, and 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
@@ -45,7 +46,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Coor
 class Coordinator(IncomingOwner, Controller):
     """The broker's side of a control link."""
 
-    __slots__ = ("_discharged", "_link", "_rejects", "_session", "_transactions")
+    __slots__ = ("_discharged", "_link", "_marked", "_rejects", "_session", "_transactions")
 
     def __init__(self, session: ServedSession, link: IncomingLink, attach: p.Attach) -> None:
         self._session = session
@@ -54,6 +55,7 @@ class Coordinator(IncomingOwner, Controller):
         outcomes = attach.source.outcomes if isinstance(attach.source, p.Source) else []
         self._rejects = not outcomes or p.Rejected.NAME in outcomes
         self._discharged: list[int] = []  # to be answered when the broker has settled
+        self._marked: deque[list[int]] = deque()  # those before each mark
 
     def on_message(
         self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
@@ -83,6 +85,7 @@ class Coordinator(IncomingOwner, Controller):
             self.terminate(AmqpError(p.TRANSACTION_ROLLBACK, error))
             return
         self._transactions.discharge(self, request.txn_id, bool(request.fail))
+        self._session.persistent = True
         if not self._discharged:
             self._session.published(self)
         self._discharged.append(delivery_id)
@@ -95,17 +98,22 @@ class Coordinator(IncomingOwner, Controller):
         states = (link.partial_state for link in links if isinstance(link, IncomingLink))
         return any(isinstance(state, p.TransactionalState) and state.txn_id == txn_id for state in states)
 
+    def mark(self) -> None:
+        """The broker has settled. One `answer` follows for each mark."""
+        self._marked.append(self._discharged)
+        self._discharged = []
+
     def answer(self) -> None:
-        """What was committed is with its queues, and on disk where it must be."""
-        for delivery_id in self._discharged:
+        """What was committed before the next mark is with its queues, and on disk where it must be."""
+        for delivery_id in self._marked.popleft() if self._marked else ():
             self._link.accept(delivery_id)
-        self._discharged.clear()
 
     def terminate(self, error: AmqpError) -> None:
         self._link.detach(error)
 
     def on_detached(self, closed: bool) -> None:
         self._discharged.clear()
+        self._marked.clear()
         self._transactions.abandon(self)
 
 

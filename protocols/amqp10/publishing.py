@@ -12,6 +12,7 @@ the message is settled and there is no other way to tell (S203, S204, S206, S208
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from broker_core.broker import TAKEN, UNROUTABLE
@@ -141,6 +142,7 @@ class Publishing(IncomingOwner):
         "_answers",
         "_client",
         "_host",
+        "_marked",
         "_session",
         "_varies",
         "broker",
@@ -159,6 +161,9 @@ class Publishing(IncomingOwner):
         self._varies = varies  # each message says where it goes
         self._accepted: list[int] = []  # deliveries to answer when the broker has settled
         self._answers: list[tuple[int, p.DeliveryState]] = []  # those with another outcome
+        self._marked: deque[tuple[list[int], list[tuple[int, p.DeliveryState]]]] = (
+            deque()
+        )  # both, by the mark
 
     @abstractmethod
     def _aimed(self, to: str | None, subject: str | None) -> Aim:
@@ -198,6 +203,8 @@ class Publishing(IncomingOwner):
             unwanted = outcome is UNROUTABLE
             self._answer_later(delivery_id, RELEASED if unwanted else rejected_by(self.broker.refused_by))
             return
+        if facts.durable:
+            self._session.persistent = True
         if not self._accepted and not self._answers:
             self._session.published(self)
         self._accepted.append(delivery_id)
@@ -244,7 +251,7 @@ class Publishing(IncomingOwner):
         self._misdirected(delivery_id, tag, settled, error)
 
     def _last_word(self, error: AmqpError) -> AmqpError:
-        """The link ends by this error, or more than the link; what came before is answered first."""
+        """The link ends by this error, or more than the link; what came before and is safe is answered first."""
         self.broker.settle()
         return error
 
@@ -253,22 +260,32 @@ class Publishing(IncomingOwner):
             self._session.published(self)
         self._answers.append((delivery_id, state))
 
+    def mark(self) -> None:
+        """The broker has settled. One `answer` follows for each mark, when what came before it is safe."""
+        self._marked.append((self._accepted, self._answers))
+        self._accepted, self._answers = [], []
+
     def answer(self) -> None:
-        """The broker has settled: tell the peer what became of its messages (S226)."""
-        if self._accepted:
-            self.link.accept_all(self._accepted)
-            self._accepted.clear()
-        for delivery_id, state in self._answers:
+        """Tell the peer what became of its messages before the next mark (S226)."""
+        if not self._marked:  # the link has gone
+            return
+        accepted, answers = self._marked.popleft()
+        if accepted:
+            self.link.accept_all(accepted)
+        for delivery_id, state in answers:
             self.link.answer(delivery_id, state)
-        self._answers.clear()
 
     def untold(self) -> list[tuple[int, p.DeliveryState]]:
-        """What `answer` is going to say."""
-        return [*((delivery_id, ACCEPTED) for delivery_id in self._accepted), *self._answers]
+        """What `answer` is going to say, in the end."""
+        told = []
+        for accepted, answers in (*self._marked, (self._accepted, self._answers)):
+            told += [*((delivery_id, ACCEPTED) for delivery_id in accepted), *answers]
+        return told
 
     def on_detached(self, closed: bool) -> None:
         self._accepted.clear()
         self._answers.clear()
+        self._marked.clear()
 
 
 class Addressed(Publishing):
@@ -304,9 +321,10 @@ class Addressed(Publishing):
 
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
         """S206, S208."""
+        error = self._last_word(error)
         if not settled:
-            self._answer_later(delivery_id, RELEASED)
-        raise self._last_word(error)
+            self.link.answer(delivery_id, RELEASED)
+        raise error
 
     def on_detached(self, closed: bool) -> None:
         super().on_detached(closed)

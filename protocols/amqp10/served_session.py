@@ -12,6 +12,7 @@ Everything that the core refuses is raised as a `Failure`; here it becomes the e
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Publisher
@@ -38,6 +39,8 @@ class ServedSession(SessionOwner, Publisher):
 
     __slots__ = (
         "_announced",
+        "_marked",
+        "_marks",
         "_waiting",
         "broker",
         "client",
@@ -45,6 +48,7 @@ class ServedSession(SessionOwner, Publisher):
         "consumers",
         "outbox",
         "pairs",
+        "persistent",
         "transactions",
         "wire",
     )
@@ -58,8 +62,11 @@ class ServedSession(SessionOwner, Publisher):
         self.consumers: dict[Consumer, None] = {}  # of its links; whoever serves them keeps this
         self.transactions = connection.transactions
         self.pairs: dict[str, Pair] = {}  # of management links, by their name
+        self.persistent = False
         self._waiting: list[Publishing | Coordinator] = []  # links with messages that are to be answered
         self._announced = False  # on the broker's list of publishers for this settle
+        self._marked = 0  # the last mark
+        self._marks: deque[tuple[int, list[Publishing | Coordinator]]] = deque()  # and who waits for each
 
     # Links.
 
@@ -93,12 +100,21 @@ class ServedSession(SessionOwner, Publisher):
             self._announced = True
             self.broker.publishers.append(self)
 
-    def taken(self) -> None:
-        """S226: every publish is answered now, none before."""
-        self._announced = False
+    def mark(self) -> int:
+        self._announced = self.persistent = False
+        self._marked += 1
         waiting, self._waiting = self._waiting, []
         for link in waiting:
-            link.answer()
+            link.mark()
+        self._marks.append((self._marked, waiting))
+        return self._marked
+
+    def taken(self, mark: int) -> None:
+        """S226: every publish before the mark is answered now, none before."""
+        marks = self._marks
+        while marks and marks[0][0] <= mark:
+            for link in marks.popleft()[1]:
+                link.answer()
         self.wire.flush()
 
     # Consuming.
@@ -125,5 +141,6 @@ class ServedSession(SessionOwner, Publisher):
 
     def on_ended(self) -> None:
         self._waiting.clear()
+        self._marks.clear()
         termini.ended(self.client.host, self)
         self.connection.session_ended(self)

@@ -67,8 +67,11 @@ class Noting(Publisher):
         self.queue = queue
         self.told: list[int] = []
 
-    def taken(self) -> None:
-        self.told.append(self.queue.delivered)
+    def mark(self) -> int:
+        return self.queue.delivered
+
+    def taken(self, mark: int) -> None:
+        self.told.append(mark)
 
 
 def test_publishers_are_told_once_after_everything_was_handed_out(world: World) -> None:
