@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
-from benchmarks import amqp10, embedding, flat, proton_engine
+from benchmarks import amqp10, durable, embedding, flat, proton_engine, versions
 from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
+from benchmarks.tables import head, row
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties
 
@@ -39,9 +41,9 @@ def throughput(rounds: int) -> None:
         brokers = [stack.enter_context(leveret())]
         if has_rabbitmq():
             brokers.append(stack.enter_context(rabbitmq()))
-        _head("transient messages", brokers)
+        head("transient messages", brokers)
         for title, messages, load in LOADS:
-            _row(title, brokers, rounds, partial(_flood, messages=messages, **load))  # type: ignore[arg-type]
+            row(title, brokers, rounds, partial(_flood, messages=messages, **load))  # type: ignore[arg-type]
 
 
 def _flood(broker: Running, **load: int) -> float:
@@ -56,32 +58,9 @@ def throughput10(rounds: int) -> None:
         brokers = [stack.enter_context(leveret())]
         if has_rabbitmq():
             brokers.append(stack.enter_context(rabbitmq("rabbitmq_amqp1_0")))
-        _head("transient messages, unsettled, accepted", brokers)
+        head("transient messages, unsettled, accepted", brokers)
         for title, messages, size in LOADS_10:
-            _row(title, brokers, rounds, partial(amqp10.flood, command, messages=messages, size=size))
-
-
-def _head(title: str, brokers: list[Running]) -> None:
-    names = [broker.name for broker in brokers]
-    print(f"| {title} | {' | '.join(names)} | {'ratio |' if len(names) > 1 else ''}")
-    print(f"|---|{'---:|' * (len(names) + (len(names) > 1))}")
-
-
-def _row(title: str, brokers: list[Running], rounds: int, measure: Callable[[Running], float]) -> None:
-    rates: dict[str, list[float]] = {broker.name: [] for broker in brokers}
-    for each in range(rounds + 1):
-        for broker in brokers:
-            rate = measure(broker)
-            if each:  # the first round warms up
-                rates[broker.name].append(rate)
-    cells = [
-        f"{statistics.median(found):,.0f} ({min(found):,.0f} to {max(found):,.0f})"
-        for found in rates.values()
-    ]
-    if len(rates) > 1:
-        ours, theirs = rates.values()
-        cells.append(f"{statistics.median(a / b for a, b in zip(ours, theirs, strict=True)):.2f}")
-    print(f"| {title} | {' | '.join(cells)} |", flush=True)
+            row(title, brokers, rounds, partial(amqp10.flood, command, messages=messages, size=size))
 
 
 def start(rounds: int) -> None:
@@ -145,6 +124,9 @@ def embedded(rounds: int) -> None:
 MEASURES: dict[str, Callable[[int], None]] = {
     "throughput": throughput,
     "amqp10": throughput10,
+    "durable": durable.durable,
+    "latency": durable.latency,
+    "recovery": durable.recovery,
     "start": start,
     "idle": idle,
     "large": large,
@@ -158,16 +140,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("measures", nargs="*", choices=[*MEASURES, []], help="which; all without")
+    parser.add_argument("measures", nargs="*", choices=[*MEASURES, "versions", []], help="which; all without")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--against", metavar="FOLDER", type=Path, help="the source of an earlier version")
     given = parser.parse_args()
+    measures = dict(MEASURES)
+    if given.against is not None:
+        measures["versions"] = partial(versions.versions, given.against)
+    elif "versions" in given.measures:
+        parser.error("to measure versions, say --against which")
     if not has_rabbitmq():
         print(
             "no RabbitMQ here: measuring Leveret alone (Debian: apt-get install rabbitmq-server)",
             file=sys.stderr,
         )
-    for name in given.measures or MEASURES:
-        MEASURES[name](given.rounds)
+    for name in given.measures or measures:
+        measures[name](given.rounds)
 
 
 if __name__ == "__main__":

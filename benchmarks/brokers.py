@@ -16,6 +16,8 @@ from pathlib import Path
 import attrs
 
 START_S = 60.0  # for a broker to accept connections
+TREE = Path(__file__).resolve().parents[1]
+SERVE = "import sys; from broker_core.cli import main; sys.exit(main())"
 
 
 @attrs.frozen
@@ -35,12 +37,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def leveret(*flags: str) -> Iterator[Running]:
-    """This project's node, with its defaults but for the ports."""
+def leveret(*flags: str, name: str = "Leveret", tree: Path = TREE) -> Iterator[Running]:
+    """This project's node, with its defaults but for the ports; `tree`: the source, perhaps of another version."""
     port = free_port()
-    command = [str(Path(sys.executable).with_name("leveret")), "serve", "--listen", f"127.0.0.1:{port}"]
-    with _process([*command, "--http", f"127.0.0.1:{free_port()}", *flags], {}, port) as process:
-        yield Running("Leveret", port, process)
+    command = [sys.executable, "-c", SERVE, "serve", "--listen", f"127.0.0.1:{port}"]
+    command += ["--http", f"127.0.0.1:{free_port()}", *flags]
+    with _process(command, {"PYTHONPATH": str(tree.resolve())}, port) as process:
+        yield Running(name, port, process)
 
 
 def has_rabbitmq() -> bool:

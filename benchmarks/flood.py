@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import selectors
+import select
 import socket
 import time
-from struct import pack, unpack_from
+from struct import Struct, pack
 
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.wire import BasicProperties, Method
 
 FRAME = wire.FRAME_START
+ACK_FRAME = Struct(">7x4sQ?x")  # a whole frame of basic.ack: method, tag, multiple
+BASIC_ACK = b"\x00\x3c\x00\x50"
+READ = 262144  # octets at a time
+BLOCK = 500  # messages in one write, at most
 
 
 class Wire:
@@ -62,6 +66,14 @@ class Wire:
             self.buffer += self.socket.recv(65536)
 
 
+def declare_afresh(port: int, queue: str, durable: bool) -> None:
+    """An empty queue of this name."""
+    owner = Wire(port)
+    owner.call(m.QueueDelete(queue), m.QueueDeleteOk)
+    owner.call(m.QueueDeclare(queue, durable=durable), m.QueueDeclareOk)
+    owner.socket.close()
+
+
 def publish_frames(exchange: str, key: str, size: int, properties: bytes) -> bytes:
     out: list[bytes] = []
     wire.append_content(out, 1, m.BasicPublish(exchange, key).encode(), properties, b"x" * size, 131072)
@@ -72,6 +84,120 @@ def delivery_size(tag: str, exchange: str, key: str, size: int, properties: byte
     out: list[bytes] = []
     method = m.BasicDeliver(tag, 1, False, exchange, key).encode()
     return wire.append_content(out, 1, method, properties, b"x" * size, 131072)
+
+
+def properties(durable: bool) -> bytes:
+    return BasicProperties(delivery_mode=2 if durable else 1).encode()
+
+
+class Confirms:
+    """Which of the messages 1, 2, 3 ... a broker has confirmed, in whatever order it does."""
+
+    def __init__(self) -> None:
+        self.low = 0  # all up to this one
+        self.apart: set[int] = set()  # and these
+        self.rest = b""
+
+    @property
+    def count(self) -> int:
+        return self.low + len(self.apart)
+
+    def receive(self, octets: bytes) -> list[range]:
+        """The messages that are confirmed by these frames of basic.ack; some of them may have been before."""
+        octets = self.rest + octets
+        end = len(octets) // ACK_FRAME.size * ACK_FRAME.size
+        self.rest = octets[end:]
+        return [self._confirm(*ack) for ack in ACK_FRAME.iter_unpack(octets[:end])]
+
+    def _confirm(self, method: bytes, tag: int, multiple: bool) -> range:
+        assert method == BASIC_ACK, method
+        first = self.low + 1 if multiple else tag
+        if first == self.low + 1:
+            self.low = max(self.low, tag)
+            if self.apart:
+                self.apart = {each for each in self.apart if each > self.low}
+                while self.low + 1 in self.apart:
+                    self.low += 1
+                    self.apart.remove(self.low)
+        else:
+            self.apart.add(tag)
+        return range(first, tag + 1)
+
+
+class Publisher:
+    """Sends the same message again and again, and counts what is confirmed."""
+
+    def __init__(
+        self, port: int, queue: str, messages: int, size: int, durable: bool, confirms: bool = True
+    ) -> None:
+        self.wire = Wire(port)
+        self.messages = messages
+        self.frame = publish_frames("", queue, size, properties(durable))
+        self.block = self.frame * min(BLOCK, messages)
+        self.sent_octets = 0
+        self.confirms = Confirms()
+        if confirms:
+            self.wire.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+        self.wire.socket.setblocking(False)
+
+    def send(self, allowed: int) -> bool:
+        """Send until `allowed` messages have gone in all. False: the socket takes no more for now."""
+        step, block = len(self.frame), self.block
+        limit = min(allowed, self.messages) * step
+        while self.sent_octets < limit:
+            start = self.sent_octets % step
+            part = block[start : start + min(len(block) - start, limit - self.sent_octets)]
+            try:
+                self.sent_octets += self.wire.socket.send(part)
+            except BlockingIOError:
+                return False
+        return True
+
+    def receive(self) -> list[range]:
+        return self.confirms.receive(self.wire.socket.recv(READ))
+
+
+class Consumer:
+    """Takes messages of one size, and acknowledges a quarter of its prefetch at a time; prefetch 0: not at all."""
+
+    def __init__(
+        self, port: int, queue: str, messages: int, size: int, durable: bool, prefetch: int = 200
+    ) -> None:
+        self.wire = Wire(port)
+        self.messages = messages
+        self.step = delivery_size("c", "", queue, size, properties(durable))
+        self.octets = self.acknowledged = 0
+        self.every = max(1, prefetch // 4) if prefetch else messages + 1
+        if prefetch:
+            self.wire.call(m.BasicQos(0, prefetch), m.BasicQosOk)
+        self.wire.call(m.BasicConsume(queue, "c", no_ack=not prefetch), m.BasicConsumeOk)
+        self.octets = len(self.wire.buffer)
+        self.wire.socket.setblocking(False)
+
+    @property
+    def received(self) -> int:
+        return self.octets // self.step
+
+    def receive(self) -> None:
+        octets = self.wire.socket.recv(READ)
+        assert octets, "the broker has gone"
+        self.octets += len(octets)
+        tag = self.octets // self.step
+        if tag - self.acknowledged >= self.every or (tag == self.messages and self.every <= tag):
+            self.acknowledged = tag
+            self.wire.socket.send(b"\x01\x00\x01\x00\x00\x00\x0d" + BASIC_ACK + pack(">QB", tag, 1) + b"\xce")
+
+
+def turn(
+    publisher: Publisher, consumer: Consumer | None, allowed: int, timeout_s: float | None = None
+) -> list[range]:
+    """Send what is allowed, wait until something comes, and take it. Returns what was confirmed."""
+    reading = [end.wire.socket for end in (publisher, consumer) if end is not None]
+    writing = [] if publisher.send(allowed) else reading[:1]
+    readable, _, _ = select.select(reading, writing, [], timeout_s)
+    if consumer is not None and consumer.wire.socket in readable:
+        consumer.receive()
+    return publisher.receive() if publisher.wire.socket in readable else []
 
 
 def flood(
@@ -86,93 +212,32 @@ def flood(
     queue: str = "flood",
 ) -> float:
     """Messages per second from the first publish to the last delivery (and, with `confirms`, the last confirm)."""
-    publisher, consumer = Wire(port), Wire(port)
-    properties = BasicProperties(delivery_mode=2 if durable else 1).encode()
-    consumer.call(m.QueueDelete(queue), m.QueueDeleteOk)
-    consumer.call(m.QueueDeclare(queue, durable=durable), m.QueueDeclareOk)
-    if acks:
-        consumer.call(m.BasicQos(0, prefetch), m.BasicQosOk)
-    consumer.call(m.BasicConsume(queue, "c", no_ack=not acks), m.BasicConsumeOk)
-    if confirms:
-        publisher.call(m.ConfirmSelect(), m.ConfirmSelectOk)
-    one = publish_frames("", queue, size, properties)
-    step = delivery_size("c", "", queue, size, properties)
-    seconds = _run(publisher, consumer, one, step, messages, window, prefetch, confirms, acks)
-    consumer.call(m.QueueDelete(queue), m.QueueDeleteOk)
-    publisher.socket.close()
-    consumer.socket.close()
+    declare_afresh(port, queue, durable)
+    consumer = Consumer(port, queue, messages, size, durable, prefetch if acks else 0)
+    publisher = Publisher(port, queue, messages, size, durable, confirms)
+    started = time.perf_counter()
+    while consumer.received < messages or (confirms and publisher.confirms.count < messages):
+        turn(publisher, consumer, publisher.confirms.count + window if confirms else messages)
+    seconds = time.perf_counter() - started
+    publisher.wire.socket.close()
+    consumer.wire.socket.setblocking(True)
+    consumer.wire.call(m.QueueDelete(queue), m.QueueDeleteOk)
+    consumer.wire.socket.close()
     return messages / seconds
 
 
-def _run(
-    publisher: Wire,
-    consumer: Wire,
-    one: bytes,
-    step: int,
-    messages: int,
-    window: int,
-    prefetch: int,
-    confirms: bool,
-    acks: bool,
+def fill(
+    port: int, messages: int, size: int = 100, window: int = 1000, durable: bool = True, queue: str = "filled"
 ) -> float:
-    selector = selectors.DefaultSelector()
-    for end in (publisher, consumer):
-        end.socket.setblocking(False)
-    selector.register(publisher.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
-    selector.register(consumer.socket, selectors.EVENT_READ)
-    block = one * min(window, 500)
-    sent_octets = confirmed = delivered_octets = acked = 0
-    total_octets = messages * len(one)
-    answers = b""
-    writing = True
-    ack_every = max(1, prefetch // 4)
+    """Messages per second, confirmed, into a new queue that nobody consumes from."""
+    declare_afresh(port, queue, durable)
+    publisher = Publisher(port, queue, messages, size, durable)
     started = time.perf_counter()
-    while delivered_octets < messages * step or (confirms and confirmed < messages):
-        for key, events in selector.select():
-            if key.fileobj is consumer.socket:
-                delivered_octets += len(consumer.socket.recv(262144))
-                tag = delivered_octets // step
-                if acks and (tag - acked >= ack_every or tag == messages):
-                    acked = tag
-                    consumer.socket.send(
-                        b"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50" + pack(">QB", tag, 1) + b"\xce"
-                    )
-                continue
-            if events & selectors.EVENT_READ:
-                confirmed, answers = _confirmed(answers + publisher.socket.recv(262144), confirmed)
-            limit = min(total_octets, (confirmed + window) * len(one)) if confirms else total_octets
-            while sent_octets < limit:
-                start = sent_octets % len(one)
-                try:
-                    sent_octets += publisher.socket.send(
-                        block[start : start + min(len(block) - start, limit - sent_octets)]
-                    )
-                except BlockingIOError:
-                    break
-            wants = sent_octets < total_octets and sent_octets < limit
-            if wants is not writing:
-                writing = wants
-                mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if wants else 0)
-                selector.modify(publisher.socket, mask)
-        if not writing and sent_octets < total_octets and sent_octets < (confirmed + window) * len(one):
-            writing = True
-            selector.modify(publisher.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+    while publisher.confirms.count < messages:
+        turn(publisher, None, publisher.confirms.count + window)
     seconds = time.perf_counter() - started
-    selector.close()
-    for end in (publisher, consumer):
-        end.socket.setblocking(True)
-    return seconds
-
-
-def _confirmed(answers: bytes, confirmed: int) -> tuple[int, bytes]:
-    """The highest tag in the basic.ack frames that have come, and the beginning of the next one."""
-    at = 0
-    while len(answers) - at >= 21:
-        assert answers[at + 7 : at + 11] == b"\x00\x3c\x00\x50", answers[at : at + 30]
-        (tag,) = unpack_from(">Q", answers, at + 11)
-        confirmed = max(confirmed, tag)
-        at += 21
-    return confirmed, answers[at:]
+    publisher.wire.socket.close()
+    return messages / seconds
 
 
 def main() -> None:
