@@ -24,15 +24,12 @@ from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.store.contract import Chunk, DamagedError, Entries
 
 VERSION: Final = 1
-HEADER: Final = Struct("<BBHIIQ")  # version, flags, nothing, entries, records, number of the first entry
+# Version, flags, nothing, entries, records, number of the first entry, ms since 1970 when the first arrived.
+HEADER: Final = Struct("<BBHIIQQ")
 CHECKSUM: Final = Struct("<I")
 LENGTHS: Final = Struct("<IIII")  # of origin, exchange, key and properties; what is left is the body
-SPARSE, SHARED, EXPIRES, VOLATILE = (
-    1,
-    2,
-    4,
-    8,
-)  # flags: which columns there are; the last: not to be recovered
+SPARSE, SHARED, EXPIRES, ARRIVED = 1, 2, 4, 8  # flags: which columns there are
+VOLATILE: Final = 16  # flag: not to be recovered
 PREFIXES_MAX: Final = 4096  # remembered beginnings of records
 
 BIG_ENDIAN: Final = sys.byteorder == "big"
@@ -42,6 +39,8 @@ class Columns:
     """A chunk's entries, read: a row for each, and for each record where it is and what its checksum is."""
 
     __slots__ = (
+        "arrivals",
+        "arrived",
         "crcs",
         "ends",
         "expiries",
@@ -57,6 +56,8 @@ class Columns:
 
     first: int  # the number by which the chunk is known
     volatile: bool
+    arrived: int  # ms since 1970: all of them, or the first
+    arrivals: array[int] | None  # None: together
     numbers: Sequence[int]  # of the entries, rising
     queues: array[int]
     positions: array[int]
@@ -74,6 +75,10 @@ class Columns:
         """Where a record begins."""
         return self.ends[record - 1] if record else 0
 
+    def arrival(self, place: int) -> int:
+        """When an entry arrived, in ms since 1970."""
+        return self.arrived if self.arrivals is None else self.arrivals[place]
+
 
 # Writing.
 
@@ -85,6 +90,7 @@ def pack(entries: Entries) -> Chunk:
     packed = [record_of(messages[at]) for at in order]
     columns = Columns()
     columns.first, columns.volatile = entries.first, entries.volatile
+    columns.arrived, columns.arrivals = entries.arrived, None
     columns.numbers = range(entries.first, entries.first + len(entries))
     columns.queues, columns.positions = entries.queues, entries.positions
     columns.priorities = entries.priorities
@@ -124,11 +130,14 @@ def written(columns: Columns) -> bytes:
     if columns.expiries is not None:
         flags |= EXPIRES
         parts.append(columns.expiries)
+    if columns.arrivals is not None:
+        flags |= ARRIVED
+        parts.append(columns.arrivals)
     if not isinstance(records, range):
         flags |= SHARED
         parts.append(array("H", records))
     parts += [columns.sizes, columns.ends, columns.crcs]
-    header = HEADER.pack(VERSION, flags, 0, len(columns), len(columns.crcs), columns.first)
+    header = HEADER.pack(VERSION, flags, 0, len(columns), len(columns.crcs), columns.first, columns.arrived)
     octets = b"".join([header, *map(_octets, parts)])
     return octets + CHECKSUM.pack(crc32(octets))
 
@@ -140,14 +149,14 @@ def _octets(column: array[int]) -> bytes:
     return column.tobytes()
 
 
-prefixes: Final[dict[tuple[str, str, bytes, Facts], bytes]] = {}
+prefixes: Final[dict[tuple[Encoding, str, str, bytes, Facts], bytes]] = {}
 
 
 def record_of(message: Message) -> bytes:
     """A message as one record. Most have the beginning of one before them: it is remembered."""
     if message.notes is not None:
         return _prefix(message) + message.body
-    looks = (message.exchange, message.key, message.properties, message.facts)
+    looks = (message.encoding, message.exchange, message.key, message.properties, message.facts)
     prefix = prefixes.get(looks)
     if prefix is None:
         prefix = _prefix(message)
@@ -202,11 +211,11 @@ def read(octets: bytes) -> Columns:
     end = len(octets) - CHECKSUM.size
     if CHECKSUM.unpack_from(octets, end)[0] != crc32(memoryview(octets)[:end]):
         raise DamagedError("the checksum of a chunk's entries does not fit")
-    version, flags, _, count, records, first = HEADER.unpack_from(octets)
+    version, flags, _, count, records, first, arrived = HEADER.unpack_from(octets)
     if version != VERSION:
         raise DamagedError(f"a chunk has format {version}, this is {VERSION}")
     columns = Columns()
-    columns.first, columns.volatile = first, bool(flags & VOLATILE)
+    columns.first, columns.arrived, columns.volatile = first, arrived, bool(flags & VOLATILE)
     take = _Taker(octets, HEADER.size, end)
     columns.numbers = take("Q", count) if flags & SPARSE else range(first, first + count)
     columns.queues, columns.positions, columns.priorities = (
@@ -215,6 +224,7 @@ def read(octets: bytes) -> Columns:
         take("B", count),
     )
     columns.expiries = take("Q", count) if flags & EXPIRES else None
+    columns.arrivals = take("Q", count) if flags & ARRIVED else None
     columns.records = take("H", count) if flags & SHARED else range(count)
     columns.sizes, columns.ends, columns.crcs = take("I", records), take("I", records), take("I", records)
     if take.at != end:
@@ -329,7 +339,7 @@ def rewritten(parts: Sequence[tuple[bytes, bytes, Sequence[int]]]) -> Chunk:
     merged.first = -1
     merged.queues, merged.positions, merged.priorities = array("I"), array("Q"), array("B")
     merged.sizes, merged.ends, merged.crcs = array("I"), array("I"), array("I")
-    numbers, expiries, records = array("Q"), array("Q"), array("H")
+    numbers, expiries, arrivals, records = array("Q"), array("Q"), array("Q"), array("H")
     octets: list[bytes] = []
     end = 0
     for entries, messages, needed in parts:
@@ -353,8 +363,10 @@ def rewritten(parts: Sequence[tuple[bytes, bytes, Sequence[int]]]) -> Chunk:
             merged.positions.append(columns.positions[place])
             merged.priorities.append(columns.priorities[place])
             expiries.append(columns.expiries[place] if columns.expiries is not None else 0)
+            arrivals.append(columns.arrival(place))
             records.append(there)
     merged.numbers = numbers
     merged.expiries = expiries if any(expiries) else None
+    merged.arrived, merged.arrivals = arrivals[0], arrivals
     merged.records = range(len(records)) if len(records) == len(merged.crcs) else records
     return Chunk(merged.first, written(merged), b"".join(octets))

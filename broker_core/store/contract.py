@@ -39,6 +39,7 @@ class Entries:
     """Copies of messages in queues, on their way into a chunk: columns, one row an entry."""
 
     __slots__ = (
+        "arrived",
         "expiries",
         "first",
         "messages",
@@ -49,8 +50,9 @@ class Entries:
         "volatile",
     )
 
-    def __init__(self, first: int, volatile: bool = False) -> None:
+    def __init__(self, first: int, volatile: bool = False, arrived: int = 0) -> None:
         self.first = first  # the number of the first; the others follow
+        self.arrived = arrived  # when, in ms since 1970-01-01 UTC
         self.queues = array("I")  # numbers of queues
         self.positions = array("Q")  # order of arrival in the queue
         self.priorities = array("B")

@@ -202,6 +202,7 @@ class Journal:
         last: Message | None = None
         number = self.next_entry
         wall_ms = wall_ms_of(self.broker)
+        arrived = int(self.broker.clock.wall() * 1000)
         for delivery in arrivals:
             if delivery.stored != PENDING:
                 continue
@@ -210,7 +211,7 @@ class Journal:
                 if entries is not None:
                     self._add(commit, entries, octets)
                     total += octets
-                entries, octets, last = Entries(number, volatile), 0, None
+                entries, octets, last = Entries(number, volatile, arrived), 0, None
             if message is not last:
                 entries.messages.append(message)
                 octets += weight(message)
@@ -319,7 +320,7 @@ class Journal:
             )
         wall_ms = wall_ms_of(self.broker)
         deliveries: list[Delivery] = []
-        for number, position, expires_ms, message in found.rows:
+        for number, position, expires_ms, _, message in found.rows:
             expires_at = (expires_ms - wall_ms) / 1000 if expires_ms else NEVER
             delivery = Delivery(message, queue, position, expires_at)
             delivery.stored = number

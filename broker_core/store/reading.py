@@ -21,8 +21,8 @@ class Found:
     __slots__ = ("damage", "rows")
 
     def __init__(self) -> None:
-        # Number, position in the queue, ms since 1970 when it expires (0: never), message.
-        self.rows: list[tuple[int, int, int, Message]] = []
+        # Number, position in the queue, ms since 1970 when it expires (0: never) and when it arrived, message.
+        self.rows: list[tuple[int, int, int, int, Message]] = []
         self.damage: list[str] = []  # what was wrong with the rest
 
 
@@ -76,7 +76,8 @@ def _read_chunk(
             found.damage.append(f"chunk {first}: {error}")
             continue
         expiry = 0 if expiries is None else expiries[place]
-        found.rows.append((columns.numbers[place], positions[place], expiry, message))
+        arrival = columns.arrival(place)
+        found.rows.append((columns.numbers[place], positions[place], expiry, arrival, message))
 
 
 def whole(reader: Reader, number: int) -> tuple[bytes, bytes]:
