@@ -10,7 +10,7 @@ does not do what it is asked for raises `Unsupported`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import Consumer, Delivery
@@ -22,6 +22,7 @@ from broker_core.values import Table
 if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.message import Message
+    from broker_core.store.contract import Page
     from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost
 
@@ -115,6 +116,13 @@ class Queue(Destination):
     @abstractmethod
     def apply(self, limits: QueueLimits) -> None:
         """Obey these limits from now on (arguments and policies merged)."""
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        """These waited here when the node ended, oldest first. Called once for each priority, before anything else.
+
+        Raises Unsupported if this kind of queue keeps nothing.
+        """
+        raise Unsupported(f"{self.described} keeps no messages")
 
     @abstractmethod
     def push(self, message: Message) -> bool:

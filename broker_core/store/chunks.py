@@ -55,10 +55,22 @@ class ChunkState:
         self.live -= 1
         return True
 
+    def restore_bits(self, bits: bytes) -> None:
+        """What was settled before the node ended; empty: nothing."""
+        if len(bits) == len(self.bits):
+            self.bits[:] = bits
+            self.live = len(self.numbers) - int.from_bytes(bits).bit_count()
+
+    def live_places(self) -> Sequence[int]:
+        """Where its live entries are in its columns."""
+        if self.live == len(self.numbers):
+            return range(len(self.numbers))
+        bits = self.bits
+        return [at for at in range(len(self.numbers)) if not bits[at >> 3] & 1 << (at & 7)]
+
     def needed(self) -> array[int]:
         """The numbers of the live entries."""
-        bits = self.bits
-        return array("Q", [n for at, n in enumerate(self.numbers) if not bits[at >> 3] & 1 << (at & 7)])
+        return array("Q", map(self.numbers.__getitem__, self.live_places()))
 
     @property
     def live_octets(self) -> int:

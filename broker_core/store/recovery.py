@@ -1,0 +1,172 @@
+"""At a start: a store's chunks become pages of the queues that were restored before. No message is read.
+
+    chunk ── entries that are not settled ──> by owner and priority ──> pages, in order of position ──> owner.restore
+
+What belongs to nobody any more (queues deleted just before the end, what was paged out only) is settled.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker_core.store import chunk
+from broker_core.store.chunks import ChunkState
+from broker_core.store.contract import DamagedError, Kept, Page
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.store.journal import Journal
+
+log: Final = logging.getLogger("leveret.store")
+
+PAGE_MESSAGES: Final = 4096
+PAGE_OCTETS: Final = 1 << 20  # of bodies
+PORTION: Final = 50_000  # entries between two words about the progress
+
+
+class Owner(Protocol):
+    """Who keeps messages in the store: a queue, or what else has a number there."""
+
+    number: int
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        """These waited when the node ended, oldest first. Called once for each priority, before anything else."""
+
+
+class Recovered:
+    """What a recovery found."""
+
+    __slots__ = ("damaged", "messages", "owners")
+
+    def __init__(self) -> None:
+        self.messages = 0  # copies in queues
+        self.owners = 0  # queues that have some
+        self.damaged = 0  # chunks
+
+
+class Gathered:
+    """Entries of one owner and one priority."""
+
+    __slots__ = ("expiring", "numbers", "positions", "sizes")
+
+    def __init__(self) -> None:
+        self.numbers = array("Q")
+        self.positions = array("Q")
+        self.sizes = array("I")
+        self.expiring: set[int] = set()  # numbers
+
+
+def messages(
+    broker: Broker, journal: Journal, progress: Callable[[int], None] = lambda entries: None
+) -> Recovered:
+    """Give those who were restored their messages back. `progress` is told from time to time how many were found.
+
+    Raises StoreError.
+    """
+    owners = {owner.number: owner for owner in owners_of(broker)}
+    found: dict[tuple[int, int], Gathered] = {}
+    recovered, said = Recovered(), 0
+    marks = dict(journal.store.marks())
+    for kept in journal.store.chunks():
+        _take(journal, kept, owners, found, marks, recovered)
+        if recovered.messages - said >= PORTION:
+            said = recovered.messages
+            progress(said)
+    journal.written = journal.next_entry - 1
+    if not journal.store.was_clean:
+        journal.redelivered_to = journal.written
+    recovered.owners = len({number for number, _ in found})
+    for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
+        owners[number].restore(priority, pages_of(gathered, marks, journal.redelivered_to))
+    return recovered
+
+
+def owners_of(broker: Broker) -> Iterable[Owner]:
+    """Everybody who keeps messages in the store."""
+    for host in broker.hosts():
+        yield from (queue for queue in host.queues.values() if queue.number)
+
+
+def _take(
+    journal: Journal,
+    kept: Kept,
+    owners: Mapping[int, Owner],
+    found: dict[tuple[int, int], Gathered],
+    marks: dict[int, int],
+    recovered: Recovered,
+) -> None:
+    """One chunk: what is still needed of it, to whom it belongs."""
+    try:
+        if kept.entries is None:
+            raise DamagedError("its columns cannot be read")
+        columns = chunk.read(kept.entries)
+    except DamagedError as error:
+        recovered.damaged += 1
+        journal.next_entry = max(journal.next_entry, kept.first + 1)
+        log.error(
+            "chunk %d cannot be read, its messages are not recovered; it stays in the store: %s",
+            kept.first,
+            error,
+        )
+        return
+    journal.next_entry = max(journal.next_entry, columns.numbers[-1] + 1)
+    state = ChunkState(kept.first, columns.numbers, kept.octets, columns.volatile)
+    state.restore_bits(kept.settled or b"")
+    journal.known.add(state)
+    if kept.settled is None or len(kept.settled) not in (0, len(state.bits)):
+        log.error("chunk %d: what of it is settled cannot be read; all of it is delivered again", kept.first)
+        marks.update((number, 0) for number in columns.numbers if number not in marks)
+    lost: list[int] = []
+    numbers, queues, priorities = columns.numbers, columns.queues, columns.priorities
+    positions, records, sizes, expiries = columns.positions, columns.records, columns.sizes, columns.expiries
+    for place in state.live_places():
+        queue = queues[place]
+        number = numbers[place]
+        if columns.volatile or queue not in owners:
+            lost.append(number)
+            continue
+        gathered = found.get((queue, priorities[place]))
+        if gathered is None:
+            gathered = found[queue, priorities[place]] = Gathered()
+        gathered.numbers.append(number)
+        gathered.positions.append(positions[place])
+        gathered.sizes.append(sizes[records[place]])
+        if expiries is not None and expiries[place]:
+            gathered.expiring.add(number)
+        recovered.messages += 1
+    if lost:
+        journal.settle_numbers(lost)
+
+
+def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) -> list[Page]:
+    """Pages in the order of positions. All messages of a page may have been delivered before, or only those marked."""
+    numbers, positions, sizes = gathered.numbers, gathered.positions, gathered.sizes
+    order: Sequence[int] = range(len(numbers))
+    if any(map(int.__gt__, positions, positions[1:])):  # one was revised, and written again
+        order = sorted(order, key=positions.__getitem__)
+    pages: list[Page] = []
+    at = 0
+    while at < len(order):
+        begin, octets = at, 0
+        old = numbers[order[at]] <= redelivered_to
+        while at < len(order) and at - begin < PAGE_MESSAGES and octets < PAGE_OCTETS:
+            number = numbers[order[at]]
+            if (number <= redelivered_to) is not old or (at > begin and number < numbers[order[at - 1]]):
+                break
+            octets += sizes[order[at]]
+            at += 1
+        chosen = [numbers[place] for place in order[begin:at]]
+        marked = {number: marks[number] for number in chosen if number in marks} if marks else {}
+        expiring = len(gathered.expiring.intersection(chosen)) if gathered.expiring else 0
+        pages.append(Page(compact(chosen), positions[order[begin]], octets, expiring, old, marked))
+    return pages
+
+
+def compact(numbers: Sequence[int]) -> Sequence[int]:
+    """Rising numbers, as a range if they follow each other."""
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return range(numbers[0], numbers[-1] + 1)
+    return array("Q", numbers)
