@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.clock import Timer
     from broker_core.message import Message
+    from broker_core.store.contract import Page
     from broker_core.topology import VirtualHost
 
 
@@ -115,6 +116,17 @@ class WorkQueue(Queue):
         return delivery
 
     # Arrival.
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        assert self.journal is not None, "only what was kept can be restored"
+        lane = self.lanes[min(priority, len(self.lanes) - 1)]
+        for page in pages:
+            for delivery in self.journal.fetch(self, page):
+                lane.fresh.append(delivery)
+                self.ready += 1
+                self.ready_bytes += delivery.message.size
+                self.expiring += delivery.expires_at != NEVER
+                self.position = max(self.position, delivery.position + 1)
 
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
