@@ -1,0 +1,100 @@
+"""A 1.0 client that loads a node: it sends durable messages, and answers what it gets with every outcome."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocols.amqp10 import performatives as p
+from tests.amqp10.client import Receiver, Sender
+from tests.amqp10.parts import Delivery, application_properties, data
+
+from .actors import WINDOW, Actor
+from .history import Deed, History
+from .line import Line10
+from .messages import Found, Message, name_in
+from .scene import Scene
+
+CREDIT: Final = 40
+TARGETS: Final = ("ten", "quorum", "plain")
+SENT_AS: Final = "application/x-test"
+
+
+class Actor10(Actor):
+    """Sends to some queues and consumes from one."""
+
+    def __init__(self, scene: Scene, port: int, name: str) -> None:
+        super().__init__(scene, name)
+        self.line: Line10 = Line10(port)
+        session = self.line.session
+        self.senders = {queue: Sender(session, f"to {queue}") for queue in TARGETS}
+        for queue, sender in self.senders.items():
+            session.attach(sender, target=p.Target(address=f"/queues/{queue}"), initial_delivery_count=0)
+        self.receiver = Receiver(session, "from ten")
+        session.attach(self.receiver, source=p.Source(address="/queues/ten"))
+        self.line.wait(lambda: all(s.credit for s in self.senders.values()), "credit to send")
+        self.line.wait(lambda: self.receiver.attached, "an answer to attach")
+        self.unconfirmed: dict[int, Deed] = {}  # by delivery id
+        self.held: dict[int, tuple[Delivery, History]] = {}  # by delivery id
+        self.receiver.want(CREDIT)
+
+    def act(self) -> bool:
+        self.hear()
+        if self.chance.random() < 0.5:
+            return self._send()
+        return self._answer()
+
+    def hear(self) -> None:
+        """What has come since the last time."""
+        outcomes = self.line.session.outcomes
+        for number in [number for number in self.unconfirmed if number in outcomes]:
+            deed = self.unconfirmed.pop(number)
+            if isinstance(outcomes.pop(number), p.Accepted):
+                self.promised(deed)
+        while self.receiver.deliveries:
+            self._take(self.receiver.deliveries.popleft())
+        if self.receiver.credit < CREDIT // 2:
+            self.receiver.want(CREDIT)
+
+    def _take(self, delivery: Delivery) -> None:
+        message = self.ledger.messages.get(name_in(delivery.body))
+        said = Message("nobody", 0) if message is None else message
+        redelivered = delivery.header.first_acquirer is False
+        found = Found("ten", delivery.body, said.properties, redelivered)
+        if (copy := self.ledger.delivered(found, self)) is not None:
+            self.held[delivery.id] = delivery, copy
+
+    def _send(self) -> bool:
+        queue = self.chance.choice(TARGETS)
+        sender = self.senders[queue]
+        if len(self.unconfirmed) >= WINDOW or sender.credit < 1 or len(self.line.outgoing) > 1 << 20:
+            return False
+        message = self.scene.message(self.name)
+        said = message.properties
+        deed = self.deed(f"publish of {message.name}")
+        self.ledger.published(message, [queue], deed)
+        ttl = int(message.expiration) if message.expiration else None
+        number = sender.send(
+            p.Header(durable=True, priority=said.priority, ttl=ttl),
+            p.Properties(message_id=message.name, content_type=SENT_AS),
+            application_properties(dict(said.headers or {})),
+            data(message.body),
+        )
+        self.unconfirmed[number] = deed
+        return True
+
+    def _answer(self) -> bool:
+        if not self.held:
+            return False
+        delivery, copy = self.held.pop(self.chance.choice(list(self.held)))
+        chance = self.chance.random()
+        if chance < 0.7:
+            self.ledger.settled(copy, self.deed(f"accepted {copy.name}", True))
+            self.receiver.accept(delivery)
+        elif chance < 0.8:
+            self.ledger.died(copy, "ten", self.deed(f"rejected {copy.name}", True))
+            self.receiver.answer(p.Rejected(), delivery)
+        else:
+            self.ledger.left([copy], self.deed(f"released {copy.name}", True))
+            failed = p.Modified(delivery_failed=True)
+            self.receiver.answer(p.Released() if chance < 0.9 else failed, delivery)
+        return True

@@ -1,0 +1,355 @@
+"""Clients that load a node: each does one thing at a time, by chance, and tells the ledger what it asks for and hears.
+
+`act` sends something, or returns False if it has to wait for an answer first. Nothing waits here: what comes is heard
+when the connection is pumped.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from protocols.amqp091 import methods as m
+from protocols.amqp091.wire import Method
+
+from .history import NOWHERE, THERE, Deed, History
+from .line import Content, Line, Line091
+from .messages import Found, Message
+from .scene import FAN, Scene
+
+WINDOW: Final = 100  # publishes without a confirm
+PREFETCH: Final = 60
+COMMITS_BIG: Final = 30  # messages in a transaction, at most
+PURGED: Final = "fan3"  # nobody consumes from it
+CONFIRMS, CONSUMING, TX = 1, 2, 3  # channels
+
+
+class Actor(ABC):
+    """A client on a connection of its own."""
+
+    line: Line
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        self.scene = scene
+        self.ledger = scene.ledger
+        self.chance = scene.random
+        self.name = name
+        self.promises = 0  # confirms, commits and the like that it has read
+
+    @abstractmethod
+    def act(self) -> bool:
+        """Do something. False: not now."""
+
+    def deed(self, text: str, implied: bool = False) -> Deed:
+        return self.ledger.deed(self.name, text, implied)
+
+    def promised(self, deed: Deed) -> None:
+        self.promises += 1
+        self.ledger.safe(deed)
+
+
+class Actor091(Actor):
+    """A client that publishes with confirms."""
+
+    line: Line091
+
+    def __init__(self, scene: Scene, port: int, name: str) -> None:
+        super().__init__(scene, name)
+        self.line = Line091(port)
+        self.line.channel(CONFIRMS)
+        self.line.call(CONFIRMS, m.ConfirmSelect())
+        self.line.handlers[CONFIRMS] = self._hear_confirm
+        self.published = 0
+        self.unconfirmed: dict[int, Deed | None] = {}  # None: a message that promises nothing
+        self.refusals = 0
+
+    def publish(self, message: Message, exchange: str, key: str, queues: Iterable[str]) -> None:
+        deed = self.deed(f"publish of {message.name}") if message.persistent else None
+        self.ledger.published(message, queues, deed or Deed(self.name, -1, "publish, not persistent"))
+        self.published += 1
+        self.unconfirmed[self.published] = deed
+        self.line.publish(CONFIRMS, exchange, key, message.properties, message.body)
+
+    def _hear_confirm(self, channel: int, what: Method | Content) -> None:
+        if isinstance(what, m.BasicNack):
+            for tag in _tags(what, self.unconfirmed):
+                del self.unconfirmed[tag]
+                self.refusals += 1
+            return
+        assert isinstance(what, m.BasicAck), what
+        for tag in _tags(what, self.unconfirmed):
+            deed = self.unconfirmed.pop(tag)
+            if deed is not None:
+                self.promised(deed)
+
+
+def _tags(method: m.BasicAck | m.BasicNack, open_ones: dict[int, Deed | None]) -> list[int]:
+    if not method.multiple:
+        return [method.delivery_tag]
+    return [tag for tag in open_ones if tag <= method.delivery_tag]
+
+
+class Publisher(Actor091):
+    """Publishes everywhere."""
+
+    TARGETS: Final = ("plain", "work", "quorum", "ranked", "short", "brief", "desk", "ten")
+
+    def act(self) -> bool:
+        if len(self.unconfirmed) >= WINDOW or len(self.line.outgoing) > 1 << 20:
+            return False
+        for _ in range(self.chance.randrange(1, 20)):
+            message = self.scene.message(self.name, self.chance.random() > 0.05)
+            if self.chance.random() < 0.2:
+                self.publish(message, "all", "", FAN)
+            else:
+                queue = self.chance.choice(self.TARGETS)
+                self.publish(message, "", queue, [queue])
+        return True
+
+
+class Worker(Actor091):
+    """Consumes from some queues, answers in every way there is, goes and comes back."""
+
+    QUEUES: Final = ("plain", "work", "quorum")
+
+    def __init__(self, scene: Scene, port: int, name: str) -> None:
+        super().__init__(scene, port, name)
+        self.held: dict[int, tuple[str, History]] = {}  # queue and copy, by delivery tag
+        self.answers: list[Callable[[], None]] = [self._ack, self._ack_all, self._requeue, self._reject]
+        self._opens = False
+        self._closing: Deed | None = None
+        self._consume()
+
+    def _consume(self) -> None:
+        line = self.line
+        line.handlers[CONSUMING] = self._hear
+        line.send(CONSUMING, m.ChannelOpen())
+        line.send(CONSUMING, m.BasicQos(0, PREFETCH))
+        for queue in self.QUEUES:
+            line.send(CONSUMING, m.BasicConsume(queue, queue))
+
+    def act(self) -> bool:
+        if self._closing is not None:
+            return False
+        if self.chance.random() < 0.2 and len(self.unconfirmed) < WINDOW:
+            queue = self.chance.choice(self.QUEUES)
+            self.publish(self.scene.message(self.name), "", queue, [queue])
+        elif self.chance.random() < 0.02:
+            self._closing = self.deed("close of the channel", True)
+            self.line.send(CONSUMING, m.ChannelClose(200))
+        elif self.held:
+            self.chance.choice(self.answers)()
+        else:
+            return False
+        return True
+
+    def _hear(self, channel: int, what: Method | Content) -> None:
+        if isinstance(what, m.ChannelCloseOk):
+            assert self._closing is not None
+            self.ledger.left([copy for _, copy in self.held.values()], self._closing)
+            self.held.clear()
+            self._closing = None
+            self._consume()
+        if not isinstance(what, Content):
+            return
+        method = what.method
+        assert isinstance(method, m.BasicDeliver)
+        found = Found(method.consumer_tag, what.body, what.properties, method.redelivered)
+        if (copy := self.ledger.delivered(found, self)) is not None:
+            self.held[method.delivery_tag] = found.queue, copy
+
+    def _some(self) -> int:
+        return self.chance.choice(list(self.held))
+
+    def _ack(self) -> None:
+        for _ in range(min(len(self.held), self.chance.randrange(1, 10))):
+            self._settle(tag := self._some())
+            self.line.send(CONSUMING, m.BasicAck(tag))
+
+    def _ack_all(self) -> None:
+        """Up to one of them; now and then in one go with those after it."""
+        last = self._some()
+        for tag in [tag for tag in self.held if tag <= last]:
+            self._settle(tag)
+        self.line.send(CONSUMING, m.BasicAck(last, multiple=True))
+
+    def _settle(self, tag: int) -> None:
+        _, copy = self.held.pop(tag)
+        self.ledger.settled(copy, self.deed(f"ack of {copy.name}", True))
+
+    def _requeue(self) -> None:
+        last, multiple = self._some(), self.chance.random() < 0.3
+        tags = [tag for tag in self.held if tag <= last] if multiple else [last]
+        back = self.deed("requeue", True)
+        self.ledger.left([self.held.pop(tag)[1] for tag in tags], back)
+        if multiple or self.chance.random() < 0.5:
+            self.line.send(CONSUMING, m.BasicNack(last, multiple, requeue=True))
+        else:
+            self.line.send(CONSUMING, m.BasicReject(last, requeue=True))
+
+    def _reject(self) -> None:
+        """Where there is a queue for dead letters, it gets them."""
+        tag = self._some()
+        queue, copy = self.held.pop(tag)
+        self.ledger.died(copy, queue, self.deed(f"reject of {copy.name}", True))
+        self.line.send(CONSUMING, m.BasicReject(tag, requeue=False))
+
+
+class Clerk(Actor091):
+    """Works in transactions: publishes to several queues and acks what it had, all or nothing."""
+
+    TARGETS: Final = ("plain", "quorum", "fan1", "ranked", "desk")
+    PUBLISHER: Final = "clerk's"
+
+    def __init__(self, scene: Scene, port: int, name: str) -> None:
+        super().__init__(scene, port, name)
+        self.held: dict[int, History] = {}  # by delivery tag
+        self._ending: Deed | None = None
+        self._drafts: list[tuple[Message, str]] = []  # published in this transaction
+        self._acked: dict[int, History] = {}
+        line = self.line
+        line.channel(TX)
+        line.call(TX, m.TxSelect())
+        line.handlers[TX] = self._hear
+        line.send(TX, m.BasicQos(0, PREFETCH))
+        line.send(TX, m.BasicConsume("desk", "desk"))
+
+    def act(self) -> bool:
+        if self._ending is not None:
+            return False
+        for _ in range(self.chance.randrange(1, COMMITS_BIG)):
+            self._step()
+        if self.chance.random() < 0.2:
+            self._ending = self.deed("rollback", True)
+            self.line.send(TX, m.TxRollback())
+        else:
+            self._commit()
+        return True
+
+    def _step(self) -> None:
+        if self.held and self.chance.random() < 0.5:
+            tag = self.chance.choice(list(self.held))
+            self._acked[tag] = self.held.pop(tag)
+            self.line.send(TX, m.BasicAck(tag))
+        else:
+            message, queue = self.scene.message(self.PUBLISHER), self.chance.choice(self.TARGETS)
+            self.ledger.prepared(message)
+            self._drafts.append((message, queue))
+            self.line.publish(TX, "", queue, message.properties, message.body)
+
+    def _commit(self) -> None:
+        self._ending = commit = self.deed("commit")
+        for message, queue in self._drafts:
+            self.ledger.published(message, [queue], commit)
+        for copy in self._acked.values():
+            self.ledger.settled(copy, commit)
+        self._acked.clear()
+        self._drafts.clear()
+        self.line.send(TX, m.TxCommit())
+
+    def _hear(self, channel: int, what: Method | Content) -> None:
+        if isinstance(what, m.TxCommitOk):
+            assert self._ending is not None
+            self.promised(self._ending)
+            self._ending = None
+        elif isinstance(what, m.TxRollbackOk):
+            self.held |= self._acked
+            self._acked.clear()
+            self._drafts.clear()
+            self._ending = None
+        elif isinstance(what, Content):
+            method = what.method
+            assert isinstance(method, m.BasicDeliver)
+            found = Found("desk", what.body, what.properties, method.redelivered)
+            if (copy := self.ledger.delivered(found, self)) is not None:
+                self.held[method.delivery_tag] = copy
+
+
+class Architect(Actor091):
+    """Declares, binds and deletes durable things, and purges a queue."""
+
+    NAMES: Final = 12  # of queues and exchanges each
+
+    def __init__(self, scene: Scene, port: int, name: str) -> None:
+        super().__init__(scene, port, name)
+        self.line.channel(CONSUMING, self._hear)
+        self._waiting: tuple[Deed, type[Method]] | None = None  # for what answer
+
+    def act(self) -> bool:
+        if self._waiting is not None:
+            return False
+        number = self.chance.randrange(self.NAMES)
+        chance = self.chance.random()
+        if chance < 0.3:
+            self._queue(f"queue-{number}")
+        elif chance < 0.5:
+            self._exchange(f"exchange-{number}")
+        elif chance < 0.9:
+            self._binding(f"exchange-{number}", f"queue-{self.chance.randrange(self.NAMES)}")
+        else:
+            self._purge(PURGED)
+        return True
+
+    def _ask(self, method: Method, answer: type[Method], deed: Deed) -> None:
+        self.line.send(CONSUMING, method)
+        self._waiting = deed, answer
+
+    def _hear(self, channel: int, what: Method | Content) -> None:
+        assert self._waiting is not None
+        deed, answer = self._waiting
+        assert isinstance(what, answer), (deed, what)
+        self._waiting = None
+        if answer is m.QueuePurgeOk:
+            self.ledger.purged(PURGED)  # nobody promises that this is on disk
+        else:
+            self.promised(deed)
+
+    def _there(self, kind: str, name: str) -> History | None:
+        thing = self.ledger.thing(kind, name)
+        return thing if thing.place == THERE else None
+
+    def _gone(self, kind: str, name: str) -> History | None:
+        thing = self.ledger.thing(kind, name)
+        return thing if thing.place == NOWHERE else None
+
+    def _queue(self, name: str) -> None:
+        if thing := self._gone("queue", name):
+            thing.goes(THERE, deed := self.deed(f"declare of '{name}'"))
+            self._ask(m.QueueDeclare(name, durable=True), m.QueueDeclareOk, deed)
+        else:
+            deed = self._deleted("queue", name)
+            self._ask(m.QueueDelete(name), m.QueueDeleteOk, deed)
+
+    def _exchange(self, name: str) -> None:
+        if thing := self._gone("exchange", name):
+            thing.goes(THERE, deed := self.deed(f"declare of '{name}'"))
+            self._ask(m.ExchangeDeclare(name, "direct", durable=True), m.ExchangeDeclareOk, deed)
+        else:
+            deed = self._deleted("exchange", name)
+            self._ask(m.ExchangeDelete(name), m.ExchangeDeleteOk, deed)
+
+    def _deleted(self, kind: str, name: str) -> Deed:
+        """It goes, with its bindings."""
+        deed = self.deed(f"delete of '{name}'")
+        self.ledger.thing(kind, name).goes(NOWHERE, deed)
+        for (other, ends), thing in self.ledger.things.items():
+            if other == "binding" and name in ends.split(" to ") and thing.place == THERE:
+                thing.goes(NOWHERE, deed)
+        return deed
+
+    def _binding(self, exchange: str, queue: str) -> None:
+        if not (self._there("exchange", exchange) and self._there("queue", queue)):
+            return
+        if thing := self._gone("binding", f"{exchange} to {queue}"):
+            thing.goes(THERE, deed := self.deed(f"bind of '{queue}'"))
+            self._ask(m.QueueBind(queue, exchange, "key"), m.QueueBindOk, deed)
+        elif thing := self._there("binding", f"{exchange} to {queue}"):
+            thing.goes(NOWHERE, deed := self.deed(f"unbind of '{queue}'"))
+            self._ask(m.QueueUnbind(queue, exchange, "key"), m.QueueUnbindOk, deed)
+
+    def _purge(self, queue: str) -> None:
+        deed = self.deed(f"purge of '{queue}'", True)
+        self.ledger.purging(queue, deed)
+        self.line.send(CONSUMING, m.QueuePurge(queue))
+        self._waiting = deed, m.QueuePurgeOk

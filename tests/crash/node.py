@@ -1,0 +1,90 @@
+"""A node as a process, with a data folder: started, killed, started again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SERVE = ("-m", "broker_core.cli")
+END_TIMEOUT_S = 30
+
+
+class NodeFailed(Exception):  # noqa: N818 - said like what it tells
+    """The node has ended before it listened. The text is what it wrote."""
+
+
+class Node:
+    """`leveret serve` on a folder. `before` is put in front of the command (strace and its arguments)."""
+
+    def __init__(
+        self,
+        folder: Path,
+        program: Sequence[str] = SERVE,
+        before: Sequence[str] = (),
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.errors = folder.with_name(
+            f"{folder.name}.log"
+        )  # what the node writes there; the last start's only
+        command = [*before, sys.executable, *program, "serve", "--data", str(folder)]
+        command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **(settings or {})},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        screen = self._screen()
+        self.port = _port(screen, "AMQP")
+        self.http = _port(screen, "HTTP")
+
+    def _screen(self) -> str:
+        """What it prints at its start, to the last line."""
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if "Ctrl-C" in line:
+                return "".join(lines)
+        self.ended()
+        raise NodeFailed("".join(lines) + self.log)
+
+    @property
+    def log(self) -> str:
+        return self.errors.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """As when the power of the process fails, but not that of the machine."""
+        self.process.kill()
+        self.ended()
+
+    def stop(self) -> int:
+        """Ask it to end, and wait: its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its end: its exit code."""
+        try:
+            code = self.process.wait(END_TIMEOUT_S)
+        finally:
+            self.process.kill()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+def _port(screen: str, what: str) -> int:
+    found = re.search(rf"127\.0\.0\.1:(\d+) +{what}", screen)
+    assert found is not None, screen
+    return int(found[1])

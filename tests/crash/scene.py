@@ -1,0 +1,201 @@
+"""The queues that the tests load, and what clients take out of them again after a restart."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from broker_core.control_client import ControlClient
+from protocols.amqp091 import methods as m
+from protocols.amqp091.wire import FieldTable, Method, UInt8
+
+from .ledger import Ledger
+from .line import Content, Line091
+from .messages import Found, Message, name_in
+from .node import Node
+
+FAR_MS: Final = 3_600_000
+HIGHEST: Final = 3
+QUEUES: Final[Mapping[str, FieldTable]] = {
+    "plain": {},
+    "work": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+    "dead": {},
+    "quorum": {"x-queue-type": "quorum", "x-delivery-limit": 1_000_000},
+    "ranked": {"x-max-priority": UInt8(HIGHEST)},
+    "short": {"x-max-length": 30, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "overflow"},
+    "overflow": {},
+    "brief": {"x-message-ttl": FAR_MS},
+    "fan1": {},
+    "fan2": {},
+    "fan3": {},
+    "desk": {},  # consumed in transactions
+    "ten": {},  # consumed by 1.0
+}
+FAN: Final = ("fan1", "fan2", "fan3")
+SIZES: Final = (0, 10, 100, 100, 100, 1000, 1000, 5000, 20_000)
+LARGE: Final = 300_000  # more than a frame; once in a while
+
+
+def ledger() -> Ledger:
+    return Ledger(
+        QUEUES,
+        dead_letters={"work": "dead", "short": "overflow"},
+        spilling={"short"},
+        counting={"quorum"},
+        shuffled={"dead"},
+        ranked={"ranked": HIGHEST},
+    )
+
+
+@attrs.define
+class Scene:
+    """What lasts over all starts of one node: the books, and what chance decides next."""
+
+    seed: int
+    ledger: Ledger = attrs.field(factory=ledger)
+    numbers: Counter[str] = attrs.field(factory=Counter)
+    random: random.Random = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def message(self, publisher: str, persistent: bool = True) -> Message:
+        """The next message of a publisher."""
+        chance = self.random
+        size = LARGE if chance.random() < 0.003 else chance.choice(SIZES)
+        expiration = str(FAR_MS) if chance.random() < 0.1 else ""
+        self.numbers[publisher] += 1
+        return Message(
+            publisher, self.numbers[publisher], size, chance.randrange(HIGHEST + 2), expiration, persistent
+        )
+
+
+def declare(line: Line091, channel: int) -> None:
+    """Everything that the load publishes to; it is there, or comes into being."""
+    for name, arguments in QUEUES.items():
+        line.call(channel, m.QueueDeclare(name, durable=True, arguments=arguments))
+    line.call(channel, m.ExchangeDeclare("all", "fanout", durable=True))
+    for name in FAN:
+        line.call(channel, m.QueueBind(name, "all"))
+
+
+class Inspector:
+    """A client that takes everything out of all queues without answering, and tells the ledger."""
+
+    def __init__(self, scene: Scene, node: Node) -> None:
+        self.scene = scene
+        self.node = node
+        self.line = Line091(node.port)
+        self.channel = self.line.channel(1)
+        self.contents: dict[str, list[Found]] = {}
+
+    def compare(self) -> None:
+        """The queues of the scene must be there; everything in them is compared with the books, and held."""
+        ledger = self.scene.ledger
+        self.contents = {queue: self._all_of(queue) for queue in QUEUES}
+        ledger.compare(self.contents, set(self._things()))
+        for found in self._found():
+            if (copy := ledger.copy_of(found)) is not None:
+                copy.holder = self
+
+    def _found(self) -> Iterator[Found]:
+        for waiting in self.contents.values():
+            yield from waiting
+
+    def _all_of(self, queue: str) -> list[Found]:
+        declared = self.line.call(self.channel, m.QueueDeclare(queue, passive=True))
+        assert isinstance(declared, m.QueueDeclareOk)
+        begun: list[Method] = []
+        came: list[Found] = []
+
+        def hear(_: int, what: Method | Content) -> None:
+            if isinstance(what, Content):
+                assert isinstance(what.method, m.BasicDeliver), what
+                tag, redelivered = what.method.delivery_tag, what.method.redelivered
+                came.append(Found(queue, what.body, what.properties, redelivered, tag))
+            else:
+                begun.append(what)
+
+        self.line.handlers[self.channel] = hear
+        self.line.send(self.channel, m.BasicConsume(queue, queue))
+        count = declared.message_count
+        self.line.wait(lambda: begun and len(came) >= count, f"{count} messages of '{queue}'")
+        del self.line.handlers[self.channel]
+        self.line.call(self.channel, m.BasicCancel(queue))
+        return came
+
+    def _things(self) -> Iterator[tuple[str, str]]:
+        """Which of the things in the books are there."""
+        for kind, name in self.scene.ledger.things:
+            if kind == "binding":
+                is_there = self._routes(*name.split(" to "))
+            elif kind == "queue":
+                is_there = self._knows(m.QueueDeclare(name, passive=True))
+            else:
+                is_there = self._knows(m.ExchangeDeclare(name, passive=True))
+            if is_there:
+                yield kind, name
+
+    def _knows(self, passive: Method) -> bool:
+        channel = self.line.channel(99)
+        self.line.send(channel, passive)
+        self.line.wait(lambda: self.line.answers, "an answer to a passive declaration")
+        _, answer = self.line.answers.popleft()
+        if isinstance(answer, m.ChannelClose):
+            assert answer.reply_code == m.NOT_FOUND, answer
+            self.line.send(channel, m.ChannelCloseOk())
+            return False
+        self.line.call(channel, m.ChannelClose(200))
+        return True
+
+    def _routes(self, exchange: str, queue: str) -> bool:
+        client = ControlClient(f"http://127.0.0.1:{self.node.http}", "guest", "guest")
+        answer = client.ask("GET", f"/api/leveret/explain?exchange={exchange}&key=key")
+        return not answer.refused and f'"{queue}"' in answer.text
+
+    # What becomes of what it holds.
+
+    def answer(self, share: float) -> None:
+        """Ack about that share of everything: here and there, or up to some message."""
+        chance = self.scene.random
+        for queue, waiting in self.contents.items():
+            if chance.random() < 0.5:
+                acked = [found for found in waiting if chance.random() < share]
+            else:
+                acked = waiting[: int(len(waiting) * share)]
+            for found in acked:
+                self._ack(found, queue)
+
+    def _ack(self, found: Found, queue: str) -> None:
+        ledger = self.scene.ledger
+        copy = ledger.copy_of(found)
+        if copy is None:
+            return
+        ledger.settled(copy, ledger.deed("inspector", f"ack of {name_in(found.body)} of '{queue}'", True))
+        self.line.send(self.channel, m.BasicAck(found.tag))
+
+    def leave(self) -> None:
+        """Give back what is left, and go; what it did is safe then, since something after it is."""
+        ledger, line = self.scene.ledger, self.line
+        back = ledger.deed("inspector", "close", True)
+        left = [copy for found in self._found() if (copy := ledger.copy_of(found)) and copy.holder is self]
+        ledger.left(left, back)
+        line.call(self.channel, m.ChannelClose(200))
+        self._confirm(line.channel(2))
+        line.drop()
+
+    def _confirm(self, channel: int) -> None:
+        """Publish something, and wait until it is safe."""
+        ledger, message = self.scene.ledger, self.scene.message("inspector")
+        self.line.call(channel, m.ConfirmSelect())
+        deed = ledger.deed("inspector", f"publish of {message.name}")
+        ledger.published(message, ["plain"], deed)
+        self.line.publish(channel, "", "plain", message.properties, message.body)
+        self.line.wait(lambda: self.line.answers, "a confirm")
+        _, answer = self.line.answers.popleft()
+        assert isinstance(answer, m.BasicAck), answer
+        ledger.safe(deed)
