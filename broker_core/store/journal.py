@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 from broker_core.delivery import NEVER, PENDING, Delivery
 from broker_core.store.chunks import Chunks, ChunkState
 from broker_core.store.contract import Commit, Entries, NoSpaceError, Page, Store, StoreError
-from broker_core.store.reading import Found, read_page
+from broker_core.store.reading import Found, Row, read_page
+from broker_core.store.recovery import ALL_UP_TO, owners_of
 from broker_core.store.rewriting import Rewriter
 
 if TYPE_CHECKING:
@@ -293,11 +294,16 @@ class Journal:
         known = self._encodings.get(name)
         return None if known is None else known()
 
-    def fetch(self, queue: Queue, page: Page) -> list[Delivery]:
-        """The deliveries of a page, at once. Damaged ones are left out."""
+    def rows(self, queue: Queue, page: Page) -> list[Row]:
+        """What the store has of a page, at once. Damaged ones are left out."""
         with self.store.reader() as reader:
             found = read_page(reader, page, self.encoding)
-        return self._deliveries(queue, page, found)
+        self._report(queue, page, found)
+        return found.rows
+
+    def fetch(self, queue: Queue, page: Page) -> list[Delivery]:
+        """The deliveries of a page, at once. Damaged ones are left out."""
+        return self._deliveries(queue, page, self.rows(queue, page))
 
     def fetch_soon(self, queue: Queue, page: Page, then: Callable[[list[Delivery]], None]) -> None:
         """As `fetch`, read by a thread."""
@@ -306,11 +312,12 @@ class Journal:
             if isinstance(found, Exception):
                 self._on_failure(found)
             else:
-                then(self._deliveries(queue, page, found))
+                self._report(queue, page, found)
+                then(self._deliveries(queue, page, found.rows))
 
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
 
-    def _deliveries(self, queue: Queue, page: Page, found: Found) -> list[Delivery]:
+    def _report(self, queue: Queue, page: Page, found: Found) -> None:
         if found.damage:
             log.error(
                 "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",
@@ -318,9 +325,11 @@ class Journal:
                 queue.described,
                 "; ".join(dict.fromkeys(found.damage)),
             )
+
+    def _deliveries(self, queue: Queue, page: Page, rows: Sequence[Row]) -> list[Delivery]:
         wall_ms = wall_ms_of(self.broker)
         deliveries: list[Delivery] = []
-        for number, position, expires_ms, _, message in found.rows:
+        for number, position, expires_ms, _, message in rows:
             expires_at = (expires_ms - wall_ms) / 1000 if expires_ms else NEVER
             delivery = Delivery(message, queue, position, expires_at)
             delivery.stored = number
@@ -332,17 +341,18 @@ class Journal:
 
     # The end.
 
-    def close(self, marks: Mapping[int, int]) -> None:
-        """Keep what there is, and close the store properly. Nobody is told any more.
-
-        `marks`: entries that were delivered before, and how often that failed. Raises StoreError.
-        """
+    def close(self) -> None:
+        """Keep what there is, and close the store properly. Nobody is told any more. Raises StoreError."""
         self._started = False
         if self._failed:
             self.give_up()
             return
         last = self._closed()
-        last.marks.update(marks)
+        last.marks[ALL_UP_TO] = self.redelivered_to
+        for owner in owners_of(self.broker):
+            for number, attempts in owner.marked():
+                if attempts or number > self.redelivered_to:
+                    last.marks[number] = attempts
         self.store.close(last)
 
     def give_up(self) -> None:

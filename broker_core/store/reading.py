@@ -6,7 +6,7 @@ What is damaged is left out, said, and stays where it is: a wrong octet is never
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from broker_core.store import chunk
 from broker_core.store.contract import DamagedError, Page, Reader
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from broker_core.message import Encoding, Message
 
 
+# Number, position in the queue, ms since 1970 when it expires (0: never) and when it arrived, message.
+Row: TypeAlias = "tuple[int, int, int, int, Message]"
+
+
 class Found:
     """What was found of a page."""
 
     __slots__ = ("damage", "rows")
 
     def __init__(self) -> None:
-        # Number, position in the queue, ms since 1970 when it expires (0: never) and when it arrived, message.
-        self.rows: list[tuple[int, int, int, int, Message]] = []
+        self.rows: list[Row] = []
         self.damage: list[str] = []  # what was wrong with the rest
 
 

@@ -24,6 +24,7 @@ log: Final = logging.getLogger("leveret.store")
 
 PAGE_MESSAGES: Final = 4096
 PAGE_OCTETS: Final = 1 << 20  # of bodies
+ALL_UP_TO: Final = 0  # the mark that stands for all entries up to a number: they were delivered before
 PORTION: Final = 50_000  # entries between two words about the progress
 
 
@@ -31,9 +32,15 @@ class Owner(Protocol):
     """Who keeps messages in the store: a queue, or what else has a number there."""
 
     number: int
+    ranked: bool  # priorities matter; else everything is one priority
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        """These waited when the node ended, oldest first. Called once for each priority, before anything else."""
+        """These waited when the node ended, oldest first. Called before anything else: once for each priority that has
+        some, or, without priorities, once in any case.
+        """
+
+    def marked(self) -> Iterable[tuple[int, int]]:
+        """Entries that were delivered before, and how often that failed. Asked when everything has come back."""
 
 
 class Recovered:
@@ -78,7 +85,12 @@ def messages(
     journal.written = journal.next_entry - 1
     if not journal.store.was_clean:
         journal.redelivered_to = journal.written
+    else:
+        journal.redelivered_to = marks.get(ALL_UP_TO, 0)
     recovered.owners = len({number for number, _ in found})
+    for number in owners:
+        if not owners[number].ranked:
+            found.setdefault((number, 0), Gathered())
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
         owners[number].restore(priority, pages_of(gathered, marks, journal.redelivered_to))
     return recovered
@@ -88,6 +100,8 @@ def owners_of(broker: Broker) -> Iterable[Owner]:
     """Everybody who keeps messages in the store."""
     for host in broker.hosts():
         yield from (queue for queue in host.queues.values() if queue.number)
+        holdings = (exchange.holding for exchange in host.exchanges.values())
+        yield from (holding for holding in holdings if holding is not None and holding.number)
 
 
 def _take(
@@ -128,9 +142,10 @@ def _take(
         if columns.volatile or queue not in owners:
             lost.append(number)
             continue
-        gathered = found.get((queue, priorities[place]))
+        priority = priorities[place] if owners[queue].ranked else 0
+        gathered = found.get((queue, priority))
         if gathered is None:
-            gathered = found[queue, priorities[place]] = Gathered()
+            gathered = found[queue, priority] = Gathered()
         gathered.numbers.append(number)
         gathered.positions.append(positions[place])
         gathered.sizes.append(sizes[records[place]])
@@ -161,7 +176,8 @@ def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) 
         chosen = [numbers[place] for place in order[begin:at]]
         marked = {number: marks[number] for number in chosen if number in marks} if marks else {}
         expiring = len(gathered.expiring.intersection(chosen)) if gathered.expiring else 0
-        pages.append(Page(compact(chosen), positions[order[begin]], octets, expiring, old, marked))
+        first, last = positions[order[begin]], positions[order[at - 1]]
+        pages.append(Page(compact(chosen), first, last, octets, expiring, old, marked))
     return pages
 
 

@@ -1,0 +1,96 @@
+"""Which entries are still needed: bits, and what is worth rewriting."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.store.chunks import MERGED_OCTETS, SMALL_MANY, YOUNGEST, Chunks, ChunkState
+
+
+def filled(sizes: list[int], octets: int = 1000) -> Chunks:
+    chunks, first = Chunks(), 1
+    for size in sizes:
+        chunks.add(ChunkState(first, range(first, first + size), octets))
+        first += size
+    return chunks
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=8), st.data())
+def test_the_live_entries_are_those_not_settled(sizes: list[int], data: st.DataObject) -> None:
+    chunks = filled(sizes)
+    live = set(range(1, sum(sizes) + 1))
+    for _ in range(4):
+        settled = data.draw(st.lists(st.integers(0, sum(sizes) + 2), max_size=30))
+        changed = chunks.settle(sorted(settled))
+        assert {number for state in changed for number in state.numbers} >= live & set(settled)
+        live -= set(settled)
+        assert chunks.live == len(live)
+        chunks.drop([state for state in changed if not state.live])
+        for number in live:
+            state = chunks.of(number)
+            assert state is not None
+            assert number in state.needed()
+        known = [state for number in live if (state := chunks.of(number)) is not None]
+        assert {n for state in known for n in state.needed()} == live
+
+
+@given(st.lists(st.integers(1, 20), min_size=2, max_size=8), st.data())
+def test_what_is_settled_while_chunks_become_one_stays_settled(sizes: list[int], data: st.DataObject) -> None:
+    chunks = filled(sizes)
+    everything = range(1, sum(sizes) + 1)
+    before = data.draw(st.sets(st.sampled_from(everything)))
+    chunks.drop([state for state in chunks.settle(sorted(before)) if not state.live])
+    firsts = sorted({state.first for n in everything if n not in before and (state := chunks.of(n))})
+    if not firsts:
+        return
+    begin = data.draw(st.integers(0, len(firsts) - 1))
+    end = data.draw(st.integers(begin + 1, len(firsts)))
+    states = [state for first in firsts[begin:end] if (state := chunks.of(first)) is not None]
+    read = [number for state in states for number in state.needed()]
+    meanwhile = data.draw(st.sets(st.sampled_from(everything)))
+    chunks.settle(sorted(meanwhile))
+    live = set(everything) - before - meanwhile
+    merged = chunks.replace(states, read, 500)
+    assert chunks.live == len(live)
+    assert set(merged.needed()) == live & set(read)
+    for number in live:
+        state = chunks.of(number)
+        assert state is not None
+        assert number in state.needed()
+    again = ChunkState(merged.first, merged.numbers, merged.octets)
+    again.restore_bits(bytes(merged.bits))
+    assert (again.live, list(again.needed())) == (merged.live, list(merged.needed()))
+
+
+def test_many_small_neighbours_are_worth_rewriting_and_few_are_not() -> None:
+    assert filled([1] * (SMALL_MANY + YOUNGEST - 1)).worth_rewriting() == []
+    group = filled([1] * (SMALL_MANY + YOUNGEST)).worth_rewriting()
+    assert [state.first for state in group] == list(range(1, SMALL_MANY + 1))
+
+
+def test_a_sparse_chunk_is_worth_rewriting_when_a_good_part_of_it_is_free() -> None:
+    chunks = filled([100] * (1 + YOUNGEST), octets=MERGED_OCTETS)
+    chunks.settle(range(1, 71))
+    assert chunks.worth_rewriting() == []
+    chunks.settle([71])
+    assert [state.first for state in chunks.worth_rewriting()] == [1]
+
+
+def test_what_is_full_parts_the_groups_and_so_does_what_need_not_outlive_the_node() -> None:
+    chunks, first = Chunks(), 1
+    for at in range(3 * SMALL_MANY):
+        octets = MERGED_OCTETS if at == 5 else 100
+        chunks.add(ChunkState(first, range(first, first + 1), octets, volatile=at >= SMALL_MANY + 6))
+        first += 1
+    group = chunks.worth_rewriting()
+    assert [state.first for state in group] == list(range(7, SMALL_MANY + 7))
+    assert not any(state.volatile for state in group)
+
+
+def test_a_damaged_chunk_is_left_alone() -> None:
+    chunks = filled([1] * (SMALL_MANY + YOUNGEST))
+    state = chunks.of(3)
+    assert state is not None
+    state.damaged = True
+    assert chunks.worth_rewriting() == []
