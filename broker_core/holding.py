@@ -9,7 +9,7 @@ its own, that expires when it is due.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from broker_core.delivery import PENDING, Delivery
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker_core.exchange import Exchange
     from broker_core.message import Message
     from broker_core.queue import Queue
+    from broker_core.store.contract import Page
 
 Held: TypeAlias = Delivery
 """Who holds one reads its `message`, `expires_at` (when it is due) and `position` (its order of arrival)."""
@@ -27,6 +28,7 @@ class Holding:
     """What one exchange holds, oldest first."""
 
     __slots__ = ("_position", "exchange", "held", "number")
+    ranked = False
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -60,6 +62,17 @@ class Holding:
             if self.held.pop(each, self) is None and each.stored:
                 assert journal is not None, "what is stored is in the store"
                 journal.settled.append(each)
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        """All that was held when the node ended is read into memory, and is the type's again."""
+        journal = self.exchange.virtual_host.broker.journal
+        assert journal is not None, "only what was kept can be restored"
+        for page in pages:
+            self.exchange.hold_again(journal.fetch(cast("Queue", self), page))
+
+    def marked(self) -> Iterable[tuple[int, int]]:
+        """Nothing that is held was ever delivered."""
+        return ()
 
     def take_back(self, held: Held) -> None:
         """It was held when the node ended; they come in their order."""

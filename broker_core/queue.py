@@ -52,6 +52,7 @@ class Queue(Destination):
         "journal",
         "limits",
         "name",
+        "notes",
         "number",
         "owner",
         "published",
@@ -66,6 +67,7 @@ class Queue(Destination):
         "warned_cycle",
     )
     is_exchange = False
+    ranked = True  # its messages go by priority
 
     def __init__(
         self,
@@ -93,6 +95,7 @@ class Queue(Destination):
         self.consumers: dict[Consumer, None] = {}  # as they arrived; without those who browse a work queue
         self.journal: Journal | None = None  # of what outlives the node; set when it is declared
         self.number = 0  # in the store
+        self.notes: Table = {}  # what a front-end knows of it (`VirtualHost.note`)
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # octets of their bodies
         self.unsettled = 0  # messages given and not answered
@@ -123,6 +126,10 @@ class Queue(Destination):
         Raises Unsupported if this kind of queue keeps nothing.
         """
         raise Unsupported(f"{self.described} keeps no messages")
+
+    def marked(self) -> Iterable[tuple[int, int]]:
+        """Numbers in the store of what was delivered before, and how often that failed."""
+        return ()
 
     @abstractmethod
     def push(self, message: Message) -> bool:

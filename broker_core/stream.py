@@ -14,16 +14,20 @@ nothing until `wake`. So the price is one look and one delivery for each reader 
 A selector lets its reader pass over what it does not want, a portion at a time. To browse is what every reader does
 here; who says so is not expected to answer.
 
-`Log` is the seam to a store: it knows offsets, times and messages, and nothing of readers or limits.
+A durable stream keeps every message in the store, durable or not, under its offset; retention settles it there. At a
+start all of it is read into memory. What the store cannot give back leaves a gap, which readers pass over.
+
+`Log` is the seam to files of its own: it knows offsets, times and messages, and nothing of readers or limits.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery
+from broker_core.delivery import NEVER, PENDING, UNLIMITED, Consumer, Delivery
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType, age_ms, text, whole
 from broker_core.message import Message, Notes
@@ -35,70 +39,92 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.clock import Timer
     from broker_core.selector import Selector
+    from broker_core.store.contract import Page
     from broker_core.topology import VirtualHost
 
 OFFSET: Final = "x-stream-offset"  # the consumer's argument that says where to begin
+NEXT: Final = "next-offset"  # note: offsets below it have been given
+LEAP: Final = 10_000_000  # offsets: more than readers can have seen of messages that did not get to the disk
 AGE_STEP_S: Final = 1.0  # ages are whole seconds; looking more often would be a timer for each message
 
 
 class Log:
-    """Messages by offset. In memory: two lists, whose dropped front is cut off when it is an eighth of them."""
+    """Messages by offset. In memory: lists, whose dropped front is cut off when it is an eighth of them."""
 
-    __slots__ = ("_base", "_messages", "_times", "first")
+    __slots__ = ("_entries", "_gone", "_messages", "_offsets", "_times", "first", "next")
 
     def __init__(self) -> None:
-        self.first = 0  # offset of the oldest message that is left
-        self._base = 0  # offset of the first entry of the lists
+        self.first = 0  # offset of the oldest message that is left; the next one if there is none
+        self.next = 0  # offset of the next message to arrive
+        self._gone = 0  # elements of the lists that are dropped
+        self._offsets = array("Q")  # rising; there may be gaps
         self._messages: list[Message] = []
         self._times: list[float] = []  # of arrival, seconds since 1970-01-01 UTC; never falling
-
-    @property
-    def next(self) -> int:
-        """The offset of the next message to arrive."""
-        return self._base + len(self._messages)
+        self._entries: list[
+            Delivery
+        ] = []  # what the store knows of them; none at all if they are not in the store
 
     @property
     def oldest_at(self) -> float:
         """When the oldest message arrived; there must be one."""
-        return self._times[self.first - self._base]
+        return self._times[self._gone]
 
-    def append(self, message: Message, wall: float) -> None:
+    def pass_over(self, offset: int) -> None:
+        """The next message gets this offset."""
+        if self.first == self.next:
+            self.first = offset
+        self.next = offset
+
+    def append(self, message: Message, wall: float, entry: Delivery | None = None) -> None:
         """`wall`: seconds since 1970-01-01 UTC. A clock that was set back does not count."""
+        self._offsets.append(self.next)
         self._messages.append(message)
         self._times.append(max(wall, self._times[-1]) if self._times else wall)
+        if entry is not None:
+            self._entries.append(entry)
+        self.next += 1
 
-    def read(self, offset: int, quota: int, room: int) -> list[Message]:
-        """Up to `quota` messages from `offset` on, of no more than `room` octets and one message."""
-        start = end = offset - self._base
+    def read(self, offset: int, quota: int, room: int) -> tuple[Sequence[int], list[Message]]:
+        """Up to `quota` offsets and messages from `offset` on, of no more than `room` octets and one message."""
+        start = end = bisect_left(self._offsets, offset, self._gone)
         stop = min(start + quota, len(self._messages))
         while end < stop and room > 0:
             room -= self._messages[end].size + len(self._messages[end].properties) + OVERHEAD
             end += 1
-        return self._messages[start:end]
+        return self._offsets[start:end], self._messages[start:end]
 
     def offset_since(self, wall: float) -> int:
         """The first offset that arrived at `wall` or later; the next one if there is none."""
-        return self._base + bisect_left(self._times, wall, self.first - self._base)
+        return self._offset_at(bisect_left(self._times, wall, self._gone))
+
+    def _offset_at(self, at: int) -> int:
+        return self._offsets[at] if at < len(self._offsets) else self.next
+
+    def entries(self) -> list[Delivery]:
+        """What the store knows of the messages that are left."""
+        return self._entries[self._gone :]
 
     def emptied(self) -> list[Message]:
         """What was in it, for whoever frees it; the log is not used any more."""
         return self._messages
 
-    def drop(self) -> Message:
-        """Forget the oldest message; there must be one."""
-        message = self._messages[self.first - self._base]
-        self.first += 1
-        gone = self.first - self._base
+    def drop(self) -> tuple[Message, Delivery | None]:
+        """Forget the oldest message; there must be one. Returns what the store knows of it, too."""
+        gone = self._gone
+        dropped = self._messages[gone], self._entries[gone] if self._entries else None
+        self._gone = gone = gone + 1
+        self.first = self._offset_at(gone)
         if gone * 8 > len(self._messages):
-            del self._messages[:gone], self._times[:gone]
-            self._base = self.first
-        return message
+            del self._offsets[:gone], self._messages[:gone], self._times[:gone], self._entries[:gone]
+            self._gone = 0
+        return dropped
 
 
 class StreamQueue(Queue):
     """A queue of type `stream`."""
 
     __slots__ = ("age_timer", "behind", "caught_up", "cursors", "log", "portions")
+    ranked = False
 
     def __init__(
         self,
@@ -125,8 +151,13 @@ class StreamQueue(Queue):
 
     def push(self, message: Message) -> bool:
         """A stream takes everything, and lets the oldest go for it."""
-        log, limits = self.log, self.limits
-        log.append(numbered(message, log.next), self.virtual_host.broker.clock.wall())
+        log, limits, journal = self.log, self.limits, self.journal
+        message, entry = numbered(message, log.next), None
+        if journal is not None:
+            entry = Delivery(message, self, log.next, NEVER)
+            entry.stored = PENDING
+            journal.arrivals.append(entry)
+        log.append(message, self.virtual_host.broker.clock.wall(), entry)
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
@@ -139,6 +170,32 @@ class StreamQueue(Queue):
         if limits.max_age_ms is not None and self.age_timer is None:
             self._watch_age(limits.max_age_ms)
         return True
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        """All of it is read into memory, where it was before."""
+        assert self.journal is not None, "only what was kept can be restored"
+        for page in pages:
+            for number, offset, _, arrived_ms, message in self.journal.rows(self, page):
+                self._take_back(number, offset, arrived_ms / 1000, message)
+        self.log.pass_over(max(self.log.next, whole(self.notes.get(NEXT)) or 0))
+        if not self.journal.store.was_clean:
+            self.log.pass_over(
+                self.log.next + LEAP
+            )  # what readers saw of what is lost, they will not see again
+            self._note_next()
+        self.apply(self.limits)
+
+    def _note_next(self) -> None:
+        self.virtual_host.note(self, {**self.notes, NEXT: self.log.next})
+
+    def _take_back(self, number: int, offset: int, wall: float, message: Message) -> None:
+        self.log.pass_over(offset)
+        message = numbered(message, offset)
+        entry = Delivery(message, self, offset, NEVER)
+        entry.stored = number
+        self.log.append(message, wall, entry)
+        self.ready += 1
+        self.ready_bytes += message.size
 
     def apply(self, limits: QueueLimits) -> None:
         self.limits = limits
@@ -161,8 +218,13 @@ class StreamQueue(Queue):
             self._drop()
 
     def _drop(self) -> None:
+        message, entry = self.log.drop()
         self.ready -= 1
-        self.ready_bytes -= self.log.drop().size
+        self.ready_bytes -= message.size
+        if entry is not None and self.journal is not None:
+            self.journal.settled.append(entry)
+            if not self.ready:
+                self._note_next()
 
     def _watch_age(self, max_age_ms: int) -> None:
         """Keep one timer on the oldest message."""
@@ -187,21 +249,20 @@ class StreamQueue(Queue):
         at = max(self.cursors[consumer], log.first)
         give = self.show if consumer.browses else self.give
         while (room := consumer.room()) > 0 and (quota := min(consumer.credit, consumer.window.credit)) > 0:
-            messages = log.read(at, quota, room)
+            offsets, messages = log.read(at, quota, room)
             if not messages:
                 consumer.searching = False
                 self.caught_up[consumer] = None
                 break
-            deliveries = [Delivery(message, self, at + n, NEVER) for n, message in enumerate(messages)]
-            if consumer.selector is None:
-                at += len(messages)
-                give(consumer, deliveries)
-                continue
-            wanted, tested = self._sift(consumer.selector, deliveries)
-            at += tested
+            deliveries = [Delivery(each, self, n, NEVER) for n, each in zip(offsets, messages, strict=True)]
+            at = offsets[-1] + 1
+            wanted, tested = deliveries, len(deliveries)
+            if consumer.selector is not None:
+                wanted, tested = self._sift(consumer.selector, deliveries)
             if wanted:
                 give(consumer, wanted)
-            if tested < len(messages):
+            if tested < len(deliveries):
+                at = offsets[tested]
                 consumer.searching = True
                 self.behind[consumer] = None
                 self.portions.go_on_later()
@@ -239,9 +300,8 @@ class StreamQueue(Queue):
         self.unsettled -= 1
 
     def waiting(self) -> Iterable[Delivery]:
-        first = self.log.first
-        messages = self.log.read(first, self.ready, UNLIMITED)
-        return (Delivery(message, self, first + n, NEVER) for n, message in enumerate(messages))
+        offsets, messages = self.log.read(self.log.first, self.ready, UNLIMITED)
+        return (Delivery(each, self, n, NEVER) for n, each in zip(offsets, messages, strict=True))
 
     def purge(self) -> int:
         raise Unsupported(f"queue.purge not supported by stream queues {self.described}")
@@ -297,6 +357,8 @@ class StreamQueue(Queue):
         self.portions.end()
         super().closed()
         broker = self.virtual_host.broker
+        if self.journal is not None:
+            self.journal.settled += self.log.entries()
         broker.discarded.add(self.log.emptied(), broker.now)
         self.log = Log()
         self.ready = self.ready_bytes = 0
