@@ -87,7 +87,7 @@ def pack(entries: Entries) -> Chunk:
     """Octets for new entries; their records in the order of their queues, so that one queue's lie together."""
     order, records = _order(entries)
     messages = entries.messages
-    packed = [record_of(messages[at]) for at in order]
+    packed = records_of(map(messages.__getitem__, order))
     columns = Columns()
     columns.first, columns.volatile = entries.first, entries.volatile
     columns.arrived, columns.arrivals = entries.arrived, None
@@ -152,10 +152,29 @@ def _octets(column: array[int]) -> bytes:
 prefixes: Final[dict[tuple[Encoding, str, str, bytes, Facts], bytes]] = {}
 
 
-def record_of(message: Message) -> bytes:
-    """A message as one record. Most have the beginning of one before them: it is remembered."""
+def records_of(messages: Iterable[Message]) -> list[bytes]:
+    """Each message as one record. Most begin as the one before them: looking is half the price of remembering."""
+    records: list[bytes] = []
+    last: Message | None = None
+    prefix = b""
+    for message in messages:
+        if (
+            last is None
+            or message.facts is not last.facts
+            or message.properties != last.properties
+            or message.key != last.key
+            or message.exchange != last.exchange
+            or message.notes is not last.notes
+            or message.encoding is not last.encoding
+        ):
+            last, prefix = message, _remembered_prefix(message)
+        records.append(prefix + message.body)
+    return records
+
+
+def _remembered_prefix(message: Message) -> bytes:
     if message.notes is not None:
-        return _prefix(message) + message.body
+        return _prefix(message)
     looks = (message.encoding, message.exchange, message.key, message.properties, message.facts)
     prefix = prefixes.get(looks)
     if prefix is None:
@@ -164,7 +183,7 @@ def record_of(message: Message) -> bytes:
             prefixes.clear()
         if len(prefix) <= 1024:
             prefixes[looks] = prefix
-    return prefix + message.body
+    return prefix
 
 
 def _prefix(message: Message) -> bytes:

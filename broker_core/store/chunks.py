@@ -37,23 +37,46 @@ class ChunkState:
         self.volatile = volatile  # not to be recovered
         self.damaged = False  # it cannot be rewritten
 
-    def settle(self, number: int) -> bool:
-        """Note that an entry is settled. False: it was so before, or is not there."""
-        numbers = self.numbers
-        if isinstance(numbers, range):
-            place = number - numbers.start
-            if not 0 <= place < len(numbers):
-                return False
+    def settle(self, numbers: Sequence[int]) -> int:
+        """Note that entries are settled; their numbers rise. Returns how many were not before, and are there."""
+        places = self._places(numbers)
+        first = places[0] if places else 0
+        if len(places) > 8 and places == list(range(first, first + len(places))):
+            settled = self._settle_run(first, len(places))  # the rule; 20 ns an entry rather than 200
         else:
-            place = bisect_left(numbers, number)
-            if place == len(numbers) or numbers[place] != number:
-                return False
-        bit = 1 << (place & 7)
-        if self.bits[place >> 3] & bit:
-            return False
-        self.bits[place >> 3] |= bit
-        self.live -= 1
-        return True
+            settled = self._settle_each(places)
+        self.live -= settled
+        return settled
+
+    def _places(self, numbers: Sequence[int]) -> list[int]:
+        """Where entries are in the chunk; those that are not there are left out."""
+        known = self.numbers
+        if isinstance(known, range):
+            start, stop = known.start, known.stop
+            return [number - start for number in numbers if start <= number < stop]
+        places = [bisect_left(known, number) for number in numbers]
+        return [
+            place
+            for place, number in zip(places, numbers, strict=True)
+            if place < len(known) and known[place] == number
+        ]
+
+    def _settle_run(self, first: int, count: int) -> int:
+        bits = self.bits
+        before = int.from_bytes(bits, "little")
+        after = before | ((1 << count) - 1) << first
+        bits[:] = after.to_bytes(len(bits), "little")
+        return (after ^ before).bit_count()
+
+    def _settle_each(self, places: Iterable[int]) -> int:
+        bits = self.bits
+        settled = 0
+        for place in places:
+            bit = 1 << (place & 7)
+            if not bits[place >> 3] & bit:
+                bits[place >> 3] |= bit
+                settled += 1
+        return settled
 
     def restore_bits(self, bits: bytes) -> None:
         """What was settled before the node ended; empty: nothing."""
@@ -101,19 +124,21 @@ class Chunks:
         at = bisect_right(self._firsts, number) - 1
         return None if at < 0 else self._states[self._firsts[at]]
 
-    def settle(self, numbers: Iterable[int]) -> list[ChunkState]:
+    def settle(self, numbers: Sequence[int]) -> list[ChunkState]:
         """Note that entries are settled. `numbers` rise. Returns the chunks that changed, in order."""
         changed: list[ChunkState] = []
-        state: ChunkState | None = None
-        for number in numbers:
-            if state is None or not state.first <= number <= state.last:
-                state = self.of(number)
-                if state is None:
-                    continue
-            if state.settle(number):
-                self.live -= 1
-                if not changed or changed[-1] is not state:
-                    changed.append(state)
+        at = 0
+        while at < len(numbers):
+            state = self.of(numbers[at])
+            end = bisect_right(numbers, state.last, at) if state is not None else at
+            if state is None or end == at:  # its chunk has gone
+                at += 1
+                continue
+            settled = state.settle(numbers[at:end])
+            if settled:
+                self.live -= settled
+                changed.append(state)
+            at = end
         return changed
 
     def drop(self, states: Iterable[ChunkState]) -> None:
@@ -161,9 +186,7 @@ class Chunks:
         merged = ChunkState(states[0].first, numbers, octets, states[0].volatile)
         before = self.live
         needed = {number for state in states for number in state.needed()}
-        for number in numbers:
-            if number not in needed:
-                merged.settle(number)
+        merged.settle([number for number in numbers if number not in needed])
         for state in states:
             self._states.pop(state.first)
         gone = {state.first for state in states[1:]}

@@ -35,6 +35,24 @@ def test_the_live_entries_are_those_not_settled(sizes: list[int], data: st.DataO
         assert {n for state in known for n in state.needed()} == live
 
 
+@given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 80), st.integers(0, 80)), max_size=8))
+def test_runs_are_settled_as_single_entries_are(runs: list[tuple[int, int, int]]) -> None:
+    """Many at once take another way than few: both ways, by turns, over two chunks."""
+    chunks = filled([77, 91])
+    live = set(range(1, 169))
+    for first, count, again in runs:
+        numbers = sorted([*range(first, first + count), *range(first, first + again)])
+        changed = chunks.settle(numbers)
+        assert [state.first for state in changed] == [
+            first
+            for first, last in ((1, 77), (78, 168))
+            if any(first <= n <= last for n in live & set(numbers))
+        ]
+        live -= set(numbers)
+        assert {n for first in (1, 78) for n in chunks.of(first).needed()} == live  # type: ignore[union-attr]
+        assert chunks.live == len(live)
+
+
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=8), st.data())
 def test_what_is_settled_while_chunks_become_one_stays_settled(sizes: list[int], data: st.DataObject) -> None:
     chunks = filled(sizes)
