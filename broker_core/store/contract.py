@@ -202,12 +202,13 @@ class Store(ABC):
 class Page:
     """Waiting messages of one queue and one priority that are on disk only, oldest first."""
 
-    __slots__ = ("expiring", "marks", "numbers", "octets", "position", "redelivered")
+    __slots__ = ("expiring", "last", "marks", "numbers", "octets", "position", "redelivered")
 
     def __init__(
         self,
         numbers: Sequence[int],
         position: int,
+        last: int,
         octets: int,
         expiring: int = 0,
         redelivered: bool = False,
@@ -215,6 +216,7 @@ class Page:
     ) -> None:
         self.numbers = numbers  # of entries, rising; a range where they follow each other
         self.position = position  # of the first, in the queue
+        self.last = last  # position of the last
         self.octets = octets  # of their bodies
         self.expiring = expiring  # how many will expire
         self.redelivered = redelivered  # all of them may have been delivered before
