@@ -20,12 +20,15 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
+
+if TYPE_CHECKING:
+    from broker_core.catalogue import Catalogue
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know the default exchange
 IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish under any user-id (S089)
@@ -152,6 +155,7 @@ class Access:
         self.revision = 0  # rises on every change
         self.loopback_users: frozenset[str] = frozenset({"guest"})
         self.anonymous_user: str | None = "guest"
+        self.catalogue: Catalogue | None = None  # told of what outlives the node
         self._random_octets = random_octets
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
@@ -174,6 +178,8 @@ class Access:
     def put_user(self, user: User) -> User:
         """As `add_user`, for a user whose password hash is known (`PasswordHash.parse`)."""
         self._users[user.name] = user
+        if self.catalogue is not None:
+            self.catalogue.keep_user(user)
         self._changed()
         return user
 
@@ -181,8 +187,9 @@ class Access:
         """Delete a user with all permissions. False if there was none."""
         if self._users.pop(name, None) is None:
             return False
-        self._permissions = {key: p for key, p in self._permissions.items() if key[0] != name}
-        self._topic_permissions = {key: p for key, p in self._topic_permissions.items() if key[0] != name}
+        if self.catalogue is not None:
+            self.catalogue.forget_user(name)
+        self._drop_permissions(lambda user, host: user == name)
         self._changed()
         return True
 
@@ -218,15 +225,23 @@ class Access:
     def set_permissions(self, user: str, virtual_host: str, configure: str, write: str, read: str) -> None:
         """Let a user into a virtual host. Raises NotFound (user), PreconditionFailed (expression)."""
         self._require_user(user)
-        for expression in (configure, write, read):
+        permissions = Permissions(configure, write, read)
+        self.add_permissions(user, virtual_host, permissions)
+        if self.catalogue is not None:
+            self.catalogue.keep_permissions(user, virtual_host, permissions)
+
+    def add_permissions(self, user: str, virtual_host: str, permissions: Permissions) -> None:
+        """Put them in place, though the user may come later. Raises PreconditionFailed (expression)."""
+        for expression in (permissions.configure, permissions.write, permissions.read):
             compiled(expression)
-        self._permissions[user, virtual_host] = Permissions(configure, write, read)
+        self._permissions[user, virtual_host] = permissions
         self._changed()
 
     def clear_permissions(self, user: str, virtual_host: str) -> bool:
         """Shut a user out of a virtual host. False if he was out."""
-        if self._permissions.pop((user, virtual_host), None) is None:
+        if (user, virtual_host) not in self._permissions:
             return False
+        self._drop_plain_permissions([(user, virtual_host)])
         self._changed()
         return True
 
@@ -239,24 +254,31 @@ class Access:
     ) -> None:
         """Restrict a user's routing keys on a topic exchange. Raises as `set_permissions`."""
         self._require_user(user)
-        for expression in (write, read):
+        exchange, permissions = exchange or DEFAULT_EXCHANGE, TopicPermissions(write, read)
+        self.add_topic_permissions(user, virtual_host, exchange, permissions)
+        if self.catalogue is not None:
+            self.catalogue.keep_topic_permissions(user, virtual_host, exchange, permissions)
+
+    def add_topic_permissions(
+        self, user: str, virtual_host: str, exchange: str, permissions: TopicPermissions
+    ) -> None:
+        """As `add_permissions`."""
+        for expression in (permissions.write, permissions.read):
             compiled(expression)
-        self._topic_permissions[user, virtual_host, exchange or DEFAULT_EXCHANGE] = TopicPermissions(
-            write, read
-        )
+        self._topic_permissions[user, virtual_host, exchange] = permissions
         self._changed()
 
     def clear_topic_permissions(self, user: str, virtual_host: str, exchange: str | None = None) -> bool:
         """Lift the restriction on one exchange, or on all of a virtual host. False if there was none."""
-        before = len(self._topic_permissions)
         wanted = None if exchange is None else exchange or DEFAULT_EXCHANGE
-        self._topic_permissions = {
-            key: p
-            for key, p in self._topic_permissions.items()
-            if key[:2] != (user, virtual_host) or wanted not in (None, key[2])
-        }
-        if len(self._topic_permissions) == before:
+        gone = [
+            key
+            for key in self._topic_permissions
+            if key[:2] == (user, virtual_host) and wanted in (None, key[2])
+        ]
+        if not gone:
             return False
+        self._drop_topic_permissions(gone)
         self._changed()
         return True
 
@@ -266,11 +288,29 @@ class Access:
 
     def forget_virtual_host(self, virtual_host: str) -> None:
         """The virtual host has been deleted, and everybody's permissions in it."""
-        self._permissions = {key: p for key, p in self._permissions.items() if key[1] != virtual_host}
-        self._topic_permissions = {
-            key: p for key, p in self._topic_permissions.items() if key[1] != virtual_host
-        }
+        self._drop_permissions(lambda user, host: host == virtual_host)
         self._changed()
+
+    def forget_strangers(self) -> None:
+        """Permissions of users who are not there go: at a start, those of users whom the file names no longer."""
+        self._drop_permissions(lambda user, host: user not in self._users)
+        self._changed()
+
+    def _drop_permissions(self, concerns: Callable[[str, str], bool]) -> None:
+        self._drop_plain_permissions([key for key in self._permissions if concerns(*key)])
+        self._drop_topic_permissions([key for key in self._topic_permissions if concerns(*key[:2])])
+
+    def _drop_plain_permissions(self, gone: Iterable[tuple[str, str]]) -> None:
+        for key in gone:
+            del self._permissions[key]
+            if self.catalogue is not None:
+                self.catalogue.forget_permissions(*key)
+
+    def _drop_topic_permissions(self, gone: Iterable[tuple[str, str, str]]) -> None:
+        for key in gone:
+            del self._topic_permissions[key]
+            if self.catalogue is not None:
+                self.catalogue.forget_topic_permissions(*key)
 
     # Questions.
 

@@ -33,6 +33,7 @@ from broker_core.routing import Route, route, walk
 from broker_core.topology import VirtualHost
 
 if TYPE_CHECKING:
+    from broker_core.catalogue import Catalogue
     from broker_core.client import Client
     from broker_core.operations import Operations
     from broker_core.store.journal import Journal
@@ -115,15 +116,19 @@ class Broker:
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.journal: Journal | None = None  # without one, everything is in memory only
+        self.catalogue: Catalogue | None = None  # told of what outlives the node
 
     # Virtual hosts.
 
     def add_virtual_host(self, name: str, limits: VirtualHostLimits | None = None) -> VirtualHost:
         """The virtual host, made if it is not there."""
-        if (host := self.virtual_hosts.get(name)) is None:
-            host = self.virtual_hosts[name] = VirtualHost(self, name, limits)
-        elif limits is not None:
-            host.limits = limits
+        if (host := self.virtual_hosts.get(name)) is not None:
+            if limits is not None:
+                host.set_limits(limits)
+            return host
+        host = self.virtual_hosts[name] = VirtualHost(self, name, limits)
+        if self.catalogue is not None:
+            self.catalogue.keep_virtual_host(host)
         return host
 
     def virtual_host(self, name: str) -> VirtualHost:
@@ -141,6 +146,12 @@ class Broker:
         del self.virtual_hosts[name]
         self.access.forget_virtual_host(name)
         self.policies.forget_virtual_host(name)
+        if self.catalogue is not None:
+            self.catalogue.forget_virtual_host(host)
+
+    def keep_in(self, catalogue: Catalogue) -> None:
+        """From now on, tell it of every change."""
+        self.catalogue = self.access.catalogue = self.policies.catalogue = catalogue
 
     def hosts(self) -> Iterable[VirtualHost]:
         return self.virtual_hosts.values()

@@ -31,6 +31,7 @@ from broker_core.values import Table
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.delivery import Consumer, Delivery
+    from broker_core.selector import Selector
 
 CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
 
@@ -206,11 +207,12 @@ class Client:
         arguments: Table | None = None,
         prefix: str = "amq.gen-",
         ours: bool = False,
-        kind: type[Queue] | None = None,
+        selector: Selector | None = None,
     ) -> Queue:
         """Declare a queue; an empty name asks for a generated one, which begins with `prefix` (S060-S066, S079).
 
-        `ours`: the broker chose the name, though it is not a new one each time. `kind`: as `VirtualHost.declare_queue`.
+        `ours`: the broker chose the name, though it is not a new one each time. `selector`: as
+        `VirtualHost.declare_queue`.
         """
         target = text((arguments or {}).get("x-dead-letter-exchange"))
         generated = ours or name == ""
@@ -223,7 +225,7 @@ class Client:
                 self._check(WRITE, "exchange", target)
 
         queue = self.host.declare_queue(
-            name, durable, exclusive, auto_delete, arguments, self, may_create, generated, kind
+            name, durable, exclusive, auto_delete, arguments, self, may_create, generated, selector
         )
         if queue.owner is self:
             self.exclusive_queues[queue] = None

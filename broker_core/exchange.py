@@ -61,7 +61,7 @@ class Destination:
 class Binding:
     """source --key, arguments--> destination. Equal when all four are equal."""
 
-    __slots__ = ("arguments", "destination", "identity", "key", "source")
+    __slots__ = ("arguments", "destination", "identity", "key", "number", "source")
 
     def __init__(self, source: Exchange, destination: Destination, key: str, arguments: Table) -> None:
         self.source = source
@@ -69,6 +69,7 @@ class Binding:
         self.key = key
         self.arguments = arguments
         self.identity = (destination.is_exchange, destination.name, key, frozen(arguments))
+        self.number = 0  # in the store
 
     @property
     def durable(self) -> bool:
@@ -230,6 +231,8 @@ class Exchange(Destination):
         """
         if self.holding is None:
             self.holding = Holding(self)
+            if (catalogue := self.virtual_host.broker.catalogue) is not None:
+                catalogue.keep_holding(self)
         return self.holding.hold(message, due)
 
     def let_go(self, held: Held) -> None:
@@ -242,13 +245,15 @@ class Exchange(Destination):
         self.holding = self.holding or Holding(self)
         for each in held:
             self.holding.take_back(each)
-            try:
-                self.type.hold_again(each)
-            except (
-                Exception
-            ) as error:  # it stays on disk: the next start may bring a better version of the type
-                self.route_errors += 1
-                self.virtual_host.broker.report_route_error(self, error, "failed to hold a message again")
+            self.give_back(each)
+
+    def give_back(self, held: Held) -> None:
+        """The type has what is held. If it fails that stays on disk: the next start may bring a better version."""
+        try:
+            self.type.hold_again(held)
+        except Exception as error:
+            self.route_errors += 1
+            self.virtual_host.broker.report_route_error(self, error, "failed to hold a message again")
 
     def replace_type(self, type_class: type[ExchangeType]) -> None:
         """Take a newer version of the type. If it raises anywhere, the old instance stays in place."""

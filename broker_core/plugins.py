@@ -29,6 +29,7 @@ import attrs
 
 from broker_core.exchange import Exchange, ExchangeType
 from broker_core.exchanges import STANDARD
+from broker_core.exchanges.missing import Missing
 from broker_core.frontend import Protocol
 from broker_core.plugin_check import faults
 
@@ -255,7 +256,8 @@ class Plugins:
         refused = []
         for exchange in list(exchanges):
             type_class = self.exchange_types.get(exchange.type.name)
-            if type_class is None or not names.intersection(types_named_by(exchange)):
+            waits = isinstance(exchange.type, Missing)
+            if type_class is None or not (waits or names.intersection(types_named_by(exchange))):
                 continue
             try:
                 exchange.replace_type(type_class)

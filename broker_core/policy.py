@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -41,6 +41,9 @@ from broker_core.limits import (
     whole_fault,
 )
 from broker_core.values import Table, Value
+
+if TYPE_CHECKING:
+    from broker_core.catalogue import Catalogue
 
 Definition: TypeAlias = Table
 """Policy keys such as `message-ttl` and their values."""
@@ -157,6 +160,7 @@ class Policies:
     """The policies and operator policies of all virtual hosts."""
 
     def __init__(self) -> None:
+        self.catalogue: Catalogue | None = None  # told of what outlives the node
         self._policies: dict[tuple[str, str], Policy] = {}
         self._operator: dict[tuple[str, str], Policy] = {}
 
@@ -164,25 +168,37 @@ class Policies:
         """Add a policy, or replace the one of this name. Raises PreconditionFailed."""
         refuse_invalid(policy, "policy", {**KEYS, **IGNORED_KEYS})
         self._policies[policy.virtual_host, policy.name] = policy
+        if self.catalogue is not None:
+            self.catalogue.keep_policy(policy, operator=False)
 
     def set_operator(self, policy: Policy) -> None:
         """Like `set`, for operator policies."""
         known = {**KEYS, **IGNORED_KEYS}
         refuse_invalid(policy, "operator policy", {key: known[key] for key in OPERATOR_KEYS})
         self._operator[policy.virtual_host, policy.name] = policy
+        if self.catalogue is not None:
+            self.catalogue.keep_policy(policy, operator=True)
 
     def clear(self, virtual_host: str, name: str) -> bool:
         """Forget a policy. False if there was none."""
-        return self._policies.pop((virtual_host, name), None) is not None
+        return self._cleared(self._policies, virtual_host, name)
 
     def clear_operator(self, virtual_host: str, name: str) -> bool:
-        return self._operator.pop((virtual_host, name), None) is not None
+        return self._cleared(self._operator, virtual_host, name)
+
+    def _cleared(self, policies: dict[tuple[str, str], Policy], virtual_host: str, name: str) -> bool:
+        if policies.pop((virtual_host, name), None) is None:
+            return False
+        if self.catalogue is not None:
+            self.catalogue.forget_policy(virtual_host, name, operator=policies is self._operator)
+        return True
 
     def forget_virtual_host(self, virtual_host: str) -> None:
         """The virtual host has been deleted, and its policies with it."""
-        for policy in (*self.list(virtual_host), *self.list_operator(virtual_host)):
-            self._policies.pop((virtual_host, policy.name), None)
-            self._operator.pop((virtual_host, policy.name), None)
+        for policy in self.list(virtual_host):
+            self.clear(virtual_host, policy.name)
+        for policy in self.list_operator(virtual_host):
+            self.clear_operator(virtual_host, policy.name)
 
     def list(self, virtual_host: str | None = None) -> Sequence[Policy]:
         """The policies of one virtual host, or all, by name."""

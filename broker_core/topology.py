@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from broker_core.errors import (
@@ -21,6 +21,7 @@ from broker_core.errors import (
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, described, inequivalent
 from broker_core.exchanges.default import ByQueueName
 from broker_core.limits import (
+    QueueLimits,
     QueueType,
     VirtualHostLimits,
     inequivalent_argument,
@@ -30,6 +31,7 @@ from broker_core.limits import (
 )
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queue import Queue
+from broker_core.sieve import Sieve
 from broker_core.stream import StreamQueue
 from broker_core.values import Table, type_name
 from broker_core.work_queue import WorkQueue
@@ -37,6 +39,7 @@ from broker_core.work_queue import WorkQueue
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.client import Client
+    from broker_core.selector import Selector
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),
@@ -60,6 +63,16 @@ class Remembered:
     __slots__ = ("__weakref__",)
 
 
+class Kept:
+    """What a front-end keeps in a virtual host for as long as that lasts. To be subclassed."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        self.host = host
+
+
+K = TypeVar("K", bound=Kept)
+
+
 class VirtualHost:
     """One separate world of exchanges and queues."""
 
@@ -75,14 +88,27 @@ class VirtualHost:
         # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
         # It lasts as long as somebody who asked for it does: users come and go.
         self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
-        self.kept: dict[str, object] = {}  # front-ends' own, by protocol: it goes with the virtual host
+        self._kept: dict[type[Kept], Kept] = {}
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)
         self.exchanges[""] = self.default_exchange
         for exchange_name, type_name_, internal in PREDECLARED:
             type_class = broker.exchange_types[type_name_]
-            self._add_exchange(Exchange(self, exchange_name, type_class, durable=True, internal=internal))
+            self.add_exchange(Exchange(self, exchange_name, type_class, durable=True, internal=internal))
+
+    def kept(self, kind: type[K]) -> K:
+        """A front-end's own, made when it is first asked for; it goes with the virtual host."""
+        found = self._kept.get(kind)
+        if not isinstance(found, kind):
+            found = self._kept[kind] = kind(self)
+        return found
+
+    def set_limits(self, limits: VirtualHostLimits) -> None:
+        """What is there already stays, if it is more."""
+        self.limits = limits
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_virtual_host(self)
 
     # Exchanges.
 
@@ -117,10 +143,13 @@ class VirtualHost:
         )
         type_class.validate(arguments)
         exchange = Exchange(self, name, type_class, durable, auto_delete, internal, arguments)
-        self._add_exchange(exchange)
+        self.add_exchange(exchange)
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_exchange(exchange)
         return exchange
 
-    def _add_exchange(self, exchange: Exchange) -> None:
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Put one in place, whatever a declaration would be told. For those that come back at a start."""
         self.exchanges[exchange.name] = exchange
         self._apply_exchange_policy(exchange)
         self.revision += 1
@@ -181,10 +210,18 @@ class VirtualHost:
             self.revision += 1
             for binding in list(exchange.bindings):
                 self._forget_incoming(binding)
+            self._no_longer_kept(exchange)
             exchange.bindings_by_identity.clear()
             exchanges += self._drop_incoming(exchange)
             self._tell(exchange, exchange.type.close)
             exchange.forget_routes()  # somebody may still remember the exchange
+
+    def _no_longer_kept(self, exchange: Exchange) -> None:
+        """With the bindings that it is the source of."""
+        if (catalogue := self.broker.catalogue) is not None:
+            for binding in exchange.bindings:
+                catalogue.forget_binding(binding)
+            catalogue.forget_exchange(exchange)
 
     # Bindings.
 
@@ -197,8 +234,16 @@ class VirtualHost:
             return current
         self.broker.compat.check_binding_key(source.type.name, key)
         source.type.validate_binding(key, binding.arguments)
+        self.add_binding(binding)
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_binding(binding)
+        return binding
+
+    def add_binding(self, binding: Binding) -> None:
+        """Put one in place, as `add_exchange`. Raises what the source's type raises; then nothing has changed."""
+        source = binding.source
         source.bindings_by_identity[binding.identity] = binding
-        self._incoming.setdefault(destination, {})[binding] = None
+        self._incoming.setdefault(binding.destination, {})[binding] = None
         try:
             source.type.bind(binding)
         except BaseException:
@@ -206,7 +251,6 @@ class VirtualHost:
             self._forget_incoming(binding)
             raise
         self.revision += 1
-        return binding
 
     def unbind(
         self, source: Exchange, destination: Destination, key: str, arguments: Table | None = None
@@ -224,6 +268,8 @@ class VirtualHost:
         """Take a binding off its source. True: the source is auto-delete and has none left, so it goes too (S045)."""
         source = binding.source
         del source.bindings_by_identity[binding.identity]
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.forget_binding(binding)
         self._tell(source, lambda: source.type.unbind(binding))
         self.revision += 1
         is_there = self.exchanges.get(source.name) is source
@@ -278,13 +324,13 @@ class VirtualHost:
         owner: Client | None = None,
         may_create: Callable[[], None] = lambda: None,
         generated: bool = False,
-        kind: type[Queue] | None = None,
+        selector: Selector | None = None,
     ) -> Queue:
         """The queue, made if it is not there.
 
         `owner` is the client that alone may use an exclusive queue. `may_create` is asked before one is made.
-        `generated`: the broker chose the name, so it may have the broker's own prefix. `kind`: what is made, if it is
-        not what the arguments say.
+        `generated`: the broker chose the name, so it may have the broker's own prefix. `selector`: what is made keeps
+        only what suits it.
         """
         arguments = arguments or {}
         if (current := self.queues.get(name)) is not None:
@@ -299,22 +345,25 @@ class VirtualHost:
         self.broker.compat.check_queue_arguments(name, self.name, arguments)
         may_create()
         self.limits.require_queue(name, self.name, len(self.queues))
-        type_ = queue_type(arguments)
-        queue = (kind or KINDS[type_])(
-            self,
-            name,
-            limits,
-            type_,
-            durable,
-            exclusive,
-            auto_delete,
-            owner if exclusive else None,
-            arguments,
-        )
-        self.queues[name] = queue
+        owner = owner if exclusive else None
+        queue = new_queue(self, name, limits, durable, exclusive, auto_delete, owner, arguments, selector)
+        self.add_queue(queue)
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_queue(queue)
+        return queue
+
+    def add_queue(self, queue: Queue) -> None:
+        """Put one in place, as `add_exchange`."""
+        self.queues[queue.name] = queue
         self._apply_queue_policy(queue)
         self.revision += 1
-        return queue
+
+    def note(self, queue: Queue, notes: Table) -> None:
+        """A front-end's own notes on a queue, which last as long as that does."""
+        if notes != queue.notes:
+            queue.notes = notes
+            if self.broker.catalogue is not None:
+                self.broker.catalogue.keep_queue(queue)
 
     def _require_equivalent_queue(
         self, current: Queue, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
@@ -340,6 +389,8 @@ class VirtualHost:
         count = queue.ready
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
+            if self.broker.catalogue is not None:
+                self.broker.catalogue.forget_queue(queue)
         self.hidden_queues.pop(queue.name, None)
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue, None)
@@ -385,7 +436,29 @@ class VirtualHost:
         for queue in [*self.queues.values(), *self.hidden_queues.values()]:
             self.delete_queue(queue)
         for exchange in self.exchanges.values():
+            self._no_longer_kept(exchange)
             self._tell(exchange, exchange.type.close)
+
+
+def new_queue(
+    host: VirtualHost,
+    name: str,
+    limits: QueueLimits,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    owner: Client | None,
+    arguments: Table,
+    selector: Selector | None,
+) -> Queue:
+    """A queue of the kind that its arguments ask for, not in place yet."""
+    type_ = queue_type(arguments)
+    said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
+    if selector is None:
+        return KINDS[type_](*said)
+    sieve = Sieve(*said)
+    sieve.selector = selector
+    return sieve
 
 
 def generated_name(prefix: str) -> str:

@@ -23,6 +23,7 @@ from broker_core.message import Encoding, Facts, Message
 from broker_core.values import Properties, Table
 
 if TYPE_CHECKING:
+    from broker_core.catalogue import Catalogue
     from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost
 
@@ -81,6 +82,7 @@ class FakeBroker:
         self.timers = Timers()
         self.exchange_types = exchange_types
         self.journal: Journal | None = None
+        self.catalogue: Catalogue | None = None
 
     def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
         """Put a message straight into queues; each gets one copy."""

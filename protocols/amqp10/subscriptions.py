@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from broker_core.errors import Failure
-from broker_core.search import TEST_OCTETS
-from broker_core.selector import Selector
-from broker_core.work_queue import WorkQueue
+from broker_core.sieve import Sieve
 from protocols.amqp10 import addresses, sources
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError
@@ -33,8 +31,8 @@ from protocols.amqp10.termini import Key, Terminus, termini_of
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.message import Message
     from broker_core.queue import Queue
+    from broker_core.selector import Selector
     from protocols.amqp10.consuming import LinkConsumer
     from protocols.amqp10.served_session import ServedSession
     from protocols.amqp10.sources import Terms
@@ -42,18 +40,6 @@ if TYPE_CHECKING:
 TOPIC, SHARED, GLOBAL = "topic", "shared", "global"
 CAPABILITIES: Final = (TOPIC, SHARED, GLOBAL)
 SHARES: Final = "|"  # behind the subscription's name, in the name of a link that shares it
-
-
-class Sieve(WorkQueue):
-    """A subscription's queue: it keeps what suits a selector, and lets everything else go by."""
-
-    __slots__ = ("selector",)
-
-    selector: Selector  # set before it is bound
-
-    def push(self, message: Message) -> bool:
-        self.virtual_host.broker.work += 1 + len(message.properties) // TEST_OCTETS
-        return super().push(message) if self.selector.matches(message) else True
 
 
 @attrs.frozen
@@ -139,10 +125,7 @@ def _queue_name(key: Key) -> str:
 
 def _subscribed_queue(client: Client, name: str, wish: Wish, selector: Selector | None) -> Queue:
     """A new queue; one without a name is for this connection alone."""
-    kind = None if selector is None else Sieve
-    queue = client.declare_queue(name, wish.durable, exclusive=not name, ours=True, kind=kind)
-    if isinstance(queue, Sieve) and selector is not None:
-        queue.selector = selector
+    queue = client.declare_queue(name, wish.durable, exclusive=not name, ours=True, selector=selector)
     try:
         client.bind(wish.exchange, queue.name, False, wish.key, {})
     except Failure:

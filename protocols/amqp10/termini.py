@@ -12,15 +12,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from broker_core.topology import Kept
 from protocols.amqp10 import performatives as p
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
     from broker_core.clock import Timer
     from broker_core.topology import VirtualHost
     from protocols.amqp10.served_session import ServedSession
 
-PROTOCOL: Final = "amqp10"
 SWEEP_FROM: Final = 100  # sources; then those whose queues somebody has deleted are forgotten
 # Kept for senders in one virtual host; then the oldest goes. Each has some hundred outcomes.
 TARGETS_MAX: Final = 1000
@@ -88,11 +87,12 @@ class Terminus(ABC):
         self._timer = broker.timers.at(broker.now + self.timeout_s, lambda now: self.expire())
 
 
-class Termini:
+class Termini(Kept):
     """What is kept in one virtual host."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self, host: VirtualHost) -> None:
+        super().__init__(host)
+        self.broker = host.broker
         self.sources: dict[Key, Terminus] = {}
         self.targets: dict[Key, Terminus] = {}
         self.waiting: dict[object, dict[Terminus, None]] = {}  # by the session or connection they wait for
@@ -122,14 +122,10 @@ class Termini:
 
 
 def termini_of(host: VirtualHost) -> Termini:
-    known = host.kept.setdefault(PROTOCOL, Termini(host.broker))
-    assert isinstance(known, Termini)
-    return known
+    return host.kept(Termini)
 
 
 def ended(host: VirtualHost, whose: object) -> None:
     """A session, or a connection, has ended; its links have before."""
-    known = host.kept.get(PROTOCOL)
-    if isinstance(known, Termini):
-        for terminus in known.waiting.pop(whose, ()):
-            terminus.has_ended()
+    for terminus in termini_of(host).waiting.pop(whose, ()):
+        terminus.has_ended()

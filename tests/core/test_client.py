@@ -20,7 +20,8 @@ from broker_core.errors import (
     Unsupported,
 )
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
-from broker_core.work_queue import WorkQueue
+from broker_core.selector import compile_selector
+from broker_core.sieve import Sieve
 from tests.core.fakes import FakeConsumer, World, message
 
 C, W, R = Permission.CONFIGURE, Permission.WRITE, Permission.READ
@@ -265,15 +266,11 @@ def test_s060_an_empty_name_asks_for_a_generated_one(world: World) -> None:
     assert names[0] != names[1]
 
 
-def test_a_front_end_may_choose_a_name_of_the_brokers_own_and_a_kind_of_queue(world: World) -> None:
+def test_a_front_end_may_choose_a_name_of_the_brokers_own_and_a_condition(world: World) -> None:
     """The permission is asked for all the same; found again, the queue is the one that was made."""
-
-    class Other(WorkQueue):
-        __slots__ = ()
-
     may = client(world, {(C, "amq.ours"), (C, "amq.mine")})
-    queue = may.declare_queue("amq.ours", ours=True, kind=Other)
-    assert (type(queue), queue.name) == (Other, "amq.ours")
+    queue = may.declare_queue("amq.ours", ours=True, selector=compile_selector("h.priority = 1"))
+    assert (type(queue), queue.name) == (Sieve, "amq.ours")
     assert may.declare_queue("amq.ours", ours=True) is queue
     with pytest.raises(AccessRefused, match="reserved prefix"):
         may.declare_queue("amq.mine")

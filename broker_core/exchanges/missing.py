@@ -1,0 +1,45 @@
+"""Stands in for an exchange type that is not there: for exchanges that the store has, and whose plug-in is missing.
+
+It routes nothing, so the alternate gets the messages (S131-S136), and keeps everything as it is: arguments, bindings,
+and what the exchange holds. Once a reload brings the type, the exchange has it again.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from broker_core.errors import PreconditionFailed, Unsupported
+from broker_core.exchange import ExchangeType
+from broker_core.holding import Held
+from broker_core.message import Message
+from broker_core.values import Table
+
+
+class Missing(ExchangeType):
+    """To be made with `missing`."""
+
+    why: str
+
+    def route(self, message: Message) -> NoReturn:
+        raise Unsupported(f"exchange type '{self.name}' cannot be used: {self.why}")
+
+    def validate_binding(self, key: str, arguments: Table) -> None:
+        raise PreconditionFailed(f"exchange type '{self.name}' cannot be used: {self.why}")
+
+    def hold_again(self, held: Held) -> None:
+        """Nobody knows what it was held for: it stays where it is, until the type is there again."""
+
+    def close(self) -> None:
+        if (holding := self.exchange.holding) is not None and self.exchange.type is not self:
+            for held in list(holding.held):
+                self.exchange.give_back(held)
+
+
+def missing(name_: str, why_: str) -> type[Missing]:
+    """The type of this name, for as long as it cannot be used."""
+
+    class MissingType(Missing):
+        name = name_
+        why = why_
+
+    return MissingType
