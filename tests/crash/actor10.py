@@ -60,7 +60,7 @@ class Actor10(Actor):
         said = Message("nobody", 0) if message is None else message
         redelivered = delivery.header.first_acquirer is False
         found = Found("ten", delivery.body, said.properties, redelivered)
-        if (copy := self.ledger.delivered(found, self)) is not None:
+        if (copy := self.ledger.delivered(found, self.name)) is not None:
             self.held[delivery.id] = delivery, copy
 
     def _send(self) -> bool:

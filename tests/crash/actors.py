@@ -156,7 +156,7 @@ class Worker(Actor091):
         method = what.method
         assert isinstance(method, m.BasicDeliver)
         found = Found(method.consumer_tag, what.body, what.properties, method.redelivered)
-        if (copy := self.ledger.delivered(found, self)) is not None:
+        if (copy := self.ledger.delivered(found, self.name)) is not None:
             self.held[method.delivery_tag] = found.queue, copy
 
     def _some(self) -> int:
@@ -262,7 +262,7 @@ class Clerk(Actor091):
             method = what.method
             assert isinstance(method, m.BasicDeliver)
             found = Found("desk", what.body, what.properties, method.redelivered)
-            if (copy := self.ledger.delivered(found, self)) is not None:
+            if (copy := self.ledger.delivered(found, self.name)) is not None:
                 self.held[method.delivery_tag] = copy
 
 

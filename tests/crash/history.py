@@ -65,7 +65,7 @@ class History:
         self.steps = [Step(NOWHERE, None)]
         self.least = 0  # steps before this one are certainly over
         self.given = ""  # where a client has read it last
-        self.holder: object = None  # who has it, unanswered
+        self.holder = ""  # who has it, unanswered
         self.failures_least = 0  # how often it was given back: certainly, and at most
         self.failures_most = 0
 
@@ -88,7 +88,7 @@ class History:
 
     def comes_back(self, deed: Deed) -> None:
         """Its consumer gave it back, or went."""
-        self.holder = None
+        self.holder = ""
         self.failures_most += 1
         deed.failed.append(self)
 
@@ -106,7 +106,7 @@ class History:
                     yield from _happened(step.deed, at <= matching[0], self)
         self.steps = [Step(place, None)]
         self.least = 0
-        self.holder = None
+        self.holder = ""
 
     def _misplaced(self, place: str) -> str:
         if place == NOWHERE:

@@ -47,7 +47,7 @@ class Ledger:
         self.complaints: list[str] = []
         self._gone: set[tuple[str, str]] = set()  # copies that are not coming back
         self._purging: set[str] = set()  # queues of which that was asked, and not answered
-        self._newest: dict[tuple[object, str, str, int], int] = {}  # by consumer, queue, publisher, priority
+        self._newest: dict[tuple[str, str, str, int], int] = {}  # by consumer, queue, publisher, priority
 
     # What is asked for.
 
@@ -81,19 +81,19 @@ class Ledger:
 
     def settled(self, copy: History, deed: Deed) -> None:
         """Its consumer has answered that it is done with it."""
-        copy.holder = None
+        copy.holder = ""
         copy.goes(NOWHERE, deed)
 
     def died(self, copy: History, queue: str, deed: Deed) -> None:
         """Its consumer does not want it."""
-        copy.holder = None
+        copy.holder = ""
         copy.goes(self.dead_letters.get(queue, NOWHERE), deed)
 
     def purging(self, queue: str, deed: Deed) -> None:
         """Everything that waits in a queue is to go; what is on its way there may go as well, or may not."""
         self._purging.add(queue)
         for copy in self.copies.values():
-            if copy.place == queue and copy.holder is None:
+            if copy.place == queue and not copy.holder:
                 copy.goes(NOWHERE, deed, promised=copy.least == len(copy.steps) - 1)
 
     def purged(self, queue: str) -> None:
@@ -115,14 +115,14 @@ class Ledger:
 
     # What is given.
 
-    def delivered(self, found: Found, consumer: object) -> History | None:
+    def delivered(self, found: Found, consumer: str) -> History | None:
         """A consumer got this while the node runs: the copy, if there is one, is its from here on."""
         copy = self._copy(found)
         if copy is None:
             return None
         if copy.place != found.queue:
             self._complain(f"BACK: given again in '{found.queue}': {copy!r}")
-        elif copy.holder is not None:
+        elif copy.holder:
             self._complain(f"TWICE: given to two at once: {copy!r}")
         self._check_flag(copy, found)
         if found.queue in self.counting and _count(found) != copy.failures_most:
@@ -148,7 +148,7 @@ class Ledger:
         `closed`: not suddenly, so that what was with consumers may have come back, and count that.
         """
         for (name, queue), copy in list(self.copies.items()):
-            copy.holder = None
+            copy.holder = ""
             copy.failures_most += closed
             if not self.messages[name].persistent:
                 self._forget(name, queue)
@@ -236,7 +236,7 @@ class Ledger:
         if not isinstance(last, dict) or (last["queue"], last["reason"], last["count"]) != (home, reason, 1):
             self._complain(f"DEATH: {deaths} instead of one in '{home}', {reason}: {copy!r}")
 
-    def _check_newest(self, found: Found, consumer: object) -> None:
+    def _check_newest(self, found: Found, consumer: str) -> None:
         message = self.messages[name_in(found.body)]
         key = consumer, found.queue, message.publisher, message.priority
         if message.number <= self._newest.get(key, -1):

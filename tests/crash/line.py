@@ -51,6 +51,9 @@ class Line:
         self.socket.setblocking(False)
         self.outgoing = bytearray()
         self.ended = False  # nothing will come any more
+        self.watch: Callable[[], None] = lambda: (
+            None
+        )  # called before anything is sent, and after something came
 
     def hear(self, octets: bytes) -> None:
         """Something has come."""
@@ -58,6 +61,8 @@ class Line:
 
     def pump(self) -> bool:
         """Send and receive what goes now. False: nothing came."""
+        if self.outgoing:
+            self.watch()
         try:
             while self.outgoing and not self.ended:
                 del self.outgoing[: self.socket.send(self.outgoing)]
@@ -65,7 +70,9 @@ class Line:
             pass
         except OSError:  # the node is gone; what it sent before may still be read
             self.outgoing.clear()
-        return self._receive()
+        if came := self._receive():
+            self.watch()
+        return came
 
     def _receive(self) -> bool:
         came = False

@@ -37,6 +37,7 @@ QUEUES: Final[Mapping[str, FieldTable]] = {
 }
 FAN: Final = ("fan1", "fan2", "fan3")
 SIZES: Final = (0, 10, 100, 100, 100, 1000, 1000, 5000, 20_000)
+INSPECTOR: Final = "inspector"
 LARGE: Final = 300_000  # more than a frame; once in a while
 
 
@@ -100,7 +101,7 @@ class Inspector:
         ledger.compare(self.contents, set(self._things()))
         for found in self._found():
             if (copy := ledger.copy_of(found)) is not None:
-                copy.holder = self
+                copy.holder = INSPECTOR
 
     def _found(self) -> Iterator[Found]:
         for waiting in self.contents.values():
@@ -175,14 +176,16 @@ class Inspector:
         copy = ledger.copy_of(found)
         if copy is None:
             return
-        ledger.settled(copy, ledger.deed("inspector", f"ack of {name_in(found.body)} of '{queue}'", True))
+        ledger.settled(copy, ledger.deed(INSPECTOR, f"ack of {name_in(found.body)} of '{queue}'", True))
         self.line.send(self.channel, m.BasicAck(found.tag))
 
     def leave(self) -> None:
         """Give back what is left, and go; what it did is safe then, since something after it is."""
         ledger, line = self.scene.ledger, self.line
-        back = ledger.deed("inspector", "close", True)
-        left = [copy for found in self._found() if (copy := ledger.copy_of(found)) and copy.holder is self]
+        back = ledger.deed(INSPECTOR, "close", True)
+        left = [
+            copy for found in self._found() if (copy := ledger.copy_of(found)) and copy.holder == INSPECTOR
+        ]
         ledger.left(left, back)
         line.call(self.channel, m.ChannelClose(200))
         self._confirm(line.channel(2))
@@ -190,9 +193,9 @@ class Inspector:
 
     def _confirm(self, channel: int) -> None:
         """Publish something, and wait until it is safe."""
-        ledger, message = self.scene.ledger, self.scene.message("inspector")
+        ledger, message = self.scene.ledger, self.scene.message(INSPECTOR)
         self.line.call(channel, m.ConfirmSelect())
-        deed = ledger.deed("inspector", f"publish of {message.name}")
+        deed = ledger.deed(INSPECTOR, f"publish of {message.name}")
         ledger.published(message, ["plain"], deed)
         self.line.publish(channel, "", "plain", message.properties, message.body)
         self.line.wait(lambda: self.line.answers, "a confirm")
