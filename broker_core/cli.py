@@ -220,7 +220,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, object]:
 
 def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
     """Run a node until a signal ends it; `reread` gives the configuration again when it is to be reloaded."""
-    from broker_core.node import run
+    from broker_core.process import run
 
     run(config, reread, source)
 

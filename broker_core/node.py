@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import logging
-import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Final, TypeAlias
-from urllib.parse import quote
+from typing import Final
 
 import attrs
 import trio
@@ -33,21 +30,19 @@ from broker_core.clock import Clock
 from broker_core.config import Config, ConfigError
 from broker_core.config_sections import GUEST, ListenerEntry
 from broker_core.exchange import Exchange
-from broker_core.frontend import FrontEnd, Peer, Protocol
-from broker_core.kinds import Address
+from broker_core.frontend import FrontEnd, Protocol
+from broker_core.keeper import Keeper
+from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operations import Json, Operations, Reloaded
 from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins, ReloadReport
+from broker_core.store.contract import Store, StoreError
 from broker_core.transport import Transport, is_readable
 from broker_core.version import VERSION
 
-Where: TypeAlias = "tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]"  # as `socket` has it
-
 log: Final = logging.getLogger("leveret.node")
 
-BACKLOG: Final = 1024  # connections that may wait to be accepted
 CLOSED: Final = -1  # the number of a socket that has been closed
-NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
 WATCH_INTERVAL_S: Final = 1.0  # between looks at the plugin folders
@@ -73,16 +68,21 @@ class Node(Operations):
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
         closing_s: float = CLOSING_S,
+        store: Store | None = None,
     ) -> None:
         """`reread` gives the configuration again for `reload`; without it there is nothing to reload.
 
-        `closing_s` is how long a shutdown waits for clients to say goodbye, in seconds.
+        `closing_s` is how long a shutdown waits for clients to say goodbye, in seconds. `store` takes the place of the
+        one in `node.data_dir`; the node closes it.
         """
         self.config = config or Config()
+        self.keeper: Keeper | None = None  # without one, everything is in memory only
         self.ready: list[Outbox] = []  # outboxes with something to send
         self.listening: list[tuple[str, tuple[Protocol, ...]]] = []
         self._reread = reread
         self._closing_s = closing_s
+        self._store = store
+        self._failure: StoreError | None = None  # the node ends because of it
         self._listeners: list[socket.socket] = []
         self._transports: dict[Outbox, Transport] = {}
         self._nursery: trio.Nursery | None = None
@@ -95,49 +95,93 @@ class Node(Operations):
     # Life.
 
     async def __aenter__(self) -> Node:
-        """Load plugins, build the broker, listen. Raises BadPlugin, ConfigError or OSError (an address is taken)."""
+        """Load plugins, open the store, build the broker, listen.
+
+        Raises BadPlugin, ConfigError, BadFolder, StoreError, or OSError (an address is taken).
+        """
         self._started_at = trio.current_time()
         self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
         self._plugins.load()
-        self.broker: Broker = composition.broker(self.config, self._plugins.exchange_types, TrioClock())
-        self.broker.operations = self
-        composition.populate(self.broker, self.config)
-        self.broker.alarms.listen(self._alarm)
-        self.broker.timers.on_earlier = self._wake
-        self._check_alarms(self.broker.tick())
-        self._watching = False
-        self._watch_or_not()
-        accepting = self._bind()
+        try:
+            self._build()
+            accepting = self._bind()
+            if self.keeper is not None:
+                self._token = trio.lowlevel.current_trio_token()
+                self.keeper.start(self._soon, self._store_failed)
+        except BaseException:
+            self._stop_listening()
+            if self.keeper is not None:
+                self.keeper.give_up()
+            raise
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         for listener, protocols in accepting:
             self._nursery.start_soon(self._accept, listener, protocols)
         self._nursery.start_soon(self._keep_time)
         return self
 
+    def _build(self) -> None:
+        """The broker, with what the configuration, and what the store has for it."""
+        store, folder = self._store, None
+        self.broker: Broker = composition.broker(self.config, self._plugins.exchange_types, TrioClock())
+        self.broker.operations = self
+        if store is not None:
+            self.keeper = Keeper(self.broker, store, folder, self._plugins.protocols.values())
+        composition.populate(self.broker, self.config)
+        if self.keeper is not None:
+            self.keeper.recover()
+        self.broker.alarms.listen(self._alarm)
+        self.broker.timers.on_earlier = self._wake
+        self._check_alarms(self.broker.tick())
+        self._watching = False
+        self._watch_or_not()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        """Raises StoreError if the store has failed: what was not confirmed by then may be lost."""
         assert self._nursery is not None
         crashed = self._nursery.cancel_scope.cancel_called
         with trio.CancelScope(shield=True):
             await self._close()
         self._nursery.cancel_scope.cancel()
-        if crashed:  # what the block raised is our own cancellation
-            return await self._stack.__aexit__(kind, error, trace)
-        await self._stack.aclose()  # what the block raised is its own affair: it does not go into a group
-        return None
+        swallowed = None
+        try:
+            if crashed:  # what the block raised is our own cancellation
+                swallowed = await self._stack.__aexit__(kind, error, trace)
+            else:  # what the block raised is its own affair: it does not go into a group
+                await self._stack.aclose()
+        finally:
+            if self.keeper is not None:
+                self._close_store(self.keeper, crashed)
+        if self._failure is not None:
+            raise self._failure
+        return swallowed
 
-    async def _close(self) -> None:
+    async def _close(self, reason: str = "shutdown") -> None:
         """Accept nobody else, tell the clients, and give them a moment to agree."""
-        for listener in self._listeners:
-            trio.lowlevel.notify_closing(listener)
-            listener.close()
-        self.close_connections("broker forced connection closure with reason 'shutdown'")
+        self._stop_listening()
+        self.close_connections(f"broker forced connection closure with reason '{reason}'")
         self._empty = trio.Event()
         if not self._transports:
             self._empty.set()
         with trio.move_on_after(self._closing_s):
             await self._empty.wait()
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            trio.lowlevel.notify_closing(listener)
+            listener.close()
+        self._listeners.clear()
+
+    def _close_store(self, keeper: Keeper, crashed: bool) -> None:
+        if crashed:
+            keeper.give_up()
+            return
+        try:
+            keeper.close()
+        except StoreError as failure:
+            log.critical("the store could not be closed properly: %s", failure)
+            self._failure = failure
 
     async def run(self) -> None:
         """Sleep until cancelled."""
@@ -157,19 +201,14 @@ class Node(Operations):
         return amqp_url(self.addresses[0], user.name, user.password or "", self.config.virtual_hosts[0].name)
 
     def _bind(self) -> list[tuple[socket.socket, tuple[Protocol, ...]]]:
-        """Open every listener, or none."""
+        """Open every listener. Those that are open when it raises are for the caller to close."""
         bound: list[tuple[socket.socket, tuple[Protocol, ...]]] = []
-        try:
-            for entry in self._entries():
-                protocols = composition.protocols_of(self.config, entry, self._plugins.protocols)
-                for listener in _listeners(entry.address):
-                    bound.append((listener, protocols))
-                    self._listeners.append(listener)
-                    self.listening.append((_shown(listener), protocols))
-        except BaseException:
-            for listener, _ in bound:
-                listener.close()
-            raise
+        for entry in self._entries():
+            protocols = composition.protocols_of(self.config, entry, self._plugins.protocols)
+            for listener in listeners(entry.address):
+                bound.append((listener, protocols))
+                self._listeners.append(listener)
+                self.listening.append((shown(listener), protocols))
         return bound
 
     def _entries(self) -> Iterable[ListenerEntry]:
@@ -201,7 +240,7 @@ class Node(Operations):
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = _peer(connected, tuple(protocol.name for protocol in protocols))
+            peer = peer_of(connected, tuple(protocol.name for protocol in protocols))
         except OSError:  # it has gone already
             connected.close()
             return
@@ -220,12 +259,18 @@ class Node(Operations):
         """Bytes from one peer, and everything they cause."""
         assert transport.front is not None
         now = self.broker.tick()
+        if self.keeper is not None:
+            self.keeper.feed_begins()
         try:
             transport.front.receive(data, now)
         except Exception:
             transport.end_by_mistake()
         transport.watch_deadline()
-        self.settle()
+        if self.keeper is None:
+            self._settle()
+        else:
+            self.keeper.feed_ends(transport, self._settle)
+        self._flush()
         self._unchecked += len(data)
         if self._unchecked > CHECK_OCTETS:
             self._unchecked = 0
@@ -239,10 +284,16 @@ class Node(Operations):
 
     def settle(self) -> None:
         """Work off what the last batch caused, and hand every outbox to the operating system."""
+        self._settle()
+        self._flush()
+
+    def _settle(self) -> None:
         try:
             self.broker.settle()
         except Exception:
             log.exception("a mistake of ours while delivering")
+
+    def _flush(self) -> None:
         ready, self.ready[:] = self.ready[:], []
         for outbox in ready:
             transport = self._transports.get(outbox)
@@ -262,6 +313,8 @@ class Node(Operations):
     def forget(self, transport: Transport) -> None:
         """A connection's socket has been closed."""
         del self._transports[transport.outbox]
+        if self.keeper is not None:
+            self.keeper.forget(transport)
         if not self._transports:
             self._empty.set()
 
@@ -285,6 +338,36 @@ class Node(Operations):
             if self.broker.touched or (at is not None and at <= trio.current_time()):
                 self.work()
 
+    # The store.
+
+    def _soon(self, report: Callable[[], None]) -> None:
+        """Called by the store's threads."""
+        self._token.run_sync_soon(self._hear, report)
+
+    def _hear(self, report: Callable[[], None]) -> None:
+        """What the store has to say. Whoever it was meant for, it must not end the loop."""
+        assert self.keeper is not None
+        try:
+            report()
+        except Exception:
+            log.exception("a mistake of ours while the store reported")
+            self.keeper.journal.fail(StoreError("what it reported could not be worked off"))
+        self.work()
+
+    def _store_failed(self, error: StoreError) -> None:
+        """The end: to go on would be to promise what nobody keeps."""
+        log.critical("the store has failed, nothing more is confirmed, and the node ends: %s", error)
+        assert self._nursery is not None
+        assert self.keeper is not None
+        self._failure = error
+        self.keeper.fail()
+        self._nursery.start_soon(self._give_up)
+
+    async def _give_up(self) -> None:
+        assert self._nursery is not None
+        await self._close("the store has failed")
+        self._nursery.cancel_scope.cancel()
+
     # Alarms and plugins.
 
     def _check_alarms(self, now: float) -> None:
@@ -295,6 +378,8 @@ class Node(Operations):
             log.info("resource alarms cleared: publishers may go on")
         else:
             log.warning("resource alarm: %s; publishers are held back", reason)
+        if self.keeper is not None:
+            self.keeper.alarm()
         for transport in list(self._transports.values()):
             transport.alarm(reason)
 
@@ -324,7 +409,8 @@ class Node(Operations):
                 for address, protocols in self.listening
             ],
             "alarm": broker.alarms.reason,
-            "storage": "memory",
+            "storage": "memory" if self.keeper is None else "durable",
+            "data_dir": str(self.keeper.folder) if self.keeper and self.keeper.folder else None,
             "connections": len(broker.clients),
             "virtual_hosts": sorted(broker.virtual_hosts),
             "exchanges": sum(len(host.exchanges) for host in broker.hosts()),
@@ -400,91 +486,3 @@ class Node(Operations):
             transport.shut_down(reason)
         self.work()
         return len(transports)
-
-
-def _listeners(address: Address) -> Iterator[socket.socket]:
-    """One for each address that a name stands for; without that of IPv6's loopback where there is no IPv6."""
-    try:
-        for family, where in _resolved(address):
-            try:
-                yield _listener(family, where)
-            except OSError as failure:
-                if where[0] != "::1" or failure.errno not in NO_IPV6:
-                    raise
-                log.info("no IPv6 here: not listening on %s", address)
-    except (OSError, UnicodeError) as failure:
-        number, reason = failure.args if isinstance(failure, OSError) else (errno.EINVAL, "not a host name")
-        raise OSError(number, f"cannot listen on {address}: {reason}") from None
-
-
-def _resolved(address: Address) -> Iterable[tuple[int, Where]]:
-    """The families and socket addresses, each once, in the system's order."""
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return dict.fromkeys((family, where) for family, _, _, _, where in found)
-
-
-def _listener(family: int, where: Where) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setblocking(False)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(where)
-        listener.listen(BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
-
-
-def amqp_url(address: str, user: str, password: str, virtual_host: str) -> str:
-    """`amqp://user:password@host:port/virtual_host`, whatever the parts; a client can use it as it is."""
-    for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
-        if address.startswith(everywhere):
-            address = here + address.removeprefix(everywhere)
-    name, secret, host = (quote(part, safe="") for part in (user, password, virtual_host))
-    return f"amqp://{name}:{secret}@{address}/{host}"
-
-
-def _shown(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return str(Address(host, port))
-
-
-def _peer(connected: socket.socket, served: tuple[str, ...]) -> Peer:
-    host, port = connected.getpeername()[:2]
-    local_host, local_port = connected.getsockname()[:2]
-    loopback = host == "::1" or host.removeprefix("::ffff:").startswith("127.")
-    return Peer(host, port, local_host, local_port, loopback, served)
-
-
-# As a process.
-
-
-def run(config: Config, reread: Callable[[], Config], source: str = "") -> None:
-    """Run a node until SIGINT or SIGTERM; SIGHUP reloads. Prints where it listens."""
-    composition.logging_to_stderr(config)
-    trio.run(_run, config, reread, source)
-
-
-async def _run(config: Config, reread: Callable[[], Config], source: str) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async with Node(config, reread) as node:
-            print(composition.welcome(node, source), flush=True)
-            spare_the_collector()
-            async for received in signals:
-                if received != signal.SIGHUP:
-                    log.info("%s: shutting down", signal.Signals(received).name)
-                    return
-                node.reload()
-
-
-def spare_the_collector() -> None:
-    """Messages are in no cycles; to look at all of them time and again costs half of a long queue's speed.
-
-    With 10 000 queues and 250 000 messages: 9 us a message with the interpreter's thresholds, 5.6 with these.
-    """
-    gc.collect()
-    gc.freeze()  # what is here now stays
-    gc.set_threshold(20_000, 5, 1_000)

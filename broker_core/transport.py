@@ -7,7 +7,8 @@ as long as the backlog. A connection at rest costs one task.
     first bytes ─> converse: read, feed, read, ... ─> lose: the front-end releases all ─> goodbye: last bytes ─> end
 
 A peer that does not read what it asks for is not read from either, once more waits for it than deliveries alone can
-make. Whatever a front-end raises ends its own connection.
+make. What says that something has been done, though it is not on disk yet, is held, and all that follows it. Whatever a
+front-end raises ends its own connection.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class Transport:
         self.front: FrontEnd | None = None
         self._socket = connected
         self._protocols = protocols
+        self.ahead = False  # it publishes faster than the disk takes it: not read from for now
+        self._held: deque[tuple[int, list[memoryview]]] = deque()  # until that commit is on disk
+        self._none_held: trio.Event | None = None  # to come: somebody waits for it
         self._backlog: deque[memoryview] = deque()
         self._all_sent: trio.Event | None = None  # to come: the second task is sending
         self._read_size = READ_SIZE
@@ -94,10 +98,12 @@ class Transport:
             if self.front is not None and self.front.closed:
                 return
             self._measure_turn(len(data))
-            if self.front is not None and self.front.blocked:
+            if self.ahead or (self.front is not None and self.front.blocked):
                 await self._wait_unblocked()
-            if self._all_sent is not None and self.outbox.full:
-                await self._wait_sent(self._all_sent)
+            if self.outbox.full:
+                self._paused = True
+                await self._nothing_left()
+                self._paused = False
             data = await self._read()
 
     def _measure_turn(self, size: int) -> None:
@@ -153,11 +159,6 @@ class Transport:
         await self._unblocked.wait()
         self._unblocked = None
 
-    async def _wait_sent(self, all_sent: trio.Event) -> None:
-        self._paused = True
-        await all_sent.wait()
-        self._paused = False
-
     def has_input(self) -> bool:
         """Whether bytes have arrived that will be read, and have not been yet."""
         halted = self.front is not None and self.front.halted
@@ -168,9 +169,18 @@ class Transport:
         if self.front is not None:
             with self.mistakes_end_it():
                 self.front.alarm(reason)
-                if not self.front.blocked and self._unblocked is not None:
-                    self._unblocked.set()
             self.watch_deadline()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read again, unless there is a reason left not to."""
+        if (
+            self._unblocked is not None
+            and not self.ahead
+            and self.front is not None
+            and not self.front.blocked
+        ):
+            self._unblocked.set()
 
     def shut_down(self, reason: str) -> None:
         """Say goodbye in the protocol's way, and listen for the answer; before the protocol is known, just hang up."""
@@ -214,11 +224,49 @@ class Transport:
         else:
             self.watch_deadline()
 
+    # Waiting for the disk.
+
+    def hold(self, commit: int) -> None:
+        """What is in the outbox now, and what follows, is sent when that commit is on disk: `landed` says so."""
+        if not self._held or self._held[-1][0] < commit:
+            self._held.append((commit, []))
+
+    def landed(self, commit: int, behind: bool) -> bool:
+        """All up to a commit is on disk. Whether there is more to wait for."""
+        while self._held and self._held[0][0] <= commit:
+            self._backlog.extend(self._held.popleft()[1])
+        self._send_backlog()
+        if not self._held and self._none_held is not None:
+            self._none_held.set()
+        if not behind:
+            self.keep_reading()
+        return bool(self._held) or self.ahead
+
+    def keep_reading(self) -> None:
+        """Even if the disk has not caught up."""
+        self.ahead = False
+        self._go_on()
+
+    def drop_held(self) -> None:
+        """The disk has failed: what is held is not true, and will not be."""
+        for _, pieces in self._held:
+            self.outbox.sent(sum(map(len, pieces)))
+        self._held.clear()
+        if self._none_held is not None:
+            self._none_held.set()
+
     # Sending.
 
     def flush(self) -> None:
         """Hand the outbox to the operating system; what it does not take now follows in a task of its own."""
-        self._backlog.extend(_joined(self.outbox.take()))
+        pieces = _joined(self.outbox.take())
+        if self._held:
+            self._held[-1][1].extend(pieces)
+        else:
+            self._backlog.extend(pieces)
+            self._send_backlog()
+
+    def _send_backlog(self) -> None:
         if self._all_sent is None and not self._send():
             self._all_sent = trio.Event()
             self.node.start(self._drain)
@@ -245,6 +293,15 @@ class Transport:
                 self.watch_deadline()
         return True
 
+    async def _nothing_left(self) -> None:
+        """Wait until everything is with the operating system."""
+        if self._held:
+            self._none_held = trio.Event()
+            await self._none_held.wait()
+            self._none_held = None
+        if self._all_sent is not None:
+            await self._all_sent.wait()
+
     async def _drain(self) -> None:
         while not self._send():
             self.node.work()
@@ -270,8 +327,7 @@ class Transport:
     async def _say_goodbye(self) -> None:
         """Let the peer read our last bytes: a socket closed with unread input would take them back."""
         with trio.move_on_after(GOODBYE_S):
-            if self._all_sent is not None:
-                await self._all_sent.wait()
+            await self._nothing_left()
             try:
                 self._socket.shutdown(socket.SHUT_WR)
             except OSError:
@@ -280,6 +336,7 @@ class Transport:
                 pass
 
     def _end(self) -> None:
+        self._held.clear()
         self._backlog.clear()
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()

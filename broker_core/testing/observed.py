@@ -27,8 +27,9 @@ import attrs
 
 from broker_core.broker import Broker, Publisher
 from broker_core.exchange import Exchange, ExchangeType
+from broker_core.listening import amqp_url
 from broker_core.message import Message
-from broker_core.node import Node, amqp_url
+from broker_core.node import Node
 from broker_core.operations import Json
 from broker_core.queue import Queue
 from broker_core.threaded import ThreadedNode

@@ -19,8 +19,8 @@ import trio.testing
 
 from broker_core import Config, ConfigError, Node, ThreadedNode, embedded
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
+from broker_core.listening import amqp_url
 from broker_core.message import Message
-from broker_core.node import amqp_url
 from broker_core.testing.fakes import fake_message
 
 pytestmark = pytest.mark.system

@@ -11,7 +11,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from broker_core.node import amqp_url
+from broker_core.listening import amqp_url
 from broker_core.testing.observed import LeveretBroker, Seen, fresh_broker
 from broker_core.threaded import ThreadedNode
 

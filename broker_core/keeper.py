@@ -1,0 +1,139 @@
+"""What a node keeps on disk, and who waits for that.
+
+    start   store opened ─> queues restored, their messages recovered ─> commits
+    feed    bytes from a peer ─> what it may be told only when that is on disk ─> its transport holds the answers
+    disk    a commit has landed ─> held answers are sent, those who were too fast for the disk are read again
+    end     last commit ─> store closed
+
+Confirms wait in the journal. Every other answer that promises something (to a declaration, a commit, an HTTP request)
+waits in the transport, whatever the protocol: no front-end knows of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from broker_core.store import recovery
+from broker_core.store.contract import Store, StoreError
+from broker_core.store.journal import Journal
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.frontend import Protocol
+    from broker_core.transport import Transport
+
+log: Final = logging.getLogger("leveret.store")
+
+SWITCH_INTERVAL_S: Final = (
+    1e-4  # with Python's own 5 ms a busy loop keeps the writer waiting: 200 ms a commit
+)
+PROGRESS_S: Final = 1.0  # between two lines about a long recovery
+
+Soon: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+class Keeper:
+    """The store of one node, from its start to its end."""
+
+    def __init__(
+        self, broker: Broker, store: Store, folder: Path | None, protocols: Iterable[Protocol]
+    ) -> None:
+        """`folder` is where the store is, if it is in one."""
+        encodings = {each.name: each.encoding for each in protocols if each.encoding is not None}
+        self.folder = folder
+        self.journal = Journal(store, broker, encodings)
+        self.journal.on_durable = self._landed
+        self._broker = broker
+        self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
+        self._arrivals = 0  # in the open commit, when the last feed began
+        self._switch_interval_s = sys.getswitchinterval()
+
+    # The start.
+
+    def recover(self) -> None:
+        """Give the restored queues their messages back. Raises StoreError."""
+        began = said = time.monotonic()
+
+        def progress(messages: int) -> None:
+            nonlocal said
+            if time.monotonic() - said >= PROGRESS_S:
+                said = time.monotonic()
+                log.info("recovering: %d messages so far", messages)
+
+        found = recovery.messages(self._broker, self.journal, progress)
+        queues = sum(
+            queue.journal is not None for host in self._broker.hosts() for queue in host.queues.values()
+        )
+        log.info(
+            "recovered %d durable queues with %d messages%s in %.2f s",
+            queues,
+            found.messages,
+            f" from {self.folder}" if self.folder else "",
+            time.monotonic() - began,
+        )
+        if found.messages and not self.journal.store.was_clean:
+            log.warning("the store was not closed properly: what was recovered counts as delivered before")
+
+    def start(self, soon: Soon, failed: Callable[[StoreError], None]) -> None:
+        """Commit from now on. `soon` runs a function in this thread, and has the broker settle. Raises StoreError."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self.journal.on_failed = failed
+        self.journal.start(soon)
+
+    # Running.
+
+    def feed_begins(self) -> None:
+        """What a peer sends is about to be worked through."""
+        self.journal.holds = False
+        self._arrivals = len(self.journal.arrivals)
+
+    def feed_ends(self, transport: Transport, settle: Callable[[], None]) -> None:
+        """Let the broker settle it; what the peer is told about it waits, if it has to."""
+        journal = self.journal
+        published = len(journal.arrivals) != self._arrivals
+        needed = (journal.open if journal.dirty else journal.open - 1) if journal.holds else 0
+        settle()
+        if needed > journal.durable:
+            transport.hold(needed)
+            self._delayed[transport] = None
+        if published and journal.behind and self._broker.alarms.reason is None:
+            transport.ahead = True  # during an alarm it is held back by its front-end, which knows how to
+            self._delayed[transport] = None
+
+    def _landed(self) -> None:
+        durable, behind = self.journal.durable, self.journal.behind
+        for transport in list(self._delayed):
+            if not transport.landed(durable, behind):
+                del self._delayed[transport]
+
+    def alarm(self) -> None:
+        """An alarm was raised or cleared: it is for the front-ends to say who waits."""
+        for transport in self._delayed:
+            transport.keep_reading()
+
+    def forget(self, transport: Transport) -> None:
+        """Its socket has been closed."""
+        self._delayed.pop(transport, None)
+
+    # The end.
+
+    def fail(self) -> None:
+        """Nothing that is not on disk by now will ever be."""
+        for transport in self._delayed:
+            transport.drop_held()
+            transport.keep_reading()
+
+    def close(self) -> None:
+        """Keep what there is. Raises StoreError."""
+        sys.setswitchinterval(self._switch_interval_s)
+        self.journal.close()
+
+    def give_up(self) -> None:
+        """Leave the store as it is: before it was started, as if nothing had been."""
+        sys.setswitchinterval(self._switch_interval_s)
+        self.journal.give_up()
