@@ -14,6 +14,7 @@ Whatever has `message`, `queue` (with its `number`), `position`, `expires_at` an
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -143,10 +144,9 @@ class Journal:
 
     def _measure(self) -> None:
         """How much there is that is not on disk."""
-        arrivals = self.arrivals
-        for at in range(self._counted, len(arrivals)):
-            self._gathered += weight(arrivals[at].message)
-        self._counted = len(arrivals)
+        messages = [delivery.message for delivery in self.arrivals[self._counted :]]
+        self._gathered += sum([each.size + len(each.properties) + OVERHEAD for each in messages])
+        self._counted += len(messages)
         self.behind = self._gathered + self._flying_octets > BEHIND_OCTETS
 
     # Committing.
@@ -199,37 +199,48 @@ class Journal:
     def _gather(self, commit: Commit, arrivals: list[Delivery], volatile: bool) -> int:
         """Number the arrivals that are still there, and put them into chunks. Returns their octets."""
         total = octets = 0
-        entries: Entries | None = None
-        last: Message | None = None
         number = self.next_entry
-        wall_ms = wall_ms_of(self.broker)
-        arrived = int(self.broker.clock.wall() * 1000)
+        last: Message | None = None
+        portion: list[Delivery] = []
+        messages: list[Message] = []
+        records: list[int] = []
         for delivery in arrivals:
             if delivery.stored != PENDING:
                 continue
+            if octets > CHUNK_OCTETS or len(portion) == CHUNK_ENTRIES:
+                self._add(commit, self._entries(portion, messages, records, volatile), octets)
+                total += octets
+                last, octets, portion, messages, records = None, 0, [], [], []
             message = delivery.message
-            if entries is None or octets > CHUNK_OCTETS or len(entries.queues) == CHUNK_ENTRIES:
-                if entries is not None:
-                    self._add(commit, entries, octets)
-                    total += octets
-                entries, octets, last = Entries(number, volatile, arrived), 0, None
             if message is not last:
-                entries.messages.append(message)
-                octets += weight(message)
                 last = message
+                messages.append(message)
+                octets += message.size + len(message.properties) + OVERHEAD
+            portion.append(delivery)
+            records.append(len(messages) - 1)
             delivery.stored = number
             number += 1
-            entries.records.append(len(entries.messages) - 1)
-            entries.queues.append(delivery.queue.number)
-            entries.positions.append(delivery.position)
-            entries.priorities.append(min(message.facts.priority, 255))
-            expires_at = delivery.expires_at
-            entries.expiries.append(0 if expires_at == NEVER else max(1, int(expires_at * 1000 + wall_ms)))
         self.next_entry = number
-        if entries is not None:
-            self._add(commit, entries, octets)
-            total += octets
-        return total
+        if portion:
+            self._add(commit, self._entries(portion, messages, records, volatile), octets)
+        return total + octets
+
+    def _entries(
+        self, deliveries: list[Delivery], messages: list[Message], records: list[int], volatile: bool
+    ) -> Entries:
+        """Column by column, which costs half of row by row."""
+        entries = Entries(deliveries[0].stored, volatile, int(self.broker.clock.wall() * 1000))
+        entries.messages = messages
+        entries.records = array("H", records)
+        entries.queues = array("I", [each.queue.number for each in deliveries])
+        entries.positions = array("Q", [each.position for each in deliveries])
+        entries.priorities = array("B", [min(each.message.facts.priority, 255) for each in deliveries])
+        wall_ms = wall_ms_of(self.broker)
+        entries.expiries = array(
+            "Q",
+            [0 if (at := d.expires_at) == NEVER else max(1, int(at * 1000 + wall_ms)) for d in deliveries],
+        )
+        return entries
 
     def _add(self, commit: Commit, entries: Entries, octets: int) -> None:
         commit.chunks.append(entries)
@@ -359,11 +370,6 @@ class Journal:
         """Close the store as it is: the next start finds that it was not closed properly."""
         self._started = False
         self.store.close(None)
-
-
-def weight(message: Message) -> int:
-    """The octets of a message on its way to the disk, roughly."""
-    return message.size + len(message.properties) + OVERHEAD
 
 
 def wall_ms_of(broker: Broker) -> float:
