@@ -151,13 +151,12 @@ class StreamQueue(Queue):
 
     def push(self, message: Message) -> bool:
         """A stream takes everything, and lets the oldest go for it."""
-        log, limits, journal = self.log, self.limits, self.journal
-        message, entry = numbered(message, log.next), None
+        log, limits, journal, entry = self.log, self.limits, self.journal, None
         if journal is not None:
-            entry = Delivery(message, self, log.next, NEVER)
+            entry = Delivery(message, self, log.next, NEVER)  # as published: other queues may have it, too
             entry.stored = PENDING
             journal.arrivals.append(entry)
-        log.append(message, self.virtual_host.broker.clock.wall(), entry)
+        log.append(numbered(message, log.next), self.virtual_host.broker.clock.wall(), entry)
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1

@@ -1,0 +1,348 @@
+"""Who keeps messages in the store besides work queues: streams, and exchanges that hold messages for later."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.broker import Broker, Outcome
+from broker_core.clock import ManualClock
+from broker_core.exchange import Exchange, ExchangeType
+from broker_core.exchanges import STANDARD
+from broker_core.holding import Holding
+from broker_core.message import Facts, Message
+from broker_core.store import chunk, recovery
+from broker_core.store.journal import Journal
+from broker_core.store.memory import MemoryStore
+from broker_core.store.reading import whole
+from broker_core.stream import StreamQueue
+from broker_core.testing.fakes import FakeEncoding
+from broker_core.values import Properties, Timestamp, Value
+from plugins.delayed_message import DelayedMessage
+from tests.core.fakes import FakeConsumer, waiting
+
+DURABLE = Facts(durable=True)
+TYPES: dict[str, type[ExchangeType]] = {**STANDARD, DelayedMessage.name: DelayedMessage}
+
+
+class Site:
+    """A broker with a stream, and with a delayed exchange before a queue; all of them in one store."""
+
+    def __init__(self, store: MemoryStore | None = None, wall: float = 1e9, **limits: Value) -> None:
+        self.store = store or MemoryStore()
+        self.clock = ManualClock(now=wall % 977, wall=wall)  # the two have nothing to do with each other
+        self.broker = Broker(self.clock, exchange_types=TYPES)
+        self.host = self.broker.add_virtual_host("/")
+        self.limits = limits
+        self.encoding = FakeEncoding(Properties())
+        self.journal = Journal(self.store, self.broker, {"fake": lambda: self.encoding})
+        arguments = {"x-queue-type": "stream", **{k.replace("_", "-"): v for k, v in limits.items()}}
+        stream = self.host.declare_queue("s", durable=True, arguments=arguments)
+        assert isinstance(stream, StreamQueue)
+        self.stream = stream
+        self.queue = self.host.declare_queue("q", durable=True)
+        self.later = self.exchange("later", 3)
+        for number, queue in enumerate((self.stream, self.queue), 1):
+            queue.number, queue.journal = number, self.journal
+
+    def exchange(self, name: str, number: int) -> Exchange:
+        """A delayed exchange that leads to the queue."""
+        arguments: dict[str, Value] = {"x-delayed-type": "fanout"}
+        made = self.host.declare_exchange(name, DelayedMessage.name, durable=True, arguments=arguments)
+        self.host.bind(made, self.queue, "")
+        made.holding = Holding(made)
+        made.holding.number = number
+        return made
+
+    def start(self) -> Site:
+        recovery.messages(self.broker, self.journal)
+        self.journal.start(lambda told: told())
+        self.broker.settle()
+        return self
+
+    def again(self, crash: bool = False, away_s: float = 0, held: bool = False) -> Site:
+        """The next start, after a proper end or a crash, and some seconds."""
+        if not crash:
+            self.journal.close()
+        site = Site(self.store.reopened(held), self.clock.wall() + away_s, **self.limits)
+        site.stream.notes = self.stream.notes
+        return site.start()
+
+    def publish(self, *bodies: bytes, facts: Facts = DURABLE) -> None:
+        for body in bodies:
+            self.stream.push(Message(self.encoding, "", "s", b"", body, facts))
+        self.broker.settle()
+
+    def delay(self, body: bytes, delay_ms: int, facts: Facts = DURABLE) -> None:
+        headers: dict[str, Value] = {"x-delay": delay_ms}
+        facts = Facts(facts.durable, facts.priority, has_headers=True)
+        message = Message(FakeEncoding(Properties(headers=headers)), "later", "", b"", body, facts)
+        assert self.broker.publish(self.later, message) is Outcome.TAKEN
+        self.broker.settle()
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.broker.tick()
+        self.broker.settle()
+
+    def reads(self, start: Value = "first") -> list[tuple[int, str]]:
+        """Offsets and bodies that a reader gets."""
+        reader = FakeConsumer(self.stream, credit=100, arguments={"x-stream-offset": start})
+        self.broker.settle()
+        reader.leave()
+        return [(delivery.position, delivery.message.body.decode()) for delivery in reader.got]
+
+    @property
+    def held(self) -> int:
+        assert self.later.holding is not None
+        return len(self.later.holding)
+
+    @property
+    def kept(self) -> int:
+        """Entries that the store still needs."""
+        return self.journal.known.live
+
+
+# Streams.
+
+
+def test_a_stream_comes_back_with_its_offsets_and_times() -> None:
+    before = Site().start()
+    before.publish(b"a", b"b")
+    before.advance(10)
+    before.publish(b"c")
+    after = before.again(away_s=100)
+    assert after.reads() == [(0, "a"), (1, "b"), (2, "c")]
+    assert after.reads(Timestamp(1_000_000_005)) == [(2, "c")]
+    assert (after.stream.ready, after.stream.ready_bytes) == (3, 3)
+    after.publish(b"d")
+    assert after.reads(2) == [(2, "c"), (3, "d")]
+
+
+def test_a_reader_is_shown_the_offsets_of_what_came_back() -> None:
+    before = Site().start()
+    before.publish(b"a", b"b")
+    shown = [delivery.message.notes for delivery in before.again().stream.waiting()]
+    assert [notes.offset for notes in shown if notes is not None] == [0, 1]
+
+
+def test_transient_messages_in_a_stream_are_kept_and_priorities_change_no_order() -> None:
+    before = Site().start()
+    before.publish(b"a", facts=Facts(durable=True, priority=1))
+    before.publish(b"b", facts=Facts(priority=9))
+    before.publish(b"c", facts=Facts(priority=0))
+    assert before.again().reads() == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_what_retention_dropped_stays_away() -> None:
+    before = Site(x_max_length_bytes=2).start()
+    before.publish(b"a", b"b", b"c", b"d")
+    assert before.kept == 2
+    after = before.again()
+    assert after.reads() == [(2, "c"), (3, "d")]
+    after.publish(b"e")
+    assert after.again().reads() == [(3, "d"), (4, "e")]
+
+
+def test_the_time_that_the_node_was_away_counts_towards_the_age() -> None:
+    before = Site(x_max_age="10s").start()
+    before.publish(b"a")
+    before.advance(5)
+    before.publish(b"b")
+    after = before.again(away_s=6)
+    assert after.reads() == [(1, "b")]
+    after.advance(6)
+    assert (after.reads(), after.kept) == ([], 0)
+
+
+def test_offsets_go_on_after_the_last_message_grew_old() -> None:
+    before = Site(x_max_age="10s").start()
+    before.publish(b"a", b"b")
+    before.advance(20)
+    after = before.again()
+    assert after.stream.log.first == after.stream.log.next == 2
+    after.publish(b"c")
+    assert after.again().reads() == [(2, "c")]
+
+
+def test_an_offset_that_a_reader_saw_before_a_crash_is_not_given_to_another_message() -> None:
+    before = Site(MemoryStore(held=True)).start()
+    before.publish(b"a")
+    before.store.land()
+    before.publish(b"lost", b"lost")
+    assert before.reads("last") == [(2, "lost")]  # and not on disk
+    after = before.again(crash=True)
+    after.publish(b"b")
+    assert [body for _, body in after.reads(3)] == ["b"]
+    assert [body for _, body in after.reads()] == ["a", "b"]
+    later = after.again(crash=True)
+    assert later.stream.log.next > after.stream.log.next, "nor after a second one"
+
+
+def test_readers_pass_over_what_is_damaged() -> None:
+    before = Site().start()
+    before.publish(b"a", b"b")
+    before.publish(b"c", b"d")
+    before.publish(b"e")
+    before.store.damaged.add(3)
+    after = before.again()
+    assert after.reads() == [(0, "a"), (1, "b"), (4, "e")]
+    assert after.reads(2) == after.reads(3) == [(4, "e")]
+    assert after.stream.ready == 3
+    after.publish(b"f")
+    assert after.reads(4) == [(4, "e"), (5, "f")]
+
+
+def test_a_stream_that_is_deleted_leaves_nothing() -> None:
+    site = Site().start()
+    site.publish(b"a", b"b")
+    site.host.delete_queue(site.stream)
+    site.broker.settle()
+    assert (site.kept, site.store.stats().chunks) == (0, 0)
+
+
+def test_a_message_in_a_stream_and_in_a_queue_is_written_once() -> None:
+    site = Site().start()
+    for queue in (site.stream, site.queue):
+        site.host.bind(site.host.exchanges["amq.fanout"], queue, "")
+    site.broker.publish(site.host.exchanges["amq.fanout"], Message(site.encoding, "", "", b"", b"a", DURABLE))
+    site.broker.settle()
+    (kept,) = site.store.chunks()
+    assert kept.entries is not None
+    columns = chunk.read(kept.entries)
+    assert (len(columns), len(columns.crcs)) == (2, 1)
+
+
+def test_chunks_that_become_one_keep_the_times_of_their_entries() -> None:
+    site = Site().start()
+    for body in (b"a", b"b", b"c"):
+        site.publish(body)
+        site.advance(1)
+    with site.store.reader() as reader:
+        parts = [(*whole(reader, first), [first]) for first in (1, 2, 3)]
+    once = chunk.rewritten(parts)
+    twice = chunk.read(chunk.rewritten([(once.entries, once.messages, [2, 3])]).entries)
+    assert [twice.arrival(place) - 10**12 for place in range(2)] == [1000, 2000]
+
+
+# Exchanges that hold messages.
+
+
+def test_a_held_message_survives_the_node_and_goes_when_it_is_due() -> None:
+    before = Site().start()
+    before.delay(b"late", 60_000)
+    before.delay(b"soon", 30_000)
+    after = before.again(away_s=10)
+    assert (after.held, waiting(after.queue)) == (2, "")
+    after.advance(19.9)
+    assert waiting(after.queue) == ""
+    after.advance(0.2)
+    assert waiting(after.queue) == "soon"
+    after.advance(30)
+    assert (waiting(after.queue), after.held) == ("soon late", 0)
+    assert waiting(after.again().queue) == "soon late"
+
+
+def test_what_came_due_while_the_node_was_away_goes_at_once_and_in_order() -> None:
+    before = Site().start()
+    before.delay(b"b", 2000)
+    before.delay(b"a", 1000, Facts(durable=True, priority=7))
+    before.delay(b"c", 2000, Facts(durable=True, priority=3))
+    after = before.again(away_s=3600)
+    assert (waiting(after.queue), after.held) == ("a b c", 0)
+
+
+def test_new_messages_are_held_behind_those_that_came_back() -> None:
+    before = Site().start()
+    before.delay(b"a", 2000)
+    after = before.again()
+    after.delay(b"b", 2000)
+    after.advance(2)
+    assert waiting(after.queue) == "a b"
+
+
+def test_a_released_message_is_in_the_exchange_or_in_its_queue_whenever_the_node_crashes() -> None:
+    site = Site(MemoryStore(held=True)).start()
+    site.delay(b"a", 1000)
+    site.store.land()
+    site.advance(1)
+    assert site.store.flying is not None
+    crashed = site.again(crash=True, away_s=-0.5)  # not due again
+    assert (crashed.held, waiting(crashed.queue)) == (1, "")
+    site.store.land()
+    crashed = site.again(crash=True)
+    assert (crashed.held, waiting(crashed.queue)) == (0, "a")
+
+
+def test_a_message_is_held_on_disk_if_it_and_its_exchange_are_durable() -> None:
+    site = Site().start()
+    assert site.later.holding is not None
+    site.delay(b"transient", 1000, Facts())
+    site.later.holding.number = 0  # as the catalogue leaves it if the exchange is not kept
+    site.delay(b"in a transient exchange", 1000)
+    assert (site.kept, site.held) == (0, 2)
+    site.advance(1)
+    assert waiting(site.queue) == "transient in a transient exchange"
+
+
+def test_a_message_that_goes_before_its_commit_is_never_written() -> None:
+    site = Site(MemoryStore(held=True)).start()
+    site.delay(b"a", 1000)
+    site.delay(b"b", 1000)
+    site.host.delete_exchange("later")
+    site.broker.settle()
+    site.store.land()
+    assert site.store.flying is not None
+    assert [len(entries) for entries in site.store.flying.chunks] == []
+
+
+def test_deleting_the_exchange_or_its_virtual_host_lets_go_of_what_it_holds() -> None:
+    site = Site().start()
+    site.delay(b"a", 1000)
+    site.host.delete_exchange("later")
+    site.broker.settle()
+    assert (site.kept, site.store.stats().chunks) == (0, 0)
+    site.later = site.exchange("later", 4)
+    site.delay(b"b", 1000)
+    assert site.kept == 1
+    site.broker.delete_virtual_host("/")
+    site.broker.settle()
+    assert site.kept == 0
+
+
+def test_a_reload_of_the_type_changes_nothing_on_disk() -> None:
+    site = Site().start()
+    site.delay(b"a", 1000)
+    site.later.replace_type(DelayedMessage)
+    assert (site.kept, site.held) == (1, 1)
+    site.advance(1)
+    assert (waiting(site.queue), site.held, site.kept) == ("a", 0, 1)
+
+
+def test_a_type_that_cannot_take_a_message_back_loses_none(caplog: pytest.LogCaptureFixture) -> None:
+    before = Site().start()
+    before.delay(b"a", 60_000)
+    before.delay(b"b", 60_000)
+    before.journal.close()
+    broken = Site(before.store.reopened())
+    broken.later.type.hold_again = lambda held: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    broken.start()
+    assert (broken.held, broken.kept, broken.later.route_errors) == (2, 2, 2)
+    assert (
+        len([record for record in caplog.records if "failed to hold a message again" in record.message]) == 1
+    )
+    after = broken.again()
+    after.advance(60)
+    assert waiting(after.queue) == "a b"
+
+
+def test_messages_of_a_type_that_does_not_hold_again_are_routed() -> None:
+    class Forgetful(DelayedMessage):
+        hold_again = ExchangeType.hold_again
+
+    before = Site().start()
+    before.delay(b"a", 60_000)
+    before.journal.close()
+    after = Site(before.store.reopened())
+    after.later.replace_type(Forgetful)
+    after.start()
+    assert (waiting(after.queue), after.held, after.kept) == ("a", 0, 1)
