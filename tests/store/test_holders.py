@@ -251,13 +251,15 @@ def test_what_came_due_while_the_node_was_away_goes_at_once_and_in_order() -> No
     assert (waiting(after.queue), after.held) == ("a b c", 0)
 
 
-def test_new_messages_are_held_behind_those_that_came_back() -> None:
-    before = Site().start()
-    before.delay(b"a", 2000)
-    after = before.again()
-    after.delay(b"b", 2000)
-    after.advance(2)
-    assert waiting(after.queue) == "a b"
+def test_messages_come_back_in_the_order_in_which_they_were_held() -> None:
+    site = Site().start()
+    for body, priority in ((b"a", 9), (b"b", 0)):
+        site.delay(body, 2000, Facts(durable=True, priority=priority))
+    site = site.again()
+    site.delay(b"c", 2000, Facts(durable=True, priority=5))
+    site = site.again()
+    assert site.later.holding is not None
+    assert [held.message.body for held in site.later.holding.held] == [b"a", b"b", b"c"]
 
 
 def test_a_released_message_is_in_the_exchange_or_in_its_queue_whenever_the_node_crashes() -> None:
