@@ -20,7 +20,7 @@ from .scene import FAN, Scene
 
 WINDOW: Final = 100  # publishes without a confirm
 PREFETCH: Final = 60
-COMMITS_BIG: Final = 30  # messages in a transaction, at most
+STEPS_MAX: Final = 30  # in a transaction
 PURGED: Final = "fan3"  # nobody consumes from it
 CONFIRMS, CONSUMING, TX = 1, 2, 3  # channels
 
@@ -159,13 +159,24 @@ class Worker(Actor091):
         if (copy := self.ledger.delivered(found, self.name)) is not None:
             self.held[method.delivery_tag] = found.queue, copy
 
+    def has(self, queue: str) -> list[int]:
+        """The delivery tags of what it holds of a queue."""
+        return [tag for tag, (of, _) in self.held.items() if of == queue]
+
     def _some(self) -> int:
         return self.chance.choice(list(self.held))
 
     def _ack(self) -> None:
         for _ in range(min(len(self.held), self.chance.randrange(1, 10))):
-            self._settle(tag := self._some())
-            self.line.send(CONSUMING, m.BasicAck(tag))
+            self._ack_tag(self._some())
+
+    def ack_one(self, queue: str) -> None:
+        """The oldest that it has of a queue."""
+        self._ack_tag(self.has(queue)[0])
+
+    def _ack_tag(self, tag: int) -> None:
+        self._settle(tag)
+        self.line.send(CONSUMING, m.BasicAck(tag))
 
     def _ack_all(self) -> None:
         """Up to one of them; now and then in one go with those after it."""
@@ -179,7 +190,12 @@ class Worker(Actor091):
         self.ledger.settled(copy, self.deed(f"ack of {copy.name}", True))
 
     def _requeue(self) -> None:
-        last, multiple = self._some(), self.chance.random() < 0.3
+        self._requeue_tag(self._some(), self.chance.random() < 0.3)
+
+    def requeue_one(self, queue: str) -> None:
+        self._requeue_tag(self.has(queue)[0], False)
+
+    def _requeue_tag(self, last: int, multiple: bool) -> None:
         tags = [tag for tag in self.held if tag <= last] if multiple else [last]
         back = self.deed("requeue", True)
         self.ledger.left([self.held.pop(tag)[1] for tag in tags], back)
@@ -189,8 +205,13 @@ class Worker(Actor091):
             self.line.send(CONSUMING, m.BasicReject(last, requeue=True))
 
     def _reject(self) -> None:
+        self._reject_tag(self._some())
+
+    def reject_one(self, queue: str) -> None:
+        self._reject_tag(self.has(queue)[0])
+
+    def _reject_tag(self, tag: int) -> None:
         """Where there is a queue for dead letters, it gets them."""
-        tag = self._some()
         queue, copy = self.held.pop(tag)
         self.ledger.died(copy, queue, self.deed(f"reject of {copy.name}", True))
         self.line.send(CONSUMING, m.BasicReject(tag, requeue=False))
@@ -205,7 +226,7 @@ class Clerk(Actor091):
     def __init__(self, scene: Scene, port: int, name: str) -> None:
         super().__init__(scene, port, name)
         self.held: dict[int, History] = {}  # by delivery tag
-        self._ending: Deed | None = None
+        self.ending: Deed | None = None
         self._drafts: list[tuple[Message, str]] = []  # published in this transaction
         self._acked: dict[int, History] = {}
         line = self.line
@@ -216,30 +237,36 @@ class Clerk(Actor091):
         line.send(TX, m.BasicConsume("desk", "desk"))
 
     def act(self) -> bool:
-        if self._ending is not None:
+        if self.ending is not None:
             return False
-        for _ in range(self.chance.randrange(1, COMMITS_BIG)):
-            self._step()
+        for _ in range(self.chance.randrange(1, STEPS_MAX)):
+            if self.held and self.chance.random() < 0.5:
+                self.ack_in_transaction()
+            else:
+                self.publish_in_transaction()
         if self.chance.random() < 0.2:
-            self._ending = self.deed("rollback", True)
-            self.line.send(TX, m.TxRollback())
+            self.roll_back()
         else:
-            self._commit()
+            self.commit()
         return True
 
-    def _step(self) -> None:
-        if self.held and self.chance.random() < 0.5:
-            tag = self.chance.choice(list(self.held))
-            self._acked[tag] = self.held.pop(tag)
-            self.line.send(TX, m.BasicAck(tag))
-        else:
-            message, queue = self.scene.message(self.PUBLISHER), self.chance.choice(self.TARGETS)
-            self.ledger.prepared(message)
-            self._drafts.append((message, queue))
-            self.line.publish(TX, "", queue, message.properties, message.body)
+    def ack_in_transaction(self) -> None:
+        tag = self.chance.choice(list(self.held))
+        self._acked[tag] = self.held.pop(tag)
+        self.line.send(TX, m.BasicAck(tag))
 
-    def _commit(self) -> None:
-        self._ending = commit = self.deed("commit")
+    def publish_in_transaction(self) -> None:
+        message, queue = self.scene.message(self.PUBLISHER), self.chance.choice(self.TARGETS)
+        self.ledger.prepared(message)
+        self._drafts.append((message, queue))
+        self.line.publish(TX, "", queue, message.properties, message.body)
+
+    def roll_back(self) -> None:
+        self.ending = self.deed("rollback", True)
+        self.line.send(TX, m.TxRollback())
+
+    def commit(self) -> None:
+        self.ending = commit = self.deed("commit")
         for message, queue in self._drafts:
             self.ledger.published(message, [queue], commit)
         for copy in self._acked.values():
@@ -250,14 +277,14 @@ class Clerk(Actor091):
 
     def _hear(self, channel: int, what: Method | Content) -> None:
         if isinstance(what, m.TxCommitOk):
-            assert self._ending is not None
-            self.promised(self._ending)
-            self._ending = None
+            assert self.ending is not None
+            self.promised(self.ending)
+            self.ending = None
         elif isinstance(what, m.TxRollbackOk):
             self.held |= self._acked
             self._acked.clear()
             self._drafts.clear()
-            self._ending = None
+            self.ending = None
         elif isinstance(what, Content):
             method = what.method
             assert isinstance(method, m.BasicDeliver)
@@ -276,19 +303,24 @@ class Architect(Actor091):
         self.line.channel(CONSUMING, self._hear)
         self._waiting: tuple[Deed, type[Method]] | None = None  # for what answer
 
+    @property
+    def is_idle(self) -> bool:
+        """Every question has been answered."""
+        return self._waiting is None
+
     def act(self) -> bool:
-        if self._waiting is not None:
+        if not self.is_idle:
             return False
         number = self.chance.randrange(self.NAMES)
         chance = self.chance.random()
         if chance < 0.3:
-            self._queue(f"queue-{number}")
+            self.queue(f"queue-{number}")
         elif chance < 0.5:
-            self._exchange(f"exchange-{number}")
+            self.exchange(f"exchange-{number}")
         elif chance < 0.9:
-            self._binding(f"exchange-{number}", f"queue-{self.chance.randrange(self.NAMES)}")
+            self.binding(f"exchange-{number}", f"queue-{self.chance.randrange(self.NAMES)}")
         else:
-            self._purge(PURGED)
+            self.purge()
         return True
 
     def _ask(self, method: Method, answer: type[Method], deed: Deed) -> None:
@@ -313,7 +345,8 @@ class Architect(Actor091):
         thing = self.ledger.thing(kind, name)
         return thing if thing.place == NOWHERE else None
 
-    def _queue(self, name: str) -> None:
+    def queue(self, name: str) -> None:
+        """Declare it, or delete it if it is there."""
         if thing := self._gone("queue", name):
             thing.goes(THERE, deed := self.deed(f"declare of '{name}'"))
             self._ask(m.QueueDeclare(name, durable=True), m.QueueDeclareOk, deed)
@@ -321,7 +354,8 @@ class Architect(Actor091):
             deed = self._deleted("queue", name)
             self._ask(m.QueueDelete(name), m.QueueDeleteOk, deed)
 
-    def _exchange(self, name: str) -> None:
+    def exchange(self, name: str) -> None:
+        """Declare it, or delete it if it is there."""
         if thing := self._gone("exchange", name):
             thing.goes(THERE, deed := self.deed(f"declare of '{name}'"))
             self._ask(m.ExchangeDeclare(name, "direct", durable=True), m.ExchangeDeclareOk, deed)
@@ -338,7 +372,8 @@ class Architect(Actor091):
                 thing.goes(NOWHERE, deed)
         return deed
 
-    def _binding(self, exchange: str, queue: str) -> None:
+    def binding(self, exchange: str, queue: str) -> None:
+        """Bind, or unbind, if both are there."""
         if not (self._there("exchange", exchange) and self._there("queue", queue)):
             return
         if thing := self._gone("binding", f"{exchange} to {queue}"):
@@ -348,8 +383,8 @@ class Architect(Actor091):
             thing.goes(NOWHERE, deed := self.deed(f"unbind of '{queue}'"))
             self._ask(m.QueueUnbind(queue, exchange, "key"), m.QueueUnbindOk, deed)
 
-    def _purge(self, queue: str) -> None:
-        deed = self.deed(f"purge of '{queue}'", True)
-        self.ledger.purging(queue, deed)
-        self.line.send(CONSUMING, m.QueuePurge(queue))
+    def purge(self) -> None:
+        deed = self.deed(f"purge of '{PURGED}'", True)
+        self.ledger.purging(PURGED, deed)
+        self.line.send(CONSUMING, m.QueuePurge(PURGED))
         self._waiting = deed, m.QueuePurgeOk

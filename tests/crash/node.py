@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -9,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from broker_core.threaded import ThreadedNode, embedded
 
 ROOT = Path(__file__).parents[2]
 SERVE = ("-m", "broker_core.cli")
@@ -43,6 +46,7 @@ class Node:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                start_new_session=True,  # so that what is put in front of it can be killed with it
             )
         screen = self._screen()
         self.port = _port(screen, "AMQP")
@@ -65,7 +69,8 @@ class Node:
 
     def kill(self) -> None:
         """As when the power of the process fails, but not that of the machine."""
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.ended()
 
     def stop(self) -> int:
@@ -82,6 +87,19 @@ class Node:
         assert self.process.stdout is not None
         self.process.stdout.close()
         return code
+
+
+class Inside(ThreadedNode):
+    """A node in this process, for looks at many folders: it starts ten times as fast."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = {"node": {"data_dir": str(folder)}, "http": {"enabled": True, "address": "127.0.0.1:0"}}
+        super().__init__(embedded(settings), closing_s=0)
+
+    @property
+    def http(self) -> int:
+        address, _ = self.node.listening[-1]
+        return int(address.rpartition(":")[2])
 
 
 def _port(screen: str, what: str) -> int:

@@ -16,7 +16,7 @@ from protocols.amqp091.wire import FieldTable, Method, UInt8
 from .ledger import Ledger
 from .line import Content, Line091
 from .messages import Found, Message, name_in
-from .node import Node
+from .node import Inside, Node
 
 FAR_MS: Final = 3_600_000
 HIGHEST: Final = 3
@@ -87,7 +87,7 @@ def declare(line: Line091, channel: int) -> None:
 class Inspector:
     """A client that takes everything out of all queues without answering, and tells the ledger."""
 
-    def __init__(self, scene: Scene, node: Node) -> None:
+    def __init__(self, scene: Scene, node: Node | Inside) -> None:
         self.scene = scene
         self.node = node
         self.line = Line091(node.port)

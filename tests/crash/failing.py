@@ -1,0 +1,162 @@
+"""Disks that fail under a running node: syncs that do not succeed, no room, writes that end in the middle.
+
+Each function runs one node under load until its disk has failed (and, where that can be, is well again), starts another
+one on what is left, and compares. What the first one did is in the `Failure`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from .actors import Actor091
+from .load import Load
+from .node import Node
+from .rounds import Rounds
+from .tracing import injecting
+
+BEFORE: Final = 100  # promises read before the disk fails
+AFTER: Final = 200  # and after it is well again
+TMPFS_OCTETS: Final = 8 << 20
+LITTLE_MORE: Final = 5001  # octets that a file may still grow: not whole pages, so that a write is cut short
+
+
+@attrs.define
+class Failure:
+    """What became of a node whose disk failed."""
+
+    code: int | None = None  # with which the process ended by itself; None: it went on
+    log: str = ""
+    blocked: bool = False  # publishers were held back
+    promises: int = 0  # read since the disk failed
+    complaints: list[str] = attrs.field(factory=list)
+
+
+@attrs.define
+class Failing:
+    """A node under load, to be failed."""
+
+    rounds: Rounds
+    node: Node
+    load: Load
+    failure: Failure = attrs.field(factory=Failure)
+
+    @property
+    def is_blocked(self) -> bool:
+        return any(actor.line.blocked for actor in self.load.actors if isinstance(actor, Actor091))
+
+    def until_gone(self) -> None:
+        """The node is expected to end by itself."""
+        self.load.go_on(lambda: False)
+        self.failure.code = self.node.ended()
+
+    def until_blocked(self) -> None:
+        self.load.go_on(lambda: self.is_blocked)
+        self.failure.blocked = self.is_blocked
+
+    def until_well(self) -> None:
+        """Publishers are let go on, and have what they publish confirmed."""
+        self.load.go_on(lambda: not self.is_blocked)
+        before = self.load.promises
+        self.load.go_on(lambda: self.load.promises >= before + AFTER)
+        self.failure.promises = self.load.promises - before
+
+
+@contextmanager
+def failing(folder: Path, seed: int) -> Iterator[Failing]:
+    """A node that has made some promises; after the block it is killed, and another one has to keep them."""
+    rounds = Rounds(folder, seed)
+    node = Node(folder)
+    try:
+        rounds.look(node)
+        load = Load(rounds.scene, node)
+        load.run(BEFORE)
+        case = Failing(rounds, node, load)
+        yield case
+        node.process.kill()
+        load.end()
+    finally:
+        node.kill()
+    case.failure.log = node.log
+    rounds.scene.ledger.restarted(closed=True)
+    rounds.last_look()
+    case.failure.complaints = rounds.complaints
+
+
+def sync_fails(folder: Path, seed: int) -> Failure:
+    """One fdatasync says EIO; if somebody tried again, the next would not."""
+    with failing(folder, seed) as case:
+        tracer = injecting(case.node, "fdatasync", "error=EIO", "1")
+        case.until_gone()
+        tracer.close()
+    return case.failure
+
+
+def no_room(folder: Path, seed: int) -> Failure:
+    """Some writes say ENOSPC, the later ones do not."""
+    with failing(folder, seed) as case:
+        tracer = injecting(case.node, "pwrite64", "error=ENOSPC", "1..2")
+        case.until_blocked()
+        case.until_well()
+        tracer.close()
+    return case.failure
+
+
+def full_disk(folder: Path, seed: int) -> Failure:
+    """Another file takes all the room there is, and goes again; the folder is on a small file system of its own."""
+    with failing(folder, seed) as case:
+        filler = folder.with_name("filler")
+        _fill(filler)
+        case.until_blocked()
+        filler.unlink()
+        case.until_well()
+    return case.failure
+
+
+def short_write(folder: Path, seed: int) -> Failure:
+    """A write ends in the middle, and the rest of it does not go: the file must not grow so far."""
+    with failing(folder, seed) as case:
+        largest = max(path.stat().st_size for path in folder.iterdir())
+        limit = largest + LITTLE_MORE
+        resource.prlimit(case.node.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        case.until_gone()
+    return case.failure
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                pass
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[Path]:
+    """A folder on a file system with little room."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_OCTETS}", "leveret-test", str(place)]
+    subprocess.run(command, check=True, capture_output=True)
+    try:
+        yield place / "data"
+    finally:
+        subprocess.run(["umount", str(place)], check=True, capture_output=True)
+
+
+def why_no_small_disk(place: Path) -> str:
+    """Why there can be none; empty: there can."""
+    if os.geteuid() != 0:
+        return "mounting a file system needs root"
+    try:
+        with small_disk(place):
+            return ""
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no tmpfs can be mounted: {error}"
