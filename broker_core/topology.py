@@ -217,7 +217,9 @@ class VirtualHost:
             exchange.forget_routes()  # somebody may still remember the exchange
 
     def _no_longer_kept(self, exchange: Exchange) -> None:
-        """With the bindings that it is the source of."""
+        """With the bindings that it is the source of, and what it holds."""
+        if exchange.holding is not None:
+            exchange.holding.let_go(list(exchange.holding.held))
         if (catalogue := self.broker.catalogue) is not None:
             for binding in exchange.bindings:
                 catalogue.forget_binding(binding)
@@ -362,7 +364,7 @@ class VirtualHost:
         """A front-end's own notes on a queue, which last as long as that does."""
         if notes != queue.notes:
             queue.notes = notes
-            if self.broker.catalogue is not None:
+            if self.broker.catalogue is not None and not queue.deleted:
                 self.broker.catalogue.keep_queue(queue)
 
     def _require_equivalent_queue(

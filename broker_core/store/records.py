@@ -1,0 +1,217 @@
+"""Objects to text and back: under which key the store keeps a thing, and what it says of it.
+
+    ["queue","/","orders"]    {"number":7,"auto_delete":false,"arguments":{"x-max-length":5}}
+
+A key is the thing's kind and its names, a value the record of it; `null` says that what is there by default has been
+deleted. Of a record, what is not known is passed over: it is a later version's. Passwords are kept as their salted
+hashes only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from broker_core.access import PasswordHash, Permissions, TopicPermissions, User
+from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.operations import Json
+from broker_core.policy import ApplyTo, Policy
+from broker_core.sieve import Sieve
+from broker_core.store.values_text import Unreadable, read_table, read_text, written_table, written_text
+from broker_core.values import Table
+
+if TYPE_CHECKING:
+    from broker_core.exchange import Binding, Exchange
+    from broker_core.queue import Queue
+
+Names: TypeAlias = tuple[str, ...]
+
+VIRTUAL_HOST: Final = "vhost"  # name
+USER: Final = "user"  # name
+PERMISSIONS: Final = "permissions"  # user, virtual host
+TOPIC_PERMISSIONS: Final = "topic-permissions"  # user, virtual host, exchange
+POLICY: Final = "policy"  # virtual host, name
+OPERATOR_POLICY: Final = "operator-policy"  # virtual host, name
+EXCHANGE: Final = "exchange"  # virtual host, name
+QUEUE: Final = "queue"  # virtual host, name
+BINDING: Final = "binding"  # virtual host, number: they are in order, and nothing else tells equal ones apart
+LAST_NUMBER: Final = "last-number"  # the last one that a queue got: no number is used twice
+UNREADABLE: Final = (
+    "unreadable"  # key, checksum of its value: put aside, because there is another thing of that name
+)
+
+
+def key_of(*names: str) -> str:
+    """The key of a thing: its kind, then its names."""
+    return text_of([written_text(name) for name in names])
+
+
+def names_in(key: str) -> Names:
+    """Raises Unreadable."""
+    names = json_in(key)
+    if not isinstance(names, list) or not names:
+        raise Unreadable("the key is no list of names")
+    return tuple(read_text(name) for name in names)
+
+
+def text_of(json_: Json) -> str:
+    """JSON on one line, in ASCII."""
+    return json.dumps(json_, separators=(",", ":"))
+
+
+def json_in(text: str) -> Json:
+    """Raises Unreadable."""
+    try:
+        loaded: Json = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unreadable("it is not JSON") from None
+    return loaded
+
+
+class Record:
+    """What was kept of a thing, to be asked for what must be there. Every question may raise Unreadable."""
+
+    __slots__ = ("_said",)
+
+    def __init__(self, said: Json) -> None:
+        if not isinstance(said, Mapping):
+            raise Unreadable("it is no record")
+        self._said = said
+
+    def json(self, name: str) -> Json:
+        if name not in self._said:
+            raise Unreadable(f"'{name}' is missing")
+        return self._said[name]
+
+    def text(self, name: str) -> str:
+        return read_text(self.json(name))
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self._said.get(name) is None else self.text(name)
+
+    def texts(self, name: str) -> list[str]:
+        said = self.json(name)
+        if isinstance(said, str) or not isinstance(said, Sequence):
+            raise Unreadable(f"'{name}' is no list")
+        return [read_text(each) for each in said]
+
+    def table(self, name: str) -> Table:
+        return read_table(self.json(name))
+
+    def flag(self, name: str) -> bool:
+        said = self.json(name)
+        if not isinstance(said, bool):
+            raise Unreadable(f"'{name}' is neither true nor false")
+        return said
+
+    def whole(self, name: str) -> int:
+        said = self.json(name)
+        if isinstance(said, bool) or not isinstance(said, int):
+            raise Unreadable(f"'{name}' is no whole number")
+        return said
+
+    def optional_whole(self, name: str) -> int | None:
+        return None if self._said.get(name) is None else self.whole(name)
+
+
+# Who may do what, and what holds for whom.
+
+
+def virtual_host_record(limits: VirtualHostLimits) -> Json:
+    return {"connections": limits.max_connections, "queues": limits.max_queues}
+
+
+def virtual_host_limits(record: Record) -> VirtualHostLimits:
+    return VirtualHostLimits(record.optional_whole("connections"), record.optional_whole("queues"))
+
+
+def user_record(user: User) -> Json:
+    return {
+        "tags": [written_text(tag) for tag in sorted(user.tags)],
+        "password_hash": None if user.password is None else user.password.text,
+        "algorithm": None if user.password is None else user.password.algorithm,
+        "connections": user.limits.max_connections,
+        "channels": user.limits.max_channels,
+    }
+
+
+def user_in(name: str, record: Record) -> User:
+    limits = UserLimits(record.optional_whole("connections"), record.optional_whole("channels"))
+    salted = record.optional_text("password_hash")
+    try:
+        kept = None if salted is None else PasswordHash.parse(salted, record.text("algorithm"))
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+    return User(name, frozenset(record.texts("tags")), kept, limits)
+
+
+def permissions_record(permissions: Permissions) -> Json:
+    return {
+        "configure": written_text(permissions.configure),
+        "write": written_text(permissions.write),
+        "read": written_text(permissions.read),
+    }
+
+
+def permissions_in(record: Record) -> Permissions:
+    return Permissions(record.text("configure"), record.text("write"), record.text("read"))
+
+
+def topic_permissions_record(permissions: TopicPermissions) -> Json:
+    return {"write": written_text(permissions.write), "read": written_text(permissions.read)}
+
+
+def topic_permissions_in(record: Record) -> TopicPermissions:
+    return TopicPermissions(record.text("write"), record.text("read"))
+
+
+def policy_record(policy: Policy) -> Json:
+    return {
+        "pattern": written_text(policy.pattern),
+        "apply_to": policy.apply_to.value,
+        "priority": policy.priority,
+        "definition": written_table(policy.definition),
+    }
+
+
+def policy_in(virtual_host: str, name: str, record: Record) -> Policy:
+    try:
+        apply_to = ApplyTo(record.text("apply_to"))
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+    definition, priority = record.table("definition"), record.whole("priority")
+    return Policy(name, virtual_host, record.text("pattern"), definition, priority, apply_to)
+
+
+# Where messages go.
+
+
+def exchange_record(exchange: Exchange) -> Json:
+    return {
+        "type": written_text(exchange.type.name),
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "number": exchange.holding.number if exchange.holding is not None else 0,
+        "arguments": written_table(exchange.arguments),
+    }
+
+
+def queue_record(queue: Queue) -> Json:
+    return {
+        "number": queue.number,
+        "auto_delete": queue.auto_delete,
+        "selector": written_text(queue.selector.text) if isinstance(queue, Sieve) else None,
+        "arguments": written_table(queue.arguments),
+        "notes": written_table(queue.notes),
+    }
+
+
+def binding_record(binding: Binding) -> Json:
+    return {
+        "source": written_text(binding.source.name),
+        "to": binding.destination.kind,
+        "destination": written_text(binding.destination.name),
+        "key": written_text(binding.key),
+        "arguments": written_table(binding.arguments),
+    }

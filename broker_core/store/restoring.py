@@ -1,0 +1,297 @@
+"""At a start: objects become virtual hosts, users, policies, exchanges, queues and bindings again.
+
+Nothing that was there is refused: what a declaration would be told today is logged, and the thing comes back as it was.
+A virtual host comes back if anything in it does. What nobody can make anything of is named in the log and stays in the
+store; the rest comes back without it.
+
+An exchange whose type is missing, or does not want it any more, routes nothing until the type is there again
+(exchanges/missing.py). Its record is not changed by that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker_core.access import TopicPermissions
+from broker_core.errors import Failure
+from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
+from broker_core.exchanges.missing import Missing, missing
+from broker_core.holding import Holding
+from broker_core.limits import QueueLimits, limits_of, parse_queue_arguments, queue_type
+from broker_core.selector import compile_selector
+from broker_core.store import records
+from broker_core.store.objects import StoredCatalogue
+from broker_core.store.records import (
+    BINDING,
+    EXCHANGE,
+    LAST_NUMBER,
+    OPERATOR_POLICY,
+    PERMISSIONS,
+    POLICY,
+    QUEUE,
+    TOPIC_PERMISSIONS,
+    UNREADABLE,
+    USER,
+    VIRTUAL_HOST,
+    Names,
+    Record,
+    json_in,
+    key_of,
+    names_in,
+)
+from broker_core.store.values_text import Unreadable
+from broker_core.topology import VirtualHost, new_queue
+from broker_core.values import Table
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.operations import Json
+    from broker_core.store.journal import Journal
+
+log: Final = logging.getLogger("leveret.store")
+
+NOTHING: Final = TopicPermissions("", "")
+NAMES: Final = {  # kinds, in the order in which one needs the other, and how many names each has
+    LAST_NUMBER: 0,
+    UNREADABLE: 2,
+    VIRTUAL_HOST: 1,
+    USER: 1,
+    PERMISSIONS: 2,
+    TOPIC_PERMISSIONS: 3,
+    POLICY: 2,
+    OPERATOR_POLICY: 2,
+    EXCHANGE: 2,
+    QUEUE: 2,
+    BINDING: 2,
+}
+LAYERED: Final = frozenset({VIRTUAL_HOST, USER, PERMISSIONS, TOPIC_PERMISSIONS, POLICY, OPERATOR_POLICY})
+
+
+def restore(broker: Broker, journal: Journal) -> None:
+    """Put everything in place that the journal's store has, and keep what is changed from now on. Raises StoreError."""
+    restoring = Restoring(broker, journal)
+    restoring.read()
+    restoring.put_in_place()
+    broker.keep_in(restoring.catalogue)
+
+
+class Found:
+    """An object as the store has it."""
+
+    __slots__ = ("json", "key", "names")
+
+    def __init__(self, key: str, names: Names, json: Json) -> None:
+        self.key = key
+        self.names = names
+        self.json = json
+
+    @property
+    def place(self) -> int:
+        """Where a binding stands."""
+        return int(self.names[1])
+
+
+class Restoring:
+    """One start."""
+
+    def __init__(self, broker: Broker, journal: Journal) -> None:
+        self.catalogue = StoredCatalogue(journal)
+        self._broker = broker
+        self._journal = journal
+        self._texts: dict[str, str] = {}  # by key
+        self._found: dict[str, list[Found]] = {kind: [] for kind in NAMES}
+
+    def read(self) -> None:
+        """Look at everything there is."""
+        self._texts = dict(self._journal.store.objects())
+        for key, text in self._texts.items():
+            try:
+                self._sort_in(key, text)
+            except Unreadable as unreadable:
+                self._pass_over(key, unreadable)
+
+    def _sort_in(self, key: str, text: str) -> None:
+        kind, *names = names_in(key)
+        if len(names) != NAMES.get(kind):
+            raise Unreadable("nobody knows what it is")
+        if kind == BINDING and not names[1].isdecimal():
+            raise Unreadable("it has no number")
+        if kind == TOPIC_PERMISSIONS:  # better none than all, if the record cannot be read
+            user, host, exchange = names
+            self._broker.access.add_topic_permissions(user, host, exchange, NOTHING)
+        self._found[kind].append(Found(key, tuple(names), json_in(text)))
+
+    def put_in_place(self) -> None:
+        steps: dict[str, Callable[[Names, Record], None]] = {
+            VIRTUAL_HOST: self._virtual_host,
+            USER: self._user,
+            PERMISSIONS: self._permissions,
+            TOPIC_PERMISSIONS: self._topic_permissions,
+            POLICY: self._policy,
+            OPERATOR_POLICY: self._operator_policy,
+            EXCHANGE: self._exchange,
+            QUEUE: self._queue,
+            BINDING: self._binding,
+        }
+        self._found[BINDING].sort(key=lambda found: found.place)
+        for kind, step in steps.items():
+            for found in self._found[kind]:
+                self._try(step, found, kind in LAYERED)
+        for found in self._found[LAST_NUMBER]:
+            self._has_number(found.json if isinstance(found.json, int) else 0)
+        for found in self._found[UNREADABLE]:
+            self._pass_over(found.key, Unreadable("so it was at an earlier start"))
+        self.catalogue.put_aside = len(self._found[UNREADABLE])
+
+    def _try(self, step: Callable[[Names, Record], None], found: Found, layered: bool) -> None:
+        if layered:
+            self.catalogue.stored.add(found.key)
+            if found.json is None:  # a default that has been deleted
+                return
+        try:
+            step(found.names, Record(found.json))
+        except (Unreadable, Failure) as fault:
+            self._pass_over(found.key, fault)
+
+    def _pass_over(self, key: str, why: Exception) -> None:
+        self.catalogue.unreadable[key] = self._texts[key]
+        self.catalogue.incomplete = True
+        log.error("passed over, and left in the store: %s: %s", key, why)
+
+    def _has_number(self, number: int) -> None:
+        self._journal.next_queue = max(self._journal.next_queue, number + 1)
+
+    # Who may do what, and what holds for whom.
+
+    def _host(self, name: str) -> VirtualHost:
+        return self._broker.add_virtual_host(name)
+
+    def _virtual_host(self, names: Names, record: Record) -> None:
+        self._host(names[0]).set_limits(records.virtual_host_limits(record))
+
+    def _user(self, names: Names, record: Record) -> None:
+        self._broker.access.put_user(records.user_in(names[0], record))
+
+    def _permissions(self, names: Names, record: Record) -> None:
+        user, host = names
+        self._host(host)
+        self._broker.access.add_permissions(user, host, records.permissions_in(record))
+
+    def _topic_permissions(self, names: Names, record: Record) -> None:
+        user, host, exchange = names
+        self._host(host)
+        permissions = records.topic_permissions_in(record)
+        self._broker.access.add_topic_permissions(user, host, exchange, permissions)
+
+    def _policy(self, names: Names, record: Record) -> None:
+        host, name = names
+        self._host(host)
+        self._broker.policies.set(records.policy_in(host, name, record))
+
+    def _operator_policy(self, names: Names, record: Record) -> None:
+        host, name = names
+        self._host(host)
+        self._broker.policies.set_operator(records.policy_in(host, name, record))
+
+    # Where messages go.
+
+    def _exchange(self, names: Names, record: Record) -> None:
+        host, name = self._host(names[0]), names[1]
+        type_, arguments = record.text("type"), record.table("arguments")
+        auto_delete, internal, number = (
+            record.flag("auto_delete"),
+            record.flag("internal"),
+            record.whole("number"),
+        )
+
+        def made(type_class: type[ExchangeType]) -> Exchange:
+            return Exchange(host, name, type_class, True, auto_delete, internal, arguments)
+
+        exchange = self._made(made, type_)
+        if isinstance(exchange.type, Missing):
+            log.error(
+                "exchange '%s' in vhost '%s' routes nothing, its alternate gets the messages: type '%s' cannot be "
+                "used: %s",
+                name,
+                host.name,
+                type_,
+                exchange.type.why,
+            )
+        if number:
+            exchange.holding = Holding(exchange)
+            exchange.holding.number = number
+            self._has_number(number)
+        host.add_exchange(exchange)
+
+    def _made(self, made: Callable[[type[ExchangeType]], Exchange], type_: str) -> Exchange:
+        type_class = self._broker.exchange_types.get(type_)
+        if type_class is None:
+            return made(missing(type_, "no plug-in offers it"))
+        try:
+            return made(type_class)
+        except Exception as error:  # a plug-in's
+            return made(missing(type_, f"{type(error).__name__}: {error}"))
+
+    def _queue(self, names: Names, record: Record) -> None:
+        host, name = self._host(names[0]), names[1]
+        arguments, auto_delete = record.table("arguments"), record.flag("auto_delete")
+        text = record.optional_text("selector")
+        selector = None if text is None else compile_selector(text)
+        limits = self._limits(host, name, auto_delete, arguments)
+        queue = new_queue(host, name, limits, True, False, auto_delete, None, arguments, selector)
+        queue.number, queue.journal = record.whole("number"), self._journal
+        queue.notes = record.table("notes")
+        self._has_number(queue.number)
+        host.add_queue(queue)
+
+    def _limits(self, host: VirtualHost, name: str, auto_delete: bool, arguments: Table) -> QueueLimits:
+        try:
+            limits = parse_queue_arguments(name, host.name, True, False, auto_delete, arguments)
+            self._broker.compat.check_queue_arguments(name, host.name, arguments)
+        except Failure as failure:
+            log.warning("restored, though it could not be declared today: %s", failure)
+            limits = as_far_as_known(arguments)
+        return limits
+
+    def _binding(self, names: Names, record: Record) -> None:
+        host = self._host(names[0])
+        source = host.exchanges.get(record.text("source"))
+        ends: Mapping[str, Destination] = host.queues if record.text("to") == "queue" else host.exchanges
+        destination = ends.get(record.text("destination"))
+        if source is None or destination is None:
+            raise Unreadable("one of its ends is not there")
+        binding = Binding(source, destination, record.text("key"), record.table("arguments"))
+        binding.number = self.catalogue.last_binding = int(names[1])
+        if binding.identity not in source.bindings_by_identity:
+            self._put_binding(binding)
+        else:  # made again while this one was passed over
+            self._journal.remove(key_of(BINDING, *names))
+
+    def _put_binding(self, binding: Binding) -> None:
+        host = binding.source.virtual_host
+        try:
+            self._broker.compat.check_binding_key(binding.source.type.name, binding.key)
+        except Failure as failure:
+            log.warning(
+                "restored, though it could not be made today: %r in vhost '%s': %s",
+                binding,
+                host.name,
+                failure,
+            )
+        try:
+            host.add_binding(binding)
+        except Exception as error:  # a plug-in's
+            raise Unreadable(
+                f"exchange type '{binding.source.type.name}' does not take it: {error!r}"
+            ) from None
+
+
+def as_far_as_known(arguments: Table) -> QueueLimits:
+    """The limits of arguments that would be refused today. Raises Unreadable."""
+    try:
+        queue_type(arguments)
+        return limits_of(arguments)
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
