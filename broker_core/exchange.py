@@ -242,7 +242,8 @@ class Exchange(Destination):
 
     def hold_again(self, held: Iterable[Held]) -> None:
         """At the start of a node: it had held these on disk, in this order."""
-        self.holding = self.holding or Holding(self)
+        if self.holding is None:
+            self.holding = Holding(self)
         for each in held:
             self.holding.take_back(each)
             self.give_back(each)

@@ -36,9 +36,6 @@ class Holding:
         self.held: dict[Held, None] = {}
         self._position = 0  # of the next
 
-    def __len__(self) -> int:
-        return len(self.held)
-
     @property
     def described(self) -> str:
         """As error texts name it."""

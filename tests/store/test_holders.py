@@ -94,7 +94,7 @@ class Site:
     @property
     def held(self) -> int:
         assert self.later.holding is not None
-        return len(self.later.holding)
+        return len(self.later.holding.held)
 
     @property
     def kept(self) -> int:
