@@ -65,7 +65,7 @@ def _locked(path: Path) -> int:
         os.close(lock)
         if not isinstance(error, BlockingIOError):
             raise BadFolder(f"the data folder {path} cannot be locked: {error.strerror}") from None
-        who = f"the process {holder}" if holder.isdecimal() else "another process"
+        who = f"process {holder}" if holder.isdecimal() else "another process"
         raise BadFolder(f"the data folder {path} is in use by {who}: two nodes cannot share one") from None
     return lock
 

@@ -1,0 +1,268 @@
+"""The two databases of a data folder: how they are made, opened and told from others, and what SQLite's errors mean.
+
+messages.db is made before meta.db, each under another name first: a file that has its name is whole. The two share a
+random name, for messages know their queues by numbers that only their own meta.db explains; and messages.db knows
+whether it was ever in use. So a file that is missing, or empty, is never taken for one that is not made yet.
+
+Durability is SQLite's: a write-ahead log, synced with each commit (synchronous=FULL). What may be lost in the log
+without SQLite noticing is `tail.py`'s business.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import attrs
+
+from broker_core.store.contract import DamagedError, NoSpaceError, StoreError
+from broker_core.store.folder import MESSAGES, META, BadFolder, Folder, sync_folder
+
+FORMAT: Final = 1
+IDS: Final = {MESSAGES: 0x4C76724D, META: 0x4C767254}  # SQLite's application_id
+PAGE_OCTETS: Final = 4096
+LOCKED_S: Final = 5.0  # so long another program may lock a database
+
+RUNNING, CLOSED, COPIED = 0, 1, 2  # how a store ended: not at all, properly, as a copy of one that ran
+REMEDY: Final = "`leveret store verify` tells more, and `leveret store restore` makes a folder from a backup"
+
+# `entries` comes before `messages`: what comes first in a row is read without what comes after.
+# A checksum is of all that is in the row, its key included; those of chunks are within `entries`.
+SCHEMA: Final = {
+    MESSAGES: (
+        "CREATE TABLE chunks (first INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, entries BLOB NOT NULL, "
+        "messages BLOB NOT NULL)",
+        "CREATE TABLE settled (chunk INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, bits BLOB NOT NULL)",
+        "CREATE TABLE marks (entry INTEGER PRIMARY KEY, tries INTEGER NOT NULL, checksum INTEGER NOT NULL)",
+        "CREATE TABLE aside (first INTEGER PRIMARY KEY)",
+        "CREATE TABLE state (id INTEGER PRIMARY KEY, folder BLOB NOT NULL, epoch INTEGER NOT NULL, "
+        "ended INTEGER NOT NULL, tally BLOB NOT NULL, checksum INTEGER NOT NULL)",
+    ),
+    META: (
+        "CREATE TABLE objects (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value TEXT NOT NULL, "
+        "checksum INTEGER NOT NULL)",
+        "CREATE TABLE state (id INTEGER PRIMARY KEY, folder BLOB NOT NULL)",
+    ),
+}
+
+
+@attrs.frozen
+class State:
+    """What messages.db says of itself."""
+
+    folder: bytes  # the random name that it shares with its meta.db
+    epoch: int  # how often it was started; only the latest may write
+    ended: int  # RUNNING, CLOSED or COPIED
+    tally: bytes  # what was in it when it was closed; see `finding.tally`
+
+    @property
+    def checksum(self) -> int:
+        return crc32(b"%b %d %d %b" % (self.folder, self.epoch, self.ended, self.tally))
+
+
+# Opening.
+
+
+def connected(file: Path, write: bool = True) -> sqlite3.Connection:
+    """A connection to a database that is there; for one thread at a time. Raises sqlite3.Error."""
+    connection = sqlite3.connect(
+        f"{file.absolute().as_uri()}?mode={'rw' if write else 'ro'}",
+        uri=True,
+        timeout=LOCKED_S,
+        isolation_level=None,  # transactions begin where we say so
+        check_same_thread=False,
+    )
+    connection.text_factory = bytes  # damaged text is not UTF-8
+    connection.execute("pragma cell_size_check=on")
+    connection.execute("pragma temp_store=memory")
+    if write:
+        connection.execute("pragma synchronous=full")
+        connection.execute("pragma wal_autocheckpoint=0")  # the writer does it, and sees its errors
+        connection.execute("pragma secure_delete=off")  # or deleting a chunk would write it once more
+    return connection
+
+
+def opened(file: Path, write: bool = True) -> sqlite3.Connection:
+    """As `connected`, once it is clear that the database is ours and of our format. Raises BadFolder."""
+    try:
+        # An empty file would be a new database to SQLite, and the log beside it rubbish to be deleted.
+        if file.stat().st_size < PAGE_OCTETS:
+            raise BadFolder(f"{file} is cut off. {REMEDY}.")
+        connection = connected(file, write)
+    except FileNotFoundError:
+        raise BadFolder(f"{file} is missing. {REMEDY}.") from None
+    except OSError as error:
+        raise BadFolder(f"{file} cannot be opened: {error.strerror}") from None
+    except sqlite3.Error as error:
+        raise unusable(file, error) from None
+    try:
+        _check_format(connection, file)
+        if write and _pragma(connection, "journal_mode=wal") != b"wal":
+            raise BadFolder(f"{file} is on a file system on which SQLite cannot keep a write-ahead log")
+    except sqlite3.Error as error:
+        connection.close()
+        raise unusable(file, error) from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_format(connection: sqlite3.Connection, file: Path) -> None:
+    if _pragma(connection, "application_id") != IDS[file.name]:
+        raise BadFolder(f"{file} is no file of Leveret's, or its beginning is damaged. {REMEDY}.")
+    number = _pragma(connection, "user_version")
+    if isinstance(number, int) and number > FORMAT:
+        raise BadFolder(
+            f"{file} has format {number}, and this version of Leveret knows formats up to {FORMAT}: "
+            "it was written by a newer version; use that one"
+        )
+    said = connection.execute("select sql from sqlite_schema where sql is not null").fetchall()
+    if number != FORMAT or {sql for (sql,) in said} != {sql.encode() for sql in SCHEMA[file.name]}:
+        raise BadFolder(f"{file} is damaged: its tables are not those of format {FORMAT}. {REMEDY}.")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> object:
+    row = connection.execute(f"pragma {name}").fetchone()
+    return row[0] if row else None
+
+
+def unusable(file: Path, error: sqlite3.Error) -> BadFolder:
+    """For an error that keeps a database from being used at all."""
+    if is_damage(error):
+        return BadFolder(f"{file} is damaged: {error}. {REMEDY}.")
+    return BadFolder(f"{file} cannot be used: {error}")
+
+
+# Making.
+
+
+def prepare(folder: Folder) -> None:
+    """Make the databases, if there are none yet. Raises BadFolder."""
+    there = folder.messages.exists(), folder.meta.exists()
+    if there == (True, True):
+        return
+    if there == (False, True):
+        raise BadFolder(f"{folder.messages} is missing. {REMEDY}.")
+    if there == (True, False) and _was_used(folder.messages):
+        raise BadFolder(f"{folder.meta} is missing. {REMEDY}.")
+    name = os.urandom(16)
+    try:
+        _make(folder.messages, State(name, 0, CLOSED, b""))
+        _make(folder.meta, State(name, 0, CLOSED, b""))
+    except (OSError, sqlite3.Error) as error:
+        raise BadFolder(f"the data folder {folder.path} cannot be written: {error}") from None
+
+
+def _was_used(messages: Path) -> bool:
+    connection = opened(messages)
+    try:
+        return state_of(connection).epoch > 0
+    except (sqlite3.Error, DamagedError):
+        return True
+    finally:
+        connection.close()
+
+
+def _make(file: Path, state: State) -> None:
+    """A new database, whole before it gets its name."""
+    made = file.with_suffix(".new")
+    made.unlink(missing_ok=True)
+    connection = sqlite3.connect(made, isolation_level=None)
+    try:
+        connection.execute(f"pragma page_size={PAGE_OCTETS}")
+        connection.execute("pragma auto_vacuum=incremental")  # only a database without tables takes it
+        connection.execute("begin")
+        for table in SCHEMA[file.name]:
+            connection.execute(table)
+        if file.name == MESSAGES:
+            say(connection, state)
+        else:
+            connection.execute("insert into state values (1, ?)", (state.folder,))
+        connection.execute(f"pragma application_id={IDS[file.name]}")
+        connection.execute(f"pragma user_version={FORMAT}")
+        connection.execute("commit")
+    finally:
+        connection.close()
+    made.rename(file)
+    sync_folder(file.parent)
+
+
+# What a database says of itself.
+
+
+def state_of(connection: sqlite3.Connection) -> State:
+    """The state of messages.db. Raises DamagedError, sqlite3.Error."""
+    row = connection.execute(
+        "select folder, epoch, ended, tally, checksum from state where id = 1"
+    ).fetchone()
+    if row is None:
+        raise DamagedError("the state is missing")
+    try:
+        state = State(*row[:4])
+        if state.checksum == row[4]:
+            return state
+    except (TypeError, ValueError):  # damaged columns may be of any kind
+        pass
+    raise DamagedError("the checksum of the state does not fit")
+
+
+def say(connection: sqlite3.Connection, state: State) -> None:
+    """Write the state of messages.db, in a transaction."""
+    connection.execute(
+        "insert or replace into state values (1, ?, ?, ?, ?, ?)",
+        (state.folder, state.epoch, state.ended, state.tally, state.checksum),
+    )
+
+
+def folder_of(meta: sqlite3.Connection) -> object:
+    """The random name in meta.db. Raises sqlite3.Error."""
+    row = meta.execute("select folder from state where id = 1").fetchone()
+    return row[0] if row else None
+
+
+# Its log.
+
+
+def cut(connection: sqlite3.Connection) -> None:
+    """Copy the log into the database, and cut it if nobody reads from it. Raises sqlite3.Error."""
+    connection.execute("pragma wal_checkpoint(passive)").fetchone()
+    connection.execute("pragma busy_timeout=0")  # a backup may read for minutes: leave the log as it is
+    connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+    connection.execute(f"pragma busy_timeout={round(LOCKED_S * 1000)}")
+
+
+# What went wrong.
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether it is what is in a file that SQLite does not like."""
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
+    """Why a commit failed. All but want of space is for ever."""
+    if isinstance(error, StoreError):
+        return error
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    # The log's index beside the database is given its room when it grows: no room, and nothing has happened yet.
+    if code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return NoSpaceError(f"{what}: {error}")
+    if isinstance(error, sqlite3.Error) and is_damage(error):
+        return StoreError(f"{what}: {error}. {REMEDY}.")
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    return StoreError(f"{what}: {error} ({name})")
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The kind of an error; 0 for what the module itself says."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+def is_trouble_of_disk(error: sqlite3.Error) -> bool:
+    """Whether the system could not read or write."""
+    return _code(error) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM)

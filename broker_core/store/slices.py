@@ -1,0 +1,117 @@
+"""Reading from messages.db while the writer writes: a connection of its own sees the last commit, whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Thread
+from typing import TypeVar
+
+from broker_core.store.contract import DamagedError, Reader, StoreError
+from broker_core.store.database import is_trouble_of_disk
+
+T = TypeVar("T")
+
+
+class Slices(Reader):
+    """Reads chunks through one connection, in one thread."""
+
+    def __init__(self, connection: sqlite3.Connection, aside: Container[object]) -> None:
+        self._connection = connection
+        self._aside = aside  # chunks that are not spoken of any more
+
+    @contextmanager
+    def moment(self) -> Iterator[Reader]:
+        """What is read within it is of one moment. Raises StoreError."""
+        try:
+            self._connection.execute("begin")
+        except sqlite3.Error as error:
+            raise StoreError(f"messages.db cannot be read: {error}") from None
+        try:
+            yield self
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+
+    def find(self, number: int) -> tuple[int, bytes]:
+        below = number
+        while True:
+            row = self._row("first <= ? order by first desc limit 1", below)
+            if row is None:
+                raise DamagedError(f"no chunk has entry {number}")
+            first, entries = row
+            if first not in self._aside:
+                break
+            below = first - 1
+        if not isinstance(entries, bytes):
+            raise DamagedError(f"chunk {first} is damaged")
+        return first, entries
+
+    def _row(self, where: str, number: int) -> tuple[int, object] | None:
+        try:
+            found: tuple[int, object] | None = self._connection.execute(
+                f"select first, entries from chunks where {where}", (number,)
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise unread(f"the chunk of entry {number}", error) from None
+        return found
+
+    def messages(self, first: int, start: int, length: int) -> bytes:
+        # 30 us for a slice of a large blob; a select would copy all of it, 500 us for a MiB.
+        try:
+            with self._connection.blobopen("chunks", "messages", first, readonly=True) as blob:
+                blob.seek(start)
+                octets = blob.read(length)
+        except (sqlite3.Error, ValueError) as error:  # ValueError: beyond the end
+            raise unread(f"chunk {first}", error) from None
+        if len(octets) != length:
+            raise DamagedError(f"chunk {first} is cut off")
+        return octets
+
+
+def unread(what: str, error: Exception) -> DamagedError | StoreError:
+    """Why something could not be read: what is there is damaged, or the disk does not give it."""
+    if isinstance(error, sqlite3.Error) and is_trouble_of_disk(error):
+        return StoreError(f"{what} cannot be read: {error} ({error.sqlite_errorname})")
+    return DamagedError(f"{what} cannot be read: {error}")
+
+
+class ReaderThread:
+    """Does reading jobs, one after the other."""
+
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ended = False
+        self._thread = Thread(target=self._run, name="leveret-reader", daemon=True)
+
+    def start(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        self._soon = soon
+        self._thread.start()
+
+    def put(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
+        """Do a job; `then` is called by `soon` with what it returned or raised."""
+
+        def done() -> None:
+            found: T | Exception
+            try:
+                with self._slices.moment() as reader:
+                    found = job(reader)
+            except Exception as error:
+                found = error
+            self._soon(lambda: then(found))
+
+        self._jobs.put(done)
+
+    def end(self) -> None:
+        """Return when nothing is read any more; jobs that wait are forgotten."""
+        self._ended = True
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if not self._ended:
+                job()

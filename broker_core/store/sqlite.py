@@ -1,0 +1,200 @@
+"""The store in SQLite: two databases in a folder, a thread that writes and one that reads.
+
+append ──> Writer (writer.py) ──> meta.db, messages.db          read_soon ──> ReaderThread (slices.py)
+objects, chunks, marks <── finding.py, before the start         backup ──> copying.py
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+
+from broker_core.store import copying, finding, tail
+from broker_core.store.contract import Commit, DamagedError, Kept, Reader, Stats, Store
+from broker_core.store.database import (
+    CLOSED,
+    FORMAT,
+    PAGE_OCTETS,
+    REMEDY,
+    RUNNING,
+    State,
+    folder_of,
+    opened,
+    prepare,
+    state_of,
+    unusable,
+)
+from broker_core.store.folder import BadFolder, Folder
+from broker_core.store.slices import ReaderThread, Slices
+from broker_core.store.writer import Writer
+
+T = TypeVar("T")
+
+
+class SqliteStore(Store):
+    """A store in a data folder, which is made if need be.
+
+    A folder with damaged messages can be opened: `damage` says what is wrong. One with damaged objects cannot, for
+    without its queue a message would go astray.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises BadFolder: the text says why, and what can be done."""
+        self.damage: list[str] = []
+        self._folder = Folder(path)
+        self._connections: list[sqlite3.Connection] = []
+        self._aside: set[int] = set()  # chunks that are not spoken of any more, for they are damaged
+        self._started = False
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            self._let_go()
+            raise unusable(self._folder.path, error) from None
+        except BaseException:
+            self._let_go()
+            raise
+
+    # Opening.
+
+    def _open(self) -> None:
+        folder = self._folder
+        prepare(folder)
+        had_logs = tail.log_of(folder.messages).exists() and tail.log_of(folder.meta).exists()
+        messages, meta = self._connected(folder.messages), self._connected(folder.meta)
+        self._looked_at, self._meta = self._connected(folder.messages), self._connected(folder.meta)
+        self._slices = Slices(self._looked_at, self._aside)
+        self._reads = ReaderThread(Slices(self._connected(folder.messages), self._aside))
+        self._writer = Writer(messages, meta, self._aside)
+        self._state = self._state_found(messages, meta, had_logs)
+        self._objects = self._checked_objects(meta)
+        self._marks = self._checked_messages(messages)
+        self.was_clean = self._state.ended == CLOSED and not self.damage
+
+    def _connected(self, file: Path) -> sqlite3.Connection:
+        connection = opened(file)
+        self._connections.append(connection)
+        return connection
+
+    def _state_found(self, messages: sqlite3.Connection, meta: sqlite3.Connection, had_logs: bool) -> State:
+        """What messages.db says of itself. Raises BadFolder: it and meta.db do not belong together."""
+        folder = folder_of(meta)
+        if not isinstance(folder, bytes):
+            raise BadFolder(f"{self._folder.meta} is damaged: it has no name. {REMEDY}.")
+        try:
+            state = state_of(messages)
+        except DamagedError as error:
+            self._found(str(error))
+            epoch = int.from_bytes(os.urandom(4))  # not that of another node that runs by mistake
+            return State(folder, epoch, RUNNING, b"")
+        if state.folder != folder:
+            raise BadFolder(f"{self._folder.path}: its two databases are of different folders. {REMEDY}.")
+        if state.ended == RUNNING and not had_logs:
+            self._found("a log (-wal) is missing: what was committed last may be lost")
+        return state
+
+    def _checked_objects(self, meta: sqlite3.Connection) -> list[tuple[str, str]]:
+        """Raises BadFolder: something is wrong with them."""
+        wrong = finding.troubles(meta, "integrity_check")
+        objects = list(finding.objects(meta, wrong.append))
+        if lost := tail.commits_lost(self._folder.meta, meta):
+            wrong.append(lost)
+        if wrong:
+            raise BadFolder(f"{self._folder.meta} is damaged: {'; '.join(wrong)}. {REMEDY}.")
+        return objects
+
+    def _checked_messages(self, messages: sqlite3.Connection) -> list[tuple[int, int]]:
+        """Notes what is wrong, as far as it shows without reading everything. Returns the marks."""
+        if lost := tail.commits_lost(self._folder.messages, messages):
+            self._found(lost)
+        if finding.octets_of(messages) <= finding.QUICK_OCTETS:
+            for text in finding.troubles(messages):
+                self._found(text)
+        if self._state.tally and finding.tally_if_sound(messages) != self._state.tally:
+            self._found("it does not hold what it held when it was closed")
+        self._aside.update(finding.aside(messages, self._found))
+        return list(finding.marks(messages, self._found))
+
+    def _found(self, damage: str) -> None:
+        text = f"{self._folder.messages}: {damage}"
+        if text not in self.damage:
+            self.damage.append(text)
+        self.was_clean = False
+
+    def _let_go(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._folder.release()
+
+    # Finding what is there.
+
+    def objects(self) -> Iterator[tuple[str, str]]:
+        return iter(self._objects)
+
+    def chunks(self) -> Iterator[Kept]:
+        for kept in finding.kept(self._looked_at, self._aside, self._found):
+            if kept.entries is None:
+                self._aside.add(kept.first)  # or it would be taken for the chunk of its neighbours' entries
+            yield kept
+
+    def marks(self) -> Iterator[tuple[int, int]]:
+        return iter(self._marks)
+
+    # Running.
+
+    def start(
+        self,
+        soon: Callable[[Callable[[], None]], None],
+        durable: Callable[[int], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._objects, self._marks = [], []
+        self._state = attrs.evolve(self._state, epoch=self._state.epoch + 1, ended=RUNNING, tally=b"")
+        self._writer.shrinks = not self.damage
+        self._writer.start(self._state, soon, durable, failed)
+        self._reads.start(soon)
+        self._started = True
+
+    def append(self, commit: Commit) -> None:
+        self._writer.put(commit)
+
+    def reader(self) -> AbstractContextManager[Reader]:
+        return self._slices.moment()
+
+    def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
+        self._reads.put(job, then)
+
+    # Looking after it.
+
+    def stats(self) -> Stats:
+        chunks, octets = self._looked_at.execute(
+            "select count(*), coalesce(sum(length(messages)), 0) from chunks"
+        ).fetchone()
+        (objects,) = self._meta.execute("select count(*) from objects").fetchone()
+        (free,) = self._looked_at.execute("pragma freelist_count").fetchone()
+        return Stats(
+            chunks=chunks,
+            messages_octets=octets,
+            objects=objects,
+            file_octets=copying.octets_in(self._folder.path),
+            free_octets=free * PAGE_OCTETS,
+            commits=self._writer.commits,
+            format=FORMAT,
+        )
+
+    def backup(self, folder: Path) -> None:
+        copying.copy(self._folder.path, folder)
+
+    def close(self, last: Commit | None) -> None:
+        assert self._started or not last, "a store takes commits once it is started"
+        try:
+            if self._started:
+                self._reads.end()
+                self._writer.end(last)
+        finally:
+            self._let_go()

@@ -1,0 +1,307 @@
+"""The thread that writes: one commit is one transaction, synced; in between the files are kept small.
+
+    commit ──> pack ──> meta.db: objects ──> messages.db: everything else ──> durable
+
+A commit with objects takes two transactions, for a queue must be there before its messages are. A crash between the two
+leaves the objects alone, which nobody was told of.
+
+The log is copied into the database when it has grown by some MiB, and cut when nothing comes. Pages that became free
+are given back to the file system in small steps: when nothing comes, and sparingly under load if half the file is free.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import Final
+
+import attrs
+
+from broker_core.store import chunk, finding
+from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
+from broker_core.store.database import CLOSED, PAGE_OCTETS, State, cut, failure, is_damage, say
+
+LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
+COMMIT_OCTETS: Final = 8 * PAGE_OCTETS  # of the log that a commit takes besides its chunks, about
+IDLE_S: Final = 1.0  # without a commit, before the files are looked after
+FREE_PAGES: Final = 1024  # not given back: they will be needed again
+STEP_PAGES: Final = 256  # given back at a time: 25 ms
+TRICKLE_PAGES: Final = 32  # under load: 3 ms, every
+TRICKLE_S: Final = 0.05
+
+Soon = Callable[[Callable[[], None]], None]
+
+
+class End:
+    """The last thing to write: a commit, and that the store was closed properly; or nothing."""
+
+    __slots__ = ("last",)
+
+    def __init__(self, last: Commit | None) -> None:
+        self.last = last
+
+
+class Writer:
+    """Writes through one connection to each database; nobody else writes."""
+
+    def __init__(self, messages: sqlite3.Connection, meta: sqlite3.Connection, aside: set[int]) -> None:
+        self._messages = messages
+        self._meta = meta
+        self._aside = aside  # chunks that cannot be deleted; readers know them, too
+        self._state: State
+        self._orders: SimpleQueue[Commit | End] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
+        self._failed: StoreError | None = None
+        self._log_octets = self._meta_octets = 0  # of the logs, since they were copied; about
+        self._trickled_at = 0.0
+        self._has_marks = True
+        self.shrinks = True  # whether free pages are given back
+        self.commits = 0
+
+    # For the journal's thread.
+
+    def start(
+        self, state: State, soon: Soon, durable: Callable[[int], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """Have `state` on disk, then take commits. Raises StoreError."""
+        self._state = state
+        self._soon, self._durable, self._failed_with = soon, durable, failed
+        try:
+            with self._messages:
+                self._messages.execute("begin immediate")
+                say(self._messages, state)
+            # What was in a log whose sync had failed may be in the system's memory only: this writes it again.
+            cut(self._messages)
+            cut(self._meta)
+        except sqlite3.Error as error:
+            raise StoreError(str(failure(error, "the store cannot be started"))) from None
+        self._thread.start()
+
+    def put(self, commit: Commit) -> None:
+        """Have a commit written. After a failure it is not, and nothing more is said."""
+        self._orders.put(commit)
+
+    def end(self, last: Commit | None) -> None:
+        """Return when all that was put is written, and the last. Raises StoreError."""
+        self._orders.put(End(last))
+        self._thread.join()
+        if self._failed is not None and last is not None:
+            raise self._failed
+
+    # The thread.
+
+    def _run(self) -> None:
+        failed = self._failed_with
+        try:
+            while isinstance(order := self._next(), Commit):
+                self._keep(order)
+        except StoreError as error:
+            self._failed = fatal = error
+            self._soon(lambda: failed(fatal))
+            return
+        if order.last is not None:
+            self._finish(order.last)
+
+    def _next(self) -> Commit | End:
+        """The next order; while there is none, the files are looked after."""
+        wait_s: float | None = IDLE_S
+        while True:
+            try:
+                return self._orders.get(timeout=wait_s)
+            except Empty:
+                wait_s = 0 if self.look_after() else None
+
+    def _keep(self, commit: Commit) -> None:
+        """Write a commit, and say what came of it. Raises StoreError."""
+        number, durable, failed = commit.number, self._durable, self._failed_with
+        try:
+            self._write(commit, self._state)
+        except NoSpaceError as error:
+            short = error
+            self._soon(lambda: failed(short))
+            return
+        self.commits += 1
+        self._soon(lambda: durable(number))
+        self._keep_small()
+
+    def _finish(self, last: Commit) -> None:
+        """Write the last commit, and in the same transaction that it was the last."""
+        try:
+            self._write(last, attrs.evolve(self._state, ended=CLOSED))
+            cut(self._messages)
+            cut(self._meta)
+        except (NoSpaceError, StoreError) as error:
+            self._failed = StoreError(f"the store could not be closed properly: {error}")
+        except sqlite3.Error:
+            pass  # the commit is in the log, and durable; the next start copies it
+
+    # A commit.
+
+    def _write(self, commit: Commit, state: State) -> None:
+        """Have a commit on disk, all or nothing. Raises NoSpaceError, StoreError."""
+        set_aside: list[int] = []
+        try:
+            made = [chunk.pack(entries) for entries in commit.chunks]
+            self._messages.execute("begin immediate")
+            self._check_epoch()
+            if commit.objects:
+                self._write_objects(commit.objects)
+            self._write_chunks(commit, made, set_aside)
+            self._write_settled(commit)
+            if state is not self._state:
+                say(self._messages, attrs.evolve(state, tally=finding.tally_if_sound(self._messages)))
+            self._messages.execute("commit")
+        except Exception as error:
+            raise self._given_up(error) from error
+        self._aside.update(set_aside)
+        self._log_octets += sum(len(each.entries) + len(each.messages) for each in made)
+
+    def _given_up(self, error: Exception) -> NoSpaceError | StoreError:
+        """Nothing of the transactions is kept. What went wrong, in our words."""
+        try:
+            for connection in (self._meta, self._messages):
+                if connection.in_transaction:
+                    connection.execute("rollback")
+        except sqlite3.Error as worse:
+            error = worse
+        return failure(error, "a commit could not be written")
+
+    def _check_epoch(self) -> None:
+        """The lock keeps others out, unless somebody deleted its file or the file system knows no locks."""
+        row = self._messages.execute("select epoch from state where id = 1").fetchone()
+        if row is None or row[0] != self._state.epoch:
+            raise StoreError("another node has opened the data folder, in spite of its lock")
+
+    def _write_objects(self, objects: Mapping[str, str | None]) -> None:
+        self._meta.execute("begin immediate")
+        for key, value in objects.items():
+            if value is None:
+                self._meta.execute("delete from objects where key = ?", (key,))
+            else:
+                checksum = finding.object_checksum(key.encode(), value.encode())
+                self._meta.execute(
+                    "insert into objects (key, value, checksum) values (?, ?, ?) on conflict (key) "
+                    "do update set value = excluded.value, checksum = excluded.checksum",
+                    (key, value, checksum),
+                )
+            self._meta_octets += len(key) + len(value or "")
+        self._meta.execute("commit")
+        self._meta_octets += COMMIT_OCTETS
+
+    def _write_chunks(self, commit: Commit, made: list[Chunk], set_aside: list[int]) -> None:
+        """In this order: what goes, what takes its place, what is new."""
+        for first in commit.dropped:
+            self._forget_marks(first)
+            self._delete(first, set_aside)
+        for gone, merged in commit.replaced:
+            for first in gone:
+                self._delete(first, set_aside)
+            self._insert(merged)
+        for new in made:
+            self._insert(new)
+
+    def _insert(self, new: Chunk) -> None:
+        self._messages.execute(
+            "insert into chunks values (?, ?, ?, ?)",
+            (new.first, finding.chunk_checksum(new.entries), new.entries, new.messages),
+        )
+
+    def _delete(self, first: int, set_aside: list[int]) -> None:
+        """A chunk goes. One that is too damaged for that stays, and is not spoken of any more."""
+        messages = self._messages
+        messages.execute("savepoint deletion")
+        try:
+            messages.execute("delete from chunks where first = ?", (first,))
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            messages.execute("rollback to deletion")
+            messages.execute("insert or ignore into aside values (?)", (first,))
+            set_aside.append(first)
+        messages.execute("release deletion")
+        messages.execute("delete from settled where chunk = ?", (first,))
+
+    def _forget_marks(self, first: int) -> None:
+        """Those of a chunk's entries: they come before the next chunk's."""
+        if self._has_marks:
+            self._messages.execute(
+                "delete from marks where entry >= ?1 and entry < "
+                "coalesce((select min(first) from chunks where first > ?1), 0x7fffffffffffffff)",
+                (first,),
+            )
+
+    def _write_settled(self, commit: Commit) -> None:
+        if commit.settled:
+            self._messages.executemany(
+                "insert or replace into settled values (?, ?, ?)",
+                [(first, finding.bits_checksum(first, bits), bits) for first, bits in commit.settled.items()],
+            )
+        if commit.marks:
+            self._has_marks = True
+            self._messages.executemany(
+                "insert or replace into marks values (?, ?, ?)",
+                [
+                    (entry, tries, finding.mark_checksum(entry, tries))
+                    for entry, tries in commit.marks.items()
+                ],
+            )
+
+    # Keeping the files small.
+
+    def _keep_small(self) -> None:
+        """After a commit: copy what has grown; give back a little of what is free. Raises StoreError."""
+        self._log_octets += COMMIT_OCTETS
+        try:
+            if self._log_octets > LOG_OCTETS:
+                self._log_octets = 0
+                self._messages.execute("pragma wal_checkpoint(passive)").fetchone()
+            if self._meta_octets > LOG_OCTETS:
+                self._meta_octets = 0
+                self._meta.execute("pragma wal_checkpoint(passive)").fetchone()
+            if monotonic() - self._trickled_at > TRICKLE_S:
+                self._trickled_at = monotonic()
+                free = self._free_pages()
+                if free > 16 * FREE_PAGES and 2 * free > self._pages():
+                    self._give_back(TRICKLE_PAGES)
+        except sqlite3.Error as error:
+            self._see_to(error)
+
+    def look_after(self) -> bool:
+        """Nothing comes: do one thing for the files. Returns whether there is more to do. Raises StoreError."""
+        try:
+            free = self._free_pages()
+            if self.shrinks and free > FREE_PAGES:
+                self._give_back(min(STEP_PAGES, free - FREE_PAGES))
+                return True
+            if self._log_octets or self._meta_octets:
+                self._log_octets = self._meta_octets = 0
+                cut(self._messages)
+                cut(self._meta)
+        except sqlite3.Error as error:
+            self._see_to(error)
+        return False
+
+    def _free_pages(self) -> int:
+        return int(self._messages.execute("pragma freelist_count").fetchone()[0])
+
+    def _pages(self) -> int:
+        return int(self._messages.execute("pragma page_count").fetchone()[0])
+
+    def _give_back(self, pages: int) -> None:
+        if self.shrinks:
+            self._messages.executescript(
+                f"pragma incremental_vacuum({pages})"
+            )  # `execute` would give back one
+            self._log_octets += 2 * pages * PAGE_OCTETS
+
+    def _see_to(self, error: sqlite3.Error) -> None:
+        """The files stay larger than they need be; everything else is fatal, and raised as StoreError."""
+        if is_damage(error):
+            self.shrinks = False  # moving pages about would not make it better
+            return
+        why = failure(error, "the store's files cannot be looked after")
+        if isinstance(why, StoreError):
+            raise why from error
