@@ -96,13 +96,13 @@ class Consumer(ABC):
                     Others are served as if it were not there, and it as if there were no others: neither exclusivity
                     nor a single active consumer concerns it. What it is shown stays the queue's: never accept,
                     release or reject that, and keep none of it. `settled`, `priority` and `exclusive` say nothing
-        searching   set by the queue: a selector's way through a long backlog is gone in portions, and this one has not
-                    come to its end; the queue goes on by itself
+        searching   set by the queue: the way through a long backlog is gone in portions, and this one has not come to
+                    its end; the queue goes on by itself
 
     All of these but the last are fixed when the consumer is attached (`Queue.add_consumer`).
 
     To drain: give credit, `wake`, and look again when the broker has settled (`Publisher.taken`). Whoever then has
-    credit and room left, and is not `searching`, has all there is for it now; whoever is, looks again next time.
+    credit and room left has all there is for it now, unless the queue `seeks_for` more: then it looks again next time.
     """
 
     __slots__ = (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PORTION: Final = 20_000  # messages: 4 ms
 PAUSE_S: Final = 0.001  # between portions, for others
 
-Pile: TypeAlias = "deque[Delivery] | list[Delivery] | list[Delivery | None] | list[Message]"
+Pile: TypeAlias = "deque[Delivery] | list[Delivery] | list[Message]"
 
 
 class Discarded:

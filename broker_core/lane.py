@@ -1,184 +1,224 @@
-"""Waiting messages of one priority: arrivals in a deque, what came back in a heap; everything keeps its old place.
+"""Waiting messages of one priority: everything keeps its place, in memory or on disk.
 
-A lane is taken from at its head. A `SearchedLane` can also be gone through by cursors, which take what they want or
-leave everything where it is; a queue has such lanes as long as somebody searches it.
+    returned    what came back, a heap; it may belong anywhere
+    fresh       the head, in order of arrival
+    pages       what follows, on disk only
+    arrivals    what follows that; where there are no pages, the head itself
+
+A lane is taken from at its head. As long as it has pages, the head may be on disk: who cannot wait has it read at once
+(`load`), others come back when it is there. As long as somebody searches a queue, it has `SearchedLane`s, which can
+also be gone through by cursors.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
-from itertools import accumulate
-from typing import Final
+from heapq import heappop, heappush, merge
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import Delivery
-from broker_core.discard import Pile
+from broker_core.delivery import NEVER, Delivery
+from broker_core.store.backlog import first_run, last_run
 
-GAPS: Final = 64  # empty slots, or old entries of a heap, that are not worth closing up
+if TYPE_CHECKING:
+    from broker_core.store.backlog import Backlog
+    from broker_core.store.contract import Page
+
+AHEAD_MIN: Final = (
+    128  # messages left in the head when the next page is asked for, unless that was too late before
+)
+
+
+class Pages:
+    """What a lane has on disk, oldest first. There are none of it without a page."""
+
+    __slots__ = ("ahead", "backlog", "on_disk")
+
+    def __init__(self, backlog: Backlog, page: Page) -> None:
+        self.backlog = backlog
+        self.on_disk = deque([page])
+        self.ahead = AHEAD_MIN  # messages in the head with which the next page is asked for
+
+    def add(self, page: Page) -> None:
+        """At the end; small ones become one."""
+        if (joined := self.backlog.joined(self.on_disk[-1], page)) is None:
+            self.on_disk.append(page)
+        else:
+            self.on_disk[-1] = joined
 
 
 class Lane:
     """Waiting messages of one priority, oldest first."""
 
-    __slots__ = ("fresh", "returned")
+    __slots__ = ("arrivals", "fresh", "pages", "returned")
 
     def __init__(self) -> None:
-        self.fresh: deque[Delivery] = deque()  # in order of arrival
+        self.fresh: deque[Delivery] = deque()
+        self.arrivals = self.fresh  # what arrives is appended here
+        self.pages: Pages | None = None
         self.returned: list[Delivery] = []  # heap by position
 
     def __bool__(self) -> bool:
-        return bool(self.fresh or self.returned)
+        return bool(self.fresh or self.returned or self.pages)
 
     def __iter__(self) -> Iterator[Delivery]:
-        return iter(sorted((*self.returned, *self.fresh)))
+        if self.pages is None:
+            return iter(sorted((*self.returned, *self.fresh)))
+        look = self.pages.backlog.look
+        away = chain.from_iterable(look(page) for page in list(self.pages.on_disk))
+        return merge(sorted(self.returned), chain(list(self.fresh), away, list(self.arrivals)))
 
     def head(self) -> Delivery:
+        """What comes first. It must be at hand."""
         if self.returned and not (self.fresh and self.fresh[0].position < self.returned[0].position):
             return self.returned[0]
         return self.fresh[0]
 
     def take(self) -> Delivery:
+        """Take what comes first. It must be at hand."""
         if self.returned and not (self.fresh and self.fresh[0].position < self.returned[0].position):
             return heappop(self.returned)
         return self.fresh.popleft()
 
-    def emptied(self) -> Iterable[Pile]:
-        """Everything that was in it, in no order."""
-        fresh, returned = self.fresh, self.returned
-        self.fresh, self.returned = deque(), []
-        return fresh, returned
-
     def put_back(self, delivery: Delivery) -> None:
         heappush(self.returned, delivery)
 
-
-class Cursor:
-    """How far somebody has come in a lane: to a slot, and through what came back from its consumers since."""
-
-    __slots__ = ("at", "returned")
-
-    def __init__(self, returned: list[Delivery]) -> None:
-        self.at = 0  # the next slot to look at
-        self.returned = returned  # heap by position; some may wait no more, or be in it twice
-
-
-class SearchedLane(Lane):
-    """A lane that cursors go through, one step at a time: `peek`, then `pass_by` or `take_out`.
-
-    What the first cursor has come to stands in slots, and a slot stays empty when its message is taken. What comes back
-    has no slot any more: it is put on the heap of every cursor. So each cursor meets the messages in order, each once,
-    and again when it has been away. The head of the lane is a cursor that takes whatever it meets.
-    """
-
-    __slots__ = ("back", "cursors", "filled", "front", "slots")
-
-    def __init__(self, lane: Lane) -> None:
-        super().__init__()
-        self.slots: list[Delivery | None] = []
-        self.filled = 0  # slots
-        self.fresh = lane.fresh  # what no cursor has come to
-        self.back = {
-            delivery.position for delivery in lane.returned
-        }  # where those that came back, and wait, belong
-        self.front = Cursor(lane.returned)
-        self.cursors = [self.front]
-
-    def plain(self) -> Lane:
-        """The lane as it was, when nobody searches it any more."""
-        lane = Lane()
-        lane.fresh, lane.returned = self.fresh, self._returned(self.front.returned)
-        lane.fresh.extendleft(filter(None, reversed(self.slots)))
-        return lane
-
-    def enter(self) -> Cursor:
-        """A new cursor, before everything."""
-        cursor = Cursor(self._returned(self.front.returned))
-        self.cursors.append(cursor)
-        return cursor
-
-    def leave(self, cursor: Cursor) -> None:
-        self.cursors.remove(cursor)
-
-    # Going through it.
-
-    def peek(self, cursor: Cursor) -> Delivery | None:
-        """The waiting message that the cursor has come to; None at the end."""
-        slots, returned = self.slots, cursor.returned
-        while returned and returned[0].position not in self.back:
-            heappop(returned)
-        end = len(slots)
-        while cursor.at < end and slots[cursor.at] is None:
-            cursor.at += 1
-        if cursor.at == end and self.fresh:
-            slots.append(self.fresh.popleft())
-            self.filled += 1
-            end += 1
-        arrived = slots[cursor.at] if cursor.at < end else None
-        if returned and (arrived is None or returned[0].position < arrived.position):
-            return returned[0]
-        return arrived
-
-    def pass_by(self, cursor: Cursor, delivery: Delivery) -> None:
-        """Leave what was peeked at where it is, and go on."""
-        returned = cursor.returned
-        if delivery.position not in self.back:
-            cursor.at += 1
-        while returned and returned[0] is delivery:
-            heappop(returned)
-
-    def take_out(self, cursor: Cursor, delivery: Delivery) -> None:
-        """Take what was peeked at, and go on."""
-        self.pass_by(cursor, delivery)
-        if delivery.position in self.back:
-            self.back.remove(delivery.position)
-        else:
-            self.slots[cursor.at - 1] = None
-            self.filled -= 1
-            if len(self.slots) > 2 * self.filled + GAPS:
-                self._close_up()
-
-    def _close_up(self) -> None:
-        """Drop the empty slots; cursors stay where they are among the others."""
-        filled = list(accumulate(map(bool, self.slots), initial=0))
-        for cursor in self.cursors:
-            cursor.at = filled[cursor.at]
-        self.slots = [*filter(None, self.slots)]
-
-    # As a lane.
-
-    def __bool__(self) -> bool:
-        return bool(self.filled or self.back or self.fresh)
-
-    def __iter__(self) -> Iterator[Delivery]:
-        return iter(sorted((*self._returned(self.front.returned), *filter(None, self.slots), *self.fresh)))
-
-    def head(self) -> Delivery:
-        delivery = self.peek(self.front)
-        assert delivery is not None, "only a lane with messages has a head"
-        return delivery
-
-    def take(self) -> Delivery:
-        delivery = self.head()
-        self.take_out(self.front, delivery)
-        return delivery
-
-    def emptied(self) -> Iterable[Pile]:
-        piles = self.slots, self.fresh, self.front.returned
-        self.slots, self.filled, self.fresh = [], 0, deque()
-        self.back.clear()
-        for cursor in self.cursors:
-            cursor.at, cursor.returned = 0, []
+    def emptied(self) -> Iterable[deque[Delivery] | list[Delivery]]:
+        """Everything that was in it, in no order; what is on disk is settled."""
+        piles: list[deque[Delivery] | list[Delivery]] = [self.fresh, self.returned]
+        if self.pages is not None:
+            piles.append(self.arrivals)
+            self.pages.backlog.settle(self.pages.on_disk)
+            self.pages = None
+        self.fresh = self.arrivals = deque()
+        self.returned = []
         return piles
 
-    def put_back(self, delivery: Delivery) -> None:
-        self.back.add(delivery.position)
-        for cursor in self.cursors:
-            heappush(cursor.returned, delivery)
-            if len(cursor.returned) > 2 * len(self.back) + GAPS:
-                cursor.returned = self._returned(cursor.returned)
+    def marked(self) -> Iterator[tuple[int, int]]:
+        """Numbers in the store of what was delivered before, and how often that failed."""
+        if self.pages is None:
+            return marked((*self.returned, *self.fresh), ())
+        return marked((*self.returned, *self.fresh, *self.arrivals), self.pages.on_disk)
 
-    def _returned(self, heap: list[Delivery]) -> list[Delivery]:
-        """The heap without what waits no more, each message once."""
-        waiting = {delivery.position: delivery for delivery in heap if delivery.position in self.back}
-        return [waiting[position] for position in sorted(waiting)]
+    # What is on disk.
+
+    def at_hand(self) -> bool:
+        """Whether what comes first is in memory, if there is anything."""
+        pages, returned = self.pages, self.returned
+        return (
+            pages is None
+            or bool(self.fresh)
+            or bool(returned and returned[0].position < pages.on_disk[0].position)
+        )
+
+    def due_at(self) -> float:
+        """When what comes first expires. While that is not known, it is asked for, and the answer is never."""
+        if self.at_hand():
+            return self.head().expires_at
+        if self.pages is not None and self.pages.on_disk[0].expiring:
+            self.ask()
+        return NEVER
+
+    def page_at_head(self) -> Page | None:
+        """What comes first, if it is on disk."""
+        return None if self.pages is None or self.at_hand() else self.pages.on_disk[0]
+
+    def drop_page(self) -> None:
+        """Settle the page at the head unread."""
+        assert self.pages is not None, "there is a page"
+        self.pages.backlog.settle([self.pages.on_disk.popleft()])
+        if not self.pages.on_disk:
+            self._close()
+
+    def load(self) -> None:
+        """Have the first page read at once."""
+        assert self.pages is not None, "there is something to load"
+        self._take_in(self.pages.backlog.read(self.pages.on_disk[0]))
+
+    def ask(self) -> None:
+        """Have the first page read. The queue is touched when it has come."""
+        assert self.pages is not None, "there is something to ask for"
+        self.pages.backlog.read_soon(self.pages.on_disk[0], self._take_in)
+
+    def look_ahead(self, wanting: bool) -> None:
+        """Ask for the next page if the head runs low. `wanting`: there was too little in it just now."""
+        pages = self.pages
+        assert pages is not None, "there is something ahead"
+        if wanting:
+            pages.ahead = len(pages.on_disk[0])
+        if wanting or len(self.fresh) < pages.ahead:
+            self.ask()
+
+    def _take_in(self, deliveries: list[Delivery]) -> None:
+        """The first page has been read."""
+        assert self.pages is not None, "it is asked for as long as it is there"
+        self.pages.on_disk.popleft()
+        self.fresh.extend(deliveries)
+        if not self.pages.on_disk:
+            self._close()
+
+    def _close(self) -> None:
+        """There are no pages any more."""
+        self.pages = None
+        self.arrivals.extendleft(reversed(self.fresh))
+        self.fresh = self.arrivals
+
+    def page_out(self, backlog: Backlog, keep: int) -> bool:
+        """Put a page's worth of what comes last on disk; the first `keep` messages stay. False: there is nothing."""
+        if self.pages is None:
+            return self._open(backlog, keep)
+        if self.arrivals:
+            run = first_run(self.arrivals)
+            if (page := backlog.put_away(run)) is not None:
+                self.pages.add(page)
+                return True
+            self.arrivals.extendleft(reversed(run))
+        return self._shorten(backlog, keep)
+
+    def _open(self, backlog: Backlog, keep: int) -> bool:
+        if len(self.fresh) <= keep:
+            return False
+        head = deque([self.fresh.popleft() for _ in range(keep)])
+        run = first_run(self.fresh)
+        if (page := backlog.put_away(run)) is None:
+            self.fresh.extendleft(reversed(run))
+            self.fresh.extendleft(reversed(head))
+            return False
+        self.fresh = head
+        self.pages = Pages(backlog, page)
+        return True
+
+    def _shorten(self, backlog: Backlog, keep: int) -> bool:
+        """Put the end of the head on disk, before the other pages."""
+        pages = self.pages
+        if pages is None or len(self.fresh) <= keep:
+            return False
+        run = last_run(self.fresh, keep)
+        if (page := backlog.put_away(run)) is None:
+            self.fresh.extend(run)
+            return False
+        backlog.give_up(pages.on_disk[0])
+        pages.on_disk.appendleft(page)
+        pages.ahead = min(pages.ahead, keep)
+        return True
+
+    def add_page(self, backlog: Backlog, page: Page) -> None:
+        """Found on disk when the node started: it follows what is there already."""
+        if self.pages is None:
+            self.pages = Pages(backlog, page)
+            self.arrivals = deque()
+        else:
+            self.pages.add(page)
+
+
+def marked(deliveries: Iterable[Delivery], pages: Iterable[Page]) -> Iterator[tuple[int, int]]:
+    """Numbers in the store of those that were delivered before, and how often that failed."""
+    for delivery in deliveries:
+        if delivery.redelivered and delivery.stored > 0:
+            yield delivery.stored, delivery.attempts
+    for page in pages:
+        if page.redelivered:
+            yield from ((number, page.marks.get(number, 0)) for number in page.numbers)
+        else:
+            yield from page.marks.items()

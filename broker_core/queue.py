@@ -204,6 +204,10 @@ class Queue(Destination):
         if delivery.stored and self.journal is not None:
             self.journal.settled.append(delivery)
 
+    def seeks_for(self, consumer: Consumer) -> bool:
+        """Whether there may be more for an attached consumer than it was given: the queue goes on by itself."""
+        return consumer.searching
+
     def available_to(self, consumer: Consumer) -> int:
         """How many messages wait for an attached consumer, whatever its selector thinks of them."""
         return self.ready

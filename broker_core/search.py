@@ -8,8 +8,12 @@ Whoever takes what comes first takes at the front. Everybody else has a cursor i
 message once, however long the queue is and however often he is served; what comes back when he has passed its place,
 he meets again. Who has no credit costs nothing: his cursor stays where it is.
 
-To test a message takes microseconds, so a long search is done in portions, with others between them. Who has not come
-to the end is `searching`. A message that has expired is passed by; it dies when it comes to the front.
+To test a message takes microseconds, so a long search is done in portions, with others between them; and what is on
+disk has to be read. Who has not come to the end is `searching`. A message that has expired is passed by; it dies when
+it comes to the front.
+
+Who browses sees a message once. It is marked with that when it goes to a consumer after it was seen, for it may come
+back; as long as it stands where it is, the cursor knows.
 """
 
 from __future__ import annotations
@@ -19,27 +23,18 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import Consumer, Delivery
 from broker_core.discard import PAUSE_S
-from broker_core.lane import Cursor, SearchedLane
 from broker_core.queue import OVERHEAD, Queue
+from broker_core.searched_lane import Cursor, SearchedLane
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
     from broker_core.message import Message
-    from broker_core.work_queue import Ring, WorkQueue
+    from broker_core.rings import Ring
+    from broker_core.work_queue import WorkQueue
 
 TESTS: Final = 500  # of messages in one queue, before others have their turn: 2 to 8 ms
 SLOTS: Final = 500  # waiting messages that are put into slots, and back, in the time of one copy of a message
 TEST_OCTETS: Final = 64  # of properties that are read in the time of one test, at the worst
-
-
-class Seeker:
-    """What a search knows of one consumer: its cursors, and what it marks the messages with that it has browsed."""
-
-    __slots__ = ("cursors", "mark")
-
-    def __init__(self, cursors: list[Cursor]) -> None:
-        self.cursors = cursors  # lane by lane
-        self.mark = object()
 
 
 class Search:
@@ -51,19 +46,20 @@ class Search:
         self._queue = queue
         self._lanes = [SearchedLane(lane) for lane in queue.lanes]
         self._fronts = [lane.front for lane in self._lanes]
-        self._seekers: dict[Consumer, Seeker] = {}
+        self._seekers: dict[Consumer, list[Cursor]] = {}  # their cursors, lane by lane
         self._portions = Portions(queue)
         queue.lanes = self._lanes
         queue.virtual_host.broker.work += queue.ready // SLOTS
 
     def add(self, consumer: Consumer) -> None:
-        self._seekers[consumer] = Seeker([lane.enter() for lane in self._lanes])
+        mark = object() if consumer.browses else None
+        self._seekers[consumer] = [lane.enter(mark) for lane in self._lanes]
 
     def remove(self, consumer: Consumer) -> None:
         """Forget a consumer, if it seeks here. With the last one the search ends."""
-        if (seeker := self._seekers.pop(consumer, None)) is None:
+        if (cursors := self._seekers.pop(consumer, None)) is None:
             return
-        for lane, cursor in zip(self._lanes, seeker.cursors, strict=True):
+        for lane, cursor in zip(self._lanes, cursors, strict=True):
             lane.leave(cursor)
         if not self._seekers:
             self.end()
@@ -100,21 +96,22 @@ class Search:
                     (unfinished if consumer.searching else content).append(consumer)
         finally:
             able.extend(unfinished[1:] + unfinished[:1] + content)  # the first of them has used up the time
-        if unfinished:
+        if unfinished and self._portions.used_up:
             self._portions.go_on_later()
 
     def _find(self, consumer: Consumer, quota: int, room: int) -> list[Delivery]:
         consumer.searching = False
-        if (seeker := self._seekers.get(consumer)) is None:
-            return self.take(quota, room)
-        found: list[Delivery] = []
-        for lane, cursor in self._in_order(seeker.cursors):
+        if (cursors := self._seekers.get(consumer)) is None:
+            found = self.take(quota, room)
+            consumer.searching = not found and any(not lane.at_hand() for lane in self._lanes)
+            return found
+        found = []
+        for lane, cursor in self._in_order(cursors):
             while len(found) < quota and room > 0:
-                if (delivery := self._next(consumer, seeker, lane, cursor)) is None:
+                if (delivery := self._next(consumer, lane, cursor)) is None:
                     break
                 if consumer.browses:
                     lane.pass_by(cursor, delivery)
-                    delivery.seen_by += (seeker.mark,)
                 else:
                     lane.take_out(cursor, delivery)
                     self._queue.left(delivery)
@@ -122,13 +119,16 @@ class Search:
                 room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
         return found
 
-    def _next(
-        self, consumer: Consumer, seeker: Seeker, lane: SearchedLane, cursor: Cursor
-    ) -> Delivery | None:
-        """The next message that a seeker wants; None at the lane's end, and when the time is used up."""
+    def _next(self, consumer: Consumer, lane: SearchedLane, cursor: Cursor) -> Delivery | None:
+        """The next message that a seeker wants; None at the lane's end, and when it has to come back for more."""
         now = self._queue.virtual_host.broker.now
-        while not consumer.searching and (delivery := lane.peek(cursor)) is not None:
-            if delivery.expires_at >= now and seeker.mark not in delivery.seen_by:
+        while not consumer.searching:
+            if (delivery := lane.peek(cursor)) is None:
+                if lane.lacks(cursor):
+                    lane.seek(cursor)
+                    consumer.searching = True
+                break
+            if delivery.expires_at >= now and cursor.mark not in delivery.seen_by:
                 if consumer.selector is None:
                     return delivery
                 if not self._portions.may_test(delivery.message):
@@ -152,6 +152,9 @@ class Search:
                 self._queue.left(delivery)
                 taken.append(delivery)
                 room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
+            if len(taken) < quota and room > 0 and lane.lacks(front):
+                lane.seek(front)
+                break  # what comes after it has to wait
         return taken
 
     def _in_order(self, cursors: list[Cursor]) -> Iterator[tuple[SearchedLane, Cursor]]:
@@ -179,6 +182,11 @@ class Portions:
             return False
         self._left -= 1 + len(message.properties) // TEST_OCTETS
         return True
+
+    @property
+    def used_up(self) -> bool:
+        """Whether somebody was told that there is no more time in this batch."""
+        return self._left <= 0 and self._left_at == self._queue.virtual_host.broker.now
 
     def go_on_later(self) -> None:
         """Somebody's search is unfinished: the queue will dispatch again."""

@@ -5,8 +5,9 @@
                └──────────────release──────────────────────┘
 
 Waiting messages stand in one lane per priority. A lane is a deque of arrivals plus a heap of those that came back, so a
-message returns to its old place in O(log n). Consumers stand in rings, one per consumer priority; whoever cannot take
-more steps out of its ring and back in through `wake`, so that a message never costs a look at idle consumers.
+message returns to its old place in O(log n); what there is no memory for is on disk. Consumers stand in rings, one per
+consumer priority; whoever cannot take more steps out of its ring and back in through `wake`, so that a message never
+costs a look at idle consumers.
 
 Consumers with selectors, and those who browse, do not take what comes first: `search.py` serves a queue that has any.
 
@@ -15,8 +16,8 @@ Nothing here is asked for per message that is not in use: expiry, limits and dea
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
@@ -25,7 +26,9 @@ from broker_core.errors import AccessRefused
 from broker_core.lane import Lane
 from broker_core.limits import Overflow, QueueLimits, QueueType
 from broker_core.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED, Queue
+from broker_core.rings import Ring, ring_of, step_out
 from broker_core.search import Search, takes_now
+from broker_core.store.backlog import Backlog
 from broker_core.values import Table
 
 if TYPE_CHECKING:
@@ -36,21 +39,12 @@ if TYPE_CHECKING:
     from broker_core.topology import VirtualHost
 
 
-class Ring:
-    """Consumers of one priority that are believed able to take messages, in turn."""
-
-    __slots__ = ("able", "priority")
-
-    def __init__(self, priority: int) -> None:
-        self.priority = priority
-        self.able: deque[Consumer] = deque()
-
-
 class WorkQueue(Queue):
     """A queue of work to do: each message goes to one consumer, and is gone once that has dealt with it."""
 
     __slots__ = (
         "active",
+        "backlog",
         "expires_timer",
         "expiring",
         "head_timer",
@@ -76,6 +70,7 @@ class WorkQueue(Queue):
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
         self.lanes: Sequence[Lane] = [Lane() for _ in range((limits.max_priority or 0) + 1)]
+        self.backlog: Backlog | None = None  # since something was on disk only
         self.search: Search | None = None  # as long as a consumer has a selector, or browses
         self.rings: list[Ring] = []  # highest priority first
         self.active: Consumer | None = None  # the one consumer served, if there may be only one
@@ -106,27 +101,61 @@ class WorkQueue(Queue):
         )
 
     def _drop_over_limit(self) -> None:
+        dropped = 0
         while self.ready and self._over_limit():
-            self._die(self._take_oldest(), MAXLEN)
+            if dropped == PORTION:
+                broker = self.virtual_host.broker
+                broker.timers.at(broker.now + PAUSE_S, lambda now: self.touch())
+                return
+            lane = next(lane for lane in self.lanes if lane)  # the lowest priority goes first
+            if lane.at_hand():
+                self.left(delivery := lane.take())
+                self._die(delivery, MAXLEN)
+                dropped += 1
+            elif not self._drop_page(lane):
+                lane.load()
 
-    def _take_oldest(self) -> Delivery:
-        """The first to go when there are too many: the head of the lowest priority."""
-        delivery = next(lane for lane in self.lanes if lane).take()
-        self.left(delivery)
-        return delivery
+    def _drop_page(self, lane: Lane) -> bool:
+        """Drop what comes first without reading it, if all of it is too much, and none of it is buried."""
+        page = lane.page_at_head()
+        if page is None or self.limits.dead_letter_exchange is not None:
+            return False
+        if not self._over_limit(-len(page), -page.octets):
+            return False
+        lane.drop_page()
+        self.ready -= len(page)
+        self.ready_bytes -= page.octets
+        self.expiring -= page.expiring
+        return True
 
     # Arrival.
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        assert self.journal is not None, "only what was kept can be restored"
         lane = self.lanes[min(priority, len(self.lanes) - 1)]
         for page in pages:
-            for delivery in self.journal.fetch(self, page):
-                lane.fresh.append(delivery)
-                self.ready += 1
-                self.ready_bytes += delivery.message.size
-                self.expiring += delivery.expires_at != NEVER
-                self.position = max(self.position, delivery.position + 1)
+            lane.add_page(self.books(), page)
+            self.ready += len(page)
+            self.ready_bytes += page.octets
+            self.expiring += page.expiring
+            self.position = max(self.position, page.last + 1)
+        self.touch()
+
+    def books(self) -> Backlog:
+        """Of what is on disk only; opened with the first page."""
+        if self.backlog is None:
+            assert self.journal is not None, "somebody keeps the pages"
+            self.backlog = Backlog(self, self.journal)
+        return self.backlog
+
+    def page_out(self, keep: int) -> bool:
+        """Leave a page's worth of memory, of what will be delivered last, if it can be read again.
+
+        The first `keep` messages of each priority stay. False: there is nothing to put on disk now.
+        """
+        return any(lane.page_out(self.books(), keep) for lane in self.lanes)
+
+    def marked(self) -> Iterable[tuple[int, int]]:
+        return chain.from_iterable(lane.marked() for lane in self.lanes)
 
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
@@ -145,9 +174,9 @@ class WorkQueue(Queue):
             delivery.expires_at = self.virtual_host.broker.now + ttl_s
             self.expiring += 1
         if len(self.lanes) == 1:
-            self.lanes[0].fresh.append(delivery)
+            self.lanes[0].arrivals.append(delivery)
         else:
-            self.lanes[min(message.facts.priority, len(self.lanes) - 1)].fresh.append(delivery)
+            self.lanes[min(message.facts.priority, len(self.lanes) - 1)].arrivals.append(delivery)
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
@@ -211,6 +240,8 @@ class WorkQueue(Queue):
         for lane in reversed(self.lanes):
             fresh, returned = lane.fresh, lane.returned
             while len(taken) < quota and room > 0 and (returned or fresh):
+                if returned and lane.pages is not None and not lane.at_hand():
+                    break
                 delivery = lane.take() if returned else fresh.popleft()
                 if delivery.expires_at < now:
                     self.expire(delivery)
@@ -220,15 +251,19 @@ class WorkQueue(Queue):
                 self.ready_bytes -= delivery.message.size
                 if delivery.expires_at != NEVER:
                     self.expiring -= 1
+            if lane.pages is not None:
+                lane.look_ahead(wanting=len(taken) < quota and room > 0)
+                break
         self.ready -= len(taken)
         return taken
 
     def take_one(self, settled: bool) -> Delivery | None:
         """Fetch the next message without being a consumer; `settled`: it is not expected to be answered."""
         self.used_at = self.virtual_host.broker.now
-        taken = self._take(1, 1)
-        if not taken:
-            return None
+        self._load_head()
+        while not (taken := self._take(1, 1)):
+            if not self._load_head():
+                return None
         self.delivered += 1
         if settled:
             self.accepted += 1
@@ -239,10 +274,27 @@ class WorkQueue(Queue):
         self.touch()
         return taken[0]
 
+    def _load_head(self) -> bool:
+        """Have what comes first read at once, if it is on disk. Whether it was."""
+        lane = next((lane for lane in reversed(self.lanes) if lane), None)
+        if lane is None or lane.at_hand():
+            return False
+        lane.load()
+        return True
+
     def can_deliver_now(self, message: Message) -> bool:
         """Whether `message` would reach a consumer at once if it arrived now (S086)."""
         self.dispatch()
-        return any(takes_now(consumer, message) for ring in self.rings for consumer in ring.able)
+        return not self._waits() and any(
+            takes_now(consumer, message) for ring in self.rings for consumer in ring.able
+        )
+
+    def _waits(self) -> bool:
+        """Whether what comes first is being read, and everybody waits for it."""
+        return self.search is None and self.backlog is not None and self.backlog.waits
+
+    def seeks_for(self, consumer: Consumer) -> bool:
+        return consumer.searching or self._waits()
 
     # Answers.
 
@@ -306,9 +358,9 @@ class WorkQueue(Queue):
         """Drop every waiting message; those with consumers stay (S074). Returns how many went."""
         count = self.ready
         broker = self.virtual_host.broker
-        self.forget(self.waiting())
         for lane in self.lanes:
             for pile in lane.emptied():
+                self.forget(pile)
                 broker.discarded.add(pile, broker.now)
         self.ready = self.ready_bytes = self.expiring = 0
         return count
@@ -336,7 +388,7 @@ class WorkQueue(Queue):
         consumer.attached = False
         self.consumers.pop(consumer, None)
         self.used_at = self.virtual_host.broker.now
-        self._step_out(consumer)
+        step_out(self.rings, consumer)
         if self.search is not None:
             self.search.remove(consumer)
         if consumer is self.active:
@@ -364,37 +416,17 @@ class WorkQueue(Queue):
         if consumer.able or not self._is_served(consumer):
             return
         consumer.able = True
-        self._ring(consumer.priority).able.append(consumer)
+        ring_of(self.rings, consumer.priority).able.append(consumer)
         self.touch()
 
     def _is_served(self, consumer: Consumer) -> bool:
         return consumer is self.active or consumer.browses or not self.limits.single_active
 
-    def _step_out(self, consumer: Consumer) -> None:
-        """A consumer goes, and the ring of its priority with it, if nobody else stands there."""
-        ring = next((ring for ring in self.rings if ring.priority == consumer.priority), None)
-        if consumer.able:
-            assert ring is not None, "who is able stands in a ring"
-            consumer.able = False
-            ring.able.remove(consumer)
-        if ring is not None and not ring.able:
-            self.rings.remove(ring)
-
-    def _ring(self, priority: int) -> Ring:
-        for at, ring in enumerate(self.rings):
-            if ring.priority == priority:
-                return ring
-            if ring.priority < priority:
-                self.rings.insert(at, Ring(priority))
-                return self.rings[at]
-        self.rings.append(Ring(priority))
-        return self.rings[-1]
-
     # Time.
 
     def _watch_head(self) -> None:
         """Keep one timer on the first message that will expire at the head of a lane (S080)."""
-        earliest = min((lane.head().expires_at for lane in self.lanes if lane), default=NEVER)
+        earliest = min((lane.due_at() for lane in self.lanes if lane), default=NEVER)
         timer = self.head_timer
         broker, timers = self.virtual_host.broker, self.virtual_host.broker.timers
         if timer is not None and not timer.cancelled and timer.at <= max(earliest, broker.now + PAUSE_S):
@@ -407,7 +439,7 @@ class WorkQueue(Queue):
         self.head_timer = None
         left = PORTION
         for lane in self.lanes:
-            while lane and lane.head().expires_at <= now:
+            while lane and lane.due_at() <= now:
                 if not left:
                     self.head_timer = self.virtual_host.broker.timers.at(now + PAUSE_S, self._expire)
                     return
@@ -435,8 +467,12 @@ class WorkQueue(Queue):
 
     def bury_all(self) -> None:
         """Let every waiting message die, where a profile wants that for a queue's deletion."""
-        for delivery in self.waiting():
-            self._die(delivery, REJECTED)
+        while lane := next((lane for lane in reversed(self.lanes) if lane), None):
+            if lane.at_hand():
+                self.left(delivery := lane.take())
+                self._die(delivery, REJECTED)
+            else:
+                lane.load()
 
     # The end.
 

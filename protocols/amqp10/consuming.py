@@ -249,7 +249,7 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
         if link.ended or not link.drain:
             return
         link.available = self.queue.available_to(self)
-        if self.credit > 0 and (self.searching or (link.available and self.room() <= 0)):
+        if self.credit > 0 and (self.queue.seeks_for(self) or (link.available and self.room() <= 0)):
             self._look_again()
             return
         link.drained()

@@ -10,9 +10,9 @@ import pytest
 from broker_core.broker import Outcome
 from broker_core.discard import PAUSE_S
 from broker_core.errors import AccessRefused, PreconditionFailed
-from broker_core.lane import SearchedLane
 from broker_core.queue import OVERHEAD, Queue
 from broker_core.search import TESTS
+from broker_core.searched_lane import SearchedLane
 from broker_core.work_queue import WorkQueue
 from tests.core.fakes import (
     DEAD,

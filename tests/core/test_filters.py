@@ -10,9 +10,9 @@ import pytest
 from broker_core.broker import Outcome
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused
-from broker_core.lane import SearchedLane
 from broker_core.queue import OVERHEAD
 from broker_core.search import TESTS
+from broker_core.searched_lane import SearchedLane
 from broker_core.selector import compile_selector
 from broker_core.testing.fakes import fake_message
 from broker_core.values import Value

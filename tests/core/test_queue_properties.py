@@ -17,9 +17,9 @@ from broker_core import search
 from broker_core.delivery import NEVER, UNLIMITED, Delivery
 from broker_core.discard import PAUSE_S
 from broker_core.errors import AccessRefused
-from broker_core.lane import GAPS, SearchedLane
 from broker_core.limits import Overflow, QueueLimits
 from broker_core.queue import REJECTED
+from broker_core.searched_lane import GAPS, SearchedLane
 from broker_core.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, Only, SharedWindow, World, message
 from tests.core.queue_model import ACCEPTED, LETTERS, PURGED, REFUSED, Item, Model, Taker, body, number
@@ -406,7 +406,8 @@ class QueueMachine(RuleBasedStateMachine):
         for lane in self.queue.lanes:
             if isinstance(lane, SearchedLane):
                 assert len(lane.cursors) == 1 + len(seekers) > 1
-                assert len(lane.slots) <= 2 * lane.filled + GAPS
+                assert all(len(part.slots) <= 2 * part.filled + GAPS for part in lane.parts())
+                assert lane.filled == sum(part.filled for part in lane.parts())
                 assert all(len(cursor.returned) <= 2 * len(lane.back) + GAPS for cursor in lane.cursors)
             else:
                 assert not seekers
