@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from broker_core.access import Permissions, TopicPermissions, User
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from broker_core.policy import Policy
     from broker_core.queue import Queue
     from broker_core.topology import VirtualHost
+
+
+# Kinds of what may stand in the configuration file, and the names that tell one from another.
+VIRTUAL_HOST: Final = "vhost"  # name
+USER: Final = "user"  # name
+PERMISSIONS: Final = "permissions"  # user, virtual host
+TOPIC_PERMISSIONS: Final = "topic-permissions"  # user, virtual host, exchange
+POLICY: Final = "policy"  # virtual host, name
+OPERATOR_POLICY: Final = "operator-policy"  # virtual host, name
 
 
 class Origin(Enum):
@@ -47,14 +56,14 @@ class Catalogue(ABC):
 
     @abstractmethod
     def by_default(self, *names: str) -> bool:
-        """There is a default for the thing of these names (`store/records.py`). Whether that holds: nothing is kept.
+        """There is a default for the thing of this kind and these names. Whether that holds: nothing is kept.
 
         From then on, should a client delete the thing, that is kept.
         """
 
     @abstractmethod
     def has(self, *names: str) -> bool:
-        """Whether something is kept of a user, permission, policy or virtual host; also that it was deleted."""
+        """Whether something is kept of the thing of this kind and these names; also that it was deleted."""
 
     # What there is.
 

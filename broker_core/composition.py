@@ -3,13 +3,18 @@
 What the configuration names - users, permissions, virtual hosts, policies - is put into the broker here and nowhere
 else. A reload applies the difference: users and policies that the file named before and names no longer go, virtual
 hosts and what others added stay.
+
+A restart does the same, with a store: the configuration lies on top of what the store has, and what it names is not
+kept there. Where it names no users, or no virtual hosts, there are the built-in ones, until clients change or delete
+them.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +23,10 @@ import attrs
 from broker_core import settings
 from broker_core.access import PasswordHash, User
 from broker_core.broker import Broker
+from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
 from broker_core.clock import Clock
 from broker_core.config import Config, ConfigError
-from broker_core.config_sections import ListenerEntry, UserEntry, VirtualHostEntry
+from broker_core.config_sections import GUEST, ListenerEntry, UserEntry, VirtualHostEntry
 from broker_core.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
     from broker_core.node import Node
 
 log: Final = logging.getLogger("leveret.node")
+
+BUILT_IN: Final = Config()
 
 
 def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clock: Clock) -> Broker:
@@ -65,22 +73,62 @@ def _node_limits(config: Config) -> NodeLimits:
 
 def populate(broker: Broker, config: Config) -> None:
     """Virtual hosts, users, permissions and policies, then the definitions files. Raises ConfigError."""
-    for host in config.virtual_hosts:
-        broker.add_virtual_host(host.name, _host_limits(config, host))
-    broker.access.set_loopback_users(config.security.loopback_users)
-    broker.access.set_anonymous_user(config.anonymous_user)
-    for user in config.users:
-        _put_user(broker, user)
+    _put_virtual_hosts(broker, config)
+    _put_users(broker, config, config.users)
     _put_policies(broker, config)
+    for host in broker.hosts():
+        host.apply_policies()  # to what the store had
+    if (catalogue := broker.catalogue) is not None and not catalogue.incomplete:
+        broker.access.forget_strangers()
     if config.definitions.load:
         from broker_core import definitions
 
         definitions.load_files(broker, config.definitions.load)
+    _admit(broker, config)
+
+
+@contextmanager
+def _said_by_config(broker: Broker, is_default: bool = False) -> Iterator[None]:
+    """What is changed in this context is not kept in the store."""
+    if broker.catalogue is None:
+        yield
+        return
+    with broker.catalogue.told_by(Origin.DEFAULT if is_default else Origin.FILE):
+        yield
+
+
+def _holds(broker: Broker, is_default: bool, *names: str) -> bool:
+    """Whether something of the configuration is to be put in place: a default is not, if clients know better."""
+    return not is_default or broker.catalogue is None or broker.catalogue.by_default(*names)
+
+
+def _put_virtual_hosts(broker: Broker, config: Config) -> None:
+    is_default = config.virtual_hosts == BUILT_IN.virtual_hosts
+    with _said_by_config(broker, is_default):
+        for host in config.virtual_hosts:
+            if _holds(broker, is_default, VIRTUAL_HOST, host.name):
+                broker.add_virtual_host(host.name, _host_limits(config, host))
+    named = {host.name for host in config.virtual_hosts}
+    for name in broker.virtual_hosts.keys() - named:
+        if broker.catalogue is not None and not broker.catalogue.has(VIRTUAL_HOST, name):
+            log.info(
+                "the configuration does not name vhost '%s': it stays, with what it has in the store", name
+            )
 
 
 def _host_limits(config: Config, entry: VirtualHostEntry) -> VirtualHostLimits:
     queues = config.limits.queues_max if entry.queues_max is None else entry.queues_max
     return VirtualHostLimits(entry.connections_max, queues)
+
+
+def _put_users(broker: Broker, config: Config, users: Iterable[UserEntry]) -> None:
+    is_default = config.users == BUILT_IN.users
+    with _said_by_config(broker, is_default):
+        for user in users:
+            if _holds(broker, is_default, USER, user.name):
+                _put_user(broker, user)
+            if broker.access.user(user.name) is not None:
+                _put_permissions(broker, user, is_default)
 
 
 def _put_user(broker: Broker, entry: UserEntry) -> None:
@@ -92,17 +140,37 @@ def _put_user(broker: Broker, entry: UserEntry) -> None:
         )
     else:
         access.add_user(entry.name, entry.password, entry.tags, limits)
+
+
+def _put_permissions(broker: Broker, entry: UserEntry, is_default: bool) -> None:
+    name, access = entry.name, broker.access
     for host, allowed in entry.permissions.items():
-        access.set_permissions(entry.name, host, allowed.configure, allowed.write, allowed.read)
+        if _holds(broker, is_default, PERMISSIONS, name, host):
+            access.set_permissions(name, host, allowed.configure, allowed.write, allowed.read)
     for host, exchanges in entry.topic_permissions.items():
         for exchange, topics in exchanges.items():
-            access.set_topic_permissions(entry.name, host, exchange, topics.write, topics.read)
+            if _holds(broker, is_default, TOPIC_PERMISSIONS, name, host, exchange):
+                access.set_topic_permissions(name, host, exchange, topics.write, topics.read)
 
 
 def _put_policies(broker: Broker, config: Config) -> None:
-    for entry in config.policies:
-        put = broker.policies.set_operator if entry.operator else broker.policies.set
-        put(entry.policy)
+    with _said_by_config(broker):
+        for entry in config.policies:
+            put = broker.policies.set_operator if entry.operator else broker.policies.set
+            put(entry.policy)
+
+
+def _admit(broker: Broker, config: Config) -> None:
+    """Who needs no password, and who may come from elsewhere."""
+    broker.access.set_loopback_users(config.security.loopback_users)
+    anonymous = config.anonymous_user
+    if config.security.anonymous_user is None and not _is_built_in(broker.access.user(GUEST.name)):
+        anonymous = None  # guest's password is not known to everybody any more
+    broker.access.set_anonymous_user(anonymous)
+
+
+def _is_built_in(guest: User | None) -> bool:
+    return guest is not None and guest.password is not None and guest.password.matches(GUEST.password or "")
 
 
 # Reload.
@@ -115,12 +183,12 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
         f"virtual_hosts[{printed(host.name)}]" for host in _virtual_hosts_staying(old, new)
     )
     new = in_force(old, new)
-    for host in new.virtual_hosts:
-        broker.add_virtual_host(host.name, _host_limits(new, host))
+    _put_virtual_hosts(broker, new)
     _reload_users(broker, old, new)
-    for gone in (policy for policy in old.policies if policy not in new.policies):
-        clear = broker.policies.clear_operator if gone.operator else broker.policies.clear
-        clear(gone.virtual_host, gone.name)
+    with _said_by_config(broker):
+        for gone in (policy for policy in old.policies if policy not in new.policies):
+            clear = broker.policies.clear_operator if gone.operator else broker.policies.clear
+            clear(gone.virtual_host, gone.name)
     _put_policies(broker, new)
     broker.node_limits = _node_limits(new)
     broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
@@ -147,18 +215,19 @@ def _virtual_hosts_staying(old: Config, new: Config) -> tuple[VirtualHostEntry, 
 
 
 def _reload_users(broker: Broker, old: Config, new: Config) -> None:
-    broker.access.set_loopback_users(new.security.loopback_users)
-    broker.access.set_anonymous_user(new.anonymous_user)
     before = {user.name: user for user in old.users}
     named = {user.name for user in new.users}
-    for name in before.keys() - named:
-        broker.access.delete_user(name)
-    for user in new.users:
-        if before.get(user.name) != user:
+    with _said_by_config(broker):
+        for name in before.keys() - named:
+            if broker.catalogue is None or not broker.catalogue.has(USER, name):
+                broker.access.delete_user(name)
+        changed = [user for user in new.users if before.get(user.name) != user]
+        for user in changed:
             for host in before[user.name].permissions if user.name in before else ():
                 broker.access.clear_permissions(user.name, host)
                 broker.access.clear_topic_permissions(user.name, host)
-            _put_user(broker, user)
+    _put_users(broker, new, changed)
+    _admit(broker, new)
 
 
 def _reload_monitors(broker: Broker, new: Config) -> None:

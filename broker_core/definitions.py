@@ -2,7 +2,8 @@
 
 `read` checks a whole file and tells every problem at once. `apply` then puts virtual hosts, users, permissions, limits
 and policies in place before queues, exchanges and bindings, goes on past what the broker refuses, and returns that.
-What is there already stays; what is there with other properties is a problem.
+What is there already stays; what is there with other properties is a problem. Only at a start it is none: the queue
+that a file declares otherwise than last time may hold messages, so it stays as it is in the store, and that is logged.
 
 Files come from many versions, so keys that we do not know are passed over; parameters of components that we do not
 have (federation, shovels) and default queue types are passed over too, and named.
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeGuard, TypeVar
@@ -45,11 +47,13 @@ from broker_core.kinds import (
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policies, Policy
 from broker_core.settings import Record, RecordOf, key
+from broker_core.topology import PREDECLARED
 from broker_core.values import Table
 
 log: Final = logging.getLogger("leveret.definitions")
 
 D = TypeVar("D")
+THERE_ANYWAY: Final = frozenset({"", *(name for name, _, _ in PREDECLARED)})
 
 ANY_NAME: Final = Text("a name of at most 255 characters", r"(?s).{0,255}")
 
@@ -353,8 +357,9 @@ def read_files(paths: Iterable[Path]) -> list[Definitions]:
 def load_files(broker: Broker, paths: Sequence[Path]) -> None:
     """Read all the files, then apply them in order. Raises `ConfigError` with everything that went wrong."""
     problems: list[Problem] = []
+    stored = set(_in_store(broker))
     for path, definitions in zip(paths, read_files(paths), strict=True):
-        problems += _in_file(path, apply(definitions, broker))
+        problems += _in_file(path, apply(definitions, broker, stored))
         for what in definitions.passed_over:
             log.warning("%s: passed over: %s", path, what)
     if problems:
@@ -368,8 +373,19 @@ def _in_file(path: Path, problems: Iterable[Problem]) -> list[Problem]:
 # Applying.
 
 
-def apply(definitions: Definitions, broker: Broker) -> list[Problem]:
-    """Put everything into the broker. Returns what it refused; the rest is in place."""
+def _in_store(broker: Broker) -> Iterator[Destination]:
+    """What has come back from the store."""
+    if broker.catalogue is not None:
+        for host in broker.hosts():
+            yield from host.queues.values()
+            yield from (each for name, each in host.exchanges.items() if name not in THERE_ANYWAY)
+
+
+def apply(definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset()) -> list[Problem]:
+    """Put everything into the broker. Returns what it refused; the rest is in place.
+
+    What is in `stored` stays as it is, also if it should have other properties.
+    """
     problems: list[Problem] = []
     _apply_each("vhosts", definitions.vhosts, partial(_put_virtual_host, broker), problems)
     _apply_each("users", definitions.users, partial(_put_user, broker), problems)
@@ -380,8 +396,8 @@ def apply(definitions: Definitions, broker: Broker) -> list[Problem]:
     _apply_each("policies", definitions.policies, partial(_put_policy, broker), problems)
     for host in broker.hosts():
         host.apply_policies()
-    _apply_each("exchanges", definitions.exchanges, partial(_put_exchange, broker), problems)
-    _apply_each("queues", definitions.queues, partial(_put_queue, broker), problems)
+    _apply_each("exchanges", definitions.exchanges, partial(_put_exchange, broker, stored), problems)
+    _apply_each("queues", definitions.queues, partial(_put_queue, broker, stored), problems)
     _apply_each("bindings", definitions.bindings, partial(_put_binding, broker), problems)
     return problems
 
@@ -420,7 +436,7 @@ def _put_parameter(broker: Broker, parameter: ParameterDefinition) -> None:
     if parameter.component == VIRTUAL_HOST_LIMITS:
         limits = parameter.limits(Place([]))
         if limits is not REFUSED:
-            broker.virtual_host(parameter.vhost).limits = limits.of_virtual_host
+            broker.virtual_host(parameter.vhost).set_limits(limits.of_virtual_host)
     elif parameter.component == OPERATOR_POLICY:
         operator = parameter.operator_policy(Place([]))
         if operator is not REFUSED:
@@ -433,20 +449,34 @@ def _put_policy(broker: Broker, policy: PolicyDefinition) -> None:
     broker.policies.set(policy.policy)
 
 
-def _put_exchange(broker: Broker, each: ExchangeDefinition) -> None:
-    host = broker.virtual_host(each.vhost)
-    host.declare_exchange(each.name, each.type, each.durable, each.auto_delete, each.internal, each.arguments)
+@contextmanager
+def _unless_stored(thing: Destination | None, stored: Set[Destination]) -> Iterator[None]:
+    """Whether it can be declared so is a question for what is not there yet."""
+    try:
+        yield
+    except Failure as failure:
+        if thing not in stored:
+            raise
+        log.warning("%s; it stays as it is in the store", failure)
 
 
-def _put_queue(broker: Broker, each: QueueDefinition) -> None:
+def _put_exchange(broker: Broker, stored: Set[Destination], each: ExchangeDefinition) -> None:
     host = broker.virtual_host(each.vhost)
-    host.declare_queue(
-        each.name,
-        durable=each.durable,
-        auto_delete=each.auto_delete,
-        arguments=each.all_arguments,
-        generated=True,  # a queue that was once named by a server keeps its name
-    )
+    said = each.name, each.type, each.durable, each.auto_delete, each.internal, each.arguments
+    with _unless_stored(host.exchanges.get(each.name), stored):
+        host.declare_exchange(*said)
+
+
+def _put_queue(broker: Broker, stored: Set[Destination], each: QueueDefinition) -> None:
+    host = broker.virtual_host(each.vhost)
+    with _unless_stored(host.queues.get(each.name), stored):
+        host.declare_queue(
+            each.name,
+            durable=each.durable,
+            auto_delete=each.auto_delete,
+            arguments=each.all_arguments,
+            generated=True,  # a queue that was once named by a server keeps its name
+        )
 
 
 def _put_binding(broker: Broker, each: BindingDefinition) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.store import recovery
+from broker_core.store import recovery, restoring
 from broker_core.store.contract import Store, StoreError
 from broker_core.store.journal import Journal
 
@@ -54,6 +54,10 @@ class Keeper:
         self._switch_interval_s = sys.getswitchinterval()
 
     # The start.
+
+    def restore(self) -> None:
+        """Put in place what was declared; the configuration comes on top of it. Raises StoreError."""
+        restoring.restore(self._broker, self.journal)
 
     def recover(self) -> None:
         """Give the restored queues their messages back. Raises StoreError."""

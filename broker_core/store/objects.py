@@ -16,21 +16,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from broker_core.catalogue import Catalogue, Origin
+from broker_core.catalogue import (
+    OPERATOR_POLICY,
+    PERMISSIONS,
+    POLICY,
+    TOPIC_PERMISSIONS,
+    USER,
+    VIRTUAL_HOST,
+    Catalogue,
+    Origin,
+)
 from broker_core.queue import Queue
 from broker_core.store import records
 from broker_core.store.records import (
     BINDING,
     EXCHANGE,
     LAST_NUMBER,
-    OPERATOR_POLICY,
-    PERMISSIONS,
-    POLICY,
     QUEUE,
-    TOPIC_PERMISSIONS,
     UNREADABLE,
-    USER,
-    VIRTUAL_HOST,
     key_of,
     text_of,
 )

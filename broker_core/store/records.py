@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 Names: TypeAlias = tuple[str, ...]
 
-VIRTUAL_HOST: Final = "vhost"  # name
-USER: Final = "user"  # name
-PERMISSIONS: Final = "permissions"  # user, virtual host
-TOPIC_PERMISSIONS: Final = "topic-permissions"  # user, virtual host, exchange
-POLICY: Final = "policy"  # virtual host, name
-OPERATOR_POLICY: Final = "operator-policy"  # virtual host, name
+# Kinds and names; those of catalogue.py besides.
 EXCHANGE: Final = "exchange"  # virtual host, name
 QUEUE: Final = "queue"  # virtual host, name
 BINDING: Final = "binding"  # virtual host, number: they are in order, and nothing else tells equal ones apart

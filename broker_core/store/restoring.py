@@ -15,6 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker_core.access import TopicPermissions
+from broker_core.catalogue import (
+    OPERATOR_POLICY,
+    PERMISSIONS,
+    POLICY,
+    TOPIC_PERMISSIONS,
+    USER,
+    VIRTUAL_HOST,
+)
 from broker_core.errors import Failure
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.exchanges.missing import Missing, missing
@@ -27,14 +35,8 @@ from broker_core.store.records import (
     BINDING,
     EXCHANGE,
     LAST_NUMBER,
-    OPERATOR_POLICY,
-    PERMISSIONS,
-    POLICY,
     QUEUE,
-    TOPIC_PERMISSIONS,
     UNREADABLE,
-    USER,
-    VIRTUAL_HOST,
     Names,
     Record,
     json_in,
