@@ -29,6 +29,7 @@ class Holding:
 
     __slots__ = ("_position", "exchange", "held", "number")
     ranked = False
+    highest = 0
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange

@@ -67,7 +67,7 @@ class Queue(Destination):
         "warned_cycle",
     )
     is_exchange = False
-    ranked = True  # its messages go by priority
+    ranked = True  # its messages may go by priority
 
     def __init__(
         self,
@@ -190,6 +190,11 @@ class Queue(Destination):
         """Let every waiting message die, where a profile wants that for a queue's deletion."""
 
     # What is the same for all.
+
+    @property
+    def highest(self) -> int:
+        """The highest priority that it tells apart from lower ones; 0: none."""
+        return 0
 
     def touch(self) -> None:
         """Something changed: look at this queue in the next settle."""

@@ -130,8 +130,12 @@ class WorkQueue(Queue):
 
     # Arrival.
 
+    @property
+    def highest(self) -> int:
+        return len(self.lanes) - 1
+
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        lane = self.lanes[min(priority, len(self.lanes) - 1)]
+        lane = self.lanes[priority]
         for page in pages:
             lane.add_page(self.books(), page)
             self.ready += len(page)

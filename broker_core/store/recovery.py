@@ -32,7 +32,11 @@ class Owner(Protocol):
     """Who keeps messages in the store: a queue, or what else has a number there."""
 
     number: int
-    ranked: bool  # priorities matter; else everything is one priority
+    ranked: bool  # priorities may matter; else everything is one priority
+
+    @property
+    def highest(self) -> int:
+        """The highest priority that it tells apart from lower ones; 0: none."""
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
         """These waited when the node ended, oldest first. Called before anything else: once for each priority that has
@@ -142,7 +146,9 @@ def _take(
         if columns.volatile or queue not in owners:
             lost.append(number)
             continue
-        priority = priorities[place] if owners[queue].ranked else 0
+        priority = priorities[place]
+        if priority:
+            priority = min(priority, owners[queue].highest)  # or what stands in one line would come in two
         gathered = found.get((queue, priority))
         if gathered is None:
             gathered = found[queue, priority] = Gathered()

@@ -214,6 +214,20 @@ def test_attempts_are_kept_at_once_where_there_is_a_limit_to_them() -> None:
     assert fetched(again.q["q"], settled=False).attempts == 3
 
 
+@pytest.mark.parametrize(
+    ("limits", "order"), [({}, [b"a", b"b", b"c", b"d"]), ({"x_max_priority": 2}, [b"b", b"c", b"d", b"a"])]
+)
+def test_only_priorities_that_the_queue_tells_apart_change_the_order(
+    limits: dict[str, int], order: list[bytes]
+) -> None:
+    kept = Kept(MemoryStore(held=True), "q", **limits)
+    for body, priority in ((b"a", 0), (b"b", 5), (b"c", 2), (b"d", 3)):
+        kept.publish("q", body, Facts(durable=True, priority=priority))
+    kept.land()
+    again = Kept(kept.store.reopened(held=True), "q", **limits)
+    assert [delivery.message.body for delivery in again.q["q"].waiting()] == order
+
+
 def test_an_acknowledgement_that_is_on_disk_holds(kept: Kept) -> None:
     for body in (b"a", b"b", b"c"):
         kept.publish("q", body)
