@@ -158,7 +158,7 @@ class Chunks:
         """Neighbouring chunks that had better be one, or a single sparse one; empty: there are none."""
         group: list[ChunkState] = []
         octets = entries = 0
-        for first in self._firsts[:-YOUNGEST]:
+        for first in self._firsts[: max(0, len(self._firsts) - YOUNGEST)]:
             state = self._states[first]
             if state.damaged or not self._is_poor(state) or not self._fits(group, octets, entries, state):
                 if self._pays(group):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker_core.broker import Publisher
 from broker_core.message import Facts, Message
 from broker_core.queue import Queue
+from broker_core.store import chunks, recovery, rewriting
 from broker_core.store import journal as journals
-from broker_core.store import recovery
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.journal import LOW_ON_DISK, RETRY_S, Journal
 from broker_core.store.memory import MemoryStore
@@ -359,18 +359,59 @@ def test_a_commit_has_several_chunks_if_it_is_large(kept: Kept, monkeypatch: pyt
 
 VERBS = ("publish", "both", "transient", "take", "accept", "release", "reject", "revise", "purge", "settle")
 STEPS = st.lists(
-    st.tuples(st.sampled_from((*VERBS, "land", "crash", "end")), st.sampled_from("qr"), st.integers(0, 3)),
+    st.tuples(
+        st.sampled_from((*VERBS, "publish", "land", "land", "crash", "end")),
+        st.sampled_from("qr"),
+        st.integers(0, 3),
+    ),
     max_size=60,
 )
 
 
 @given(STEPS)
 def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]) -> None:
-    """Whatever happens: confirmed and unsettled is there, settled on disk is not, in order, each once, flagged."""
-    model = Model()
-    for verb, name, number in steps:
-        getattr(model, verb)(name, number)
-    model.crash("q", 0)
+    """Whatever happens: confirmed and unsettled is there, settled on disk is not, in order, each once, flagged.
+
+    Chunks and pages are small, and chunks are rewritten whenever that is possible.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recovery, "PAGE_MESSAGES", 2)
+        patch.setattr(journals, "CHUNK_ENTRIES", 3)
+        patch.setattr(rewriting, "LOOK_EVERY", 1)
+        patch.setattr(chunks, "SMALL_MANY", 2)
+        patch.setattr(chunks, "YOUNGEST", 1)
+        model = Model()
+        for verb, name, number in steps:
+            getattr(model, verb)(name, number)
+        model.crash("q", 0)
+
+
+def test_what_is_settled_while_chunks_are_rewritten_is_settled(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "LOOK_EVERY", 1)
+    monkeypatch.setattr(chunks, "SMALL_MANY", 3)
+    monkeypatch.setattr(chunks, "YOUNGEST", 0)
+    for body in (b"a", b"b"):
+        kept.publish("q", body)
+        kept.land()
+    assert kept.store.stats().chunks == 2
+    consumer = FakeConsumer(kept.q["q"])
+    kept.publish("q", b"c")
+    kept.settle()
+    kept.store.land()
+    kept.said.pop(0)()  # the commit is on disk; what the thread read is still on its way
+    assert kept.said, "three small chunks are being rewritten"
+    consumer.accept(consumer.held[1])
+    kept.land()
+    assert kept.store.stats().chunks == 1
+    again = kept.crash()
+    assert waiting(again.q["q"]) == "a c"
+    consumer = FakeConsumer(again.q["q"])
+    again.settle()
+    consumer.accept_all()
+    again.land()
+    assert again.store.stats().chunks == 0
 
 
 class Model:
@@ -383,6 +424,7 @@ class Model:
         self.held: list[tuple[str, object]] = []
         self.live: dict[str, list[bytes]] = {"q": [], "r": []}  # durable and not settled
         self.on_disk: dict[str, list[bytes]] = {"q": [], "r": []}  # as of the last landing
+        self.delivered: set[tuple[str, bytes]] = set()
 
     def publish(self, name: str, number: int) -> None:
         self.count += 1
@@ -408,6 +450,7 @@ class Model:
             delivery = self.world.q[name].take_one(settled=False)
             if delivery is not None:
                 self.held.append((name, delivery))
+                self.delivered.add((name, delivery.message.body))
 
     def _answer(self, number: int, outcome: Callable[[Queue, object], None], gone: bool) -> None:
         if self.held:
@@ -449,6 +492,8 @@ class Model:
     def crash(self, name: str, number: int) -> None:
         self.world.settle()
         self._begin_again(self.world.crash(), self.on_disk)
+        self.delivered = {(each, body) for each, bodies in self.live.items() for body in bodies}
+        self._check_flags()
 
     def end(self, name: str, number: int) -> None:
         for owner, delivery in self.held:
@@ -456,6 +501,13 @@ class Model:
         self.world.land()
         self.world.journal.close()
         self._begin_again(self.world.crash(), self.live)
+        self._check_flags()
+
+    def _check_flags(self) -> None:
+        """Every one that was delivered before says so; after a proper end, no other does."""
+        for name, queue in self.world.q.items():
+            for delivery in queue.waiting():
+                assert delivery.redelivered is ((name, delivery.message.body) in self.delivered)
 
     def _begin_again(self, world: Kept, expected: dict[str, list[bytes]]) -> None:
         """A commit may have been taken by the store that nobody was told of: then more has come back, in full."""
