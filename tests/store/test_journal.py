@@ -392,12 +392,13 @@ def test_what_is_settled_while_chunks_are_rewritten_is_settled(
     monkeypatch.setattr(rewriting, "LOOK_EVERY", 1)
     monkeypatch.setattr(chunks, "SMALL_MANY", 3)
     monkeypatch.setattr(chunks, "YOUNGEST", 0)
-    for body in (b"a", b"b"):
-        kept.publish("q", body)
+    for bodies in ((b"a",), (b"b", b"c")):
+        for body in bodies:
+            kept.publish("q", body)
         kept.land()
     assert kept.store.stats().chunks == 2
     consumer = FakeConsumer(kept.q["q"])
-    kept.publish("q", b"c")
+    kept.publish("q", b"d")
     kept.settle()
     kept.store.land()
     kept.said.pop(0)()  # the commit is on disk; what the thread read is still on its way
@@ -406,7 +407,7 @@ def test_what_is_settled_while_chunks_are_rewritten_is_settled(
     kept.land()
     assert kept.store.stats().chunks == 1
     again = kept.crash()
-    assert waiting(again.q["q"]) == "a c"
+    assert waiting(again.q["q"]) == "a c d"
     consumer = FakeConsumer(again.q["q"])
     again.settle()
     consumer.accept_all()
