@@ -409,6 +409,7 @@ def test_what_is_settled_while_chunks_are_rewritten_is_settled(
     again = kept.crash()
     assert waiting(again.q["q"]) == "a c d"
     consumer = FakeConsumer(again.q["q"])
+    again.land()  # its pages come
     again.settle()
     consumer.accept_all()
     again.land()
