@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.operations import Operations
     from broker_core.store.journal import Journal
+    from broker_core.store.paging import Paging
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -116,6 +117,7 @@ class Broker:
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.journal: Journal | None = None  # without one, everything is in memory only
+        self.paging: Paging | None = None  # with a journal: what is too much for the memory is on disk only
         self.catalogue: Catalogue | None = None  # told of what outlives the node
 
     # Virtual hosts.
@@ -234,6 +236,8 @@ class Broker:
             publishers, self.publishers = self.publishers, []
             for publisher in publishers:
                 publisher.taken(publisher.mark())
+        if self.paging is not None and self.now >= self.paging.due_at:
+            self.paging.check(self.now)
 
     def hold_answer(self) -> None:
         """Whoever asked for what has been done just now is answered when it is on disk (a commit)."""

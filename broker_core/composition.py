@@ -35,6 +35,7 @@ from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.operations import Reloaded
 from broker_core.plugins import BadPlugin, Plugins
 from broker_core.settings import difference
+from broker_core.store.paging import Paging
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
         alarms=Alarms((memory, disk)),
         consumer_timeout_ms=config.limits.consumer_timeout_ms,
     )
+
+
+def page(broker: Broker, config: Config) -> None:
+    """From now on, waiting messages that are too much for the memory are on disk only."""
+    memory = next(each for each in broker.alarms.monitors if isinstance(each, MemoryMonitor))
+    broker.paging = Paging(broker, memory.share(config.memory.messages_max))
 
 
 def _node_limits(config: Config) -> NodeLimits:
@@ -234,6 +241,8 @@ def _reload_monitors(broker: Broker, new: Config) -> None:
     for monitor in broker.alarms.monitors:
         if isinstance(monitor, MemoryMonitor):
             monitor.set_watermark(new.memory_watermark)
+            if broker.paging is not None:
+                broker.paging.budget = monitor.share(new.memory.messages_max)
         elif isinstance(monitor, DiskMonitor):
             monitor.set_free_limit(new.disk.free_limit)
     broker.alarms.check_soon()

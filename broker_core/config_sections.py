@@ -242,26 +242,37 @@ class LimitsSettings(Record):
     )
 
 
-class Watermark(Plain[int | float]):
-    """A fraction of the memory (float), or octets (int)."""
+class Portion(Plain[int | float]):
+    """A fraction of something that is limited (float), or octets (int)."""
 
     octets = Octets(64 * KIB, 1 << 50)
-    accepted = 'a fraction of the memory from 0.0 to 64.0, 0 for none, or octets such as "512MiB"'
+
+    def __init__(self, of: str, most: float) -> None:
+        self.most = most
+        self.accepted = f'a fraction of {of} from 0.0 to {most}, 0 for none, or octets such as "512MiB"'
 
     def convert(self, value: object) -> int | float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 64:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= self.most:
             return float(value)
         return self.octets.convert(value)
 
 
 @attrs.frozen(kw_only=True)
 class MemorySettings(Record):
-    """When publishers have to wait for memory."""
+    """When publishers have to wait for memory, and messages are on disk only."""
 
     watermark: int | float | None = key(
-        Watermark(),
+        Portion("the memory", 64.0),
         "Above it the memory alarm is raised, 0: never; without it `compat.memory_watermark` holds (0.4).",
         None,
+        reload=True,
+    )
+
+    messages_max: int | float = key(
+        Portion("the watermark", 1.0),
+        "What waiting messages may take of it; with a data folder, those beyond are on disk only until their turn "
+        "comes. 0: no limit; a fraction is none, either, if there is no alarm.",
+        0.4,
         reload=True,
     )
 

@@ -75,6 +75,13 @@ class MemoryMonitor(Monitor):
             return self._watermark or None
         return self._fraction(self._watermark) or None
 
+    def share(self, share: float) -> int | None:
+        """Octets: a fraction of the limit (float), or as they are (int). None: no limit, which 0 says as well."""
+        if isinstance(share, int):
+            return share or None
+        limit = self.limit()
+        return None if limit is None else round(share * limit) or None
+
     def _fraction(self, fraction: float) -> int:
         total = self._total()
         return round(fraction * ASSUMED_TOTAL) if total is None else round(min(fraction, 1.0) * total)

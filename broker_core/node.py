@@ -126,6 +126,7 @@ class Node(Operations):
         self.broker.operations = self
         if store is not None:
             self.keeper = Keeper(self.broker, store, folder, self._plugins.protocols.values())
+            composition.page(self.broker, self.config)
             self.keeper.restore()
         composition.populate(self.broker, self.config)
         if self.keeper is not None:

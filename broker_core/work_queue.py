@@ -147,6 +147,7 @@ class WorkQueue(Queue):
     def books(self) -> Backlog:
         """Of what is on disk only; opened with the first page."""
         if self.backlog is None:
+            self.journal = self.virtual_host.broker.journal  # if the queue is not durable, it had none
             assert self.journal is not None, "somebody keeps the pages"
             self.backlog = Backlog(self, self.journal)
         return self.backlog
@@ -169,7 +170,7 @@ class WorkQueue(Queue):
             return False
         delivery = Delivery(message, self, self.position, NEVER)
         self.position += 1
-        if self.journal is not None and message.facts.durable:
+        if self.journal is not None and message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
         ttl_ms = message.facts.ttl_ms

@@ -1,0 +1,99 @@
+"""Which waiting messages stay in memory: no more than a budget allows; the others are on disk only, and come back.
+
+    check ── more memory than at the start, and the budget? ── no ──> that was all
+                                                           └─ yes ──> what waits where? ── the largest first ──> pages
+
+A message costs nothing here: nobody counts arrivals. That the process has grown by more than the budget is seen by one
+reading; only then the queues are asked, and those with the most in memory put what will be delivered last on disk. To
+put away is to forget, where the store has the message already; what it has not (messages and queues that are not
+durable) is written first, and is gone when the node ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from broker_core.discard import PAUSE_S
+from broker_core.flow import resident_octets
+from broker_core.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+
+WAITING: Final = (
+    450  # octets of a waiting message besides body and properties: 310 to 420 were measured, and a number
+)
+INTERVAL_S: Final = 0.05  # between checks while messages come: 15 MB at the most
+ASKING_S: Final = 1e-5  # at least that pause for every queue that was asked: 4 % of the time
+PORTION: Final = 4  # pages that are put away at once: 10 ms
+LEFT: Final = 7 / 8  # of the budget, when it was exceeded
+HEAD: Final = 256  # messages at the head of a queue with consumers that stay,
+HEAD_OCTETS: Final = 1 << 18  # or about so many octets of them
+
+
+class Paging:
+    """Keeps the waiting messages of a broker within a budget of memory."""
+
+    def __init__(
+        self, broker: Broker, budget: int | None, resident: Callable[[], int] = resident_octets
+    ) -> None:
+        """`resident`: the memory that the process has, in octets."""
+        self.budget = budget  # octets; None: no limit
+        self.due_at = broker.now  # when the next check is worth it, monotonic seconds
+        self._broker = broker
+        self._resident = resident
+        self._base = resident()  # without messages
+
+    def check(self, now: float) -> None:
+        """Put messages on disk if there are too many in memory: a portion of them, and the rest soon."""
+        self.due_at = now + INTERVAL_S
+        budget = self.budget
+        if budget is None or self._resident() <= self._base + budget:
+            return
+        memory = sorted(self._memory(), key=lambda found: found[0], reverse=True)
+        excess = sum([octets for octets, _ in memory]) - budget
+        if excess > 0 and self._put_away([queue for _, queue in memory], excess + budget * (1 - LEFT)):
+            self._broker.timers.at(now + PAUSE_S, self.check)
+        else:
+            self.due_at = now + max(INTERVAL_S, len(memory) * ASKING_S)
+
+    def _memory(self) -> Iterator[tuple[int, WorkQueue]]:
+        """What the messages that wait in a queue take, and the queue."""
+        for host in self._broker.hosts():
+            for queue in host.queues.values():
+                if queue.ready and isinstance(queue, WorkQueue):
+                    yield memory_of(queue), queue
+
+    def _put_away(self, queues: Iterable[WorkQueue], octets: float) -> bool:
+        """A portion of what these have in memory, one after the other. Whether there is more to put away now."""
+        pages = PORTION
+        for queue in queues:
+            while octets > 0:
+                before = memory_of(queue)
+                if not queue.page_out(kept_of(queue)):
+                    break
+                octets -= before - memory_of(queue)
+                pages -= 1
+                if not pages:
+                    return octets > 0
+        return False
+
+
+def memory_of(queue: WorkQueue) -> int:
+    """Octets that its waiting messages take in memory. Their properties are as large as those of the last one."""
+    messages, octets = queue.ready, queue.ready_bytes
+    if queue.backlog is not None:
+        messages -= queue.backlog.messages
+        octets -= queue.backlog.octets
+    last = next((lane.arrivals[-1] for lane in queue.lanes if lane.arrivals), None)
+    properties = 0 if last is None else len(last.message.properties)
+    return octets + messages * (WAITING + properties)
+
+
+def kept_of(queue: WorkQueue) -> int:
+    """How many messages at the head stay in memory: some for consumers, one that tells when it expires."""
+    if not queue.consumers:
+        return 1 if queue.expiring else 0
+    average = queue.ready_bytes // queue.ready
+    return max(1, min(HEAD, HEAD_OCTETS // (average + 1)))
