@@ -1,8 +1,8 @@
 """`x-recent-history`: to every bound queue, and the last messages also to each queue that is bound later.
 
 The argument `x-recent-history-length` says how many messages are remembered (20); a message with the header
-`x-recent-history-no-store: true` is not. They are remembered in memory, and handed to queues, not on to
-exchanges: what lies behind a bound exchange has its own history or none.
+`x-recent-history-no-store: true` is not. They are remembered in memory, until the node ends, and
+handed to queues, not on to exchanges: what lies behind a bound exchange has its own history or none.
 """
 
 from __future__ import annotations

@@ -1,0 +1,78 @@
+"""The page about the format tells the truth: its example is what is written, and its tables name what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from broker_core.access import Permissions, TopicPermissions, User
+from broker_core.broker import Broker
+from broker_core.message import Facts, Message
+from broker_core.policy import Policy
+from broker_core.store import chunk, database, records, values_text
+from broker_core.store.contract import Entries
+from protocols.amqp091.encoding import ENCODING
+
+PAGE = (Path(__file__).parents[2] / "docs" / "store-format.md").read_text()
+OCTETS = re.compile(r"(?:[0-9a-f]{2} +)*[0-9a-f]{2}(?=\s|$)")
+
+
+def octets_in(block: str) -> bytes:
+    """What stands on the left of a block's lines."""
+    found = [OCTETS.match(line) for line in block.strip().splitlines()]
+    return bytes.fromhex("".join(match[0] for match in found if match is not None))
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_the_example_is_what_is_written() -> None:
+    entries = Entries(7, arrived=1_700_000_000_000)
+    entries.messages.append(Message(ENCODING, "", "hop", b"\x10\x00\x02", b"Hello!", Facts(durable=True)))
+    for queue, position, expiry in ((1, 41, 0), (3, 0, 1_700_000_060_000)):
+        entries.queues.append(queue)
+        entries.positions.append(position)
+        entries.priorities.append(0)
+        entries.expiries.append(expiry)
+        entries.records.append(0)
+    packed = chunk.pack(entries)
+    assert [octets_in(block) for block in blocks()[:2]] == [packed.entries, packed.messages]
+
+
+def test_the_tables_of_the_databases_are_on_the_page() -> None:
+    for statement in (sql for tables in database.SCHEMA.values() for sql in tables):
+        table, columns = re.findall(r"TABLE (\w+) \((.*)\)", statement)[0]
+        for name in (table, *(column.split()[0] for column in columns.split(", "))):
+            assert f"`{name}`" in PAGE, f"{table}.{name}"
+    assert all(f"0x{number:X}" in PAGE for number in database.IDS.values())
+    assert f"the number of the format, which is {database.FORMAT}." in PAGE
+
+
+def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
+    for kind in (records.EXCHANGE, records.QUEUE, records.BINDING, records.LAST_NUMBER, records.UNREADABLE):
+        assert f'`"{kind}"`' in PAGE
+    for sign in values_text.READERS:
+        assert f"`{sign}`" in PAGE
+
+
+def test_the_fields_of_records_are_on_the_page() -> None:
+    host = Broker().add_virtual_host("/")
+    exchange, queue = (
+        host.declare_exchange("e", "direct", durable=True),
+        host.declare_queue("q", durable=True),
+    )
+    policy = Policy("p", "/", ".*", {"max-length": 1})
+    for record in (
+        records.exchange_record(exchange),
+        records.queue_record(queue),
+        records.binding_record(host.bind(exchange, queue, "k")),
+        records.policy_record(policy),
+        records.user_record(User("u")),
+        records.permissions_record(Permissions("", "", "")),
+        records.topic_permissions_record(TopicPermissions("", "")),
+        records.virtual_host_record(host.limits),
+    ):
+        assert isinstance(record, dict)
+        for field in record:
+            assert f"`{field}`" in PAGE, field
