@@ -95,7 +95,7 @@ class Queue(Destination):
         self.consumers: dict[Consumer, None] = {}  # as they arrived; without those who browse a work queue
         self.journal: Journal | None = None  # of what outlives the node; set when it is declared
         self.number = 0  # in the store
-        self.notes: Table = {}  # what a front-end knows of it (`VirtualHost.note`)
+        self.notes: Table = {}  # what its kind or a front-end knows of it (`VirtualHost.note`)
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # octets of their bodies
         self.unsettled = 0  # messages given and not answered

@@ -361,7 +361,7 @@ class VirtualHost:
         self.revision += 1
 
     def note(self, queue: Queue, notes: Table) -> None:
-        """A front-end's own notes on a queue, which last as long as that does."""
+        """What its kind, or a front-end, wants to know of a queue for as long as that lasts."""
         if notes != queue.notes:
             queue.notes = notes
             if self.broker.catalogue is not None and not queue.deleted:

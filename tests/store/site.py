@@ -1,0 +1,190 @@
+"""A node's broker with a store, from one start to the next, without the node.
+
+before = Site()
+before.host.declare_queue("q", durable=True)
+after = before.again()                        # what was on disk, and the configuration on top of it
+assert after.shape() == before.shape()
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from broker_core.access import Access
+from broker_core.broker import Broker
+from broker_core.clock import ManualClock
+from broker_core.composition import populate
+from broker_core.config import Config
+from broker_core.exchange import Binding, Exchange, ExchangeType
+from broker_core.exchanges import STANDARD
+from broker_core.exchanges.fanout import Fanout
+from broker_core.message import Facts, Message
+from broker_core.queue import Queue
+from broker_core.sieve import Sieve
+from broker_core.store import recovery
+from broker_core.store.journal import Journal
+from broker_core.store.memory import MemoryStore
+from broker_core.store.objects import StoredCatalogue
+from broker_core.store.restoring import restore
+from broker_core.topology import PREDECLARED, VirtualHost
+from broker_core.values import Value
+from tests.core.fakes import ENCODING
+
+
+class Rare(Fanout):
+    """A type that comes from a plug-in."""
+
+    name = "x-rare"
+
+
+TYPES: dict[str, type[ExchangeType]] = {**STANDARD, Rare.name: Rare}
+THERE_ANYWAY = {"", *(name for name, _, _ in PREDECLARED)}
+
+
+class Site:
+    """One start."""
+
+    def __init__(
+        self,
+        store: MemoryStore | None = None,
+        config: Config | None = None,
+        types: Mapping[str, type[ExchangeType]] = TYPES,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.store = store or MemoryStore()
+        self.config = config or Config()
+        self.clock = clock or ManualClock()
+        self.types = dict(types)
+        compat = self.config.compat.chosen
+        access = Access(random_octets=bytes)  # the built-in user's hash is made at each start
+        self.broker = Broker(self.clock, exchange_types=self.types, access=access, compat=compat)
+        self.journal = Journal(self.store, self.broker, {ENCODING.name: lambda: ENCODING})
+        restore(self.broker, self.journal)
+        assert isinstance(self.broker.catalogue, StoredCatalogue)
+        self.catalogue = self.broker.catalogue
+        populate(self.broker, self.config)
+        recovery.messages(self.broker, self.journal)
+        self.journal.start(lambda told: told())
+        self.settle()
+
+    def settle(self) -> None:
+        self.broker.settle()
+
+    def again(
+        self,
+        config: Config | None = None,
+        types: Mapping[str, type[ExchangeType]] | None = None,
+        away_s: float = 0,
+        clean: bool = False,
+    ) -> Site:
+        """The next start. The node was killed when all was settled, or was shut down: `clean`."""
+        self.settle()
+        if clean:
+            self.journal.close()
+        clock = ManualClock(7.0, self.clock.wall() + away_s)
+        return Site(self.store.reopened(), config or self.config, types or self.types, clock)
+
+    # What a test does, and asks.
+
+    @property
+    def host(self) -> VirtualHost:
+        return self.broker.virtual_host("/")
+
+    @property
+    def objects(self) -> dict[str, str]:
+        return dict(self.store.objects())
+
+    def kinds(self) -> list[str]:
+        """The kinds of all objects, each once."""
+        return sorted({json.loads(key)[0] for key in self.objects})
+
+    def damage(self, key: str, text: str) -> None:
+        """The object says something else when the store is opened again."""
+        assert key in self.objects
+        self.store._content.objects[key] = text
+
+    def queue(self, name: str = "q", **said: Value) -> Queue:
+        arguments = {key.replace("_", "-"): value for key, value in said.items()}
+        return self.host.declare_queue(name, durable=True, arguments=arguments)
+
+    def exchange(self, name: str = "x", type_: str = "fanout", auto_delete: bool = False) -> Exchange:
+        return self.host.declare_exchange(name, type_, durable=True, auto_delete=auto_delete)
+
+    def publish(self, exchange: str, key: str, *bodies: bytes) -> None:
+        for body in bodies:
+            message = Message(ENCODING, exchange, key, b"", body, Facts(durable=True))
+            self.broker.publish(self.host.exchange(exchange), message)
+        self.settle()
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.broker.tick()
+        self.settle()
+
+    def users(self) -> list[str]:
+        return [user.name for user in self.broker.access.users()]
+
+    def permissions(self) -> list[str]:
+        return [f"{user}@{host}" for user, host, _ in self.broker.access.permissions()]
+
+    def policies(self) -> list[str]:
+        return [f"{policy.name}@{policy.virtual_host}" for policy in self.broker.policies.list()]
+
+    def shape(self) -> dict[str, object]:
+        """What has to outlive the node: by the semantics, whoever keeps it."""
+        access, policies = self.broker.access, self.broker.policies
+        return {
+            "hosts": {host.name: shape_of(host) for host in self.broker.hosts()},
+            "users": access.users(),
+            "permissions": access.permissions(),
+            "topics": access.topic_permissions(),
+            "policies": policies.list(),
+            "operators": policies.list_operator(),
+        }
+
+
+def shape_of(host: VirtualHost) -> dict[str, object]:
+    queues = [queue for queue in host.queues.values() if queue.durable and not queue.exclusive]
+    exchanges = [each for each in host.exchanges.values() if each.durable and each.name not in THERE_ANYWAY]
+    return {
+        "limits": host.limits,
+        "exchanges": {each.name: shape_of_exchange(each) for each in exchanges},
+        "queues": {each.name: shape_of_queue(each) for each in queues},
+        "from": {each.name: shape_of_bindings(each.bindings) for each in host.exchanges.values() if each.durable},
+        "to": {each.name: shape_of_bindings(host.bindings_to(each)) for each in (*exchanges, *queues)},
+    }
+
+
+def shape_of_exchange(exchange: Exchange) -> object:
+    type_, flags = exchange.type.name, (exchange.auto_delete, exchange.internal)
+    return type_, flags, typed(exchange.arguments), exchange.alternate
+
+
+def shape_of_queue(queue: Queue) -> object:
+    selector = queue.selector.text if isinstance(queue, Sieve) else None
+    said = queue.auto_delete, typed(queue.arguments), typed(queue.notes), selector
+    return queue.number, type(queue), queue.type, said, queue.declared_limits, queue.limits
+
+
+def shape_of_bindings(bindings: Iterable[Binding]) -> list[object]:
+    kept = [
+        each
+        for each in bindings
+        if each.source.durable
+        and each.destination.durable
+        and not (isinstance(each.destination, Queue) and each.destination.exclusive)
+    ]
+    return [
+        (each.source.name, each.destination.kind, each.destination.name, each.key, typed(each.arguments))
+        for each in kept
+    ]
+
+
+def typed(value: Value) -> object:
+    """A value with the types of all there is in it: equal only to what is the same in every respect."""
+    if isinstance(value, Mapping):
+        return dict, [(name, typed(item)) for name, item in value.items()]
+    if isinstance(value, list | tuple):
+        return list, [typed(item) for item in value]
+    return type(value), repr(value)
