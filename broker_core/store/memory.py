@@ -40,24 +40,24 @@ class MemoryStore(Store):
         self.held = held
         self.damaged: set[int] = set()  # chunks that shall be found damaged; for tests to fill
         self.flying: Commit | None = None  # given, and neither durable nor failed
-        self._content = Content()
+        self.content = Content()
         self._started = self._closed_properly = self._ended = False
         self._commits = 0
 
     # Finding what is there.
 
     def objects(self) -> Iterator[tuple[str, str]]:
-        return iter(list(self._content.objects.items()))
+        return iter(list(self.content.objects.items()))
 
     def chunks(self) -> Iterator[Kept]:
-        content = self._content
+        content = self.content
         for first in content.firsts:
             kept = content.chunks[first]
             entries = None if first in self.damaged else kept.entries
             yield Kept(first, entries, len(kept.messages), content.settled.get(first, b""))
 
     def marks(self) -> Iterator[tuple[int, int]]:
-        return iter(sorted(self._content.marks.items()))
+        return iter(sorted(self.content.marks.items()))
 
     # Running.
 
@@ -84,7 +84,7 @@ class MemoryStore(Store):
         commit = self.flying
         assert commit is not None, "nothing is in flight"
         self.flying = None
-        self._content.take(commit)
+        self.content.take(commit)
         self._commits += 1
         durable = self._durable
         self._soon(lambda: durable(commit.number))
@@ -98,12 +98,12 @@ class MemoryStore(Store):
         self._soon(lambda: failed(error))
 
     def reader(self) -> AbstractContextManager[Reader]:
-        return nullcontext(ContentReader(self._content, self.damaged))
+        return nullcontext(ContentReader(self.content, self.damaged))
 
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
         found: T | Exception
         try:
-            found = job(ContentReader(self._content, self.damaged))
+            found = job(ContentReader(self.content, self.damaged))
         except Exception as error:
             found = error
         self._soon(lambda: then(found))
@@ -111,7 +111,7 @@ class MemoryStore(Store):
     # Looking after it.
 
     def stats(self) -> Stats:
-        content = self._content
+        content = self.content
         octets = sum(len(kept.messages) for kept in content.chunks.values())
         return Stats(
             chunks=len(content.chunks),
@@ -132,14 +132,14 @@ class MemoryStore(Store):
                 raise StoreError("the store has failed")
             if self.flying is not None:
                 self.land()
-            self._content.take(last)
+            self.content.take(last)
         self._closed_properly = last is not None
         self._ended = True
 
     def reopened(self, held: bool = False) -> MemoryStore:
         """What the next start finds: everything durable. Without a proper `close` it is as after a crash."""
         store = MemoryStore(held)
-        store._content = self._content.copy()
+        store.content = self.content.copy()
         store.damaged = set(self.damaged)
         store.was_clean = self._closed_properly or not self._started
         return store
@@ -205,21 +205,21 @@ class ContentReader(Reader):
     """Reads what is durable."""
 
     def __init__(self, content: Content, damaged: set[int]) -> None:
-        self._content = content
+        self.content = content
         self._damaged = damaged
 
     def find(self, number: int) -> tuple[int, bytes]:
-        firsts = self._content.firsts
+        firsts = self.content.firsts
         at = bisect_right(firsts, number) - 1
         if at < 0:
             raise DamagedError(f"no chunk has entry {number}")
         first = firsts[at]
         if first in self._damaged:
             raise DamagedError(f"chunk {first} is damaged")
-        return first, self._content.chunks[first].entries
+        return first, self.content.chunks[first].entries
 
     def messages(self, first: int, start: int, length: int) -> bytes:
-        found = self._content.chunks.get(first)
+        found = self.content.chunks.get(first)
         if found is None or first in self._damaged or start + length > len(found.messages):
             raise DamagedError(f"chunk {first} is damaged, or is not there")
         return found.messages[start : start + length]

@@ -102,7 +102,7 @@ class Site:
     def damage(self, key: str, text: str) -> None:
         """The object says something else when the store is opened again."""
         assert key in self.objects
-        self.store._content.objects[key] = text
+        self.store.content.objects[key] = text
 
     def queue(self, name: str = "q", **said: Value) -> Queue:
         arguments = {key.replace("_", "-"): value for key, value in said.items()}

@@ -300,6 +300,31 @@ def test_a_revised_message_keeps_its_place_and_what_was_added(kept: Kept) -> Non
     assert waiting(kept.crash().q["q"]) == "A b"
 
 
+def test_a_revised_message_keeps_its_place_among_pages(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "PAGE_MESSAGES", 1)
+    for body in (b"a", b"b", b"c"):
+        kept.publish("q", body)
+    kept.land()
+    deliveries = [fetched(kept.q["q"], settled=False) for _ in "ab"]
+    for delivery, body in zip(deliveries, (b"A", b"B"), strict=True):
+        kept.q["q"].revise(delivery, Message(ENCODING, "", "q", b"", body, DURABLE))
+        kept.q["q"].release(delivery)
+        kept.land()
+    again = kept.crash()
+    assert [fetched(again.q["q"], settled=True).message.body for _ in "abc"] == [b"A", b"B", b"c"]
+
+
+def test_who_crashed_once_and_ended_properly_then_knows_which_is_which(kept: Kept) -> None:
+    kept.publish("q", b"a")
+    kept.land()
+    again = kept.crash()
+    again.publish("q", b"b")
+    again.land()
+    again.journal.close()
+    flags = [(d.message.body, d.redelivered) for d in again.crash().q["q"].waiting()]
+    assert flags == [(b"a", True), (b"b", False)]
+
+
 def test_no_space_is_an_alarm_and_the_same_commit_is_tried_again(kept: Kept) -> None:
     publisher = Told(kept)
     publisher.publish("q", b"a")
@@ -490,6 +515,8 @@ class Model:
         self.world.land()
         self.on_disk = {each: list(bodies) for each, bodies in self.live.items()}
         assert self.publisher.safe == self.publisher.published
+        content = self.world.store.content
+        assert content.settled.keys() <= content.chunks.keys(), "nothing is left of what has gone"
 
     def crash(self, name: str, number: int) -> None:
         self.world.settle()
