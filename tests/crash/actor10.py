@@ -8,7 +8,7 @@ from protocols.amqp10 import performatives as p
 from tests.amqp10.client import Receiver, Sender
 from tests.amqp10.parts import Delivery, application_properties, data
 
-from .actors import WINDOW, Actor
+from .actors import Actor
 from .history import Deed, History
 from .line import Line10
 from .messages import Found, Message, name_in
@@ -66,7 +66,7 @@ class Actor10(Actor):
     def _send(self) -> bool:
         queue = self.chance.choice(TARGETS)
         sender = self.senders[queue]
-        if len(self.unconfirmed) >= WINDOW or sender.credit < 1 or len(self.line.outgoing) > 1 << 20:
+        if len(self.unconfirmed) >= self.window or sender.credit < 1 or len(self.line.outgoing) > 1 << 20:
             return False
         message = self.scene.message(self.name)
         said = message.properties

@@ -18,7 +18,7 @@ from .line import Content, Line, Line091
 from .messages import Found, Message
 from .scene import FAN, Scene
 
-WINDOW: Final = 100  # publishes without a confirm
+WINDOW: Final = 100  # publishes without a confirm, unless somebody wants more commits than that
 PREFETCH: Final = 60
 STEPS_MAX: Final = 30  # in a transaction
 PURGED: Final = "fan3"  # nobody consumes from it
@@ -35,6 +35,7 @@ class Actor(ABC):
         self.ledger = scene.ledger
         self.chance = scene.random
         self.name = name
+        self.window = WINDOW
         self.promises = 0  # confirms, commits and the like that it has read
 
     @abstractmethod
@@ -96,9 +97,10 @@ class Publisher(Actor091):
     TARGETS: Final = ("plain", "work", "quorum", "ranked", "short", "brief", "desk", "ten")
 
     def act(self) -> bool:
-        if len(self.unconfirmed) >= WINDOW or len(self.line.outgoing) > 1 << 20:
+        room = self.window - len(self.unconfirmed)
+        if room <= 0 or len(self.line.outgoing) > 1 << 20:
             return False
-        for _ in range(self.chance.randrange(1, 20)):
+        for _ in range(min(room, self.chance.randrange(1, 20))):
             message = self.scene.message(self.name, self.chance.random() > 0.05)
             if self.chance.random() < 0.2:
                 self.publish(message, "all", "", FAN)
@@ -132,7 +134,7 @@ class Worker(Actor091):
     def act(self) -> bool:
         if self._closing is not None:
             return False
-        if self.chance.random() < 0.2 and len(self.unconfirmed) < WINDOW:
+        if self.chance.random() < 0.2 and len(self.unconfirmed) < self.window:
             queue = self.chance.choice(self.QUEUES)
             self.publish(self.scene.message(self.name), "", queue, [queue])
         elif self.chance.random() < 0.02:
@@ -294,7 +296,10 @@ class Clerk(Actor091):
 
 
 class Architect(Actor091):
-    """Declares, binds and deletes durable things, and purges a queue."""
+    """Declares, binds and deletes durable things, and purges a queue.
+
+    Things have books of their own: they are on disk before the messages of the same moment are.
+    """
 
     NAMES: Final = 12  # of queues and exchanges each
 
@@ -319,8 +324,10 @@ class Architect(Actor091):
             self.exchange(f"exchange-{number}")
         elif chance < 0.9:
             self.binding(f"exchange-{number}", f"queue-{self.chance.randrange(self.NAMES)}")
-        else:
+        elif chance < 0.95:
             self.purge()
+        else:
+            self.publish(self.scene.message(self.name), "", PURGED, [PURGED])
         return True
 
     def _ask(self, method: Method, answer: type[Method], deed: Deed) -> None:
@@ -337,6 +344,9 @@ class Architect(Actor091):
         else:
             self.promised(deed)
 
+    def _plan(self, text: str) -> Deed:
+        return self.ledger.deed(f"{self.name}'s plans", text)
+
     def _there(self, kind: str, name: str) -> History | None:
         thing = self.ledger.thing(kind, name)
         return thing if thing.place == THERE else None
@@ -348,7 +358,7 @@ class Architect(Actor091):
     def queue(self, name: str) -> None:
         """Declare it, or delete it if it is there."""
         if thing := self._gone("queue", name):
-            thing.goes(THERE, deed := self.deed(f"declare of '{name}'"))
+            thing.goes(THERE, deed := self._plan(f"declare of '{name}'"))
             self._ask(m.QueueDeclare(name, durable=True), m.QueueDeclareOk, deed)
         else:
             deed = self._deleted("queue", name)
@@ -357,7 +367,7 @@ class Architect(Actor091):
     def exchange(self, name: str) -> None:
         """Declare it, or delete it if it is there."""
         if thing := self._gone("exchange", name):
-            thing.goes(THERE, deed := self.deed(f"declare of '{name}'"))
+            thing.goes(THERE, deed := self._plan(f"declare of '{name}'"))
             self._ask(m.ExchangeDeclare(name, "direct", durable=True), m.ExchangeDeclareOk, deed)
         else:
             deed = self._deleted("exchange", name)
@@ -365,7 +375,7 @@ class Architect(Actor091):
 
     def _deleted(self, kind: str, name: str) -> Deed:
         """It goes, with its bindings."""
-        deed = self.deed(f"delete of '{name}'")
+        deed = self._plan(f"delete of '{name}'")
         self.ledger.thing(kind, name).goes(NOWHERE, deed)
         for (other, ends), thing in self.ledger.things.items():
             if other == "binding" and name in ends.split(" to ") and thing.place == THERE:
@@ -377,10 +387,10 @@ class Architect(Actor091):
         if not (self._there("exchange", exchange) and self._there("queue", queue)):
             return
         if thing := self._gone("binding", f"{exchange} to {queue}"):
-            thing.goes(THERE, deed := self.deed(f"bind of '{queue}'"))
+            thing.goes(THERE, deed := self._plan(f"bind of '{queue}'"))
             self._ask(m.QueueBind(queue, exchange, "key"), m.QueueBindOk, deed)
         elif thing := self._there("binding", f"{exchange} to {queue}"):
-            thing.goes(NOWHERE, deed := self.deed(f"unbind of '{queue}'"))
+            thing.goes(NOWHERE, deed := self._plan(f"unbind of '{queue}'"))
             self._ask(m.QueueUnbind(queue, exchange, "key"), m.QueueUnbindOk, deed)
 
     def purge(self) -> None:

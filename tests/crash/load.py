@@ -13,6 +13,7 @@ from .node import Node
 from .scene import Scene
 
 WEIGHTS: Final = (4, 12, 3, 1, 8)  # how often each acts, in the order of `actors`
+ACTS: Final = 5
 
 
 class Load:
@@ -30,6 +31,13 @@ class Load:
             self.ten,
         ]
         self.lines = [actor.line for actor in self.actors]
+        self.at_once = ACTS  # things done between two looks at what has come
+
+    def go_slowly(self, window: int) -> None:
+        """Have no more than so much unconfirmed: what is done then comes in many small commits."""
+        self.at_once = 1
+        for actor in self.actors:
+            actor.window = window
 
     @property
     def promises(self) -> int:
@@ -49,7 +57,7 @@ class Load:
         deadline = time.monotonic() + TIMEOUT_S
         while not until() and not all(line.ended for line in self.lines):
             assert time.monotonic() < deadline, f"{self.promises} promises in {TIMEOUT_S} s"
-            acted = [self._choose().act() for _ in range(5)]
+            acted = [self._choose().act() for _ in range(self.at_once)]
             came = [line.pump() for line in self.lines]
             self.ten.hear()
             if not any(acted) and not any(came):

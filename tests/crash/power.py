@@ -2,8 +2,8 @@
 
     python -m tests.crash.power --rounds 20
 
-`EXT4_IOC_SHUTDOWN` with NOLOGFLUSH stops the file system as it is: nothing that was not synced reaches the file. Mounted
-again, it is what a machine finds after the power was off. Needs root, loop devices and the tools of ext4.
+`EXT4_IOC_SHUTDOWN` with NOLOGFLUSH stops the file system as it is: nothing that was not synced reaches the file.
+Mounted again, it is what a machine finds after the power was off. Needs root, loop devices and the tools of ext4.
 """
 
 from __future__ import annotations

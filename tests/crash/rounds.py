@@ -24,6 +24,7 @@ from .node import SERVE, Node
 from .scene import Inspector, Scene, declare
 
 PROMISES_MAX: Final = 600  # after so many at most, a node is killed
+SLOW: Final = 0.5  # the share of rounds with many small commits: there is more to rewrite after them
 STOPPED: Final = 0.1  # the share of nodes that are asked to end instead
 
 
@@ -34,6 +35,7 @@ class Rounds:
         self.folder = folder
         self.scene = Scene(seed)
         self.program = program
+        self.number = 0  # of rounds that were run
         self.promises = 0
         self.stops = False  # how the last round ends
 
@@ -43,11 +45,14 @@ class Rounds:
 
     def run(self, promises_max: int = PROMISES_MAX) -> None:
         """One round: start, look at what is there, load, and end suddenly."""
+        self.number += 1
         chance = self.scene.random
         node = Node(self.folder, self.program)
         try:
             self.look(node)
             load = Load(self.scene, node)
+            if chance.random() < SLOW:
+                load.go_slowly(chance.randrange(1, 10))
             load.run(chance.randrange(promises_max), chance.randrange(30))
             self.stops = chance.random() < STOPPED
             if self.stops:

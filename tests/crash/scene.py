@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -14,7 +15,7 @@ from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import FieldTable, Method, UInt8
 
 from .ledger import Ledger
-from .line import Content, Line091
+from .line import TIMEOUT_S, Content, Line091, wait_for
 from .messages import Found, Message, name_in
 from .node import Inside, Node
 
@@ -38,6 +39,7 @@ QUEUES: Final[Mapping[str, FieldTable]] = {
 FAN: Final = ("fan1", "fan2", "fan3")
 SIZES: Final = (0, 10, 100, 100, 100, 1000, 1000, 5000, 20_000)
 INSPECTOR: Final = "inspector"
+TAKING, COUNTING, CONFIRMING, KNOWING = 1, 2, 3, 99  # channels
 LARGE: Final = 300_000  # more than a frame; once in a while
 
 
@@ -91,7 +93,8 @@ class Inspector:
         self.scene = scene
         self.node = node
         self.line = Line091(node.port)
-        self.channel = self.line.channel(1)
+        self.channel = self.line.channel(TAKING)
+        self.line.channel(COUNTING)
         self.contents: dict[str, list[Found]] = {}
 
     def compare(self) -> None:
@@ -108,9 +111,7 @@ class Inspector:
             yield from waiting
 
     def _all_of(self, queue: str) -> list[Found]:
-        declared = self.line.call(self.channel, m.QueueDeclare(queue, passive=True))
-        assert isinstance(declared, m.QueueDeclareOk)
-        begun: list[Method] = []
+        """Everything that waits in a queue, until nothing waits any more: damaged messages are never delivered."""
         came: list[Found] = []
 
         def hear(_: int, what: Method | Content) -> None:
@@ -118,16 +119,21 @@ class Inspector:
                 assert isinstance(what.method, m.BasicDeliver), what
                 tag, redelivered = what.method.delivery_tag, what.method.redelivered
                 came.append(Found(queue, what.body, what.properties, redelivered, tag))
-            else:
-                begun.append(what)
 
         self.line.handlers[self.channel] = hear
         self.line.send(self.channel, m.BasicConsume(queue, queue))
-        count = declared.message_count
-        self.line.wait(lambda: begun and len(came) >= count, f"{count} messages of '{queue}'")
+        deadline = time.monotonic() + TIMEOUT_S
+        while self._waiting_in(queue):
+            assert time.monotonic() < deadline, f"'{queue}' does not give out all its messages"
+            wait_for([self.line], 0.01)
         del self.line.handlers[self.channel]
         self.line.call(self.channel, m.BasicCancel(queue))
         return came
+
+    def _waiting_in(self, queue: str) -> int:
+        declared = self.line.call(COUNTING, m.QueueDeclare(queue, passive=True))
+        assert isinstance(declared, m.QueueDeclareOk)
+        return declared.message_count
 
     def _things(self) -> Iterator[tuple[str, str]]:
         """Which of the things in the books are there."""
@@ -142,7 +148,7 @@ class Inspector:
                 yield kind, name
 
     def _knows(self, passive: Method) -> bool:
-        channel = self.line.channel(99)
+        channel = self.line.channel(KNOWING)
         self.line.send(channel, passive)
         self.line.wait(lambda: self.line.answers, "an answer to a passive declaration")
         _, answer = self.line.answers.popleft()
@@ -188,7 +194,7 @@ class Inspector:
         ]
         ledger.left(left, back)
         line.call(self.channel, m.ChannelClose(200))
-        self._confirm(line.channel(2))
+        self._confirm(line.channel(CONFIRMING))
         line.drop()
 
     def _confirm(self, channel: int) -> None:

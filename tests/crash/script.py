@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from .actors import Architect, Clerk, Publisher, Worker
+from .actors import PURGED, Architect, Clerk, Publisher, Worker
 from .line import Gone, Line091
 from .node import Inside, Node
 from .scene import FAN, Inspector, Scene, declare
@@ -106,8 +106,10 @@ class Script:
         self._built(lambda: architect.exchange("exchange-1"))
 
     def purge(self) -> None:
-        self._built(self.architect.purge)
-        self._publish("fan3")
+        architect = self.architect
+        self._built(architect.purge)
+        architect.publish(self.scene.message("architect"), "", PURGED, [PURGED])
+        architect.line.wait(lambda: not architect.unconfirmed, "a confirm")
 
     def rewrite(self) -> None:
         """Many small commits, most of whose messages go again; the store makes one chunk of them."""

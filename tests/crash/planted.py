@@ -1,0 +1,204 @@
+"""A node with a mistake planted in it, to see that the tests here would find it.
+
+    python -m tests.crash.planted BUG serve --data DIR
+
+Mistakes that matter for a moment only are given some time, as on a slow disk.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+from broker_core.cli import main
+from broker_core.store import chunk, database, recovery
+from broker_core.store.contract import Chunk, Commit, Entries
+from broker_core.store.journal import Journal
+from broker_core.store.writer import Writer
+
+SLOWLY_S: Final = 0.02
+
+
+def confirm_before_sync() -> None:
+    """Publishers are told when a commit is handed over."""
+    keep = Writer._keep
+
+    def early(self: Writer, commit: Commit) -> None:
+        number, durable = commit.number, self._durable
+        self._soon(lambda: durable(number))
+        self._durable = lambda number: None
+        time.sleep(SLOWLY_S)
+        keep(self, commit)
+        self._durable = durable
+
+    Writer._keep = early  # type: ignore[method-assign]
+
+
+def answer_before_sync() -> None:
+    """Nobody's answer is held back."""
+    Journal.holds = property(lambda self: False, lambda self, holds: None)  # type: ignore[assignment,misc]
+    _slow_writer()
+
+
+def _slow_writer() -> None:
+    write = Writer._write
+
+    def slow(self: Writer, *arguments: Any) -> None:
+        time.sleep(SLOWLY_S)
+        write(self, *arguments)
+
+    Writer._write = slow  # type: ignore[method-assign]
+
+
+def no_sync() -> None:
+    """The system writes when it likes."""
+    opened = database.connected
+
+    def lax(*arguments: Any) -> Any:
+        connection = opened(*arguments)
+        connection.execute("pragma synchronous=normal")
+        return connection
+
+    database.connected = lax
+
+
+def no_checksums() -> None:
+    """What is read is taken for what was written."""
+    read = chunk.message_of
+    chunk.message_of = lambda record, checksum, encoding_of: read(record, crc32(record), encoding_of)
+
+
+def _in_parts(parts_of: Callable[[Commit], Sequence[Commit]]) -> None:
+    """Each commit takes several transactions."""
+    write = Writer._write
+
+    def in_parts(self: Writer, commit: Commit, state: Any) -> None:
+        for part in parts_of(commit):
+            write(self, part, state)
+            time.sleep(SLOWLY_S)
+
+    Writer._write = in_parts  # type: ignore[method-assign]
+
+
+def ack_before_message() -> None:
+    """What is settled is written before the messages that came with it."""
+
+    def parts_of(commit: Commit) -> Sequence[Commit]:
+        acks = Commit(commit.number)
+        acks.settled, acks.dropped = commit.settled, commit.dropped
+        commit.settled, commit.dropped = {}, []
+        return acks, commit
+
+    _in_parts(parts_of)
+
+
+def halves() -> None:
+    """The messages of a commit are written in two goes."""
+
+    def parts_of(commit: Commit) -> Sequence[Commit]:
+        if not commit.chunks or len(commit.chunks[0]) < 2:
+            return (commit,)
+        first = Commit(commit.number)
+        whole = commit.chunks[0]
+        first.chunks = [_cut(whole, 0, len(whole) // 2)]
+        commit.chunks[0] = _cut(whole, len(whole) // 2, len(whole))
+        return first, commit
+
+    _in_parts(parts_of)
+
+
+def _cut(whole: Entries, start: int, end: int) -> Entries:
+    part = Entries(whole.first + start, whole.volatile, whole.arrived)
+    for column in ("queues", "positions", "priorities", "expiries", "records"):
+        setattr(part, column, getattr(whole, column)[start:end])
+    part.messages = whole.messages
+    return part
+
+
+def lose_when_rewriting() -> None:
+    """The last entry of a chunk is forgotten when it is rewritten."""
+    rewritten = chunk.rewritten
+
+    def careless(parts: Sequence[tuple[bytes, bytes, Sequence[int]]]) -> Chunk:
+        return rewritten([(entries, messages, needed[:-1]) for entries, messages, needed in parts])
+
+    chunk.rewritten = careless
+
+
+def no_flags() -> None:
+    """Nobody remembers that a message may have been delivered."""
+    pages_of = recovery.pages_of
+    recovery.pages_of = lambda gathered, marks, redelivered_to: pages_of(gathered, marks, 0)
+
+
+def no_marks() -> None:
+    """Nobody remembers how often a delivery failed."""
+    write = Writer._write_settled
+
+    def forgetful(self: Writer, commit: Commit) -> None:
+        commit.marks = dict.fromkeys(commit.marks, 0)
+        write(self, commit)
+
+    Writer._write_settled = forgetful  # type: ignore[method-assign]
+
+
+def no_deaths() -> None:
+    """Nobody remembers where a message has died."""
+    chunk._said = lambda notes: None
+
+
+def no_acks() -> None:
+    """What was acked is there again."""
+    write = Writer._write_settled
+
+    def forgetful(self: Writer, commit: Commit) -> None:
+        commit.settled = {}
+        write(self, commit)
+
+    Writer._write_settled = forgetful  # type: ignore[method-assign]
+
+
+def no_order() -> None:
+    """The first and the last of a commit change places."""
+    pack = chunk.pack
+
+    def shuffled(entries: Entries) -> Chunk:
+        positions = entries.positions
+        for at in range(len(entries) // 2):
+            if entries.queues[at] == entries.queues[-1 - at]:
+                positions[at], positions[-1 - at] = positions[-1 - at], positions[at]
+        return pack(entries)
+
+    chunk.pack = shuffled
+
+
+PLANTED: Final = {
+    bug.__name__: bug
+    for bug in (
+        confirm_before_sync,
+        answer_before_sync,
+        no_sync,
+        no_checksums,
+        ack_before_message,
+        halves,
+        lose_when_rewriting,
+        no_flags,
+        no_marks,
+        no_deaths,
+        no_acks,
+        no_order,
+    )
+}
+
+
+def program(bug: str) -> Sequence[str]:
+    """As `node.SERVE`, with the mistake."""
+    return "-m", "tests.crash.planted", PLANTED[bug].__name__
+
+
+if __name__ == "__main__":
+    PLANTED[sys.argv[1]]()
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,25 @@
+"""kill -9 under load, again and again, on the same folder: what was promised is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .rounds import Rounds, again
+
+pytestmark = pytest.mark.system
+
+ROUNDS = 15
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.timeout(300)
+def test_nothing_promised_is_lost_when_a_node_is_killed_under_load(seed: int, tmp_path: Path):
+    rounds = Rounds(tmp_path / "data", seed)
+    for _ in range(ROUNDS):
+        rounds.run()
+        assert rounds.complaints == [], again(seed, ROUNDS)
+    rounds.last_look()
+    assert rounds.complaints == [], again(seed, ROUNDS)
+    assert rounds.promises > 100 * ROUNDS
