@@ -109,6 +109,12 @@ def resident_kib(process: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
+def processor_s(process: int) -> float:
+    """The processor time of a process so far, over all its threads (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def peak_kib(process: int) -> int:
     """The most memory that a process ever had (Linux)."""
     status = Path(f"/proc/{process}/status").read_text()
