@@ -85,7 +85,6 @@ class Coordinator(IncomingOwner, Controller):
             self.terminate(AmqpError(p.TRANSACTION_ROLLBACK, error))
             return
         self._transactions.discharge(self, request.txn_id, bool(request.fail))
-        self._session.persistent = True
         if not self._discharged:
             self._session.published(self)
         self._discharged.append(delivery_id)
@@ -104,16 +103,14 @@ class Coordinator(IncomingOwner, Controller):
         self._discharged = []
 
     def answer(self) -> None:
-        """What was committed before the next mark is with its queues, and on disk where it must be."""
-        for delivery_id in self._marked.popleft() if self._marked else ():
+        """What was committed before the next mark is with its queues; the connection says so when it is on disk."""
+        for delivery_id in self._marked.popleft():
             self._link.accept(delivery_id)
 
     def terminate(self, error: AmqpError) -> None:
         self._link.detach(error)
 
     def on_detached(self, closed: bool) -> None:
-        self._discharged.clear()
-        self._marked.clear()
         self._transactions.abandon(self)
 
 

@@ -266,9 +266,7 @@ class Publishing(IncomingOwner):
         self._accepted, self._answers = [], []
 
     def answer(self) -> None:
-        """Tell the peer what became of its messages before the next mark (S226)."""
-        if not self._marked:  # the link has gone
-            return
+        """Tell the peer what became of its messages before the next mark (S226); nothing, if the link has gone."""
         accepted, answers = self._marked.popleft()
         if accepted:
             self.link.accept_all(accepted)
@@ -283,9 +281,7 @@ class Publishing(IncomingOwner):
         return told
 
     def on_detached(self, closed: bool) -> None:
-        self._accepted.clear()
-        self._answers.clear()
-        self._marked.clear()
+        """What is not answered yet never will be: the link sees to that."""
 
 
 class Addressed(Publishing):

@@ -43,6 +43,10 @@ def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]
     if not isinstance(kept, KeptSender):
         return {}
     kept.expire()  # it is with the link again, or nowhere
+    if (journal := session.broker.journal) is not None:
+        journal.holds = (
+            True  # what we tell of them may have been published just now: it is told when it is on disk
+        )
     asked = attach.unsettled or {}
     return {tag: each for tag, each in kept.deliveries.items() if tag in asked and each.state is not None}
 

@@ -140,7 +140,5 @@ class ServedSession(SessionOwner, Publisher):
     # The end.
 
     def on_ended(self) -> None:
-        self._waiting.clear()
-        self._marks.clear()
         termini.ended(self.client.host, self)
         self.connection.session_ended(self)

@@ -157,6 +157,7 @@ class Transactions:
         held = self._let_go(work)
         work.tx.settle(partial(_retire, held))
         refused = work.tx.commit()
+        self._broker.hold_answer()
         for owner, outcome, each in _batches(held):
             owner.link.settle([one.id for one in each], outcome)  # what is settled is passed over
         return refused
