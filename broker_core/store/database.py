@@ -96,13 +96,13 @@ def opened(file: Path, write: bool = True) -> sqlite3.Connection:
         raise BadFolder(f"{file} is missing. {REMEDY}.") from None
     except OSError as error:
         raise BadFolder(f"{file} cannot be opened: {error.strerror}") from None
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise unusable(file, error) from None
     try:
         _check_format(connection, file)
         if write and _pragma(connection, "journal_mode=wal") != b"wal":
             raise BadFolder(f"{file} is on a file system on which SQLite cannot keep a write-ahead log")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         connection.close()
         raise unusable(file, error) from None
     except BaseException:
@@ -130,8 +130,10 @@ def _pragma(connection: sqlite3.Connection, name: str) -> object:
     return row[0] if row else None
 
 
-def unusable(file: Path, error: sqlite3.Error) -> BadFolder:
+def unusable(file: Path, error: sqlite3.Error | UnicodeDecodeError) -> BadFolder:
     """For an error that keeps a database from being used at all."""
+    if isinstance(error, UnicodeDecodeError):  # SQLite cites what it found
+        return BadFolder(f"{file} is damaged: its tables cannot be read. {REMEDY}.")
     if is_damage(error):
         return BadFolder(f"{file} is damaged: {error}. {REMEDY}.")
     return BadFolder(f"{file} cannot be used: {error}")

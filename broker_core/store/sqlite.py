@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,6 +51,7 @@ class SqliteStore(Store):
         self._connections: list[sqlite3.Connection] = []
         self._aside: set[int] = set()  # chunks that are not spoken of any more, for they are damaged
         self._started = False
+        self._closed_properly = False
         try:
             self._open()
         except sqlite3.Error as error:
@@ -72,6 +73,7 @@ class SqliteStore(Store):
         self._reads = ReaderThread(Slices(self._connected(folder.messages), self._aside))
         self._writer = Writer(messages, meta, self._aside)
         self._state = self._state_found(messages, meta, had_logs)
+        self._closed_properly = self._state.ended != RUNNING
         self._objects = self._checked_objects(meta)
         self._marks = self._checked_messages(messages)
         self.was_clean = self._state.ended == CLOSED and not self.damage
@@ -102,8 +104,11 @@ class SqliteStore(Store):
         """Raises BadFolder: something is wrong with them."""
         wrong = finding.troubles(meta, "integrity_check")
         objects = list(finding.objects(meta, wrong.append))
-        if lost := tail.commits_lost(self._folder.meta, meta):
-            wrong.append(lost)
+        lost = tail.commits_lost(self._folder.meta, meta)
+        if lost > 1:
+            wrong.append(tail.told(self._folder.meta, lost))
+        elif lost:
+            self._found(tail.told(self._folder.meta, lost))
         if wrong:
             raise BadFolder(f"{self._folder.meta} is damaged: {'; '.join(wrong)}. {REMEDY}.")
         return objects
@@ -111,7 +116,7 @@ class SqliteStore(Store):
     def _checked_messages(self, messages: sqlite3.Connection) -> list[tuple[int, int]]:
         """Notes what is wrong, as far as it shows without reading everything. Returns the marks."""
         if lost := tail.commits_lost(self._folder.messages, messages):
-            self._found(lost)
+            self._found(tail.told(self._folder.messages, lost))
         if finding.octets_of(messages) <= finding.QUICK_OCTETS:
             for text in finding.troubles(messages):
                 self._found(text)
@@ -129,7 +134,16 @@ class SqliteStore(Store):
     def _let_go(self) -> None:
         for connection in self._connections:
             connection.close()
+        if not self._closed_properly:
+            self._leave_logs()
         self._folder.release()
+
+    def _leave_logs(self) -> None:
+        """SQLite has copied the logs and deleted them: that they are gone shall not look like damage."""
+        for database in (self._folder.messages, self._folder.meta):
+            with suppress(OSError):
+                if database.exists():
+                    tail.log_of(database).touch()
 
     # Finding what is there.
 
@@ -156,6 +170,7 @@ class SqliteStore(Store):
         self._objects, self._marks = [], []
         self._state = attrs.evolve(self._state, epoch=self._state.epoch + 1, ended=RUNNING, tally=b"")
         self._writer.shrinks = not self.damage
+        self._closed_properly = False
         self._writer.start(self._state, soon, durable, failed)
         self._reads.start(soon)
         self._started = True
@@ -196,5 +211,6 @@ class SqliteStore(Store):
             if self._started:
                 self._reads.end()
                 self._writer.end(last)
+                self._closed_properly = last is not None
         finally:
             self._let_go()

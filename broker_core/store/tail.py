@@ -1,16 +1,18 @@
 """The end of SQLite's write-ahead log: was it torn by a crash, or is it damaged, with commits behind the damage?
 
 SQLite reads its log up to the first frame whose checksum does not fit, and takes everything behind it for the debris of
-a crash. That is right for one transaction, the one that was being written. If there are the ends of two or more, all
-but the last had been synced, and were confirmed: then the log was damaged afterwards, and what was confirmed is lost.
+a crash. That is right for one transaction, the one that was being written. If two or more end there, all but the last
+had been synced, and were confirmed: then the log was damaged afterwards, and what was confirmed is lost. If one ends
+there, either the power went and the disk had written the end before the rest, or the commit before it was damaged.
 
-Frames of the log's earlier rounds, which may still be behind, have another salt than its header. If the header is what
-was damaged, SQLite takes nothing, and the first frame says which round it is. (sqlite.org/fileformat2.html, section 4.)
+Frames of the log's earlier rounds, which may still be behind, have other salts than its header. If the header is what
+was damaged, SQLite takes nothing; it is synced before anything follows. (sqlite.org/fileformat2.html, section 4.)
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from pathlib import Path
 from struct import Struct, iter_unpack
 from typing import BinaryIO, Final
@@ -20,7 +22,7 @@ from broker_core.store.database import PAGE_OCTETS
 HEADER: Final = Struct(">IIII8s8s")  # magic number, format, page size, round, salts, checksum
 FRAME: Final = Struct(">II8s8s")  # page, pages of the database if it ends a transaction, salts, checksum
 FRAME_OCTETS: Final = FRAME.size + PAGE_OCTETS
-BIG_ENDIAN: Final = 0x377F0683  # the magic number of a log whose checksums are of big-endian words
+LITTLE_ENDIAN, BIG_ENDIAN = 0x377F0682, 0x377F0683  # magic numbers: the words that checksums are of
 
 
 def log_of(database: Path) -> Path:
@@ -28,21 +30,24 @@ def log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
-def commits_lost(file: Path, database: sqlite3.Connection) -> str:
-    """What was lost at the end of a database's log, in words; empty: nothing. Before anything is written.
+def commits_lost(file: Path, database: sqlite3.Connection) -> int:
+    """How many commits at the end of a database's log are lost, as `commits_behind` counts. Before anything is written.
 
     Copies the log into the database, as far as it is good. Raises OSError, sqlite3.Error.
     """
     _, frames, _ = database.execute("pragma wal_checkpoint(passive)").fetchone()
-    commits = commits_behind(file, max(0, frames))
-    return f"{log_of(file)} is damaged: about {commits} commits are lost" if commits > 1 else ""
+    return commits_behind(file, max(0, frames))
+
+
+def told(file: Path, commits: int) -> str:
+    """That they are lost, in words."""
+    if commits == 1:
+        return f"the end of {log_of(file)} is torn or damaged: a commit or two may be lost"
+    return f"{log_of(file)} is damaged: its last {commits} commits are lost"
 
 
 def commits_behind(database: Path, frames: int) -> int:
-    """How many transactions ended behind the `frames` of its log that SQLite took. Raises OSError.
-
-    One may be what a crash left of a commit that was never confirmed; if there are more, some were lost by damage.
-    """
+    """How many transactions ended behind the `frames` of its log that SQLite took. Raises OSError."""
     try:
         opened = log_of(database).open("rb")
     except FileNotFoundError:
@@ -50,21 +55,22 @@ def commits_behind(database: Path, frames: int) -> int:
     with opened as log:
         salts = _salts(log)
         log.seek(HEADER.size + frames * FRAME_OCTETS)
-        commits = 0
+        commits: Counter[bytes] = Counter()  # by the round that they are of
         while len(header := log.read(FRAME.size)) == FRAME.size:
             _, ends, of_round, _ = FRAME.unpack(header)
-            commits += bool(ends) and of_round == salts
+            commits[of_round] += bool(ends)
             log.seek(PAGE_OCTETS, 1)
-        return commits
+        return max(commits.values(), default=0) if salts is None else commits[salts]
 
 
-def _salts(log: BinaryIO) -> bytes:
-    """Those of the round that the log is in."""
-    header = log.read(HEADER.size).ljust(HEADER.size, b"\0")
-    salts, checksum = header[16:24], header[24:]
-    if _sums(header[:24], ">" if HEADER.unpack(header)[0] == BIG_ENDIAN else "<") == checksum:
-        return salts
-    return log.read(FRAME.size)[8:16]
+def _salts(log: BinaryIO) -> bytes | None:
+    """Those of the round that the log is in; None: its header is damaged."""
+    header = log.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    magic, _, _, _, salts, checksum = HEADER.unpack(header)
+    order = {LITTLE_ENDIAN: "<", BIG_ENDIAN: ">"}.get(magic)
+    return salts if order and _sums(header[: -len(checksum)], order) == checksum else None
 
 
 def _sums(octets: bytes, order: str) -> bytes:

@@ -1,0 +1,141 @@
+"""Stores as tests use them: a commit is given, and what comes of it is waited for; then another start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
+
+import attrs
+
+from broker_core.message import Facts, Message
+from broker_core.store.contract import Commit, Entries, Reader, Store
+from broker_core.store.memory import MemoryStore
+from broker_core.store.sqlite import SqliteStore
+from tests.core.fakes import ENCODING
+
+T = TypeVar("T")
+
+PATIENCE_S = 60.0  # for a thread that must answer; a test that needs it fails
+DURABLE = Facts(durable=True)
+
+
+def entries(first: int, *bodies: bytes, queue: int = 1) -> Entries:
+    """New entries of one queue, a message each."""
+    made = Entries(first)
+    for at, body in enumerate(bodies):
+        made.queues.append(queue)
+        made.positions.append(first + at)
+        made.priorities.append(0)
+        made.expiries.append(0)
+        made.records.append(at)
+        made.messages.append(Message(ENCODING, "", "key", b"", body, DURABLE))
+    return made
+
+
+@attrs.frozen
+class Found:
+    """Everything that a start finds."""
+
+    objects: list[tuple[str, str]]
+    chunks: dict[
+        int, tuple[bytes | None, int, bytes | None]
+    ]  # first to entries, octets of messages, settled bits
+    marks: dict[int, int]
+
+
+class Shelf:
+    """A store in memory, or in SQLite in a folder."""
+
+    def __init__(self, store: Store, folder: Path | None = None) -> None:
+        self.store = store
+        self.folder = folder
+        self.told: list[object] = []  # numbers of durable commits, and failures
+        self._soon: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._commits = 0
+
+    @classmethod
+    def of(cls, folder: Path) -> Shelf:
+        return cls(SqliteStore(folder), folder)
+
+    def start(self) -> Shelf:
+        self.store.start(self._soon.put, self.told.append, self.told.append)
+        return self
+
+    def commit(self, **columns: object) -> object:
+        """Have this kept: columns of a `Commit`. Returns what the store says of it."""
+        self.store.append(self.new_commit(**columns))
+        self.hear()
+        return self.told[-1]
+
+    def new_commit(self, **columns: object) -> Commit:
+        self._commits += 1
+        made = Commit(self._commits)
+        for name, value in columns.items():
+            setattr(made, name, value)
+        return made
+
+    def hear(self) -> None:
+        """The next thing that the store has to say."""
+        self._soon.get(timeout=PATIENCE_S)()
+
+    def read(self, job: Callable[[Reader], T]) -> T | Exception:
+        """What a job for the reading thread comes to."""
+        found: list[T | Exception] = []
+        self.store.read_soon(job, found.append)
+        while not found:
+            self.hear()
+        return found[0]
+
+    def found(self) -> Found:
+        """Everything there is; before the start only."""
+        chunks = {kept.first: (kept.entries, kept.octets, kept.settled) for kept in self.store.chunks()}
+        return Found(list(self.store.objects()), chunks, dict(self.store.marks()))
+
+    # The end, and the next start.
+
+    def closed(self, **last: object) -> Shelf:
+        """Closed properly, and opened again."""
+        self.store.close(self.new_commit(**last))
+        return self._again()
+
+    def given_up(self) -> Shelf:
+        self.store.close(None)
+        return self._again()
+
+    def killed(self) -> Shelf:
+        """Opened again as the system has the files now, which nobody has closed."""
+        if self.folder is None:
+            return self._again()
+        copy = self.folder.with_name(f"{self.folder.name}+")
+        self.kill(copy)
+        return Shelf.of(copy)
+
+    def kill(self, copy: Path) -> None:
+        """Have the files in a folder as a kill would leave them."""
+        assert self.folder is not None
+        copy.mkdir()
+        for file in files(self.folder):
+            shutil.copyfile(file, copy / file.name)
+        self.store.close(None)
+
+    def _again(self) -> Shelf:
+        if isinstance(self.store, MemoryStore):
+            return Shelf(self.store.reopened())
+        assert self.folder is not None
+        return Shelf.of(self.folder)
+
+
+def files(folder: Path) -> list[Path]:
+    """The databases of a folder, and their logs."""
+    return sorted(file for file in folder.glob("*.db*") if not file.name.endswith("-shm"))
+
+
+def quick_folder() -> str:
+    """A new folder for a test that opens hundreds of stores: in memory, if the system offers that."""
+    memory = Path("/dev/shm")
+    return tempfile.mkdtemp(prefix="leveret-", dir=memory if os.access(memory, os.W_OK) else None)
