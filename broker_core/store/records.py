@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Names: TypeAlias = tuple[str, ...]
 
+NUMBER_MAX: Final = (1 << 32) - 1  # as chunks have it
+
 # Kinds and names; those of catalogue.py besides.
 EXCHANGE: Final = "exchange"  # virtual host, name
 QUEUE: Final = "queue"  # virtual host, name
@@ -83,7 +85,7 @@ class Record:
         return read_text(self.json(name))
 
     def optional_text(self, name: str) -> str | None:
-        return None if self._said.get(name) is None else self.text(name)
+        return None if self.json(name) is None else self.text(name)
 
     def texts(self, name: str) -> list[str]:
         said = self.json(name)
@@ -107,7 +109,14 @@ class Record:
         return said
 
     def optional_whole(self, name: str) -> int | None:
-        return None if self._said.get(name) is None else self.whole(name)
+        return None if self.json(name) is None else self.whole(name)
+
+    def number(self, name: str, least: int) -> int:
+        """Of who keeps messages in the store; 0: it has none."""
+        number = self.whole(name)
+        if not least <= number <= NUMBER_MAX:
+            raise Unreadable(f"'{name}' is out of range")
+        return number
 
 
 # Who may do what, and what holds for whom.

@@ -2,7 +2,8 @@
 
     chunk ── entries that are not settled ──> by owner and priority ──> pages, in order of position ──> owner.restore
 
-What belongs to nobody any more (queues deleted just before the end, what was paged out only) is settled.
+What belongs to nobody any more (queues deleted just before the end, what was paged out only) is settled. If objects
+could not be read, nobody knows whose the rest is: then it stays in the store.
 """
 
 from __future__ import annotations
@@ -158,7 +159,9 @@ def _take(
         if expiries is not None and expiries[place]:
             gathered.expiring.add(number)
         recovered.messages += 1
-    if lost:
+    journal.next_queue = max(journal.next_queue, max(queues) + 1)
+    catalogue = journal.broker.catalogue
+    if lost and (columns.volatile or catalogue is None or not catalogue.incomplete):
         journal.settle_numbers(lost)
 
 

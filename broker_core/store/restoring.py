@@ -200,41 +200,39 @@ class Restoring:
     # Where messages go.
 
     def _exchange(self, names: Names, record: Record) -> None:
-        host, name = self._host(names[0]), names[1]
-        type_, arguments = record.text("type"), record.table("arguments")
-        auto_delete, internal, number = (
-            record.flag("auto_delete"),
-            record.flag("internal"),
-            record.whole("number"),
-        )
-
-        def made(type_class: type[ExchangeType]) -> Exchange:
-            return Exchange(host, name, type_class, True, auto_delete, internal, arguments)
-
-        exchange = self._made(made, type_)
+        host, name = names
+        number = record.number("number", least=0)
+        exchange = self._typed(self._host(host), name, record)
         if isinstance(exchange.type, Missing):
             log.error(
                 "exchange '%s' in vhost '%s' routes nothing, its alternate gets the messages: type '%s' cannot be "
                 "used: %s",
                 name,
-                host.name,
-                type_,
+                host,
+                exchange.type.name,
                 exchange.type.why,
             )
         if number:
             exchange.holding = Holding(exchange)
             exchange.holding.number = number
             self._has_number(number)
-        host.add_exchange(exchange)
+        exchange.virtual_host.add_exchange(exchange)
 
-    def _made(self, made: Callable[[type[ExchangeType]], Exchange], type_: str) -> Exchange:
+    def _typed(self, host: VirtualHost, name: str, record: Record) -> Exchange:
+        """An exchange with its type, or with what stands in for it."""
+        type_, arguments = record.text("type"), record.table("arguments")
+        auto_delete, internal = record.flag("auto_delete"), record.flag("internal")
+
+        def of(type_class: type[ExchangeType]) -> Exchange:
+            return Exchange(host, name, type_class, True, auto_delete, internal, arguments)
+
         type_class = self._broker.exchange_types.get(type_)
         if type_class is None:
-            return made(missing(type_, "no plug-in offers it"))
+            return of(missing(type_, "no plug-in offers it"))
         try:
-            return made(type_class)
+            return of(type_class)
         except Exception as error:  # a plug-in's
-            return made(missing(type_, f"{type(error).__name__}: {error}"))
+            return of(missing(type_, f"{type(error).__name__}: {error}"))
 
     def _queue(self, names: Names, record: Record) -> None:
         host, name = self._host(names[0]), names[1]
@@ -243,7 +241,7 @@ class Restoring:
         selector = None if text is None else compile_selector(text)
         limits = self._limits(host, name, auto_delete, arguments)
         queue = new_queue(host, name, limits, True, False, auto_delete, None, arguments, selector)
-        queue.number, queue.journal = record.whole("number"), self._journal
+        queue.number, queue.journal = record.number("number", least=1), self._journal
         queue.notes = record.table("notes")
         self._has_number(queue.number)
         host.add_queue(queue)

@@ -116,7 +116,7 @@ def test_every_kind_of_queue_comes_back_as_that_kind(site: Site) -> None:
     site.queue("classic")
     site.queue("quorum", x_queue_type="quorum")
     site.queue("stream", x_queue_type="stream")
-    site.host.declare_queue("sieve", durable=True, selector=compile_selector("h.priority > 3"))
+    site.host.declare_queue("sieve", durable=True, selector=compile_selector("h.priority > 4"))
     after = site.again(clean=True)
     assert after.shape() == site.shape()
     sieve = after.host.queue("sieve")
