@@ -11,8 +11,9 @@ INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 help: ## show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-run: $(VENV)/.ready-to-run ## start a node on port 5672
-	@$(BIN)/leveret serve $(ARGS)
+# What it keeps is in data/, unless the arguments say where.
+run: $(VENV)/.ready-to-run ## start a node on port 5672 that keeps its data in data/
+	@$(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
 test: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## check format, types and imports, and run every test
 	$(BIN)/ruff format --check

@@ -29,6 +29,7 @@ UNREACHABLE: Final = 3
 SERVE_EXAMPLES: Final = """\
 examples:
   leveret serve                                 every protocol on 127.0.0.1:5672 and [::1]:5672, in memory
+  leveret serve --data /var/lib/leveret         what is durable outlives the node
   leveret serve --config leveret.toml           as the file says
   leveret serve --listen 0.0.0.0:5672 --listen [::]:5672
   LEVERET_LOG__LEVEL=debug leveret serve        every key of the file can be set like this
@@ -104,7 +105,10 @@ def _add_serve(commands: Commands[argparse.ArgumentParser], environ: Mapping[str
     serving.add_argument("--http", metavar="HOST:PORT", help="where the control endpoint listens")
     where = serving.add_mutually_exclusive_group()
     where.add_argument(
-        "--data", metavar="DIR", type=Path, help="the folder for durable data (not used yet but for its disk)"
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help="the folder for durable data; it is made if need be (default: keep everything in memory only)",
     )
     where.add_argument("--memory", action="store_true", help="keep everything in memory only")
 
@@ -184,6 +188,8 @@ def _add(
 def serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from broker_core.config import ConfigError
     from broker_core.plugins import BadPlugin
+    from broker_core.store.contract import StoreError
+    from broker_core.store.folder import BadFolder
 
     try:
         config = configured(options, environ)
@@ -192,7 +198,9 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return _failed(f"the configuration cannot be used\n{error}")
     except BadPlugin as error:
         return _failed(error.told())
-    except OSError as error:  # an address is taken, a folder cannot be written
+    except (BadFolder, StoreError) as error:
+        return _failed(str(error))
+    except OSError as error:  # an address is taken
         return _failed(error.strerror or str(error))
     return DONE
 

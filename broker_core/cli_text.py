@@ -50,8 +50,8 @@ def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _data(config: Config) -> str:
-    watched = f"; free space is watched in {config.node.data_dir}" if config.node.data_dir else ""
-    return f"in memory, gone when the node stops{watched}"
+    folder = config.node.data_dir
+    return "in memory, gone when the node stops" if folder is None else f"{folder} (durable)"
 
 
 def _listener(address: object, protocols: Sequence[str] | None) -> str:

@@ -50,10 +50,6 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
     """An empty broker with the configuration's limits and monitors."""
     memory = MemoryMonitor(config.memory_watermark)
     disk = DiskMonitor(config.node.data_dir, config.disk.free_limit)
-    if config.node.data_dir is not None:
-        log.warning(
-            "there is no durable store yet: messages are kept in memory, and gone when the node stops"
-        )
     log.info(memory.describe())
     if (warning := memory.warning()) is not None:
         log.warning(warning)
@@ -325,7 +321,7 @@ def welcome(node: Node, source: str) -> str:
     for address, protocols in node.listening:
         lines.append(f"  {address:24} {_names(protocols)}")
     lines += ["", f"  configuration            {source or 'defaults'}"]
-    lines.append("  data                     in memory only, gone when the node stops")
+    lines.append(f"  data                     {_data(node)}")
     lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")
     lines.append(f"  users                    {_users(node)}")
     lines += ["", "  Ctrl-C stops it; SIGHUP reads the configuration again."]
@@ -334,6 +330,12 @@ def welcome(node: Node, source: str) -> str:
 
 def _names(protocols: Iterable[Protocol]) -> str:
     return ", ".join(sorted(protocol.title or protocol.name for protocol in protocols))
+
+
+def _data(node: Node) -> str:
+    if node.keeper is None:
+        return "in memory only, gone when the node stops"
+    return f"{node.keeper.folder or 'in a store of the program'} (durable)"
 
 
 def _users(node: Node) -> str:

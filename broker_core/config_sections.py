@@ -53,8 +53,8 @@ class NodeSettings(Record):
     name: str = key(NAME, "What the node calls itself in logs and to clients.", "leveret")
     data_dir: Path | None = key(
         FilePath(),
-        "The folder for durable data. Nothing is stored there yet: messages are kept in memory, and the disk of this "
-        "folder is watched for the disk alarm.",
+        "The folder for durable data, for one node at a time; it is made if need be. Without one everything is in "
+        "memory only. Its disk is watched for the disk alarm.",
         None,
     )
 

@@ -37,6 +37,13 @@ PROGRESS_S: Final = 1.0  # between two lines about a long recovery
 Soon: TypeAlias = Callable[[Callable[[], None]], None]
 
 
+def opened(folder: Path) -> Store:
+    """The store in a data folder. Raises BadFolder."""
+    from broker_core.store.sqlite import SqliteStore  # a node in memory need not load it
+
+    return SqliteStore(folder)
+
+
 class Keeper:
     """The store of one node, from its start to its end."""
 

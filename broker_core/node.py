@@ -31,7 +31,7 @@ from broker_core.config import Config, ConfigError
 from broker_core.config_sections import GUEST, ListenerEntry
 from broker_core.exchange import Exchange
 from broker_core.frontend import FrontEnd, Protocol
-from broker_core.keeper import Keeper
+from broker_core.keeper import Keeper, opened
 from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operations import Json, Operations, Reloaded
 from broker_core.outbox import Outbox
@@ -100,8 +100,6 @@ class Node(Operations):
         Raises BadPlugin, ConfigError, BadFolder, StoreError, or OSError (an address is taken).
         """
         self._started_at = trio.current_time()
-        self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
-        self._plugins.load()
         try:
             self._build()
             accepting = self._bind()
@@ -112,6 +110,8 @@ class Node(Operations):
             self._stop_listening()
             if self.keeper is not None:
                 self.keeper.give_up()
+            elif self._store is not None:
+                self._store.close(None)
             raise
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         for listener, protocols in accepting:
@@ -121,9 +121,12 @@ class Node(Operations):
 
     def _build(self) -> None:
         """The broker, with what the configuration, and what the store has for it."""
-        store, folder = self._store, None
+        self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
+        self._plugins.load()
         self.broker: Broker = composition.broker(self.config, self._plugins.exchange_types, TrioClock())
         self.broker.operations = self
+        folder = None if self._store is not None else self.config.node.data_dir
+        store = self._store if folder is None else opened(folder)
         if store is not None:
             self.keeper = Keeper(self.broker, store, folder, self._plugins.protocols.values())
             composition.page(self.broker, self.config)
