@@ -67,6 +67,10 @@ PRINTED = {
         "seen over 1.0: {'loudly': True} priority 5",
         "answer to hare-1: Twelve centimetres.",
     ],
+    "14_durable_node.py": [
+        "3 orders confirmed",
+        *(f"order {number} - perhaps not for the first time" for number in range(3)),
+    ],
 }
 NEEDS = {"11_embed_in_asyncio.py": "aio_pika"}
 

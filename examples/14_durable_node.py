@@ -1,0 +1,57 @@
+"""A node with a folder for its data: it is killed, started again, and has everything that it confirmed.
+
+Run `python examples/14_durable_node.py`; nothing else has to run.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import pika
+
+SERVE = [sys.executable, "-m", "broker_core.cli", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+QUIET = {**os.environ, "LEVERET_LOG__LEVEL": "error"}
+PERSISTENT = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
+
+
+def start(folder: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*SERVE, "--data", folder], env=QUIET, stdout=subprocess.PIPE, text=True)
+
+
+def url_of(node: subprocess.Popen[str]) -> str:
+    """Where it listens, as it says once it does."""
+    for line in node.stdout:
+        if found := re.search(r"(127\.0\.0\.1:\d+) +AMQP", line):
+            return f"amqp://guest:guest@{found[1]}/%2F"
+    raise SystemExit("the node did not start")
+
+
+def publish(url: str) -> None:
+    """With confirms: each call returns when its message is on disk."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("orders", durable=True)
+        for number in range(3):
+            channel.basic_publish("", "orders", f"order {number}".encode(), PERSISTENT, mandatory=True)
+        print("3 orders confirmed")
+
+
+def consume(url: str) -> None:
+    """Nothing is declared: the queue is there."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        for method, _, body in iter(lambda: channel.basic_get("orders"), (None, None, None)):
+            print(body.decode() + (" - perhaps not for the first time" if method.redelivered else ""))
+            channel.basic_ack(method.delivery_tag)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    with start(folder) as node:
+        publish(url_of(node))
+        node.kill()  # no goodbye: as in a crash
+    with start(folder) as node:
+        consume(url_of(node))
+        node.terminate()  # a proper end, for which nothing more is promised
