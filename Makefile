@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NPM := tests/interop
 INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help run test lint format bench docs clean
+.PHONY: help run test lint format bench crash points powercuts docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -34,6 +34,17 @@ format: $(VENV)/.ready-to-test ## format the code and sort the imports
 
 bench: $(VENV)/.ready-to-test ## measure speed, beside a RabbitMQ if there is one
 	$(BIN)/python -m benchmarks $(ARGS)
+
+crash: $(VENV)/.ready-to-test ## kill a durable node under load, 200 times (ARGS="--rounds N --seed N")
+	$(BIN)/python -m tests.crash.rounds $(ARGS)
+
+points: $(VENV)/.ready-to-test ## cut a fixed script off at each system call that writes (ARGS="--every N")
+	$(BIN)/python -m tests.crash.points cuts $(ARGS)
+	$(BIN)/python -m tests.crash.points starts $(ARGS)
+	$(BIN)/python -m tests.crash.points kills $(ARGS)
+
+powercuts: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
+	$(BIN)/python -m tests.crash.power $(ARGS)
 
 docs: $(VENV)/.ready-to-run ## print the pages that come from the code
 	$(BIN)/python -m broker_core.config --docs > docs/configuration.md

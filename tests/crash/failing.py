@@ -25,6 +25,7 @@ from .tracing import injecting
 BEFORE: Final = 100  # promises read before the disk fails
 AFTER: Final = 200  # and after it is well again
 TMPFS_OCTETS: Final = 8 << 20
+NO_WARNING: Final = {"LEVERET_DISK__FREE_LIMIT": "0"}  # publishers are not held back before the disk is full
 LITTLE_MORE: Final = 5001  # octets that a file may still grow: not whole pages, so that a write is cut short
 
 
@@ -73,7 +74,7 @@ class Failing:
 def failing(folder: Path, seed: int) -> Iterator[Failing]:
     """A node that has made some promises; after the block it is killed, and another one has to keep them."""
     rounds = Rounds(folder, seed)
-    node = Node(folder)
+    node = Node(folder, settings=NO_WARNING)
     try:
         rounds.look(node)
         load = Load(rounds.scene, node)

@@ -17,9 +17,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import attrs
 
@@ -28,8 +27,6 @@ from .node import SERVE, Node, NodeFailed
 from .scene import Scene
 from .script import SEED, Script, inspect, prepare
 from .tracing import WRITING, Call, calls_in, injecting, recording
-
-STEP: Final = 1e-6  # seconds; between what a trace tells apart
 
 
 class Prepared:
@@ -46,7 +43,7 @@ class Prepared:
             assert code == 0, node.log
         finally:
             node.kill()
-        scene.ledger.restarted(closed=True)
+        scene.ledger.restarted()
         self._books = pickle.dumps(scene)
 
     def scene(self) -> Scene:
@@ -105,19 +102,29 @@ class Recording:
     calls: Sequence[Call]
     books: Sequence[bytes]
     times: Sequence[float]  # of the books, seconds since 1970
+    began: Mapping[str, float]  # the steps of the script
 
     def cut(self, number: int, fate: Fate, target: Path, seed: int = 0) -> list[str]:
-        """What is wrong after a power cut before the so-manieth call. They must come in rising order."""
+        """What is wrong after a power cut before the so-manieth call. They come in rising order."""
         at = self.calls[number].at if number < len(self.calls) else self.times[-1]
         self.disk.cut(target, fate, seed)
         scene: Scene = pickle.loads(self.books[bisect.bisect_right(self.times, at) - 1])
         scene.ledger.restarted(closed=True)
         return inspect(scene, target)
 
-    def cuts(self, target: Path, every: int = 1, fates: Sequence[Fate] = tuple(Fate)) -> Iterator[list[str]]:
-        """The complaints after each cut, each with where it was."""
+    def calls_of(self, step: str) -> range:
+        """Those that came in a step, or after it and before the next."""
+        begin = self.began[step]
+        end = min((at for at in self.began.values() if at > begin), default=float("inf"))
+        stamps = [call.at for call in self.calls]
+        return range(bisect.bisect(stamps, begin), bisect.bisect(stamps, end))
+
+    def cuts(
+        self, target: Path, numbers: Container[int], fates: Sequence[Fate] = tuple(Fate)
+    ) -> Iterator[list[str]]:
+        """The complaints after each cut before one of these calls, each with where it was. To be asked once."""
         for number in range(len(self.calls) + 1):
-            if number % every == 0 or number == len(self.calls):
+            if number in numbers:
                 for fate in fates:
                     complaints = self.cut(number, fate, target, seed=number)
                     yield [f"cut before call {number}, {fate.value}: {each}" for each in complaints]
@@ -150,7 +157,7 @@ def record(prepared: Prepared, program: Sequence[str] = SERVE) -> Recording:
         watch()
     finally:
         node.kill()
-    return Recording(disk, calls_in(trace), books, times)
+    return Recording(disk, calls_in(trace), books, times, script.began)
 
 
 # The command.
@@ -189,7 +196,8 @@ def _until_none(point: Callable[[int], list[str] | None], every: int) -> Iterato
 
 
 def _cuts(prepared: Prepared, every: int) -> Iterator[list[str]]:
-    yield from record(prepared).cuts(prepared.place / "cut", every)
+    recording = record(prepared)
+    yield from recording.cuts(prepared.place / "cut", range(0, len(recording.calls) + 1, every))
 
 
 def _options() -> argparse.Namespace:

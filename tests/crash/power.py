@@ -115,7 +115,7 @@ def cuts(place: Path, seed: int, count: int, program: Sequence[str] = SERVE) -> 
             power_cut(disk, rounds, rounds.scene.random.randrange(PROMISES_MAX), program)
             if rounds.complaints:
                 return rounds
-        rounds.last_look()
+        rounds.last_look()  # by a node without mistakes
     return rounds
 
 

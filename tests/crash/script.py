@@ -6,6 +6,7 @@ whenever the script runs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,7 @@ class Script:
         self.clerk = Clerk(scene, node.port, "clerk")
         self.architect = Architect(scene, node.port, "architect")
         self.actors = [self.publisher, self.worker, self.clerk, self.architect]
+        self.began: dict[str, float] = {}  # steps by name, seconds since 1970
 
     def watch(self, watch: Callable[[], None]) -> None:
         """Call this whenever something is about to be sent or has been read."""
@@ -41,6 +43,7 @@ class Script:
         """All of it. False: the node was gone before the end."""
         try:
             for step in STEPS:
+                self.began.setdefault(step.__name__, time.time())
                 step(self)
         except Gone:
             return False

@@ -23,7 +23,6 @@ SEED = 9
         ("confirm_before_sync", {"LOST"}),
         ("answer_before_sync", {"LOST"}),
         ("ack_before_message", {"LOST", "HALF"}),
-        ("halves", {"HALF"}),
         ("lose_when_rewriting", {"LOST"}),
         ("no_flags", {"FLAG"}),
         ("no_marks", {"COUNT"}),

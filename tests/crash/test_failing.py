@@ -1,0 +1,57 @@
+"""Disks that fail under a running node: no confirm too many, no message too few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .failing import Failure, full_disk, no_room, short_write, small_disk, sync_fails, why_no_small_disk
+from .tracing import why_not
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+SEED = 3
+
+
+def need(reason: str) -> None:
+    if reason:
+        pytest.skip(reason)
+
+
+def test_a_sync_that_fails_ends_the_node(tmp_path: Path):
+    need(why_not())
+    ended_by_itself(sync_fails(tmp_path / "data", SEED))
+
+
+def test_a_write_that_is_cut_short_ends_the_node(tmp_path: Path):
+    ended_by_itself(short_write(tmp_path / "data", SEED))
+
+
+def ended_by_itself(failure: Failure) -> None:
+    assert failure.code == 1
+    critical = [line for line in failure.log.splitlines() if "CRITICAL" in line]
+    assert len(critical) == 1, failure.log
+    assert "store" in critical[0]
+    assert "Traceback" not in failure.log
+    assert failure.complaints == []
+
+
+def test_want_of_room_blocks_publishers_for_a_while(tmp_path: Path):
+    need(why_not())
+    went_on(no_room, tmp_path / "data")
+
+
+def test_a_full_disk_blocks_publishers_until_there_is_room(tmp_path: Path):
+    need(why_no_small_disk(tmp_path))
+    with small_disk(tmp_path) as folder:
+        went_on(full_disk, folder)
+
+
+def went_on(fail: Callable[[Path, int], Failure], folder: Path) -> None:
+    failure = fail(folder, SEED)
+    assert failure.blocked
+    assert failure.promises > 0
+    assert failure.code is None
+    assert failure.complaints == []

@@ -1,0 +1,60 @@
+"""A fixed script cut off at some of its system calls; `make points` takes every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .cuts import Fate
+from .planted import program
+from .points import Prepared, kill_at, kill_start_at, record
+from .tracing import why_not
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+EVERY = 83  # a prime: each kind of call has its turn
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    if reason := why_not():
+        pytest.skip(reason)
+    return Prepared(tmp_path_factory.mktemp("points"))
+
+
+@pytest.mark.parametrize("number", [1, 90, 260, 500])
+def test_nothing_promised_is_lost_when_a_node_is_killed_at_a_system_call(prepared: Prepared, number: int):
+    assert kill_at(prepared, number) == []
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_nothing_is_lost_when_a_node_is_killed_while_it_starts(prepared: Prepared, number: int):
+    assert kill_start_at(prepared, number) == []
+
+
+def test_nothing_promised_is_lost_when_the_power_is_cut_at_a_system_call(prepared: Prepared):
+    recording = record(prepared)
+    count = len(recording.calls)
+    assert count > 500, "the script does something"
+    numbers = {*range(0, count, EVERY), count}
+    assert [
+        complaint for found in recording.cuts(prepared.place / "cut", numbers) for complaint in found
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("bug", "step", "fate", "expected"),
+    [
+        ("no_sync", "publish_everywhere", Fate.LOST, "LOST"),
+        ("transactions_in_two", "commit", Fate.KEPT, "HALF"),
+    ],
+)
+def test_cutting_the_power_finds_a_planted_mistake(
+    prepared: Prepared, bug: str, step: str, fate: Fate, expected: str
+):
+    recording = record(prepared, program(bug))
+    calls = recording.calls_of(step)
+    numbers = range(calls.start, calls.stop + 1)
+    found = recording.cuts(prepared.place / "cut", numbers, [fate])
+    assert any(expected in " ".join(complaints) for complaints in found)
