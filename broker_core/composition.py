@@ -79,8 +79,9 @@ def populate(broker: Broker, config: Config) -> None:
     _put_virtual_hosts(broker, config)
     _put_users(broker, config, config.users)
     _put_policies(broker, config)
-    for host in broker.hosts():
-        host.apply_policies()  # to what the store had
+    if config.policies:
+        for host in broker.hosts():
+            host.apply_policies()  # to what the store had
     if (catalogue := broker.catalogue) is not None and not catalogue.incomplete:
         broker.access.forget_strangers()
     if config.definitions.load:

@@ -284,6 +284,8 @@ def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
 
     Of two numbers the lower holds; of two exchanges, keys or overflows the argument's (S128, X031).
     """
+    if not definition:
+        return asked
     timeout_ms = whole(definition.get("consumer-timeout"))
     return attrs.evolve(
         asked,

@@ -10,7 +10,7 @@ hashes only.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.access import PasswordHash, Permissions, TopicPermissions, User
@@ -72,7 +72,7 @@ class Record:
     __slots__ = ("_said",)
 
     def __init__(self, said: Json) -> None:
-        if not isinstance(said, Mapping):
+        if not isinstance(said, dict):
             raise Unreadable("it is no record")
         self._said = said
 
