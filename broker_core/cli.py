@@ -81,6 +81,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         _add_control(commands, environ, name, command, text)
     _add_plugins(commands, environ)
     _add_explain(commands, environ)
+    _add_store(commands)
     return top
 
 
@@ -138,6 +139,14 @@ def _add_explain(commands: Commands[argparse.ArgumentParser], environ: Mapping[s
     )
     asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
     asking.add_argument("--as-user", metavar="NAME", help="check the permissions of this user")
+
+
+def _add_store(commands: Commands[argparse.ArgumentParser]) -> None:
+    from broker_core import cli_store
+
+    looking_after = commands.add_parser("store", help=cli_store.TEXT, description=cli_store.TEXT)
+    actions = looking_after.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    cli_store.add_commands(lambda name, command, text, epilog: _add(actions, name, command, text, epilog))
 
 
 def _header(text: str) -> str:

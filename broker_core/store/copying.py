@@ -20,7 +20,7 @@ import attrs
 from broker_core.store import finding
 from broker_core.store.contract import DamagedError
 from broker_core.store.database import COPIED, PAGE_OCTETS, RUNNING, opened, say, state_of, unusable
-from broker_core.store.folder import MESSAGES, META, BadFolder, make, sync_folder
+from broker_core.store.folder import LOCK, MESSAGES, META, BadFolder, make, require, sync_folder
 
 STEP_PAGES: Final = 2048  # copied at a time: 8 MiB
 
@@ -32,11 +32,12 @@ def copy(source: Path, target: Path, progress: Progress = lambda done, total: No
 
     Raises BadFolder, and OSError: the target cannot be written, or the source cannot be read.
     """
-    make(target)
-    if any(target.iterdir()):
-        raise BadFolder(f"{target} is not empty")
+    require(source)
     with ExitStack() as stack:
-        moments = [stack.enter_context(closing(_Moment(source / name))) for name in (MESSAGES, META)]
+        moments = [stack.enter_context(closing(Moment(source / name))) for name in (MESSAGES, META)]
+        make(target)
+        if any(each.name != LOCK for each in target.iterdir()):
+            raise BadFolder(f"{target} is not empty")
         total = sum(moment.octets for moment in moments)
         done = 0
         for moment in moments:
@@ -54,23 +55,23 @@ def _unfinished(folder: Path, name: str) -> Path:
     return folder / f"{name}.new"
 
 
-class _Moment:
+class Moment:
     """A database as of one moment, held on to until it is closed."""
 
     def __init__(self, file: Path) -> None:
         """Raises BadFolder."""
         self.name = file.name
-        self._database = opened(file, write=False)
+        self.database = opened(file, write=False)
         try:
-            self._database.execute("begin")
-            self._database.execute("select * from state").fetchone()  # a moment begins with the first look
-            self.octets = finding.octets_of(self._database)
+            self.database.execute("begin")
+            self.database.execute("select * from state").fetchone()  # a moment begins with the first look
+            self.octets = finding.octets_of(self.database)
         except sqlite3.Error as error:
-            self._database.close()
+            self.database.close()
             raise unusable(file, error) from None
 
     def close(self) -> None:
-        self._database.close()
+        self.database.close()
 
     def copy(self, file: Path, done: int, total: int, progress: Progress) -> None:
         """Raises sqlite3.Error."""
@@ -79,7 +80,7 @@ class _Moment:
             progress(done + (pages - pages_left) * PAGE_OCTETS, total)
 
         with closing(sqlite3.connect(file, isolation_level=None)) as copied:
-            self._database.backup(copied, pages=STEP_PAGES, progress=step)
+            self.database.backup(copied, pages=STEP_PAGES, progress=step)
             copied.execute("pragma journal_mode=delete").fetchone()  # one file, readable wherever it lies
             if self.name == MESSAGES:
                 _say_that_it_is_a_copy(copied)

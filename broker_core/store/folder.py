@@ -65,7 +65,7 @@ def _locked(path: Path) -> int:
         os.close(lock)
         if not isinstance(error, BlockingIOError):
             raise BadFolder(f"the data folder {path} cannot be locked: {error.strerror}") from None
-        who = f"process {holder}" if holder.isdecimal() else "another process"
+        who = f"the process {holder}" if holder.isdecimal() else "another process"
         raise BadFolder(f"the data folder {path} is in use by {who}: two nodes cannot share one") from None
     return lock
 
@@ -77,3 +77,25 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def require(path: Path) -> None:
+    """Raises BadFolder: nobody has ever used it as a data folder."""
+    if not any((path / name).exists() for name in (MESSAGES, META)):
+        raise BadFolder(f"{path} is no data folder: it has neither {MESSAGES} nor {META}")
+
+
+def holder(path: Path) -> int | None:
+    """The process that has a folder, as its lock says; None: nobody."""
+    try:
+        lock = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        number = os.pread(lock, 32, 0).strip()
+        return int(number) if number.isdigit() else 0
+    finally:
+        os.close(lock)
+    return None

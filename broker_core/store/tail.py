@@ -22,7 +22,7 @@ from broker_core.store.database import PAGE_OCTETS
 HEADER: Final = Struct(">IIII8s8s")  # magic number, format, page size, round, salts, checksum
 FRAME: Final = Struct(">II8s8s")  # page, pages of the database if it ends a transaction, salts, checksum
 FRAME_OCTETS: Final = FRAME.size + PAGE_OCTETS
-LITTLE_ENDIAN, BIG_ENDIAN = 0x377F0682, 0x377F0683  # magic numbers: the words that checksums are of
+ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}  # magic number: the words that checksums are of
 
 
 def log_of(database: Path) -> Path:
@@ -63,19 +63,42 @@ def commits_behind(database: Path, frames: int) -> int:
         return max(commits.values(), default=0) if salts is None else commits[salts]
 
 
+def frames_taken(database: Path) -> int:
+    """How many frames of a database's log SQLite takes, found without it: 0.1 ms for each. Raises OSError."""
+    try:
+        opened = log_of(database).open("rb")
+    except FileNotFoundError:
+        return 0
+    taken = 0
+    with opened as log:
+        salts = _salts(log)
+        log.seek(0)
+        magic, _, _, _, _, sums = HEADER.unpack(log.read(HEADER.size).ljust(HEADER.size, b"\0"))
+        order = ORDERS.get(magic, "<")
+        number = 0
+        while len(frame := log.read(FRAME_OCTETS)) == FRAME_OCTETS:
+            _, ends, of_round, checksum = FRAME.unpack_from(frame)
+            sums = _sums(frame[:8] + frame[FRAME.size :], order, sums)
+            if of_round != salts or checksum != sums:
+                break
+            number += 1
+            taken = number if ends else taken
+    return taken
+
+
 def _salts(log: BinaryIO) -> bytes | None:
     """Those of the round that the log is in; None: its header is damaged."""
     header = log.read(HEADER.size)
     if len(header) < HEADER.size:
         return None
     magic, _, _, _, salts, checksum = HEADER.unpack(header)
-    order = {LITTLE_ENDIAN: "<", BIG_ENDIAN: ">"}.get(magic)
+    order = ORDERS.get(magic)
     return salts if order and _sums(header[: -len(checksum)], order) == checksum else None
 
 
-def _sums(octets: bytes, order: str) -> bytes:
-    """SQLite's checksum: two sums over all words, two words at a time."""
-    one = two = 0
+def _sums(octets: bytes, order: str, before: bytes = bytes(8)) -> bytes:
+    """SQLite's checksum, going on from one before: two sums over all words, two words at a time."""
+    one, two = int.from_bytes(before[:4]), int.from_bytes(before[4:])
     for first, second in iter_unpack(f"{order}II", octets):
         one = (one + first + two) & 0xFFFFFFFF
         two = (two + second + one) & 0xFFFFFFFF

@@ -1,0 +1,241 @@
+"""`leveret store ...`: look at a data folder, copy it, put a copy in its place. No node need run for it; one may.
+
+`verify`, `stats` and `backup` see one moment of the folder and change nothing in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from broker_core.store.checking import Content, Owner, Report
+    from broker_core.store.copying import Progress
+
+DONE: Final = 0
+REFUSED: Final = 1
+PROGRESS_S: Final = 1.0  # before the first line about long work, and between two
+
+TEXT: Final = "Look after a data folder: verify, stats, backup, restore."
+VERIFY_TEXT: Final = "Compare everything in a data folder with its checksums."
+VERIFY_EPILOG: Final = """\
+Exit codes: 0 everything is as it was written; 1 something is damaged, or there is nothing to look at.
+
+Damage is told by queue as far as it can be known. A node that runs on the folder is not disturbed, but its logs grow
+while this reads; on a busy node verify a backup instead.
+"""
+STATS_TEXT: Final = "Tell what is in a data folder, by queue."
+STATS_EPILOG: Final = "No message is read, and a node that runs on the folder is not disturbed."
+BACKUP_TEXT: Final = "Copy a data folder, as of one moment, while a node runs on it or not."
+BACKUP_EPILOG: Final = """\
+examples:
+  leveret store backup /var/lib/leveret /backup/monday
+
+The new folder is verified. A node can be started on it, but `leveret store restore` makes a copy first.
+What was being delivered at that moment counts as redelivered when the copy is used.
+"""
+RESTORE_TEXT: Final = "Make a data folder from a backup."
+RESTORE_EPILOG: Final = """\
+examples:
+  leveret store restore /backup/monday /var/lib/leveret
+
+The backup is verified first. The folder must be empty: move what is there out of the way.
+"""
+
+Command = Callable[[argparse.Namespace, Mapping[str, str]], int]
+Add = Callable[[str, Command, str, str], argparse.ArgumentParser]
+
+
+def add_commands(add: Add) -> None:
+    """`add(name, command, text, epilog)` makes the parser of one of them."""
+    verifying = add("verify", verify, VERIFY_TEXT, VERIFY_EPILOG)
+    verifying.add_argument("folder", metavar="DIR", type=Path)
+    verifying.add_argument("--json", action="store_true", help="print JSON")
+    measuring = add("stats", stats, STATS_TEXT, STATS_EPILOG)
+    measuring.add_argument("folder", metavar="DIR", type=Path)
+    measuring.add_argument("--json", action="store_true", help="print JSON")
+    saving = add("backup", backup, BACKUP_TEXT, BACKUP_EPILOG)
+    saving.add_argument("folder", metavar="DIR", type=Path)
+    saving.add_argument("to", metavar="TO", type=Path, help="a folder that is empty, or is made")
+    restoring = add("restore", restore, RESTORE_TEXT, RESTORE_EPILOG)
+    restoring.add_argument("backup", metavar="BACKUP", type=Path)
+    restoring.add_argument("folder", metavar="DIR", type=Path, help="a folder that is empty, or is made")
+
+
+# The commands.
+
+
+def verify(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from broker_core.store import checking
+    from broker_core.store.folder import BadFolder
+
+    try:
+        report = checking.verify(options.folder, progress("verified"))
+    except (BadFolder, OSError) as error:
+        return _failed(str(error))
+    print(json.dumps(verified_json(report), indent=2) if options.json else verified_text(report))
+    return REFUSED if report.problems else DONE
+
+
+def stats(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from broker_core.store import checking
+    from broker_core.store.folder import BadFolder
+
+    try:
+        report = checking.measure(options.folder)
+    except (BadFolder, OSError) as error:
+        return _failed(str(error))
+    print(json.dumps(content_json(report), indent=2) if options.json else stats_text(report))
+    return DONE
+
+
+def backup(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _copied(options.folder, options.to, "the folder, and so its copy,")
+
+
+def restore(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from broker_core.store import checking
+    from broker_core.store.folder import BadFolder, Folder
+
+    try:
+        found = checking.verify(options.backup, progress("verified"))
+        if found.problems:
+            return _failed(f"{options.backup} is damaged, and nothing was restored\n{_list(found.problems)}")
+        folder = Folder(options.folder)  # no node can start on it meanwhile
+    except (BadFolder, OSError) as error:
+        return _failed(str(error))
+    try:
+        return _copied(options.backup, options.folder, "the restored folder")
+    finally:
+        folder.release()
+
+
+def _copied(source: Path, target: Path, what: str) -> int:
+    from broker_core.store import checking, copying
+    from broker_core.store.folder import BadFolder
+
+    try:
+        copying.copy(source, target, progress("copied"))
+        report = checking.verify(target, progress("verified"))
+    except (BadFolder, OSError) as error:
+        return _failed(str(error))
+    print(verified_text(report))
+    if report.problems:
+        return _failed(f"{what} is damaged; `leveret store verify {target}` says the same")
+    return DONE
+
+
+def progress(done_what: str) -> Progress:
+    """Says on standard error how far long work has come, from time to time."""
+    said = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal said
+        if time.monotonic() - said >= PROGRESS_S:
+            said = time.monotonic()
+            part = f" ({100 * done // total} %)" if total else ""
+            print(f"leveret: {done_what} {size(done)} of {size(total)}{part}", file=sys.stderr)
+
+    return tell
+
+
+# What they found, in words.
+
+
+def verified_text(report: Report) -> str:
+    """A report about damage, for people."""
+    lines = [f"{report.folder}: {'DAMAGED' if report.problems else 'OK'}; {_summary(report)}"]
+    lines += [f"  {problem}" for problem in report.problems]
+    damaged = {owner: content for owner, content in report.contents.items() if content.damaged}
+    if damaged:
+        lines += ["", "messages that cannot be delivered:"]
+        lines += [
+            f"  {name_of(owner)}: {content.damaged} of {content.messages}"
+            for owner, content in sorted(damaged.items())
+        ]
+    return "\n".join(lines)
+
+
+def _summary(report: Report) -> str:
+    return f"{report.objects} objects, {report.messages} messages ({size(report.octets)}) in {report.chunks} chunks"
+
+
+def stats_text(report: Report) -> str:
+    """What there is, for people."""
+    from broker_core import cli_text
+
+    return cli_text.told("", content_json(report))
+
+
+def verified_json(report: Report) -> dict[str, object]:
+    """A report about damage, as `verify --json` prints it."""
+    return {"ok": not report.problems, "problems": report.problems, **content_json(report, True)}
+
+
+def content_json(report: Report, verified: bool = False) -> dict[str, object]:
+    """What there is, as `stats --json` prints it. Sizes are octets, times UTC."""
+    return {
+        "folder": str(report.folder),
+        "state": _state(report),
+        "objects": report.objects,
+        "messages": report.messages,
+        "octets": report.octets,
+        "chunks": report.chunks,
+        "file_octets": sum(report.files.values()),
+        "free_octets": report.free_octets,
+        "files": [{"name": name, "octets": octets} for name, octets in report.files.items()],
+        "queues": [
+            _queue(owner, content) | ({"damaged": content.damaged} if verified else {})
+            for owner, content in sorted(report.contents.items())
+        ],
+    }
+
+
+def _state(report: Report) -> str:
+    if report.node is not None:
+        return f"in use by process {report.node}" if report.node else "in use"
+    return "closed properly" if report.closed else "not closed properly"
+
+
+def _queue(owner: Owner, content: Content) -> dict[str, object]:
+    kind, virtual_host, name = owner
+    return {
+        "kind": kind or "deleted queue",
+        "virtual_host": virtual_host,
+        "name": name,
+        "messages": content.messages,
+        "octets": content.octets,
+        "oldest": _time(content.oldest_ms),
+    }
+
+
+def _time(ms: int) -> str | None:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000)) if ms else None
+
+
+def name_of(owner: Owner) -> str:
+    kind, virtual_host, name = owner
+    return f"{kind} '{name}' in vhost '{virtual_host}'" if kind else "queues that were deleted"
+
+
+def size(octets: float) -> str:
+    """A size as people say it: `3 B`, `1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if octets < 1000:
+            return f"{octets:.3g} {unit}"
+        octets /= 1024
+    return f"{octets:.3g} GiB"
+
+
+def _list(lines: list[str]) -> str:
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _failed(reason: str) -> int:
+    print(f"leveret: {reason}", file=sys.stderr)
+    return REFUSED
