@@ -48,6 +48,7 @@ OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
 WATCH_INTERVAL_S: Final = 1.0  # between looks at the plugin folders
 CHECK_OCTETS: Final = 16 << 20  # between looks at the memory, besides one each second: a second brings 500 MB
 CLOSING_S: Final = 5.0  # for clients to say goodbye at shutdown
+BROKEN: Final = "the store has failed"
 
 
 class TrioClock(Clock):
@@ -90,7 +91,7 @@ class Node(Operations):
         self._earlier = trio.Event()
         self._unchecked = 0  # octets read since the alarms were checked for their sake
         self._accepting = True  # False: the last attempt to accept a connection failed
-        self._empty = trio.Event()  # set when the last connection has gone while the node closes
+        self._empty = trio.Event()  # to come: the last connection has gone
 
     # Life.
 
@@ -164,13 +165,14 @@ class Node(Operations):
 
     async def _close(self, reason: str = "shutdown") -> None:
         """Accept nobody else, tell the clients, and give them a moment to agree."""
+        self._send_away(reason)
+        with trio.move_on_after(self._closing_s):
+            if self._transports:
+                await self._empty.wait()
+
+    def _send_away(self, reason: str) -> None:
         self._stop_listening()
         self.close_connections(f"broker forced connection closure with reason '{reason}'")
-        self._empty = trio.Event()
-        if not self._transports:
-            self._empty.set()
-        with trio.move_on_after(self._closing_s):
-            await self._empty.wait()
 
     def _stop_listening(self) -> None:
         for listener in self._listeners:
@@ -322,6 +324,7 @@ class Node(Operations):
             self.keeper.forget(transport)
         if not self._transports:
             self._empty.set()
+            self._empty = trio.Event()
 
     async def quiet(self) -> None:
         """Wait until all that has arrived at the node's sockets by now has been worked through. For tests."""
@@ -366,11 +369,12 @@ class Node(Operations):
         assert self.keeper is not None
         self._failure = error
         self.keeper.fail()
+        self._send_away(BROKEN)
         self._nursery.start_soon(self._give_up)
 
     async def _give_up(self) -> None:
         assert self._nursery is not None
-        await self._close("the store has failed")
+        await self._close(BROKEN)
         self._nursery.cancel_scope.cancel()
 
     # Alarms and plugins.

@@ -21,6 +21,7 @@ import trio
 from broker_core.config import Config, parse
 from broker_core.node import Node
 from broker_core.settings import Raw, laid_over
+from broker_core.store.contract import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,9 +51,15 @@ class ThreadedNode:
 
     node: Node  # for functions handed to `call`; to be touched in its own thread only
 
-    def __init__(self, config: Config | None = None, closing_s: float = CLOSING_S) -> None:
-        """Without `config` the node is `embedded()`. `closing_s`: how long `stop` waits for clients, in seconds."""
+    def __init__(
+        self, config: Config | None = None, closing_s: float = CLOSING_S, store: Store | None = None
+    ) -> None:
+        """Without `config` the node is `embedded()`. `closing_s`: how long `stop` waits for clients, in seconds.
+
+        `store` as for `Node`; the first `stop` closes it.
+        """
         self.config = embedded() if config is None else config
+        self._store = store
         self._closing_s = closing_s
         self._thread: threading.Thread | None = None
         self._url = ""
@@ -60,7 +67,7 @@ class ThreadedNode:
     # Life.
 
     def start(self) -> None:
-        """Return when the node listens. Raises what its start raises: BadPlugin, ConfigError, OSError."""
+        """Return when the node listens. Raises what the start of a `Node` raises."""
         if self._thread is not None:
             raise RuntimeError("the node is running already")
         started: Future[None] = Future()
@@ -109,7 +116,7 @@ class ThreadedNode:
     async def _main(self, started: Future[None]) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._stopping = trio.Event()
-        async with Node(self.config, closing_s=self._closing_s) as self.node:
+        async with Node(self.config, closing_s=self._closing_s, store=self._store) as self.node:
             self._url = self.node.url
             started.set_result(None)
             await self._stopping.wait()

@@ -1,0 +1,111 @@
+"""The clients in memory of tests/amqp091 and tests/amqp10, at the other end of a socket: a whole node is between.
+
+remote = Remote(node)                 # a ThreadedNode; in the place of a World
+channel = remote.channel()            # of tests/amqp091
+session = remote.session()            # of tests/amqp10
+
+Whatever is sent has been worked through when the call returns, and what the node has sent by then is there to be read:
+a thing that is not there is not late, but held.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import TypeVar
+
+from broker_core import Node, ThreadedNode
+from tests.amqp091 import peer as amqp091
+from tests.amqp091.peer import ClientChannel
+from tests.amqp10 import peer as amqp10
+from tests.amqp10.client import Session
+
+T = TypeVar("T")
+
+
+class Remote:
+    """A node that is spoken to over sockets. A context manager, which closes them."""
+
+    def __init__(self, node: ThreadedNode) -> None:
+        self.node = node
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for each in self._sockets:
+            each.close()
+
+    def settle(self) -> None:
+        """Until what was sent has been worked through, and what the store has said by now."""
+        self.node.wait(Node.quiet)
+        self.node.call(lambda: None)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Do something in the node's thread, and let it settle what that caused."""
+        try:
+            return self.node.call(function)
+        finally:
+            self.settle()
+
+    def channel(self) -> ClientChannel:
+        """Of a connection of its own."""
+        return Peer091(self).open().channel()
+
+    def session(self) -> Session:
+        """Of a connection of its own."""
+        return Peer10(self).log_in().ask_open().begin()
+
+    def connected(self) -> socket.socket:
+        """What is sent there has arrived when `sendall` returns."""
+        connection = socket.create_connection((self.node.host, self.node.port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sockets.append(connection)
+        return connection
+
+    def received(self, connection: socket.socket) -> bytes:
+        """What has come; empty: nothing, or that was the end."""
+        self.settle()
+        with suppress(BlockingIOError, ConnectionResetError):
+            return connection.recv(1 << 20, socket.MSG_DONTWAIT)
+        return b""
+
+
+class Peer091(amqp091.Peer):
+    def __init__(self, remote: Remote) -> None:
+        self.world = remote
+        self.socket = remote.connected()
+        self.front = SimpleNamespace(wire=SimpleNamespace(frame_max=131_072))
+        self.received = deque()
+        self.heartbeats, self.greeting = 0, b""
+        self._buffer, self._partial = b"", {}
+
+    def send_bytes(self, data: bytes, settle: bool = True) -> None:
+        self.socket.sendall(data)
+        if settle:
+            self.world.settle()
+
+    def take_bytes(self) -> bytes:
+        return self.world.received(self.socket)
+
+
+class Peer10(amqp10.Peer):
+    def __init__(self, remote: Remote) -> None:
+        self.world = remote
+        self.socket = remote.connected()
+        self.headers, self.mechanisms, self.sasl = [], None, deque()
+        self.opened = self.closed = None
+        self.empty_frames, self.sessions, self.frame_size_max = 0, {}, 131_072
+        self._heard, self._buffer = [], b""
+
+    def send_bytes(self, octets: bytes, settle: bool = True) -> None:
+        self.socket.sendall(octets)
+        if settle:
+            self.world.settle()
+
+    def take_bytes(self) -> bytes:
+        return self.world.received(self.socket)
