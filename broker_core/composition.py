@@ -77,6 +77,7 @@ def _node_limits(config: Config) -> NodeLimits:
 def populate(broker: Broker, config: Config) -> None:
     """Virtual hosts, users, permissions and policies, then the definitions files. Raises ConfigError."""
     _put_virtual_hosts(broker, config)
+    _tell_of_others(broker, config)
     _put_users(broker, config, config.users)
     _put_policies(broker, config)
     if config.policies:
@@ -112,6 +113,9 @@ def _put_virtual_hosts(broker: Broker, config: Config) -> None:
         for host in config.virtual_hosts:
             if _holds(broker, is_default, VIRTUAL_HOST, host.name):
                 broker.add_virtual_host(host.name, _host_limits(config, host))
+
+
+def _tell_of_others(broker: Broker, config: Config) -> None:
     named = {host.name for host in config.virtual_hosts}
     for name in broker.virtual_hosts.keys() - named:
         if broker.catalogue is not None and not broker.catalogue.has(VIRTUAL_HOST, name):
@@ -186,8 +190,11 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     needs_restart += tuple(
         f"virtual_hosts[{printed(host.name)}]" for host in _virtual_hosts_staying(old, new)
     )
-    new = in_force(old, new)
     _put_virtual_hosts(broker, new)
+    for host in _virtual_hosts_staying(old, new):
+        with _said_by_config(broker):
+            broker.add_virtual_host(host.name, _host_limits(new, host))
+    new = in_force(old, new)
     _reload_users(broker, old, new)
     with _said_by_config(broker):
         for gone in (policy for policy in old.policies if policy not in new.policies):

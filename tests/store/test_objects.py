@@ -233,6 +233,7 @@ def test_s059_a_binding_survives_if_both_its_ends_do(
     after = site.again()
     assert names(after) == (["x"] * source_durable, ["q"] * queue_durable)
     assert len(list(after.host.bindings())) == (source_durable and queue_durable)
+    assert ("binding" in after.kinds()) is (source_durable and queue_durable)
     assert after.shape() == site.shape()
 
 

@@ -257,6 +257,24 @@ def test_a_default_may_go_to_the_configuration_and_back() -> None:
         assert after.again().users() == []
 
 
+def test_what_the_configuration_gives_up_is_the_clients_from_then_on() -> None:
+    hosts = [{"name": "/"}, {"name": "two"}]
+    user = {"name": "guest", "password": "named", "permissions": {"two": ALL}}
+    policy = {"name": "p", "pattern": "", "definition": {"max-length": 5}}
+    site = Site(config=parse({"users": [user], "virtual_hosts": hosts, "policies": [policy]}))
+    reloaded(site, parse({"virtual_hosts": hosts}))
+    site.broker.access.add_user("guest", "of a client")
+    site.broker.access.set_permissions("guest", "two", "mine", "", "")
+    site.broker.policies.set(Policy("p", "/", "", {"max-length": 3}))
+    after = site.again()
+    assert knows(after, "guest", "of a client")
+    assert after.permissions() == ["guest@/", "guest@two"]
+    assert after.policies() == ["p@/"]
+    reloaded(site, DEFAULTS)
+    site.host.set_limits(VirtualHostLimits(1, 1))
+    assert site.again(DEFAULTS).host.limits == VirtualHostLimits(1, 1)
+
+
 # Definitions files.
 
 
