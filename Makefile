@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NPM := tests/interop
 INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help run test lint format bench crash points powercuts docs clean
+.PHONY: help run test lint format bench crash points power docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -43,7 +43,7 @@ points: $(VENV)/.ready-to-test ## cut a fixed script off at each system call tha
 	$(BIN)/python -m tests.crash.points starts $(ARGS)
 	$(BIN)/python -m tests.crash.points kills $(ARGS)
 
-powercuts: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
+power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
 	$(BIN)/python -m tests.crash.power $(ARGS)
 
 docs: $(VENV)/.ready-to-run ## print the pages that come from the code

@@ -113,7 +113,8 @@ class Publisher(Actor091):
 class Worker(Actor091):
     """Consumes from some queues, answers in every way there is, goes and comes back."""
 
-    QUEUES: Final = ("plain", "work", "quorum")
+    # With prefetch: what comes back to the last one should not be gone at once, for it counts that.
+    QUEUES: Final = {"plain": PREFETCH, "work": PREFETCH, "quorum": 3}
 
     def __init__(self, scene: Scene, port: int, name: str) -> None:
         super().__init__(scene, port, name)
@@ -127,15 +128,15 @@ class Worker(Actor091):
         line = self.line
         line.handlers[CONSUMING] = self._hear
         line.send(CONSUMING, m.ChannelOpen())
-        line.send(CONSUMING, m.BasicQos(0, PREFETCH))
-        for queue in self.QUEUES:
+        for queue, prefetch in self.QUEUES.items():
+            line.send(CONSUMING, m.BasicQos(0, prefetch))
             line.send(CONSUMING, m.BasicConsume(queue, queue))
 
     def act(self) -> bool:
         if self._closing is not None:
             return False
         if self.chance.random() < 0.2 and len(self.unconfirmed) < self.window:
-            queue = self.chance.choice(self.QUEUES)
+            queue = self.chance.choice(list(self.QUEUES))
             self.publish(self.scene.message(self.name), "", queue, [queue])
         elif self.chance.random() < 0.02:
             self._closing = self.deed("close of the channel", True)

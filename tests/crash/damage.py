@@ -41,6 +41,7 @@ def damaged(folder: Path, program: Sequence[str] = SERVE) -> Damage:
         for message in messages:
             publisher.publish(message, "", QUEUE, [QUEUE])
         publisher.line.wait(lambda: not publisher.unconfirmed, "confirms")
+        publisher.line.drop()
         node.stop()
     finally:
         node.kill()
@@ -65,7 +66,9 @@ def _spoil(folder: Path, body: bytes) -> None:
 def _look(scene: Scene, folder: Path, program: Sequence[str], name: str) -> Damage:
     node = Node(folder, program)
     try:
-        Inspector(scene, node).compare()
+        inspector = Inspector(scene, node)
+        inspector.compare()
+        inspector.line.drop()
     finally:
         node.kill()
     return Damage(scene.ledger.complaints, name, node.log)

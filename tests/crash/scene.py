@@ -166,10 +166,14 @@ class Inspector:
 
     # What becomes of what it holds.
 
-    def answer(self, share: float) -> None:
-        """Ack about that share of everything: here and there, or up to some message."""
+    def answer(self, wanted: float) -> None:
+        """Ack about that share of everything: here and there, or up to some message.
+
+        Of messages that count how often they came back more are left, to come back.
+        """
         chance = self.scene.random
         for queue, waiting in self.contents.items():
+            share = wanted / 3 if queue in self.scene.ledger.counting else wanted
             if chance.random() < 0.5:
                 acked = [found for found in waiting if chance.random() < share]
             else:

@@ -48,6 +48,8 @@ def test_nothing_promised_is_lost_when_the_power_is_cut_at_a_system_call(prepare
     [
         ("no_sync", "publish_everywhere", Fate.LOST, "LOST"),
         ("transactions_in_two", "commit", Fate.KEPT, "HALF"),
+        ("ack_before_message", "reject", Fate.KEPT, "LOST"),
+        ("no_marks", "give_back", Fate.KEPT, "COUNT"),
     ],
 )
 def test_cutting_the_power_finds_a_planted_mistake(

@@ -1,4 +1,4 @@
-"""Power cuts on a file system of its own; `make powercuts` makes many."""
+"""Power cuts on a file system of its own; `make power` makes many."""
 
 from __future__ import annotations
 
