@@ -98,6 +98,7 @@ def declare(channel: BlockingChannel) -> None:
 def in_stream(channel: BlockingChannel) -> Iterator[tuple[int, bytes]]:
     """Offsets and bodies, from the first to the last that is there now."""
     count = channel.queue_declare("s", passive=True).method.message_count
+    assert count, "the stream is empty"
     channel.basic_qos(prefetch_count=100)
     for method, properties, body in channel.consume("s", arguments={"x-stream-offset": "first"}):
         yield properties.headers["x-stream-offset"], body
