@@ -2,63 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from .served import ROOT, Serve, port, screen
+
 README = (ROOT / "README.md").read_text()
 
 pytestmark = pytest.mark.system
-
-Serve = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """`serve(*flags, **environ)` starts a node; it is stopped at the end of the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def serve(*flags: str, **environ: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "broker_core.cli", "serve", "--http", "127.0.0.1:0", *flags]
-        node = subprocess.Popen(
-            command,
-            env={**os.environ, **environ},
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(node)
-        return node
-
-    yield serve
-    for node in started:
-        node.kill()
-        node.communicate()
-
-
-def screen(node: subprocess.Popen[str]) -> str:
-    """What the node prints at its start, to the last line."""
-    assert node.stdout is not None
-    lines: list[str] = []
-    for line in node.stdout:
-        lines.append(line)
-        if "Ctrl-C" in line:
-            return "".join(lines)
-    raise AssertionError(f"the node has ended: {''.join(lines)}{node.communicate()[1]}")
-
-
-def port(text: str) -> int:
-    found = re.search(r"127\.0\.0\.1:(\d+) +AMQP", text)
-    assert found is not None
-    return int(found[1])
 
 
 def test_the_ten_lines_of_the_readme_run(serve: Serve):

@@ -1,0 +1,36 @@
+"""Processes that tests start, and that end with them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from .served import ROOT, Serve
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """`serve(*flags, **environ)` starts a node; it is stopped at the end of the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def serve(*flags: str, **environ: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "broker_core.cli", "serve", "--http", "127.0.0.1:0", *flags]
+        node = subprocess.Popen(
+            command,
+            env={**os.environ, **environ},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(node)
+        return node
+
+    yield serve
+    for node in started:
+        node.kill()
+        node.communicate()
