@@ -91,7 +91,8 @@ class Protocol:
     `fallback` marks the protocol that answers first bytes nobody recognises. A protocol that is not `shared` is served
     only by listeners that name it. `title` is what people call it; without one, they are told the name.
     `encoding` gives the encoding of its messages, which is how those in the store are read again: a protocol without
-    it cannot have durable messages.
+    it cannot have durable messages. `restored(broker)` is called at a start, if there is a store, once everything that
+    the store has is in its place: for what the front-end has noted of queues (`VirtualHost.note`).
     """
 
     name: str
@@ -101,3 +102,4 @@ class Protocol:
     shared: bool = True
     title: str = ""
     encoding: Callable[[], Encoding] | None = None
+    restored: Callable[[Broker], None] | None = None

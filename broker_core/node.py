@@ -135,6 +135,9 @@ class Node(Operations):
         composition.populate(self.broker, self.config)
         if self.keeper is not None:
             self.keeper.recover()
+            for protocol in self._plugins.protocols.values():
+                if protocol.restored is not None:
+                    protocol.restored(self.broker)
         self.broker.alarms.listen(self._alarm)
         self.broker.timers.on_earlier = self._wake
         self._check_alarms(self.broker.tick())

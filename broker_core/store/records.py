@@ -74,7 +74,7 @@ class Record:
     def __init__(self, said: Json) -> None:
         if not isinstance(said, dict):
             raise Unreadable("it is no record")
-        self._said = said
+        self._said: dict[str, Json] = said
 
     def json(self, name: str) -> Json:
         if name not in self._said:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from broker_core.message import Encoding
     from broker_core.outbox import Outbox
 
+SUBSCRIPTION: Final = "amqp10.subscription"  # under which a queue has the notes on its subscription
+
 
 def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """The front-end for one connection."""
@@ -31,10 +33,19 @@ def encoding() -> Encoding:
     return ENCODING
 
 
+def restored(broker: Broker) -> None:
+    """Subscriptions that have outlived a node wait for their subscribers again."""
+    if any(SUBSCRIPTION in queue.notes for host in broker.hosts() for queue in host.queues.values()):
+        from protocols.amqp10.subscriptions import restore
+
+        restore(broker)
+
+
 PROTOCOL: Final = Protocol(
     name="amqp10",
     first_bytes=(b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
     factory=connection,
     title="AMQP 1.0",
     encoding=encoding,
+    restored=restored,
 )

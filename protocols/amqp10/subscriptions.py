@@ -3,10 +3,11 @@
     attach ──> made, or found ──link detached──> waits and expires as its source asked (termini.py)
 
 A source asks to outlive its link with a durability, an expiry-policy or a timeout (part 3, section 3.5.3). What does is
-known by the container and the link's name, and found again from any connection; a link that is closed ends it. A null
-source asks for what is known by that name. If it is in use, who attaches anew takes it over (amqp:link:stolen), unless
-it is `shared`: then several links have its messages in turn, and their names count up to the first `|`. One that is
-`global` as well is not the container's own. This is how JMS clients use all that.
+known by the container and the link's name, and found again from any connection; a link that is closed ends it. What is
+durable outlives the node as well, with which its link, session and connection have ended. A null source asks for what
+is known by that name. If it is in use, who attaches anew takes it over (amqp:link:stolen), unless it is `shared`: then
+several links have its messages in turn, and their names count up to the first `|`. One that is `global` as well is not
+the container's own. This is how JMS clients use all that.
 
 Any other source stands for a subscription that goes with its link, and has a generated name (S219, S220).
 
@@ -16,7 +17,8 @@ exchange, or key, wants another subscription, and the old one goes with its mess
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -27,15 +29,21 @@ from broker_core.sieve import Sieve
 from protocols.amqp10 import addresses, sources
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.registration import SUBSCRIPTION
 from protocols.amqp10.termini import Key, Terminus, termini_of
 
 if TYPE_CHECKING:
+    from broker_core.broker import Broker
     from broker_core.client import Client
     from broker_core.queue import Queue
     from broker_core.selector import Selector
+    from broker_core.values import Table
+    from broker_core.values import Value as Neutral
     from protocols.amqp10.consuming import LinkConsumer
     from protocols.amqp10.served_session import ServedSession
     from protocols.amqp10.sources import Terms
+
+log: Final = logging.getLogger("leveret.amqp10")
 
 TOPIC, SHARED, GLOBAL = "topic", "shared", "global"
 CAPABILITIES: Final = (TOPIC, SHARED, GLOBAL)
@@ -85,15 +93,14 @@ def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
     wish = Wish(meant.exchange, meant.key, None if selector is None else selector.text, source.durable > 0)
     key = _key(session, attach.name, source.capabilities, _lasts(source))
     if not _lasts(source) and SHARED not in source.capabilities:
-        return Subscription(session, key, _subscribed_queue(session.client, "", wish, selector), source)
+        return Subscription(_subscribed_queue(session.client, "", wish, selector), key, source)
     found = _known(session, key)
     if found is not None and Wish.met_by(found.queue) == wish:
         found.come_back(session.client, source)
         return found
     if found is not None:
         found.make_way(session.client)
-    queue = _subscribed_queue(session.client, _queue_name(key), wish, selector)
-    return Subscription(session, key, queue, source)
+    return Subscription(_subscribed_queue(session.client, _queue_name(key), wish, selector), key, source)
 
 
 def _is_explicit(source: p.Source) -> bool:
@@ -135,7 +142,7 @@ def _subscribed_queue(client: Client, name: str, wish: Wish, selector: Selector 
 
 
 def _known(session: ServedSession, key: Key) -> Subscription | None:
-    """What is there under this name, also if nothing but its queue has outlived a restart."""
+    """What is there under this name, also if nothing but its queue is left."""
     host = session.client.host
     known = termini_of(host).sources.get(key)
     if isinstance(known, Subscription) and not known.has_gone:
@@ -150,9 +157,38 @@ def _known(session: ServedSession, key: Key) -> Subscription | None:
         expiry_policy=p.TERMINUS_EXPIRY_POLICY_NEVER,
         capabilities=[TOPIC],
     )
-    found = Subscription(session, key, queue, source)
-    found.is_new = False
-    return found
+    return Subscription(queue, key, source, is_new=False)
+
+
+# A restart.
+
+
+def restore(broker: Broker) -> None:
+    """Those that were kept with their queues wait again, or for as long as they were to outlive their links."""
+    for host in broker.hosts():
+        for queue in list(host.queues.values()):
+            if SUBSCRIPTION not in queue.notes:
+                continue
+            try:
+                key, source = _noted(queue.notes[SUBSCRIPTION])
+            except (AmqpError, ValueError) as error:
+                log.error(
+                    "nobody can read what is noted of the subscription of %s: %s", queue.described, error
+                )
+            else:
+                Subscription(queue, key, source, is_new=False).outlive_all()
+
+
+def _noted(notes: Neutral) -> tuple[Key, p.Source]:
+    """Raises AmqpError or ValueError."""
+    if isinstance(notes, Mapping):
+        key, octets = notes.get("key"), notes.get("source")
+        if isinstance(key, list) and isinstance(octets, bytes):
+            kind, container, link = key
+            source, _ = p.decode(octets, 0, len(octets))
+            if isinstance(source, p.Source):
+                return (str(kind), str(container), str(link)), source
+    raise ValueError("there is no key and no source")
 
 
 class Subscription(Terminus):
@@ -160,10 +196,10 @@ class Subscription(Terminus):
 
     __slots__ = ("is_new", "links", "queue", "source")
 
-    def __init__(self, session: ServedSession, key: Key, queue: Queue, source: p.Source) -> None:
-        super().__init__(termini_of(session.client.host), key)
+    def __init__(self, queue: Queue, key: Key, source: p.Source, is_new: bool = True) -> None:
+        super().__init__(termini_of(queue.virtual_host), key)
         self.queue = queue
-        self.is_new = True  # nobody has been served from it
+        self.is_new = is_new  # nobody has been served from it
         self.links: dict[LinkConsumer, None] = {}
         self._ask(source)
         if not queue.exclusive:
@@ -195,6 +231,9 @@ class Subscription(Terminus):
         self.source.capabilities = [name for name in self.source.capabilities if name in CAPABILITIES]
         self.is_new = False
         self.links[consumer] = None
+        if self.queue.number:  # it is kept in the store
+            noted: Table = {"key": list(self.key), "source": self.source.encode()}
+            self.queue.virtual_host.note(self.queue, {**self.queue.notes, SUBSCRIPTION: noted})
 
     def abandon(self, session: ServedSession) -> None:
         """Nothing came of the attach."""

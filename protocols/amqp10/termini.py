@@ -74,6 +74,11 @@ class Terminus(ABC):
         self._termini.broker.timers.cancel(self._timer)
         self._timer = None
 
+    def outlive_all(self) -> None:
+        """Link, session and connection ended with the node."""
+        if self.policy != p.TERMINUS_EXPIRY_POLICY_NEVER:
+            self._run_out()
+
     def has_ended(self) -> None:
         """What it waited for has ended."""
         self._waits_for = None
