@@ -9,9 +9,20 @@ import protocols.amqp10.registration
 print([name for name in sys.modules if name.startswith("protocols.amqp10.")])
 """
 
+RESTARTED = """
+import sys
+from broker_core.broker import Broker
+from protocols.amqp10.registration import restored
+broker = Broker()
+queue = broker.add_virtual_host("/").declare_queue("q")
+restored(broker)
+print([name for name in sys.modules if name.startswith("protocols.amqp10.")])
+"""
+
 
 def test_the_front_end_is_not_imported_before_it_is_needed() -> None:
-    printed = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
-    ).stdout
-    assert printed.strip() == "['protocols.amqp10.registration']"
+    """Nor at a start without subscriptions to find again."""
+    for script in (LOADED, RESTARTED):
+        command = [sys.executable, "-c", script]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert printed.strip() == "['protocols.amqp10.registration']"
