@@ -6,7 +6,7 @@ from typing import Final
 
 from protocols.amqp10 import performatives as p
 from tests.amqp10.client import Receiver, Sender
-from tests.amqp10.parts import Delivery, application_properties, data
+from tests.amqp10.parts import VALUE, Delivery, application_properties, data, section
 
 from .actors import Actor
 from .history import Deed, History
@@ -16,6 +16,7 @@ from .scene import Scene
 
 CREDIT: Final = 40
 TARGETS: Final = ("ten", "quorum", "plain")
+ACCEPTED_MAX: Final = 3  # messages accepted in a transaction
 SENT_AS: Final = "application/x-test"
 
 
@@ -36,9 +37,17 @@ class Actor10(Actor):
         self.unconfirmed: dict[int, Deed] = {}  # by delivery id
         self.held: dict[int, tuple[Delivery, History]] = {}  # by delivery id
         self.receiver.want(CREDIT)
+        self.control = Sender(session, "control")
+        session.attach(self.control, target=p.Coordinator(), initial_delivery_count=0)
+        self.line.wait(lambda: self.control.credit, "credit for transactions")
+        self._asked: int | None = None  # delivery id of the request that the coordinator has not answered
+        self._commit: Deed | None = None  # what it is
 
     def act(self) -> bool:
         self.hear()
+        if self._asked is None and self.chance.random() < 0.1:
+            self._asked = self.control.send(section(VALUE, p.Declare()))
+            return True
         if self.chance.random() < 0.5:
             return self._send()
         return self._answer()
@@ -50,10 +59,38 @@ class Actor10(Actor):
             deed = self.unconfirmed.pop(number)
             if isinstance(outcomes.pop(number), p.Accepted):
                 self.promised(deed)
+        if self._asked in outcomes:
+            self._go_on(outcomes.pop(self._asked))
         while self.receiver.deliveries:
             self._take(self.receiver.deliveries.popleft())
         if self.receiver.credit < CREDIT // 2:
             self.receiver.want(CREDIT)
+
+    def _go_on(self, outcome: p.DeliveryState | None) -> None:
+        """The coordinator has answered: a transaction has begun, or is committed."""
+        if self._commit is None:
+            assert isinstance(outcome, p.Declared), outcome
+            self._transact(outcome.txn_id)
+        else:
+            assert isinstance(outcome, p.Accepted), outcome
+            self.promised(self._commit)
+            self._asked = self._commit = None
+
+    def _transact(self, transaction: bytes) -> None:
+        """Send some, accept some, and commit."""
+        self._commit = commit = self.deed("commit")
+        within = p.TransactionalState(txn_id=transaction)
+        for queue in TARGETS:
+            if self.senders[queue].credit > 0:
+                message = self.scene.message(f"{self.name}'s")
+                self.ledger.published(message, [queue], commit)
+                self._transfer(message, queue, within)
+        for number in list(self.held)[:ACCEPTED_MAX]:
+            delivery, copy = self.held.pop(number)
+            self.ledger.settled(copy, commit)
+            accepted = p.TransactionalState(txn_id=transaction, outcome=p.Accepted())
+            self.receiver.answer(accepted, delivery)
+        self._asked = self.control.send(section(VALUE, p.Discharge(txn_id=transaction, fail=False)))
 
     def _take(self, delivery: Delivery) -> None:
         message = self.ledger.messages.get(name_in(delivery.body))
@@ -69,18 +106,22 @@ class Actor10(Actor):
         if len(self.unconfirmed) >= self.window or sender.credit < 1 or len(self.line.outgoing) > 1 << 20:
             return False
         message = self.scene.message(self.name)
-        said = message.properties
         deed = self.deed(f"publish of {message.name}")
         self.ledger.published(message, [queue], deed)
+        self.unconfirmed[self._transfer(message, queue)] = deed
+        return True
+
+    def _transfer(self, message: Message, queue: str, state: p.DeliveryState | None = None) -> int:
+        """Send it: its delivery id."""
+        said = message.properties
         ttl = int(message.expiration) if message.expiration else None
-        number = sender.send(
+        return self.senders[queue].send(
             p.Header(durable=True, priority=said.priority, ttl=ttl),
             p.Properties(message_id=message.name, content_type=SENT_AS),
             application_properties(dict(said.headers or {})),
             data(message.body),
+            state=state,
         )
-        self.unconfirmed[number] = deed
-        return True
 
     def _answer(self) -> bool:
         if not self.held:

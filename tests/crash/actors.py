@@ -16,7 +16,7 @@ from protocols.amqp091.wire import Method
 from .history import NOWHERE, THERE, Deed, History
 from .line import Content, Line, Line091
 from .messages import Found, Message
-from .scene import FAN, Scene
+from .scene import FAN, STREAMS, Scene
 
 WINDOW: Final = 100  # publishes without a confirm, unless somebody wants more commits than that
 PREFETCH: Final = 60
@@ -94,7 +94,7 @@ def _tags(method: m.BasicAck | m.BasicNack, open_ones: dict[int, Deed | None]) -
 class Publisher(Actor091):
     """Publishes everywhere."""
 
-    TARGETS: Final = ("plain", "work", "quorum", "ranked", "short", "brief", "desk", "ten")
+    TARGETS: Final = ("plain", "work", "quorum", "ranked", "short", "brief", "desk", "ten", "log")
 
     def act(self) -> bool:
         room = self.window - len(self.unconfirmed)
@@ -105,7 +105,7 @@ class Publisher(Actor091):
             if self.chance.random() < 0.2:
                 self.publish(message, "all", "", FAN)
             else:
-                queue = self.chance.choice(self.TARGETS)
+                queue = self.chance.choice(self.TARGETS if message.persistent else self.TARGETS[:-1])
                 self.publish(message, "", queue, [queue])
         return True
 
@@ -131,6 +131,7 @@ class Worker(Actor091):
         for queue, prefetch in self.QUEUES.items():
             line.send(CONSUMING, m.BasicQos(0, prefetch))
             line.send(CONSUMING, m.BasicConsume(queue, queue))
+        line.send(CONSUMING, m.BasicConsume("log", "log", arguments={"x-stream-offset": "next"}))
 
     def act(self) -> bool:
         if self._closing is not None:
@@ -159,7 +160,10 @@ class Worker(Actor091):
         method = what.method
         assert isinstance(method, m.BasicDeliver)
         found = Found(method.consumer_tag, what.body, what.properties, method.redelivered)
-        if (copy := self.ledger.delivered(found, self.name)) is not None:
+        copy = self.ledger.delivered(found, self.name)
+        if found.queue in STREAMS:
+            self.line.send(CONSUMING, m.BasicAck(method.delivery_tag))  # for credit only
+        elif copy is not None:
             self.held[method.delivery_tag] = found.queue, copy
 
     def has(self, queue: str) -> list[int]:

@@ -4,7 +4,7 @@ Clients tell the ledger what they ask for (a `Deed` each), what they are told, a
 they tell it everything that is in the queues. Only what was read from the node counts as promised.
 
 Complaints begin with one word: LOST, BACK (answered, and that was safe), MISPLACED, TWICE, UNKNOWN, BYTES, HALF, ORDER,
-FLAG (a redelivery that does not say so), COUNT, DEATH.
+FLAG (a redelivery that does not say so), COUNT, DEATH, OFFSET.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Ledger:
     """The books of all clients of one node, over all its restarts.
 
     `dead_letters` says where the dead of a queue go. A queue in `spilling` sends its oldest there by itself. One in
-    `counting` tells how often a message came back. In `shuffled` ones messages come in any order.
+    `counting` tells how often a message came back. In `shuffled` ones messages come in any order. What is in `streams`
+    stays there, each at its offset.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Ledger:
         counting: Collection[str] = (),
         shuffled: Collection[str] = (),
         ranked: Mapping[str, int] | None = None,
+        streams: Collection[str] = (),
     ) -> None:
         self.queues = queues
         self.dead_letters = dead_letters or {}
@@ -39,6 +41,10 @@ class Ledger:
         self.counting = counting
         self.shuffled = shuffled
         self.ranked = ranked or {}  # queues with priorities, and the highest of each
+        self.streams = streams
+        self.offsets: dict[
+            tuple[str, int], str
+        ] = {}  # the name of a message by its stream and where it is there
         self.messages: dict[str, Message] = {}  # by name
         self.copies: dict[tuple[str, str], History] = {}  # by the message's name and the queue that took it
         self.things: dict[tuple[str, str], History] = {}  # declared ones, by kind and name
@@ -130,7 +136,7 @@ class Ledger:
                 f"COUNT: {_count(found)} failed deliveries instead of {copy.failures_most}: {copy!r}"
             )
         copy.given = found.queue
-        copy.holder = consumer
+        copy.holder = consumer if found.queue not in self.streams else ""
         if not found.redelivered:
             self._check_newest(found, consumer)
         return copy
@@ -216,8 +222,19 @@ class Ledger:
         return self._complain(f"UNKNOWN: {name} was never in '{found.queue}'")
 
     def _check_flag(self, copy: History, found: Found) -> None:
-        if copy.given == found.queue and not found.redelivered:
+        if found.queue in self.streams:
+            self._check_offset(found)
+        elif copy.given == found.queue and not found.redelivered:
             self._complain(f"FLAG: {name_in(found.body)} in '{found.queue}' was read before")
+
+    def _check_offset(self, found: Found) -> None:
+        """An offset that was read once is never another message's."""
+        offset = found.headers.get("x-stream-offset")
+        assert isinstance(offset, int), found
+        name = name_in(found.body)
+        before = self.offsets.setdefault((found.queue, offset), name)
+        if before != name:
+            self._complain(f"OFFSET: {name} is at {offset} in '{found.queue}', where {before} was")
 
     def _check_count(self, copy: History, found: Found) -> None:
         if found.queue in self.counting:

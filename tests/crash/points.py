@@ -132,8 +132,8 @@ class Recording:
                 self.disk.do(self.calls[number])
 
 
-def record(prepared: Prepared, program: Sequence[str] = SERVE) -> Recording:
-    """Run the script to its end, and the node to its own."""
+def record(prepared: Prepared, program: Sequence[str] = SERVE, until: str = "") -> Recording:
+    """Run the script to its end or to a step, and the node to its own end."""
     scene, folder = prepared.scene(), prepared.folder()
     trace = prepared.place / "trace"
     books: list[bytes] = []
@@ -150,7 +150,7 @@ def record(prepared: Prepared, program: Sequence[str] = SERVE) -> Recording:
         disk = Disk(folder)
         tracer = recording(node, trace)
         script.watch(watch)
-        assert script.run(), node.log
+        assert script.run(until), node.log
         assert node.stop() == 0, node.log
         tracer.close()
         script.end()

@@ -35,7 +35,10 @@ QUEUES: Final[Mapping[str, FieldTable]] = {
     "fan3": {},
     "desk": {},  # consumed in transactions
     "ten": {},  # consumed by 1.0
+    "log": {"x-queue-type": "stream"},
 }
+STREAMS: Final = ("log",)
+PORTION: Final = 200  # messages of a stream that are read at once
 FAN: Final = ("fan1", "fan2", "fan3")
 SIZES: Final = (0, 10, 100, 100, 100, 1000, 1000, 5000, 20_000)
 INSPECTOR: Final = "inspector"
@@ -51,6 +54,7 @@ def ledger() -> Ledger:
         counting={"quorum"},
         shuffled={"dead"},
         ranked={"ranked": HIGHEST},
+        streams=STREAMS,
     )
 
 
@@ -95,13 +99,14 @@ class Inspector:
         self.line = Line091(node.port)
         self.channel = self.line.channel(TAKING)
         self.line.channel(COUNTING)
-        self.contents: dict[str, list[Found]] = {}
+        self.contents: dict[str, list[Found]] = {}  # what it has taken
 
     def compare(self) -> None:
         """The queues of the scene must be there; everything in them is compared with the books, and held."""
         ledger = self.scene.ledger
-        self.contents = {queue: self._all_of(queue) for queue in QUEUES}
-        ledger.compare(self.contents, set(self._things()))
+        contents = {queue: self._all_of(queue) for queue in QUEUES}
+        ledger.compare(contents, set(self._things()))
+        self.contents = {queue: found for queue, found in contents.items() if queue not in STREAMS}
         for found in self._found():
             if (copy := ledger.copy_of(found)) is not None:
                 copy.holder = INSPECTOR
@@ -111,19 +116,28 @@ class Inspector:
             yield from waiting
 
     def _all_of(self, queue: str) -> list[Found]:
-        """Everything that waits in a queue, until nothing waits any more: damaged messages are never delivered."""
+        """Everything in a queue. Of a work queue, until nothing waits there: damaged messages are never delivered."""
+        begun: list[Method] = []
         came: list[Found] = []
+        count = self._waiting_in(queue)
 
         def hear(_: int, what: Method | Content) -> None:
             if isinstance(what, Content):
                 assert isinstance(what.method, m.BasicDeliver), what
                 tag, redelivered = what.method.delivery_tag, what.method.redelivered
                 came.append(Found(queue, what.body, what.properties, redelivered, tag))
+                if queue in STREAMS:
+                    self.line.send(self.channel, m.BasicAck(tag))
+            else:
+                begun.append(what)
 
+        self.line.call(self.channel, m.BasicQos(0, PORTION if queue in STREAMS else 0))
         self.line.handlers[self.channel] = hear
-        self.line.send(self.channel, m.BasicConsume(queue, queue))
+        arguments: FieldTable = {"x-stream-offset": "first"} if queue in STREAMS else {}
+        self.line.send(self.channel, m.BasicConsume(queue, queue, arguments=arguments))
         deadline = time.monotonic() + TIMEOUT_S
-        while self._waiting_in(queue):
+        while not begun or (len(came) < count if queue in STREAMS else self._waiting_in(queue)):
+            self.line.pump()
             assert time.monotonic() < deadline, f"'{queue}' does not give out all its messages"
             wait_for([self.line], 0.01)
         del self.line.handlers[self.channel]

@@ -39,10 +39,10 @@ class Script:
         for actor in self.actors:
             actor.line.watch = watch
 
-    def run(self) -> bool:
-        """All of it. False: the node was gone before the end."""
+    def run(self, until: str = "") -> bool:
+        """All of it, or to a step. False: the node was gone before the end."""
         try:
-            for step in STEPS:
+            for step in STEPS[: STEP_NAMES.index(until) + 1] if until else STEPS:
                 self.began.setdefault(step.__name__, time.time())
                 step(self)
         except Gone:
@@ -61,7 +61,7 @@ class Script:
 
     def publish_everywhere(self) -> None:
         """Many at once, in one commit or a few; those of a short queue push others out of it."""
-        for queue in ("work", "quorum", "ranked", "short", "short", "brief", "desk", "ten"):
+        for queue in ("work", "quorum", "ranked", "short", "short", "brief", "desk", "ten", "log"):
             self._send(queue)
         self.publisher.publish(self.scene.message("publisher"), "all", "", FAN)
         self._send("plain", persistent=False)
@@ -162,6 +162,7 @@ STEPS: Final = (
     Script.rewrite,
     Script.commit,
 )
+STEP_NAMES: Final = [step.__name__ for step in STEPS]
 
 
 def prepare(scene: Scene, node: Node) -> None:

@@ -19,11 +19,12 @@ class Books(Ledger):
 
     def __init__(self) -> None:
         super().__init__(
-            ["q", "r", "dead", "short", "over", "counted"],
+            ["q", "r", "dead", "short", "over", "counted", "log"],
             dead_letters={"q": "dead", "short": "over"},
             spilling={"short"},
             counting={"counted"},
             shuffled={"dead"},
+            streams={"log"},
         )
 
     def publishes(self, message: Message, *queues: str, line: str = "a", confirmed: bool = True) -> None:
@@ -314,3 +315,19 @@ def test_a_failure_of_the_node_that_was_asked_to_end_may_count(books: Books):
     books.reads("counted", A[0])
     books.restarted(closed=True)
     assert books.after_a_kill(found("counted", A[0], **{"x-delivery-count": 1})) == []
+
+
+def test_what_is_in_a_stream_stays_and_is_read_by_many(books: Books):
+    books.publishes(A[0], "log")
+    for reader in "ab":
+        books.delivered(found("log", A[0], False, **{"x-stream-offset": 7}), reader)
+    assert books.after_a_kill(found("log", A[0], False, **{"x-stream-offset": 7})) == []
+    assert books.after_a_kill() == ["LOST"]
+
+
+def test_an_offset_is_never_another_messages(books: Books):
+    books.publishes(A[0], "log", confirmed=False)
+    books.delivered(found("log", A[0], False, **{"x-stream-offset": 7}), "a")
+    assert books.after_a_kill() == []
+    books.publishes(A[1], "log")
+    assert books.after_a_kill(found("log", A[1], False, **{"x-stream-offset": 7})) == ["OFFSET"]

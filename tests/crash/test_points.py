@@ -55,7 +55,7 @@ def test_nothing_promised_is_lost_when_the_power_is_cut_at_a_system_call(prepare
 def test_cutting_the_power_finds_a_planted_mistake(
     prepared: Prepared, bug: str, step: str, fate: Fate, expected: str
 ):
-    recording = record(prepared, program(bug))
+    recording = record(prepared, program(bug), until=step)
     calls = recording.calls_of(step)
     numbers = range(calls.start, calls.stop + 1)
     found = recording.cuts(prepared.place / "cut", numbers, [fate])
