@@ -55,6 +55,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
         owner = Addressed(session, link, found)
         _require_queue(session.client, found, target.durable)
     kept = recovery.kept_for(session, attach)
+    recovery.tell_durability(target)
     link.attach(attach.source, target, unsettled=recovery.states_of(kept))
     return recovery.serve(session, link, owner, target, kept)
 

@@ -7,6 +7,10 @@
 On a link with rcv-settle-mode first there is nothing to keep: who answers has settled. A sender that wonders about such
 deliveries is told that we know of none, and sends them again. What we would have to know of the other direction, or of
 more than one attach can tell, is refused (S176).
+
+None of it outlives the node: to write down what became of each delivery would cost as much as the message. A sender
+that comes back after a restart is told that we know of none, and sends them again, as it must whose peer has no state
+(section 2.6.13): what was on disk is there twice. Our target says so with its durability (part 3, section 3.5.5).
 """
 
 from __future__ import annotations
@@ -32,6 +36,11 @@ def require_none(attach: p.Attach) -> None:
     """A link that cannot be resumed. Raises AmqpError (S176)."""
     if attach.unsettled or attach.incomplete_unsettled:
         raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
+
+
+def tell_durability(target: p.Target) -> None:
+    """A target is there again after a restart; what its senders have not settled is not."""
+    target.durable = min(target.durable, p.TERMINUS_DURABILITY_CONFIGURATION)
 
 
 def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]:

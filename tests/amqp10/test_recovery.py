@@ -10,6 +10,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.termini import TARGETS_MAX, Termini, Terminus, termini_of
 from protocols.amqp10.types import Symbol, Value, encode
 from tests.amqp10.controller import Control, bodies_of, in_tx
+from tests.amqp10.keeping import KeptWorld
 from tests.amqp10.peer import (
     SECOND,
     SENDER,
@@ -301,3 +302,30 @@ def test_a_link_of_many_messages_keeps_no_more_than_is_unsettled(world: World, s
     sender.detach(closed=False)
     assert not termini_of(world.host).targets
     assert world.queue("q").ready == 500
+
+
+# A restart.
+
+
+@pytest.mark.parametrize(("asked", "told"), [(0, 0), (1, 1), (2, 1)])
+def test_a_target_tells_that_nothing_of_deliveries_outlives_the_node(
+    session: Session, asked: int, told: int
+) -> None:
+    """Part 3, section 3.5.5."""
+    sender = session.sender(p.Target(address="/queues/q", durable=asked), rcv_settle_mode=SECOND)
+    assert sender.attached.target.durable == told
+
+
+def test_after_a_restart_we_know_of_none_and_what_was_on_disk_is_there_twice() -> None:
+    world = KeptWorld()
+    declare(world, "q", durable=True)
+    sender = sender_of(session_of(world))
+    for number in range(2):
+        sender.send(p.Header(durable=True), data(b"%d" % number), tag=tag(number))
+    after = world.again()
+    sender = sender_of(session_of(after), {tag(0): None, tag(1): p.Accepted()})
+    assert not known_to(sender)
+    for number in range(2):
+        id = sender.send(p.Header(durable=True), data(b"%d" % number), tag=tag(number))
+        assert sender.outcome(id) == p.Accepted()
+    assert bodies_of(after, "q") == [b"0", b"1", b"0", b"1"]

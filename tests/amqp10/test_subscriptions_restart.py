@@ -5,14 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker_core.sieve import Sieve
-from broker_core.store import recovery
-from broker_core.store.journal import Journal
-from broker_core.store.memory import MemoryStore
-from broker_core.store.restoring import restore
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.encoding import ENCODING
-from protocols.amqp10.registration import SUBSCRIPTION, restored
+from protocols.amqp10.registration import SUBSCRIPTION
 from protocols.amqp10.termini import termini_of
+from tests.amqp10.keeping import KeptWorld
 from tests.amqp10.peer import World, application_properties, data, session_of
 from tests.amqp10.subscribing import (
     ADDRESS,
@@ -20,7 +16,6 @@ from tests.amqp10.subscribing import (
     CONNECTION,
     LINK,
     NEVER,
-    PATIENT,
     SESSION,
     UNSETTLED_STATE,
     ask_for,
@@ -29,25 +24,6 @@ from tests.amqp10.subscribing import (
     session_named,
     subscribed,
 )
-
-
-class KeptWorld(World):
-    """A world with a store."""
-
-    def __init__(self, store: MemoryStore | None = None) -> None:
-        super().__init__(PATIENT)
-        self.store = store or MemoryStore()
-        self.journal = Journal(self.store, self.broker, {ENCODING.name: lambda: ENCODING})
-        restore(self.broker, self.journal)
-        recovery.messages(self.broker, self.journal)
-        restored(self.broker)
-        self.journal.start(lambda told: told())
-        self.settle()
-
-    def again(self) -> KeptWorld:
-        """The node was killed, and starts again."""
-        self.settle()
-        return KeptWorld(self.store.reopened())
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""A world with a store, and its next start.
+
+before = KeptWorld()
+after = before.again()          # connections, sessions and links have ended; what was on disk is there
+"""
+
+from __future__ import annotations
+
+from broker_core.store import recovery
+from broker_core.store.journal import Journal
+from broker_core.store.memory import MemoryStore
+from broker_core.store.restoring import restore
+from protocols.amqp10.encoding import ENCODING
+from protocols.amqp10.registration import restored
+from tests.amqp10.peer import World
+from tests.amqp10.subscribing import PATIENT
+
+
+class KeptWorld(World):
+    """A world with a store."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        super().__init__(PATIENT)
+        self.store = store or MemoryStore()
+        self.journal = Journal(self.store, self.broker, {ENCODING.name: lambda: ENCODING})
+        restore(self.broker, self.journal)
+        recovery.messages(self.broker, self.journal)
+        restored(self.broker)
+        self.journal.start(lambda told: told())
+        self.settle()
+
+    def again(self) -> KeptWorld:
+        """The node was killed, and starts again."""
+        self.settle()
+        return KeptWorld(self.store.reopened())
