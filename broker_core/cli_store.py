@@ -130,14 +130,14 @@ def _copied(source: Path, target: Path, what: str) -> int:
     return DONE
 
 
-def progress(done_what: str) -> Progress:
+def progress(done_what: str, now: Callable[[], float] = time.monotonic) -> Progress:
     """Says on standard error how far long work has come, from time to time."""
-    said = time.monotonic()
+    said = now()
 
     def tell(done: int, total: int) -> None:
         nonlocal said
-        if time.monotonic() - said >= PROGRESS_S:
-            said = time.monotonic()
+        if now() - said >= PROGRESS_S:
+            said = now()
             part = f" ({100 * done // total} %)" if total else ""
             print(f"leveret: {done_what} {size(done)} of {size(total)}{part}", file=sys.stderr)
 

@@ -136,7 +136,9 @@ def unusable(file: Path, error: sqlite3.Error | UnicodeDecodeError) -> BadFolder
         return BadFolder(f"{file} is damaged: its tables cannot be read. {REMEDY}.")
     if is_damage(error):
         return BadFolder(f"{file} is damaged: {error}. {REMEDY}.")
-    return BadFolder(f"{file} cannot be used: {error}")
+    free = os.statvfs(file.parent)
+    reason = "there is no space left" if free.f_bavail * free.f_frsize < PAGE_OCTETS * 64 else str(error)
+    return BadFolder(f"{file} cannot be used: {reason}")
 
 
 # Making.

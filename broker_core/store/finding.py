@@ -103,34 +103,41 @@ def rows(database: sqlite3.Connection, table: str, key: str, columns: str, say: 
         except sqlite3.Error as error:
             if not is_damage(error):
                 raise
-        at = _key_behind(database, table, key, last)
+        at = _key_from(database, table, key, last + 1)
         if at is not None:
             last = at
-            yield (at,)
+            yield _row(database, table, key, columns, at)
             continue
         next_at = _reachable(database, table, key, last + 1)
-        until = "the end" if next_at is None else f"{next_at}"
-        say(f"{table}: rows between {last + 1} and {until} cannot be read")
+        until = "the end" if next_at is None else f"{next_at - 1}"
+        say(f"{table}: what there is from {last + 1} to {until} cannot be read")
         if next_at is None:
             return
         last = next_at - 1
 
 
-def _key_behind(database: sqlite3.Connection, table: str, key: str, last: int) -> int | None:
+def _row(database: sqlite3.Connection, table: str, key: str, columns: str, at: int) -> Row:
+    """One row, if it can be read: Python steps to the next one first, and forgets this one if that is damaged."""
+    try:
+        row: Row | None = database.execute(
+            f"select {key}, {columns} from {table} where {key} = ?", (at,)
+        ).fetchone()
+    except sqlite3.Error:
+        row = None
+    return row or (at,)
+
+
+def _key_from(database: sqlite3.Connection, table: str, key: str, least: int) -> int | None:
     """The next key, if that much of its row can be read."""
     try:
-        row = database.execute(f"select min({key}) from {table} where {key} > ?", (last,)).fetchone()
+        (found,) = database.execute(f"select min({key}) from {table} where {key} >= ?", (least,)).fetchone()
     except sqlite3.Error:
         return None
-    found = row[0]
-    return found if isinstance(found, int) and found > last else None
+    return found if isinstance(found, int) and found >= least else None
 
 
 def _reachable(database: sqlite3.Connection, table: str, key: str, lost: int) -> int | None:
     """A key behind a gap that begins at `lost`: the nearest, if there is one gap only."""
-
-    def reached(number: int) -> int | None:
-        return _key_behind(database, table, key, number - 1)
 
     try:
         (top,) = database.execute(f"select max({key}) from {table}").fetchone()
@@ -139,13 +146,13 @@ def _reachable(database: sqlite3.Connection, table: str, key: str, lost: int) ->
     if not isinstance(top, int) or top < lost:
         return None
     step, bad = 1, lost
-    while (found := reached(good := min(bad + step, top))) is None:
+    while (found := _key_from(database, table, key, good := min(bad + step, top))) is None:
         if good == top:
             return None
         bad, step = good, 2 * step
     while good - bad > 1:
         middle = (good + bad) // 2
-        nearer = reached(middle)
+        nearer = _key_from(database, table, key, middle)
         if nearer is None:
             bad = middle
         else:

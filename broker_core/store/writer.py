@@ -70,9 +70,9 @@ class Writer:
         self._state = state
         self._soon, self._durable, self._failed_with = soon, durable, failed
         try:
-            with self._messages:
-                self._messages.execute("begin immediate")
-                say(self._messages, state)
+            self._messages.execute("begin immediate")
+            say(self._messages, state)
+            self._messages.execute("commit")
             # What was in a log whose sync had failed may be in the system's memory only: this writes it again.
             cut(self._messages)
             cut(self._meta)
