@@ -18,6 +18,7 @@ from broker_core.delivery import NEVER, UNLIMITED, Delivery
 from broker_core.discard import PAUSE_S
 from broker_core.errors import AccessRefused
 from broker_core.limits import Overflow, QueueLimits
+from broker_core.message import Message
 from broker_core.queue import REJECTED
 from broker_core.searched_lane import GAPS, SearchedLane
 from broker_core.work_queue import WorkQueue
@@ -99,7 +100,7 @@ class QueueMachine(RuleBasedStateMachine):
         arrives = (self.messages, len(octets), priority, ttl_ms)
         self.messages += 1
         refuses = model.limits.overflow is not Overflow.DROP_HEAD and model.over(1, len(octets))
-        taken = self.queue.push(message(body=octets, priority=priority, ttl_ms=ttl_ms))
+        taken = self.queue.push(self.message(octets, priority, ttl_ms))
         if refuses:
             self.replay()
         assert taken is not (refuses and model.over(1, len(octets)))
@@ -109,6 +110,9 @@ class QueueMachine(RuleBasedStateMachine):
         model.arrive(*arrives)
         if model.over():
             self.replay()
+
+    def message(self, octets: bytes, priority: int, ttl_ms: int | None) -> Message:
+        return message(body=octets, priority=priority, ttl_ms=ttl_ms)
 
     def refused(self, number: int, size: int, priority: int, ttl_ms: int | None) -> None:
         self.model.ends[number] = REFUSED

@@ -1,0 +1,120 @@
+"""Queues with a disk that says what it has to say when a test wants to hear it, and with small pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from broker_core import lane, search, searched_lane
+from broker_core.broker import Broker
+from broker_core.delivery import Delivery
+from broker_core.searched_lane import SearchedLane
+from broker_core.store import backlog
+from broker_core.store.chunks import Chunks, ChunkState
+from broker_core.store.contract import Page, Reader
+from broker_core.store.journal import Journal
+from broker_core.store.memory import MemoryStore
+from broker_core.work_queue import WorkQueue
+from tests.core import test_queue_properties
+from tests.core.fakes import ENCODING
+
+T = TypeVar("T")
+
+SMALL: dict[tuple[object, str], float] = {
+    (backlog, "PAGE_MESSAGES"): 3,
+    (backlog, "JOINED_MAX"): 1,
+    (searched_lane, "PAGE_MESSAGES"): 3,
+    (lane, "AHEAD_MIN"): 2,
+    (search, "PAUSE_S"): 0.5,  # the store keeps whole milliseconds
+    (test_queue_properties, "PAUSE_S"): 0.5,
+}
+
+
+def small_pages() -> Callable[[], None]:
+    """From now on a page has three messages, and pauses are long. Returns what ends that."""
+    before = {key: getattr(*key) for key in SMALL}
+    for (module, name), value in SMALL.items():
+        setattr(module, name, value)
+
+    def restore() -> None:
+        for (module, name), value in before.items():
+            setattr(module, name, value)
+
+    return restore
+
+
+class StrictChunks(Chunks):
+    """Chunks whose entries are settled once."""
+
+    def settle(self, numbers: Iterable[int]) -> list[ChunkState]:
+        listed = list(numbers)
+        assert len(set(listed)) == len(listed), "an entry is settled once"
+        before = self.live
+        changed = super().settle(listed)
+        assert self.live == before - len(listed), "what is settled was there"
+        return changed
+
+
+class LateStore(MemoryStore):
+    """What was read arrives when `late` is called, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[Callable[[], None]] = []
+
+    def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
+        self._soon, soon = self.late.append, self._soon
+        super().read_soon(job, then)
+        self._soon = soon
+
+
+class Disk:
+    """A journal on a store in memory; what that has to say is said when somebody wants to hear it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.said: list[Callable[[], None]] = []
+        self.store = LateStore()
+        self.journal = Journal(self.store, broker, {ENCODING.name: lambda: ENCODING})
+        self.journal.known = StrictChunks()
+        self.journal.start(self.said.append)
+
+    def chunks(self) -> list[int]:
+        """Those that are there."""
+        return [kept.first for kept in self.store.chunks()]
+
+    def hear(self) -> None:
+        """What has become durable is told."""
+        while self.said:
+            self.said.pop(0)()
+
+    def read(self, which: int) -> None:
+        """One of the pages that were asked for arrives."""
+        self.store.late.pop(which % len(self.store.late))()
+
+    @property
+    def reads(self) -> bool:
+        return bool(self.store.late)
+
+
+def pages_of(queue: WorkQueue) -> list[Page]:
+    """Everything of a queue that is on disk only."""
+    found: list[Page] = []
+    for each in queue.lanes:
+        if isinstance(each, SearchedLane):
+            found += [part.page for part in each.parts() if part.page is not None]
+        elif each.pages is not None:
+            found += each.pages.on_disk
+    return found
+
+
+def in_memory(queue: WorkQueue) -> list[Delivery]:
+    """Everything that waits in a queue and is in memory."""
+    found: list[Delivery] = []
+    for each in queue.lanes:
+        if isinstance(each, SearchedLane):
+            found += [delivery for part in each.parts() for delivery in part.deliveries()]
+            found += each._returned(each.front.returned)
+            found += each.fresh
+        else:
+            found += [*each.returned, *each.fresh, *(each.arrivals if each.pages is not None else ())]
+    return found
