@@ -26,7 +26,7 @@ from broker_core.store import recovery
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from broker_core.store.objects import StoredCatalogue
-from broker_core.store.restoring import restore
+from broker_core.store.restoring import begin, restore
 from broker_core.topology import PREDECLARED, VirtualHost
 from broker_core.values import Value
 from tests.core.fakes import ENCODING
@@ -51,7 +51,9 @@ class Site:
         config: Config | None = None,
         types: Mapping[str, type[ExchangeType]] = TYPES,
         clock: ManualClock | None = None,
+        recovery_s: float = 0,
     ) -> None:
+        """`recovery_s`: how long it takes to get the messages back."""
         self.store = store or MemoryStore()
         self.config = config or Config()
         self.clock = clock or ManualClock()
@@ -64,7 +66,9 @@ class Site:
         assert isinstance(self.broker.catalogue, StoredCatalogue)
         self.catalogue = self.broker.catalogue
         populate(self.broker, self.config)
+        self.clock.advance(recovery_s)
         recovery.messages(self.broker, self.journal)
+        begin(self.broker)
         self.journal.start(lambda told: told())
         self.settle()
 
@@ -77,13 +81,14 @@ class Site:
         types: Mapping[str, type[ExchangeType]] | None = None,
         away_s: float = 0,
         clean: bool = False,
+        recovery_s: float = 0,
     ) -> Site:
         """The next start. The node was killed when all was settled, or was shut down: `clean`."""
         self.settle()
         if clean:
             self.journal.close()
         clock = ManualClock(7.0, self.clock.wall() + away_s)
-        return Site(self.store.reopened(), config or self.config, types or self.types, clock)
+        return Site(self.store.reopened(), config or self.config, types or self.types, clock, recovery_s)
 
     # What a test does, and asks.
 
@@ -151,7 +156,9 @@ def shape_of(host: VirtualHost) -> dict[str, object]:
         "limits": host.limits,
         "exchanges": {each.name: shape_of_exchange(each) for each in exchanges},
         "queues": {each.name: shape_of_queue(each) for each in queues},
-        "from": {each.name: shape_of_bindings(each.bindings) for each in host.exchanges.values() if each.durable},
+        "from": {
+            each.name: shape_of_bindings(each.bindings) for each in host.exchanges.values() if each.durable
+        },
         "to": {each.name: shape_of_bindings(host.bindings_to(each)) for each in (*exchanges, *queues)},
     }
 

@@ -180,7 +180,7 @@ def test_s045_a_chain_of_auto_delete_exchanges_goes_from_the_store_too(site: Sit
 def test_s081_an_unused_queue_has_its_whole_term_after_a_restart(site: Site) -> None:
     site.queue(x_expires=10_000)
     site.advance(9)
-    after = site.again(away_s=1000)
+    after = site.again(away_s=1000, recovery_s=20)
     after.advance(9)
     assert names(after) == ([], ["q"])
     after.advance(1)

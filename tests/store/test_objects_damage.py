@@ -264,7 +264,8 @@ KEYS = sorted(
     key for key in furnished().objects if not {"b", "x-b", "q-b", "2"}.intersection(json.loads(key))
 )
 KEYS.remove('["last-number"]')
-DAMAGE = ["", "{", "5", "[]", "{}", '{"$int8":1}', "9" * 5000]
+DEEP = '{"arguments":' + '{"":' * 700 + "1" + "}" * 701  # read, but not followed to its end
+DAMAGE = ["", "{", "5", "[]", "{}", '{"$int8":1}', "9" * 5000, DEEP]
 
 
 @pytest.mark.parametrize("text", DAMAGE)
