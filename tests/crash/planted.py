@@ -1,6 +1,6 @@
-"""A node with a mistake planted in it, to see that the tests here would find it.
+"""A node with a mistake planted in it, to see that the tests here would find it; or with hardly any memory.
 
-    python -m tests.crash.planted BUG serve --data DIR
+    python -m tests.crash.planted NAME serve --data DIR
 
 Mistakes that matter for a moment only are given some time, as on a slow disk.
 """
@@ -13,14 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from zlib import crc32
 
+from broker_core import lane
+from broker_core.broker import Broker
 from broker_core.cli import main
-from broker_core.store import chunk, database, recovery
+from broker_core.store import chunk, database, paging, recovery
 from broker_core.store.contract import Chunk, Commit, Entries
 from broker_core.store.journal import Journal
+from broker_core.store.paging import Paging
 from broker_core.store.writer import Writer
 from broker_core.transaction import Transaction
 
 SLOWLY_S: Final = 0.02
+LITTLE_OCTETS: Final = 20_000
 
 
 def confirm_before_sync() -> None:
@@ -107,6 +111,7 @@ def transactions_in_two() -> None:
         self._publishes, self._outcomes = publishes[:half], []
         commit(self)
         if queue is not None and queue.journal is not None:
+            queue.journal.holds = True  # or it would be put off
             queue.journal.settle(())
         self._publishes, self._outcomes = publishes[half:], outcomes
         return commit(self)
@@ -171,6 +176,18 @@ def no_order() -> None:
     chunk.pack = shuffled
 
 
+def little_memory() -> None:
+    """No mistake: most of what waits is on disk only, and read back when its turn comes."""
+    begin = Paging.__init__
+
+    def poor(self: Paging, broker: Broker, budget: int | None, resident: Callable[[], int] = int) -> None:
+        begin(self, broker, LITTLE_OCTETS, lambda: 1 << 62)
+        self._base = 0
+
+    Paging.__init__ = poor  # type: ignore[method-assign,assignment]
+    paging.INTERVAL_S, paging.HEAD, lane.AHEAD_MIN = 0.0, 5, 2  # type: ignore[misc]
+
+
 PLANTED: Final = {
     bug.__name__: bug
     for bug in (
@@ -186,13 +203,14 @@ PLANTED: Final = {
         no_deaths,
         no_acks,
         no_order,
+        little_memory,
     )
 }
 
 
-def program(bug: str) -> Sequence[str]:
+def program(name: str) -> Sequence[str]:
     """As `node.SERVE`, with the mistake."""
-    return "-m", "tests.crash.planted", PLANTED[bug].__name__
+    return "-m", "tests.crash.planted", PLANTED[name].__name__
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from . import planted
 from .line import Line091
 from .load import Load
 from .node import SERVE, Node
@@ -25,16 +26,18 @@ from .scene import Inspector, Scene, declare
 
 PROMISES_MAX: Final = 600  # after so many at most, a node is killed
 SLOW: Final = 0.5  # the share of rounds with many small commits: there is more to rewrite after them
+PROGRAMS: Final = (SERVE, planted.program("little_memory"))
 STOPPED: Final = 0.1  # the share of nodes that are asked to end instead
 
 
 class Rounds:
     """One node on one folder, through all its starts."""
 
-    def __init__(self, folder: Path, seed: int, program: Sequence[str] = SERVE) -> None:
+    def __init__(self, folder: Path, seed: int, programs: Sequence[Sequence[str]] = (SERVE,)) -> None:
+        """`programs`: chance takes one for each start."""
         self.folder = folder
         self.scene = Scene(seed)
-        self.program = program
+        self.programs = programs
         self.number = 0  # of rounds that were run
         self.promises = 0
         self.stops = False  # how the last round ends
@@ -47,7 +50,7 @@ class Rounds:
         """One round: start, look at what is there, load, and end suddenly."""
         self.number += 1
         chance = self.scene.random
-        node = Node(self.folder, self.program)
+        node = Node(self.folder, self.scene.random.choice(self.programs))
         try:
             self.look(node)
             load = Load(self.scene, node)
@@ -79,7 +82,7 @@ class Rounds:
 
     def last_look(self) -> None:
         """What the last round has left; then the node is stopped properly."""
-        node = Node(self.folder, self.program)
+        node = Node(self.folder, self.scene.random.choice(self.programs))
         try:
             self.look(node)
             node.stop()
@@ -91,7 +94,7 @@ def main() -> int:
     options = _options()
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="leveret-crash-")) / "data"
-    rounds = Rounds(folder, seed)
+    rounds = Rounds(folder, seed, PROGRAMS)
     started = time.monotonic()
     for number in range(options.rounds + 1):
         if folder.exists():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .rounds import Rounds, again
+from .rounds import PROGRAMS, Rounds, again
 
 pytestmark = pytest.mark.system
 
@@ -16,7 +16,7 @@ ROUNDS = 15
 @pytest.mark.parametrize("seed", [4, 5])
 @pytest.mark.timeout(300)
 def test_nothing_promised_is_lost_when_a_node_is_killed_under_load(seed: int, tmp_path: Path):
-    rounds = Rounds(tmp_path / "data", seed)
+    rounds = Rounds(tmp_path / "data", seed, PROGRAMS)
     for _ in range(ROUNDS):
         rounds.run()
         assert rounds.complaints == [], again(seed, ROUNDS)
