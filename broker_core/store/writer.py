@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.store import chunk, finding
+from broker_core.store import chunk, finding, work
 from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import CLOSED, PAGE_OCTETS, State, cut, failure, is_damage, say
 
@@ -57,7 +57,6 @@ class Writer:
         self._failed: StoreError | None = None
         self._log_octets = self._meta_octets = 0  # of the logs, since they were copied; about
         self._trickled_at = 0.0
-        self._has_marks = True
         self.shrinks = True  # whether free pages are given back
         self.commits = 0
 
@@ -73,6 +72,8 @@ class Writer:
             self._messages.execute("begin immediate")
             say(self._messages, state)
             self._messages.execute("commit")
+            self._messages.execute(work.VIEW)
+            self._messages.execute(work.TRIGGER)
             # What was in a log whose sync had failed may be in the system's memory only: this writes it again.
             cut(self._messages)
             cut(self._meta)
@@ -142,40 +143,72 @@ class Writer:
 
     def _write(self, commit: Commit, state: State) -> None:
         """Have a commit on disk, all or nothing. Raises NoSpaceError, StoreError."""
-        set_aside: list[int] = []
         try:
             made = [chunk.pack(entries) for entries in commit.chunks]
-            self._messages.execute("begin immediate")
-            self._check_epoch()
-            if commit.objects:
-                self._write_objects(commit.objects)
-            self._write_chunks(commit, made, set_aside)
-            self._write_settled(commit)
-            if state is not self._state:
-                say(self._messages, attrs.evolve(state, tally=finding.tally_if_sound(self._messages)))
-            self._messages.execute("commit")
+            try:
+                self._write_packed(commit, made, state, [])
+            except sqlite3.Error as error:
+                undeletable = self._undeletable(commit) if is_damage(error) else []
+                if not undeletable:
+                    raise
+                self._write_packed(commit, made, state, undeletable)
         except Exception as error:
             raise self._given_up(error) from error
-        self._aside.update(set_aside)
         self._log_octets += sum(len(each.entries) + len(each.messages) for each in made)
+
+    def _write_packed(self, commit: Commit, made: list[Chunk], state: State, undeletable: list[int]) -> None:
+        """Raises sqlite3.Error. `undeletable`: chunks that are to go, but stay, and are not spoken of any more."""
+        rows = work.rows_of(commit, made, self._state.epoch, undeletable)
+        if len(rows) == 1 and not (commit.objects or undeletable or state is not self._state):
+            self._messages.execute(work.DO, rows[0])
+            return
+        self._messages.execute("begin immediate")
+        if commit.objects:
+            self._messages.execute(
+                work.DO, work.rows_of(Commit(0), [], self._state.epoch)[0]
+            )  # are we fenced?
+            self._write_objects(commit.objects)
+        self._messages.executemany(work.DO, rows)
+        for first in undeletable:
+            self._messages.execute("insert or ignore into aside values (?)", (first,))
+        if state is not self._state:
+            say(self._messages, attrs.evolve(state, tally=finding.tally_if_sound(self._messages)))
+        self._messages.execute("commit")
+        self._aside.update(undeletable)
+
+    def _undeletable(self, commit: Commit) -> list[int]:
+        """Chunks of those that are to go that are too damaged for it. Raises sqlite3.Error."""
+        self._roll_back()
+        firsts = [*commit.dropped, *(first for gone, _ in commit.replaced for first in gone)]
+        return [first for first in firsts if not self._can_delete(first)]
+
+    def _can_delete(self, first: int) -> bool:
+        self._messages.execute("begin immediate")
+        try:
+            self._messages.execute("delete from chunks where first = ?", (first,))
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            return False
+        finally:
+            self._roll_back()
+        return True
+
+    def _roll_back(self) -> None:
+        for connection in (self._meta, self._messages):
+            if connection.in_transaction:
+                connection.execute("rollback")
 
     def _given_up(self, error: Exception) -> NoSpaceError | StoreError:
         """Nothing of the transactions is kept. What went wrong, in our words."""
         try:
-            for connection in (self._meta, self._messages):
-                if connection.in_transaction:
-                    connection.execute("rollback")
+            self._roll_back()
         except sqlite3.Error as worse:
             error = worse
         return failure(error, "a commit could not be written")
 
-    def _check_epoch(self) -> None:
-        """The lock keeps others out, unless somebody deleted its file or the file system knows no locks."""
-        row = self._messages.execute("select epoch from state where id = 1").fetchone()
-        if row is None or row[0] != self._state.epoch:
-            raise StoreError("another node has opened the data folder, in spite of its lock")
-
     def _write_objects(self, objects: Mapping[str, str | None]) -> None:
+        """Raises sqlite3.Error."""
         self._meta.execute("begin immediate")
         for key, value in objects.items():
             if value is None:
@@ -190,64 +223,6 @@ class Writer:
             self._meta_octets += len(key) + len(value or "")
         self._meta.execute("commit")
         self._meta_octets += COMMIT_OCTETS
-
-    def _write_chunks(self, commit: Commit, made: list[Chunk], set_aside: list[int]) -> None:
-        """In this order: what goes, what takes its place, what is new."""
-        for first in commit.dropped:
-            self._forget_marks(first)
-            self._delete(first, set_aside)
-        for gone, merged in commit.replaced:
-            for first in gone:
-                self._delete(first, set_aside)
-            self._insert(merged)
-        for new in made:
-            self._insert(new)
-
-    def _insert(self, new: Chunk) -> None:
-        self._messages.execute(
-            "insert into chunks values (?, ?, ?, ?)",
-            (new.first, finding.chunk_checksum(new.entries), new.entries, new.messages),
-        )
-
-    def _delete(self, first: int, set_aside: list[int]) -> None:
-        """A chunk goes. One that is too damaged for that stays, and is not spoken of any more."""
-        messages = self._messages
-        messages.execute("savepoint deletion")
-        try:
-            messages.execute("delete from chunks where first = ?", (first,))
-        except sqlite3.Error as error:
-            if not is_damage(error):
-                raise
-            messages.execute("rollback to deletion")
-            messages.execute("insert or ignore into aside values (?)", (first,))
-            set_aside.append(first)
-        messages.execute("release deletion")
-        messages.execute("delete from settled where chunk = ?", (first,))
-
-    def _forget_marks(self, first: int) -> None:
-        """Those of a chunk's entries: they come before the next chunk's."""
-        if self._has_marks:
-            self._messages.execute(
-                "delete from marks where entry >= ?1 and entry < "
-                "coalesce((select min(first) from chunks where first > ?1), 0x7fffffffffffffff)",
-                (first,),
-            )
-
-    def _write_settled(self, commit: Commit) -> None:
-        if commit.settled:
-            self._messages.executemany(
-                "insert or replace into settled values (?, ?, ?)",
-                [(first, finding.bits_checksum(first, bits), bits) for first, bits in commit.settled.items()],
-            )
-        if commit.marks:
-            self._has_marks = True
-            self._messages.executemany(
-                "insert or replace into marks values (?, ?, ?)",
-                [
-                    (entry, tries, finding.mark_checksum(entry, tries))
-                    for entry, tries in commit.marks.items()
-                ],
-            )
 
     # Keeping the files small.
 
