@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -18,11 +18,12 @@ import attrs
 
 from .actors import Actor091
 from .load import Load
-from .node import Node
+from .node import SERVE, Node
 from .rounds import Rounds
 from .tracing import injecting
 
 BEFORE: Final = 100  # promises read before the disk fails
+UNHEARD: Final = 1000  # promises read after it failed, when a test gives up waiting for consequences
 AFTER: Final = 200  # and after it is well again
 TMPFS_OCTETS: Final = 8 << 20
 NO_WARNING: Final = {"LEVERET_DISK__FREE_LIMIT": "0"}  # publishers are not held back before the disk is full
@@ -55,11 +56,14 @@ class Failing:
 
     def until_gone(self) -> None:
         """The node is expected to end by itself."""
-        self.load.go_on(lambda: False)
-        self.failure.code = self.node.ended()
+        before = self.load.promises
+        self.load.go_on(lambda: self.load.promises > before + UNHEARD)
+        if all(line.ended for line in self.load.lines):
+            self.failure.code = self.node.ended()
 
     def until_blocked(self) -> None:
-        self.load.go_on(lambda: self.is_blocked)
+        before = self.load.promises
+        self.load.go_on(lambda: self.is_blocked or self.load.promises > before + UNHEARD)
         self.failure.blocked = self.is_blocked
 
     def until_well(self) -> None:
@@ -71,10 +75,10 @@ class Failing:
 
 
 @contextmanager
-def failing(folder: Path, seed: int) -> Iterator[Failing]:
+def failing(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Iterator[Failing]:
     """A node that has made some promises; after the block it is killed, and another one has to keep them."""
     rounds = Rounds(folder, seed)
-    node = Node(folder, settings=NO_WARNING)
+    node = Node(folder, program, settings=NO_WARNING)
     try:
         rounds.look(node)
         load = Load(rounds.scene, node)
@@ -91,18 +95,18 @@ def failing(folder: Path, seed: int) -> Iterator[Failing]:
     case.failure.complaints = rounds.complaints
 
 
-def sync_fails(folder: Path, seed: int) -> Failure:
+def sync_fails(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failure:
     """One fdatasync says EIO; if somebody tried again, the next would not."""
-    with failing(folder, seed) as case:
+    with failing(folder, seed, program) as case:
         tracer = injecting(case.node, "fdatasync", "error=EIO", "1")
         case.until_gone()
         tracer.close()
     return case.failure
 
 
-def no_room(folder: Path, seed: int) -> Failure:
+def no_room(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failure:
     """Some writes say ENOSPC, the later ones do not."""
-    with failing(folder, seed) as case:
+    with failing(folder, seed, program) as case:
         tracer = injecting(case.node, "pwrite64", "error=ENOSPC", "1..2")
         case.until_blocked()
         case.until_well()

@@ -7,6 +7,7 @@ Mistakes that matter for a moment only are given some time, as on a slow disk.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,8 +17,8 @@ from zlib import crc32
 from broker_core import lane
 from broker_core.broker import Broker
 from broker_core.cli import main
-from broker_core.store import chunk, database, paging, recovery
-from broker_core.store.contract import Chunk, Commit, Entries
+from broker_core.store import chunk, database, paging, recovery, writer
+from broker_core.store.contract import Chunk, Commit, Entries, NoSpaceError
 from broker_core.store.journal import Journal
 from broker_core.store.paging import Paging
 from broker_core.store.writer import Writer
@@ -176,6 +177,22 @@ def no_order() -> None:
     chunk.pack = shuffled
 
 
+def sync_again() -> None:
+    """A sync that failed is tried again, as if it could still be trusted."""
+    writer.failure = lambda error, what: NoSpaceError(what)
+
+
+def confirm_without_room() -> None:
+    """What there was no room for counts as written."""
+    write = Writer._write
+
+    def lax(self: Writer, *arguments: Any) -> None:
+        with contextlib.suppress(NoSpaceError):
+            write(self, *arguments)
+
+    Writer._write = lax  # type: ignore[method-assign]
+
+
 def little_memory() -> None:
     """No mistake: most of what waits is on disk only, and read back when its turn comes."""
     begin = Paging.__init__
@@ -203,6 +220,8 @@ PLANTED: Final = {
         no_deaths,
         no_acks,
         no_order,
+        sync_again,
+        confirm_without_room,
         little_memory,
     )
 }

@@ -56,6 +56,7 @@ class Rounds:
             load = Load(self.scene, node)
             if chance.random() < SLOW:
                 load.go_slowly(chance.randrange(1, 10))
+                promises_max //= 2
             load.run(chance.randrange(promises_max), chance.randrange(30))
             self.stops = chance.random() < STOPPED
             if self.stops:

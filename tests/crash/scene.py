@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final
 
 import attrs
@@ -151,9 +152,11 @@ class Inspector:
 
     def _things(self) -> Iterator[tuple[str, str]]:
         """Which of the things in the books are there."""
+        routes = cache(self._routes)
         for kind, name in self.scene.ledger.things:
             if kind == "binding":
-                is_there = self._routes(*name.split(" to "))
+                exchange, queue = name.split(" to ")
+                is_there = f'"{queue}"' in routes(exchange)
             elif kind == "queue":
                 is_there = self._knows(m.QueueDeclare(name, passive=True))
             else:
@@ -173,10 +176,11 @@ class Inspector:
         self.line.call(channel, m.ChannelClose(200))
         return True
 
-    def _routes(self, exchange: str, queue: str) -> bool:
+    def _routes(self, exchange: str) -> str:
+        """Where it would send a message."""
         client = ControlClient(f"http://127.0.0.1:{self.node.http}", "guest", "guest")
         answer = client.ask("GET", f"/api/leveret/explain?exchange={exchange}&key=key")
-        return not answer.refused and f'"{queue}"' in answer.text
+        return "" if answer.refused else answer.text
 
     # What becomes of what it holds.
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from .failing import Failure, full_disk, no_room, short_write, small_disk, sync_fails, why_no_small_disk
+from .ledger import kinds
+from .planted import program
 from .tracing import why_not
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -55,3 +57,15 @@ def went_on(fail: Callable[[Path, int], Failure], folder: Path) -> None:
     assert failure.promises > 0
     assert failure.code is None
     assert failure.complaints == []
+
+
+def test_a_node_that_syncs_again_is_found(tmp_path: Path):
+    need(why_not())
+    assert sync_fails(tmp_path / "data", SEED, program("sync_again")).code is None
+
+
+def test_a_node_that_confirms_what_it_has_no_room_for_is_found(tmp_path: Path):
+    need(why_not())
+    failure = no_room(tmp_path / "data", SEED, program("confirm_without_room"))
+    assert not failure.blocked
+    assert "LOST" in kinds(failure.complaints)
