@@ -51,7 +51,8 @@ class Keeper:
         self, broker: Broker, store: Store, folder: Path | None, protocols: Iterable[Protocol]
     ) -> None:
         """`folder` is where the store is, if it is in one."""
-        encodings = {each.name: each.encoding for each in protocols if each.encoding is not None}
+        self._protocols = tuple(protocols)
+        encodings = {each.name: each.encoding for each in self._protocols if each.encoding is not None}
         self.folder = folder
         self.journal = Journal(store, broker, encodings)
         self.journal.on_durable = self._landed
@@ -67,7 +68,7 @@ class Keeper:
         restoring.restore(self._broker, self.journal)
 
     def recover(self) -> None:
-        """Give the restored queues their messages back. Raises StoreError."""
+        """Give the restored queues their messages back, and let everything begin. Raises StoreError."""
         began = said = time.monotonic()
 
         def progress(messages: int) -> None:
@@ -89,6 +90,10 @@ class Keeper:
         )
         if found.messages and not self.journal.store.was_clean:
             log.warning("the store was not closed properly: what was recovered counts as delivered before")
+        restoring.begin(self._broker)
+        for protocol in self._protocols:
+            if protocol.restored is not None:
+                protocol.restored(self._broker)
 
     def start(self, soon: Soon, failed: Callable[[StoreError], None]) -> None:
         """Commit from now on. `soon` runs a function in this thread, and has the broker settle. Raises StoreError."""
@@ -137,7 +142,6 @@ class Keeper:
         """Nothing that is not on disk by now will ever be."""
         for transport in self._delayed:
             transport.drop_held()
-            transport.keep_reading()
 
     def close(self) -> None:
         """Keep what there is. Raises StoreError."""

@@ -36,7 +36,6 @@ from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operations import Json, Operations, Reloaded
 from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins, ReloadReport
-from broker_core.store import restoring
 from broker_core.store.contract import Store, StoreError
 from broker_core.transport import Transport, is_readable
 from broker_core.version import VERSION
@@ -136,10 +135,6 @@ class Node(Operations):
         composition.populate(self.broker, self.config)
         if self.keeper is not None:
             self.keeper.recover()
-            restoring.begin(self.broker)
-            for protocol in self._plugins.protocols.values():
-                if protocol.restored is not None:
-                    protocol.restored(self.broker)
         self.broker.alarms.listen(self._alarm)
         self.broker.timers.on_earlier = self._wake
         self._check_alarms(self.broker.tick())

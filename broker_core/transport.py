@@ -173,13 +173,8 @@ class Transport:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Read again, unless there is a reason left not to."""
-        if (
-            self._unblocked is not None
-            and not self.ahead
-            and self.front is not None
-            and not self.front.blocked
-        ):
+        """Read again, unless the front-end has a reason not to."""
+        if self._unblocked is not None and self.front is not None and not self.front.blocked:
             self._unblocked.set()
 
     def shut_down(self, reason: str) -> None:
@@ -188,6 +183,7 @@ class Transport:
             with self.mistakes_end_it():
                 self.front.shut_down(reason)
             self.watch_deadline()
+            self.ahead = False
             if self._unblocked is not None:
                 self._unblocked.set()
         if self.front is None or self.front.closed:
@@ -249,8 +245,6 @@ class Transport:
 
     def drop_held(self) -> None:
         """The disk has failed: what is held is not true, and will not be."""
-        for _, pieces in self._held:
-            self.outbox.sent(sum(map(len, pieces)))
         self._held.clear()
         if self._none_held is not None:
             self._none_held.set()

@@ -1,4 +1,4 @@
-"""Processes that tests start, and that end with them."""
+"""Nodes that tests start, and that end with them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
+from broker_core import ThreadedNode
+from broker_core.store.memory import MemoryStore
+
+from .remote import Slow
 from .served import ROOT, Serve
 
 
@@ -34,3 +39,13 @@ def serve() -> Iterator[Serve]:
     for node in started:
         node.kill()
         node.communicate()
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    """A node whose disk does what a test says."""
+    store = MemoryStore(held=True)
+    with ThreadedNode(store=store) as node, Slow(node, store) as slow:
+        yield slow
+        with suppress(RuntimeError):  # it has been stopped
+            slow.land_all()

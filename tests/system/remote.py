@@ -18,6 +18,10 @@ from types import SimpleNamespace
 from typing import TypeVar
 
 from broker_core import Node, ThreadedNode
+from broker_core.broker import Broker
+from broker_core.store.contract import NoSpaceError, StoreError
+from broker_core.store.journal import Journal
+from broker_core.store.memory import MemoryStore
 from tests.amqp091 import peer as amqp091
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10 import peer as amqp10
@@ -75,6 +79,41 @@ class Remote:
         return b""
 
 
+class Slow(Remote):
+    """A node whose disk does what a test says."""
+
+    def __init__(self, node: ThreadedNode, store: MemoryStore) -> None:
+        super().__init__(node)
+        self.store = store
+        self.journal.patience_s = 0.0  # what is to be on disk is on its way at once
+
+    def land(self) -> None:
+        """The commit in flight is on disk; the next one is in flight then."""
+        self.call(self.store.land)
+
+    def land_all(self) -> None:
+        while self.store.flying is not None:
+            self.land()
+
+    def fail(self, error: NoSpaceError | StoreError) -> None:
+        self.call(lambda: self.store.fail(error))
+
+    def without_waiting(self, act: Callable[[], object]) -> None:
+        """With a disk that is fast meanwhile."""
+        self.store.held = False
+        act()
+        self.store.held = True
+
+    @property
+    def broker(self) -> Broker:
+        return self.node.node.broker
+
+    @property
+    def journal(self) -> Journal:
+        assert self.broker.journal is not None
+        return self.broker.journal
+
+
 class Peer091(amqp091.Peer):
     def __init__(self, remote: Remote) -> None:
         self.world = remote
@@ -109,3 +148,16 @@ class Peer10(amqp10.Peer):
 
     def take_bytes(self) -> bytes:
         return self.world.received(self.socket)
+
+
+class Gone:
+    """In the place of a Remote whose node has ended."""
+
+    def received(self, connection: object) -> bytes:
+        try:
+            return connection.recv(1 << 20)
+        except ConnectionResetError:
+            return b""
+
+    def settle(self) -> None:
+        """Nothing will come."""

@@ -5,77 +5,26 @@ The store is one in memory whose commits land when a test says so.
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-
 import pytest
 
 from broker_core import ThreadedNode, embedded
-from broker_core.broker import Broker
-from broker_core.store import journal as journals
-from broker_core.store.contract import NoSpaceError, StoreError
-from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
+from broker_core.transport import GOODBYE_S
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties, Method, method_frame
 from protocols.amqp10 import performatives as p
+from protocols.amqp10.types import Symbol
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10.controller import Control, in_tx
-from tests.amqp10.peer import data
+from tests.amqp10.peer import SECOND, data
 from tests.amqp10.test_s14_management import Pair
 
-from .remote import Remote
+from .remote import Slow
 
 pytestmark = pytest.mark.system
 
 PERSISTENT = BasicProperties(delivery_mode=2)
 TRANSIENT = BasicProperties(delivery_mode=1)
-
-
-class Slow(Remote):
-    """A node whose disk does what a test says."""
-
-    def __init__(self, node: ThreadedNode, store: MemoryStore) -> None:
-        super().__init__(node)
-        self.store = store
-        self.journal.patience_s = 0.0  # what is to be on disk is on its way at once
-
-    def land(self) -> None:
-        """The commit in flight is on disk; the next one is in flight then."""
-        self.call(self.store.land)
-
-    def land_all(self) -> None:
-        while self.store.flying is not None:
-            self.land()
-
-    def fail(self, error: NoSpaceError | StoreError) -> None:
-        self.call(lambda: self.store.fail(error))
-
-    def without_waiting(self, act: Callable[[], object]) -> None:
-        """With a disk that is fast meanwhile."""
-        self.store.held = False
-        act()
-        self.store.held = True
-
-    @property
-    def broker(self) -> Broker:
-        return self.node.node.broker
-
-    @property
-    def journal(self) -> Journal:
-        assert self.broker.journal is not None
-        return self.broker.journal
-
-
-@pytest.fixture
-def slow() -> Iterator[Slow]:
-    store = MemoryStore(held=True)
-    with ThreadedNode(store=store) as node, Slow(node, store) as slow:
-        yield slow
-        with suppress(RuntimeError):  # it has been stopped
-            slow.land_all()
 
 
 @pytest.fixture
@@ -245,6 +194,24 @@ def test_all_in_one_read_is_on_disk_before_any_of_it_is_answered(slow: Slow, cha
     assert channel.all() == [m.QueueDeclareOk("a", 0, 0), m.QueueDeclareOk("b", 0, 0)]
 
 
+def test_an_answer_does_not_wait_for_more_than_there_is(slow: Slow, channel: ClientChannel):
+    """What follows in the same read has begun another commit, of nothing."""
+    declaration, more = m.QueueDeclare("new", durable=True).encode(), m.BasicQos(0, 1, False).encode()
+    channel.peer.send_bytes(method_frame(1, declaration) + method_frame(1, more))
+    slow.land()
+    assert channel.all() == [m.QueueDeclareOk("new", 0, 0), m.BasicQosOk()]
+
+
+def test_a_sender_that_comes_back_is_answered_at_once_if_all_is_on_disk(slow: Slow, channel: ClientChannel):
+    session = slow.session()
+    target = p.Target(address="/queues/q", expiry_policy=Symbol(p.TERMINUS_EXPIRY_POLICY_NEVER), timeout=0)
+    sender = session.sender(target, name="s", rcv_settle_mode=SECOND)
+    slow.without_waiting(lambda: sender.send(p.Header(durable=True), data(b"x"), tag=b"one"))
+    sender.detach(closed=False)
+    again = session.sender(target, name="s", rcv_settle_mode=SECOND, unsettled={b"one": None})
+    assert list(again.attached.unsettled or ()) == [b"one"]
+
+
 def test_deliveries_wait_behind_an_answer_and_are_not_more_than_the_outbox_may_have(slow: Slow):
     settings = {"limits": {"outbox_size_max": 10_000}}
     store = MemoryStore(held=True)
@@ -268,6 +235,8 @@ def test_a_client_that_leaves_still_gets_its_answers(slow: Slow, channel: Client
     assert peer.all() == []
     slow.land_all()
     assert peer.all() == [m.QueueDeclareOk("new", 0, 0), m.ConnectionCloseOk()]
+    peer.socket.settimeout(GOODBYE_S / 2)
+    assert peer.socket.recv(1) == b""  # and the end, at once
 
 
 def test_a_node_that_stops_still_gives_its_answers(slow: Slow, channel: ClientChannel):
@@ -289,188 +258,4 @@ def test_a_client_that_has_gone_does_not_keep_anybody(slow: Slow, channel: Clien
     slow.settle()
     slow.land_all()
     assert slow.channel().declare("new", durable=True).queue == "new"
-
-
-# A disk that cannot keep up.
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "BEHIND_OCTETS", 10_000)
-
-
-def flood(channel: ClientChannel, number: int) -> None:
-    """So many reads with a message each, of which the disk takes only a few at a time."""
-    for _ in range(number):
-        channel.publish("", "q", bytes(4000), PERSISTENT)
-
-
-def arrived(slow: Slow) -> int:
-    return slow.call(lambda: slow.broker.virtual_host("/").queues["q"].published)
-
-
-@pytest.mark.usefixtures("small")
-def test_who_is_too_fast_for_the_disk_is_not_read_from(slow: Slow, channel: ClientChannel):
-    """Others are; and no alarm is raised."""
-    flood(channel, 10)
-    assert arrived(slow) == 3
-    assert slow.broker.alarms.reason is None
-    assert slow.channel().declare("other").queue == "other"
-    slow.land_all()
-    assert arrived(slow) == 10
-
-
-@pytest.mark.usefixtures("small")
-def test_who_is_too_fast_hears_that_the_node_stops(slow: Slow, channel: ClientChannel):
-    flood(channel, 10)
-    slow.node.stop()
-    assert any(isinstance(what, m.ConnectionClose) for what in unread(channel))
-
-
-def unread(channel: ClientChannel) -> list[object]:
-    """What comes from a node that has ended."""
-    channel.peer.world = Gone()
-    return channel.peer.all()
-
-
-class Gone:
-    """In the place of a Remote whose node has ended."""
-
-    def received(self, connection: object) -> bytes:
-        try:
-            return connection.recv(1 << 20)
-        except ConnectionResetError:
-            return b""
-
-    def settle(self) -> None:
-        """Nothing will come."""
-
-
-@pytest.mark.usefixtures("small")
-def test_an_alarm_takes_the_place_of_waiting_for_the_disk(slow: Slow, channel: ClientChannel):
-    """S157: whoever is held back by an alarm is told; who only was too fast has to be read from for that."""
-    flood(channel, 10)
-    slow.call(lambda: slow.broker.alarms.set("low on disk"))
-    assert m.ConnectionBlocked("low on disk") in channel.peer.all(0)
-    slow.land_all()
-    slow.call(lambda: slow.broker.alarms.clear("low on disk"))
-    assert m.ConnectionUnblocked() in channel.peer.all(0)
-    slow.land_all()
-    assert arrived(slow) == 10
-
-
-# A disk that is full.
-
-
-def test_without_room_publishers_are_held_back_until_there_is_some(
-    slow: Slow, channel: ClientChannel, monkeypatch: pytest.MonkeyPatch
-):
-    """S157, S158. Nothing is confirmed that was not kept."""
-    monkeypatch.setattr(journals, "RETRY_S", 0.01)
-    channel.confirms()
-    channel.publish("", "q", b"x", PERSISTENT)
-    slow.fail(NoSpaceError("the disk is full"))
-    channel.publish("", "q", b"x", PERSISTENT)
-    assert channel.all() == []
-    assert channel.peer.all(0) == [m.ConnectionBlocked("low on disk")]
-    while slow.store.flying is None:
-        slow.settle()
-    slow.land_all()
-    assert channel.peer.all(0) == [m.ConnectionUnblocked()]
-    assert channel.all() == [m.BasicAck(1, False), m.BasicAck(2, False)]
-
-
-# A disk that is broken.
-
-
-def test_a_store_that_fails_ends_the_node_and_nothing_more_is_confirmed(caplog: pytest.LogCaptureFixture):
-    store = MemoryStore(held=True)
-    node = ThreadedNode(store=store)
-    node.start()
-    with Slow(node, store) as slow:
-        channel, declaring = slow.channel(), slow.channel()
-        slow.without_waiting(lambda: channel.declare("q", durable=True))
-        sender = slow.session().sender("/queues/q")
-        channel.confirms()
-        channel.publish("", "q", b"x", PERSISTENT)
-        declaring.send(m.QueueDeclare("new", durable=True))
-        number = sender.send(p.Header(durable=True), data(b"x"))
-        with caplog.at_level(logging.CRITICAL, "leveret.node"):
-            node.call(lambda: store.fail(StoreError("the disk is broken")))
-            with pytest.raises(StoreError, match="the disk is broken"):
-                node.stop()
-        assert "the disk is broken" in caplog.text
-        for each in (channel, declaring):
-            [close] = unread(each)
-            assert isinstance(close, m.ConnectionClose)
-            assert "the store has failed" in close.reply_text
-        sender.peer.world = Gone()
-        assert sender.outcome(number) is None
-        assert sender.peer.closed is not None
-    assert not store.reopened().was_clean
-
-
-def test_a_store_that_fails_ends_a_block_that_waits():
-    store = MemoryStore(held=True)
-    node = ThreadedNode(store=store)
-    node.start()
-    with Slow(node, store) as slow:
-        slow.channel().send(m.QueueDeclare("new", durable=True))
-        node.call(lambda: store.fail(StoreError("broken")))
-        assert isinstance(node._ended.exception(timeout=20), StoreError)
-    with pytest.raises(StoreError):
-        node.stop()
-
-
-def test_a_mistake_of_ours_in_what_the_store_reports_ends_the_node(
-    slow: Slow, channel: ClientChannel, caplog: pytest.LogCaptureFixture
-):
-    """Nobody knows what is on disk then."""
-
-    def stumble() -> None:
-        raise RuntimeError("a planted mistake")
-
-    slow.journal.on_durable = stumble
-    channel.publish("", "q", b"x", PERSISTENT)
-    slow.node.call(slow.store.land)
-    with pytest.raises(StoreError):
-        slow.node.stop()
-    assert "a planted mistake" in caplog.text
-
-
-def test_a_last_commit_that_fails_is_told(slow: Slow, channel: ClientChannel):
-    slow.store.held = False
-    slow.store.close(None)
-    with pytest.raises(StoreError):
-        slow.node.stop()
-
-
-# The node's own affairs.
-
-
-def test_a_node_with_a_store_lets_its_threads_have_their_turn():
-    before = sys.getswitchinterval()
-    with ThreadedNode(store=MemoryStore()):
-        assert sys.getswitchinterval() == pytest.approx(1e-4)
-    assert sys.getswitchinterval() == before
-
-
-def test_everything_unanswered_is_back_in_its_queue_when_the_store_is_closed(
-    slow: Slow, channel: ClientChannel
-):
-    """And is known to have been delivered (S110)."""
-    slow.store.held = False
-    for body in (b"1", b"2", b"3"):
-        channel.publish("", "q", body, PERSISTENT)
-    assert channel.get("q", no_ack=False) is not None
-    slow.node.stop()
-    store = slow.store.reopened()
-    assert store.was_clean
-    with ThreadedNode(store=store) as node, Remote(node) as remote:
-        again = remote.channel()
-        found = [again.get("q") for _ in range(3)]
-        assert [(each.body, each.method.redelivered) for each in found] == [
-            (b"1", True),
-            (b"2", False),
-            (b"3", False),
-        ]
+    assert not slow.node.node.keeper._delayed
