@@ -231,9 +231,15 @@ def folder_of(meta: sqlite3.Connection) -> object:
 # Its log.
 
 
+def copied(connection: sqlite3.Connection) -> int:
+    """Copy the log into the database, as far as nobody reads from it. Returns its octets. Raises sqlite3.Error."""
+    _, frames, _ = connection.execute("pragma wal_checkpoint(passive)").fetchone()
+    return int(frames) * PAGE_OCTETS
+
+
 def cut(connection: sqlite3.Connection) -> None:
     """Copy the log into the database, and cut it if nobody reads from it. Raises sqlite3.Error."""
-    connection.execute("pragma wal_checkpoint(passive)").fetchone()
+    copied(connection)
     connection.execute("pragma busy_timeout=0")  # a backup may read for minutes: leave the log as it is
     connection.execute("pragma wal_checkpoint(truncate)").fetchone()
     connection.execute(f"pragma busy_timeout={round(LOCKED_S * 1000)}")

@@ -5,8 +5,9 @@
 A commit with objects takes two transactions, for a queue must be there before its messages are. A crash between the two
 leaves the objects alone, which nobody was told of.
 
-The log is copied into the database when it has grown by some MiB, and cut when nothing comes. Pages that became free
-are given back to the file system in small steps: when nothing comes, and sparingly under load if half the file is free.
+The log is copied into the database when it has grown by some MiB, or when nothing comes, and then written over. Pages
+that became free are given back to the file system in small steps: when nothing comes, and sparingly under load if half
+of the file is free.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ import attrs
 
 from broker_core.store import chunk, finding, work
 from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
-from broker_core.store.database import CLOSED, PAGE_OCTETS, State, cut, failure, is_damage, say
+from broker_core.store.database import CLOSED, PAGE_OCTETS, State, copied, cut, failure, is_damage, say
 
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
+LOG_OCTETS_MAX: Final = (
+    4 * LOG_OCTETS
+)  # a shorter one is written over: a commit takes half as long as if it grew
 COMMIT_OCTETS: Final = 8 * PAGE_OCTETS  # of the log that a commit takes besides its chunks, about
 IDLE_S: Final = 1.0  # without a commit, before the files are looked after
 FREE_PAGES: Final = 1024  # not given back: they will be needed again
@@ -75,8 +79,8 @@ class Writer:
             self._messages.execute(work.VIEW)
             self._messages.execute(work.TRIGGER)
             # What was in a log whose sync had failed may be in the system's memory only: this writes it again.
-            cut(self._messages)
-            cut(self._meta)
+            copied(self._messages)
+            copied(self._meta)
         except sqlite3.Error as error:
             raise StoreError(str(failure(error, "the store cannot be started"))) from None
         self._thread.start()
@@ -232,10 +236,10 @@ class Writer:
         try:
             if self._log_octets > LOG_OCTETS:
                 self._log_octets = 0
-                self._messages.execute("pragma wal_checkpoint(passive)").fetchone()
+                copied(self._messages)
             if self._meta_octets > LOG_OCTETS:
                 self._meta_octets = 0
-                self._meta.execute("pragma wal_checkpoint(passive)").fetchone()
+                copied(self._meta)
             if monotonic() - self._trickled_at > TRICKLE_S:
                 self._trickled_at = monotonic()
                 free = self._free_pages()
@@ -253,8 +257,9 @@ class Writer:
                 return True
             if self._log_octets or self._meta_octets:
                 self._log_octets = self._meta_octets = 0
-                cut(self._messages)
-                cut(self._meta)
+                for database in (self._messages, self._meta):
+                    if copied(database) > LOG_OCTETS_MAX:
+                        cut(database)
         except sqlite3.Error as error:
             self._see_to(error)
         return False

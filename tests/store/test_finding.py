@@ -10,7 +10,8 @@ import pytest
 from broker_core.store import chunk
 from broker_core.store.contract import DamagedError
 from broker_core.store.database import PAGE_OCTETS
-from broker_core.store.folder import MESSAGES
+from broker_core.store.folder import MESSAGES, META, BadFolder
+from broker_core.store.sqlite import SqliteStore
 from tests.store.shelf import Shelf, entries
 
 
@@ -104,24 +105,63 @@ def test_what_is_read_within_one_moment_is_of_one_moment(tmp_path: Path):
     shelf.store.close(None)
 
 
-def test_what_is_gone_without_a_trace_is_missed(tmp_path: Path):
-    """Whole rows are taken out, as a damaged page might lose them: what is left looks perfect."""
-    filled(tmp_path / "data", 10, 5)
-    with sqlite3.connect(tmp_path / "data" / MESSAGES) as connection:
-        connection.execute("delete from chunks where first = 7")
-    connection.close()
+BEHIND_OUR_BACK = [
+    ("update chunks set first = 9 where first = 2", "chunk 9: it says that it is chunk 2"),
+    (
+        "update chunks set entries = zeroblob(99) where first = 2",
+        "chunk 2: the checksum of a chunk's entries",
+    ),
+    ("update chunks set entries = 'text' where first = 2", "chunk 2: a chunk's entries are cut off"),
+    ("update settled set bits = x'03'", "chunk 1: it is not known which of its entries are settled"),
+    ("update settled set bits = 3", "chunk 1: it is not known which of its entries are settled"),
+    ("update settled set chunk = 2", "chunk 2: it is not known which of its entries are settled"),
+    ("update marks set tries = 5", "it is not known how often entry 2 was delivered"),
+    ("update marks set entry = 3", "it is not known how often entry 3 was delivered"),
+    ("update state set ended = 2", "the checksum of the state does not fit"),
+    ("update state set tally = x''", "the checksum of the state does not fit"),
+    ("update state set epoch = 'many'", "the checksum of the state does not fit"),
+    ("delete from state", "the state is missing"),
+    ("delete from chunks where first = 3", "it does not hold what it held when it was closed"),
+    ("delete from settled", "it does not hold what it held when it was closed"),
+    ("delete from marks", "it does not hold what it held when it was closed"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BEHIND_OUR_BACK)
+def test_a_row_that_was_changed_behind_our_back_is_not_believed(tmp_path: Path, change: str, said: str):
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(chunks=[entries(1, b"x", b"y"), entries(3, b"z")], settled={1: b"\1"}, marks={2: 7})
+    shelf.commit(chunks=[entries(4, b"x")], replaced=[([3], chunk.pack(entries(2, b"z")))])
+    shelf.commit(chunks=[entries(5, b"x")], replaced=[([4], chunk.pack(entries(3, b"z")))])
+    shelf.store.close(shelf.new_commit())
+    changed(tmp_path / "data" / MESSAGES, change)
     shelf = Shelf.of(tmp_path / "data")
-    assert len(shelf.found().chunks) == 9
-    assert "it does not hold what it held when it was closed" in shelf.store.damage[0]
+    found = shelf.found()
+    assert any(said in text for text in shelf.store.damage)
+    assert not shelf.store.was_clean
+    assert found.chunks.get(1, (None, 0, None))[2] in ({b"", None} if "settled" in change else {b"\1"})
+    assert found.marks in ([{2: 7}, {}] if "marks" in change else [{2: 7}])
     shelf.store.close(None)
 
 
-def test_a_chunk_under_another_number_is_damaged(tmp_path: Path):
-    filled(tmp_path / "data", 3, 5)
-    with sqlite3.connect(tmp_path / "data" / MESSAGES) as connection:
-        connection.execute("update chunks set first = 9 where first = 2")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update objects set value = 'two'",
+        "update objects set key = 'b'",
+        "update objects set value = x'ff'",
+    ],
+)
+def test_an_object_that_was_changed_behind_our_back_is_refused(tmp_path: Path, change: str):
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(objects={"a": "1"})
+    shelf.store.close(shelf.new_commit())
+    changed(tmp_path / "data" / META, change)
+    with pytest.raises(BadFolder, match="the object at 1 is damaged"):
+        SqliteStore(tmp_path / "data")
+
+
+def changed(database: Path, change: str) -> None:
+    with sqlite3.connect(database) as connection:
+        connection.execute(change)
     connection.close()
-    shelf = Shelf.of(tmp_path / "data")
-    assert [first for first, (columns, _, _) in shelf.found().chunks.items() if columns is None] == [9]
-    assert any("chunk 9: it says that it is chunk 2" in text for text in shelf.store.damage)
-    shelf.store.close(None)
