@@ -181,6 +181,8 @@ class Model:
 
     def replay(self, log: Iterable[tuple[FakeConsumer, Delivery]]) -> None:
         """A dispatch gave these messages to these consumers, and then stopped."""
+        if self.active is None:  # however many have come and gone, its heir is found when the queue is served
+            self.active = max(self.competing(), key=lambda t: t.priority, default=None)
         for consumer, delivery in log:
             self.gave(self.taker(consumer), delivery)
         self.forget_turns()
@@ -268,9 +270,10 @@ class Model:
         taker = Taker(consumer, credit, consumer.shared)
         self.takers.append(taker)
         if not taker.browses:
-            self.active = self.active or taker
+            if len(self.competing()) == 1:
+                self.active = taker
 
     def left(self, taker: Taker) -> None:
         taker.attached = False
         if taker is self.active:
-            self.active = max(self.competing(), key=lambda t: t.priority, default=None)
+            self.active = None
