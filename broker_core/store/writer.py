@@ -28,7 +28,7 @@ from broker_core.store.database import CLOSED, PAGE_OCTETS, State, copied, cut, 
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
 LOG_OCTETS_MAX: Final = (
     4 * LOG_OCTETS
-)  # a shorter one is written over: a commit takes half as long as if it grew
+)  # else it is cut; to write it over takes half as long as to let it grow
 COMMIT_OCTETS: Final = 8 * PAGE_OCTETS  # of the log that a commit takes besides its chunks, about
 IDLE_S: Final = 1.0  # without a commit, before the files are looked after
 FREE_PAGES: Final = 1024  # not given back: they will be needed again
