@@ -132,10 +132,6 @@ class Keeper:
         for transport in self._delayed:
             transport.keep_reading()
 
-    def forget(self, transport: Transport) -> None:
-        """Its socket has been closed."""
-        self._delayed.pop(transport, None)
-
     # The end.
 
     def fail(self) -> None:

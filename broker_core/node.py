@@ -320,8 +320,6 @@ class Node(Operations):
     def forget(self, transport: Transport) -> None:
         """A connection's socket has been closed."""
         del self._transports[transport.outbox]
-        if self.keeper is not None:
-            self.keeper.forget(transport)
         if not self._transports:
             self._empty.set()
             self._empty = trio.Event()

@@ -228,7 +228,7 @@ class Transport:
             self._held.append((commit, []))
 
     def landed(self, commit: int, behind: bool) -> bool:
-        """All up to a commit is on disk. Whether there is more to wait for."""
+        """All up to a commit is on disk. Whether there is more to wait for; never, if it has ended."""
         while self._held and self._held[0][0] <= commit:
             self._backlog.extend(self._held.popleft()[1])
         self._send_backlog()
@@ -331,6 +331,7 @@ class Transport:
 
     def _end(self) -> None:
         self._held.clear()
+        self.ahead = False
         self._backlog.clear()
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
