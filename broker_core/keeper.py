@@ -32,6 +32,7 @@ log: Final = logging.getLogger("leveret.store")
 SWITCH_INTERVAL_S: Final = (
     1e-4  # with Python's own 5 ms a busy loop keeps the writer waiting: 200 ms a commit
 )
+PATIENCE_S: Final = 0.002
 PROGRESS_S: Final = 1.0  # between two lines about a long recovery
 
 Soon: TypeAlias = Callable[[Callable[[], None]], None]
@@ -56,6 +57,7 @@ class Keeper:
         self.folder = folder
         self.journal = Journal(store, broker, encodings)
         self.journal.on_durable = self._landed
+        self.journal.patience_s = PATIENCE_S
         self._broker = broker
         self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
         self._arrivals = 0  # in the open commit, when the last feed began
