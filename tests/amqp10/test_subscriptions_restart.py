@@ -150,6 +150,13 @@ def test_the_last_attach_counts(world: KeptWorld) -> None:
     assert subscribed(after) == []
 
 
+def test_an_attach_that_fails_leaves_it_as_it_is(world: KeptWorld) -> None:
+    receiver(session_named(world))
+    after = world.again()
+    assert "exclusive" in ask_for(session_named(after), properties={"exclusive": 1}).refusal()
+    assert len(subscribed(after)) == 1
+
+
 # Expiry.
 
 
@@ -187,11 +194,13 @@ def test_what_never_expires_does_not(world: KeptWorld) -> None:
     assert len(subscribed(after)) == 1
 
 
-def test_who_comes_back_in_time_stops_the_clock(world: KeptWorld) -> None:
-    receiver(session_named(world), expiry=SESSION, timeout=30)
+@pytest.mark.parametrize("capabilities", [("topic",), ("topic", "shared"), ("topic", "shared", "global")])
+def test_who_comes_back_in_time_stops_the_clock(world: KeptWorld, capabilities: tuple[str, ...]) -> None:
+    terms = {"expiry": SESSION, "timeout": 30, "capabilities": capabilities}
+    receiver(session_named(world), **terms)
     after = world.again()
     after.advance(29)
-    news = ask_for(session_named(after), credit=5)
+    news = receiver(session_named(after), **terms)
     after.advance(1000)
     send(after, "red")
     assert news.bodies() == [b"red"]

@@ -39,6 +39,7 @@ class Rare(Fanout):
 
 
 TYPES: dict[str, type[ExchangeType]] = {**STANDARD, Rare.name: Rare}
+DEFAULTS = Config()
 THERE_ANYWAY = {"", *(name for name, _, _ in PREDECLARED)}
 
 
@@ -58,7 +59,7 @@ class Site:
         self.config = config or Config()
         self.clock = clock or ManualClock()
         self.types = dict(types)
-        compat = self.config.compat.chosen
+        compat = None if self.config == DEFAULTS else self.config.compat.chosen
         access = Access(random_octets=bytes)  # the built-in user's hash is made at each start
         self.broker = Broker(self.clock, exchange_types=self.types, access=access, compat=compat)
         self.journal = Journal(self.store, self.broker, {ENCODING.name: lambda: ENCODING})

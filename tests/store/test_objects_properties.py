@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -190,6 +191,7 @@ def attempt(change) -> None:
 
 
 TestChanging = Changing.TestCase
+TestChanging.settings = settings(stateful_step_count=30)  # or it takes minutes to say what is wrong
 
 
 def test_what_a_start_costs_is_in_proportion_to_what_there_is() -> None:

@@ -19,6 +19,7 @@ from proton.reactor import Container, DurableSubscription, Selector
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from broker_core import ThreadedNode, embedded
+from protocols.amqp10.termini import termini_of
 
 pytestmark = pytest.mark.system
 
@@ -215,6 +216,8 @@ def test_a_durable_subscription_is_found_again_with_its_selector(tmp_path: Path)
         connection.close()
         publish(before, "red", "blue")
     with node(tmp_path) as after:
+        host = after.node.broker.virtual_host("/")
+        assert after.call(lambda: list(termini_of(host).sources)) == [("", "reader", "news")]
         publish(after, "red", "green")
         connection, receiver = subscribed(after)
         assert [receiver.receive().body for _ in range(2)] == ["red", "red"]
