@@ -8,15 +8,17 @@ from typing import TypeVar
 from broker_core import lane, search, searched_lane
 from broker_core.broker import Broker
 from broker_core.delivery import Delivery
+from broker_core.message import Facts, Message
 from broker_core.searched_lane import SearchedLane
 from broker_core.store import backlog
 from broker_core.store.chunks import Chunks, ChunkState
 from broker_core.store.contract import Page, Reader
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
+from broker_core.values import Value
 from broker_core.work_queue import WorkQueue
 from tests.core import test_queue_properties
-from tests.core.fakes import ENCODING
+from tests.core.fakes import ENCODING, World
 
 T = TypeVar("T")
 
@@ -118,3 +120,48 @@ def in_memory(queue: WorkQueue) -> list[Delivery]:
         else:
             found += [*each.returned, *each.fresh, *(each.arrivals if each.pages is not None else ())]
     return found
+
+
+class PagedWorld(World):
+    """A world whose queues are in the store. Every verb settles, and what is committed is durable at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = Disk(self.broker)
+
+    def queue(self, name: str = "q", **said: Value) -> WorkQueue:
+        queue = super().queue(name, **said)
+        assert isinstance(queue, WorkQueue)
+        queue.number, queue.journal = self.disk.journal.next_queue, self.disk.journal
+        self.disk.journal.next_queue += 1
+        return queue
+
+    def put(self, *bodies: bytes, key: str = "q", durable: bool = True, **facts: int) -> None:
+        """Publish these, with other facts of theirs."""
+        for each in bodies:
+            made = Message(ENCODING, "", key, b"", each, Facts(durable=durable, **facts))
+            self.broker.publish(self.host.default_exchange, made)
+        self.settle()
+
+    def settle(self) -> None:
+        self.broker.settle()
+        while self.disk.said:
+            self.disk.hear()
+            self.broker.settle()
+
+    def read(self, which: int = 0) -> None:
+        """One of the pages that were asked for arrives."""
+        self.disk.read(which)
+        self.settle()
+
+    def read_all(self) -> None:
+        """Everything that is asked for arrives, and what is asked for then."""
+        while self.disk.reads:
+            self.read()
+
+
+def paged_out(queue: WorkQueue, keep: int = 0) -> int:
+    """Have everything that can go on disk only. Returns how many pages there are."""
+    while queue.page_out(keep):
+        pass
+    return len(pages_of(queue))

@@ -1,0 +1,551 @@
+"""What of a queue is on disk only: it comes back in time and in order, once, and counts as what waits does.
+
+Pages have three messages here. Whatever else may happen, in any order: test_paging_properties.py, test_late_pages.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker_core.lane import Lane
+from broker_core.limits import QueueLimits
+from broker_core.message import Facts, Message
+from broker_core.searched_lane import SearchedLane
+from broker_core.store import backlog, recovery
+from broker_core.store.journal import Journal
+from broker_core.work_queue import WorkQueue
+from tests.core.fakes import (
+    DEAD,
+    ENCODING,
+    FakeConsumer,
+    Only,
+    World,
+    calls,
+    fetched,
+    letters,
+    reasons,
+    waiting,
+)
+from tests.store.paged import PagedWorld, in_memory, paged_out, pages_of, small_pages
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    restore = small_pages()
+    yield
+    restore()
+
+
+@pytest.fixture
+def world() -> PagedWorld:
+    return PagedWorld()
+
+
+def filled(world: PagedWorld, count: int = 10, keep: int = 0, **said: int | str) -> WorkQueue:
+    """A queue with so many messages, all but the first few of them on disk."""
+    queue = world.queue(**said)
+    world.put(*letters(count))
+    paged_out(queue, keep)
+    return queue
+
+
+def counts(queue: WorkQueue) -> tuple[int, int, int]:
+    return queue.ready, queue.ready_bytes, queue.expiring
+
+
+# Out and back.
+
+
+def test_what_is_on_disk_waits_like_everything_else(world: PagedWorld) -> None:
+    queue = world.queue()
+    world.put(*letters(10), ttl_ms=60_000)
+    assert paged_out(queue) == 4
+    assert in_memory(queue) == []
+    assert (counts(queue), waiting(queue)) == ((10, 10, 10), "a b c d e f g h i j")
+    assert pages_of(queue) == pages_of(queue)  # to look changes nothing
+
+
+def test_a_consumer_gets_it_in_order_with_what_arrived_since(world: PagedWorld) -> None:
+    queue = filled(world, 8, keep=1)
+    world.put(b"i", b"j")
+    consumer = FakeConsumer(queue)
+    world.settle()
+    assert consumer.bodies() == "a"
+    world.read_all()
+    assert consumer.bodies() == "a b c d e f g h i j"
+    assert (queue.ready, queue.unsettled, pages_of(queue)) == (0, 10, [])
+
+
+def test_the_next_page_is_asked_for_before_the_head_has_run_out(world: PagedWorld) -> None:
+    queue = filled(world, 9, keep=3)
+    consumer = FakeConsumer(queue, credit=1)
+    world.settle()
+    assert (consumer.bodies(), world.disk.reads) == ("a", False)  # two are left
+    consumer.grant(1)
+    world.settle()
+    assert (consumer.bodies(), len(world.disk.store.late)) == ("a b", 1)
+    world.read()
+    consumer.grant(2)
+    world.settle()
+    assert (consumer.bodies(), world.disk.reads) == ("a b c d", False)
+
+
+def test_who_had_to_wait_for_a_page_is_read_ahead_for_by_a_whole_one(world: PagedWorld) -> None:
+    queue = filled(world, 12)
+    consumer = FakeConsumer(queue, credit=1)
+    world.settle()
+    world.read()
+    assert (consumer.bodies(), len(world.disk.store.late)) == (
+        "a",
+        1,
+    )  # with two left, and more than two wanted
+
+
+def test_no_page_is_read_twice_however_often_the_queue_is_served(world: PagedWorld) -> None:
+    queue = filled(world)
+    FakeConsumer(queue)
+    for _ in range(5):
+        world.put(b"z")
+    assert len(world.disk.store.late) == 1
+
+
+def test_a_higher_priority_that_has_to_be_read_comes_before_a_lower_one_in_memory(world: PagedWorld) -> None:
+    queue = world.queue(x_max_priority=1)
+    world.put(*letters(4), priority=1)
+    paged_out(queue)
+    world.put(b"low")
+    consumer = FakeConsumer(queue)
+    world.settle()
+    assert consumer.bodies() == ""
+    world.read_all()
+    assert consumer.bodies() == "a b c d low"
+
+
+def test_what_came_back_keeps_its_place_before_between_and_after_pages(world: PagedWorld) -> None:
+    queue = world.queue()
+    world.put(*letters(9))
+    early, late = FakeConsumer(queue, selector=Only(b"ae")), FakeConsumer(queue, selector=Only(b"i"))
+    world.settle()
+    taken = [*early.held, *late.held]
+    early.leave()
+    late.leave()
+    paged_out(queue)
+    for delivery in taken:
+        queue.release(delivery)
+    assert waiting(queue) == "a b c d e f g h i"
+    consumer = FakeConsumer(queue)
+    world.settle()
+    assert consumer.bodies() == "a"  # the others may come after what is on disk
+    world.read_all()
+    assert consumer.bodies() == "a b c d e f g h i"
+
+
+def test_a_page_whose_head_is_given_is_read_before_what_came_back_from_behind_it(world: PagedWorld) -> None:
+    queue = world.queue()
+    world.put(*letters(6))
+    picky = FakeConsumer(queue, selector=Only(b"f"))
+    world.settle()
+    picky.leave()
+    paged_out(queue)
+    queue.release(picky.held[0])
+    assert [fetched(queue, settled=True).message.body for _ in range(6)] == letters(6)
+
+
+def test_flags_and_attempts_go_to_the_disk_and_back(world: PagedWorld) -> None:
+    queue = world.queue(x_delivery_limit=5)
+    world.put(*letters(3))
+    consumer = FakeConsumer(queue, credit=3)
+    world.settle()
+    consumer.pause()
+    for delivery in list(consumer.held):
+        consumer.release(delivery, failed=delivery.message.body != b"c")
+    consumer.leave()
+    picky = FakeConsumer(queue, selector=Only(b"x"))  # it puts what came back among the others
+    world.put(b"d")
+    picky.leave()
+    for _ in range(2):  # the second time they are flagged by their page
+        lane = queue.lanes[0]
+        lane.fresh.extendleft(sorted(lane.returned, reverse=True))
+        lane.returned.clear()
+        paged_out(queue)
+        assert pages_of(queue) != []
+        found = [(each.message.body, each.redelivered, each.attempts) for each in queue.waiting()]
+        assert found == [(b"a", True, 1), (b"b", True, 1), (b"c", True, 0), (b"d", False, 0)]
+        marked = dict(queue.marked())
+        assert sorted(marked.values()) == [0, 1, 1]
+        for _ in pages_of(queue):
+            lane.load()
+
+
+def test_a_queue_that_is_emptied_costs_what_others_do(world: PagedWorld) -> None:
+    def cost(paged: bool) -> object:
+        world = PagedWorld()
+        queue = world.queue()
+        world.put(*letters(6))
+        if paged:
+            paged_out(queue)
+        FakeConsumer(queue)
+        world.settle()
+        world.read_all()
+        return calls(lambda: world.put(*letters(20), durable=False))
+
+    assert cost(paged=True) == cost(paged=False)
+
+
+def test_to_publish_into_a_queue_with_pages_costs_no_more(world: PagedWorld) -> None:
+    def cost(paged: bool) -> object:
+        world = PagedWorld()
+        queue = world.queue()
+        world.put(*letters(6))
+        if paged:
+            paged_out(queue)
+        made = [Message(ENCODING, "", "q", b"", body, Facts(durable=True)) for body in letters(20)]
+        return calls(lambda: [queue.push(each) for each in made])
+
+    assert cost(paged=True) == cost(paged=False)
+
+
+# Those who cannot wait.
+
+
+def test_a_fetch_finds_what_is_on_disk_at_once(world: PagedWorld) -> None:
+    queue = filled(world, 7)
+    assert [fetched(queue, settled=True).message.body for _ in range(7)] == letters(7)
+    assert queue.take_one(settled=True) is None
+    world.settle()
+    assert world.disk.journal.known.live == 0
+
+
+def test_a_fetch_does_not_wait_for_a_page_that_is_being_read_and_that_comes_to_nothing(
+    world: PagedWorld,
+) -> None:
+    queue = filled(world, 5)
+    slow = FakeConsumer(queue, credit=1)
+    world.settle()
+    assert world.disk.reads
+    assert fetched(queue, settled=False).message.body == b"a"
+    world.read_all()
+    assert (slow.bodies(), waiting(queue), counts(queue)) == ("b", "c d e", (3, 3, 0))
+
+
+def test_s082_too_many_on_disk_are_dropped_oldest_first(world: PagedWorld) -> None:
+    world.host.declare_queue("dead")
+    queue = filled(world, 8, x_max_length=8, **DEAD)
+    world.put(b"i", b"j")
+    assert (waiting(queue), counts(queue)) == ("c d e f g h i j", (8, 8, 0))
+    assert reasons(world.host.queues["dead"]) == ["a maxlen", "b maxlen"]
+
+
+def test_a_limit_on_a_long_backlog_drops_it_unread_where_nobody_buries_the_dead(world: PagedWorld) -> None:
+    queue = filled(world, 12)
+    read = world.disk.journal.fetch
+    counted = calls(lambda: queue.apply(QueueLimits(max_length=2)))
+    assert counted[read.__qualname__] == 1  # the page of which something stays
+    assert (waiting(queue), counts(queue)) == ("k l", (2, 2, 0))
+    world.settle()
+    assert world.disk.journal.known.live == 2
+
+
+def test_a_limit_that_buries_a_long_backlog_leaves_others_their_turn(
+    world: PagedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker_core.work_queue.PORTION", 4)
+    dead = world.host.declare_queue("dead")
+    queue = filled(world, 12)
+    queue.apply(QueueLimits(max_length=1, dead_letter_exchange="", dead_letter_key="dead"))
+    assert queue.ready == 8
+    world.settle()
+    assert queue.ready == 4
+    world.advance(0.001)
+    assert queue.ready == 1
+    assert waiting(dead) == "a b c d e f g h i j k"
+
+
+def test_s080_what_expires_on_disk_dies_when_its_page_has_come(world: PagedWorld) -> None:
+    dead = world.host.declare_queue("dead")
+    queue = world.queue(**DEAD)
+    world.put(*letters(4), ttl_ms=1000)
+    world.put(b"e", b"f")
+    paged_out(queue)
+    world.settle()
+    world.read_all()
+    world.advance(2)
+    world.read_all()
+    assert (waiting(dead), waiting(queue), queue.expiring) == ("a b c d", "e f", 0)
+
+
+def test_a_page_of_which_nothing_expires_is_not_read_for_that(world: PagedWorld) -> None:
+    queue = filled(world, 3)
+    world.put(b"d", ttl_ms=1000)
+    assert not world.disk.reads
+    world.advance(2)
+    assert counts(queue) == (4, 4, 1)  # it dies when it comes to the head
+
+
+def test_s086_while_a_page_is_read_nothing_reaches_a_consumer_at_once(world: PagedWorld) -> None:
+    queue = filled(world, 3)
+    consumer = FakeConsumer(queue)
+    message = Message(ENCODING, "", "q", b"", b"z")
+    assert not queue.can_deliver_now(message)
+    assert queue.seeks_for(consumer)
+    world.read_all()
+    assert queue.can_deliver_now(message)
+    assert not queue.seeks_for(consumer)
+
+
+# The end of pages.
+
+
+def test_s074_a_purge_settles_what_is_on_disk_and_on_its_way(world: PagedWorld) -> None:
+    queue = filled(world, 8)
+    world.put(b"i")
+    consumer = FakeConsumer(queue)
+    world.settle()
+    assert world.disk.reads
+    assert queue.purge() == 9
+    world.settle()
+    assert (counts(queue), world.disk.journal.known.live) == ((0, 0, 0), 0)
+    world.read_all()
+    assert (consumer.got, counts(queue)) == ([], (0, 0, 0))
+    world.put(b"j")
+    assert consumer.bodies() == "j"
+
+
+def test_a_queue_is_deleted_with_what_is_on_disk_and_on_its_way(world: PagedWorld) -> None:
+    queue = filled(world, 8)
+    FakeConsumer(queue)
+    world.settle()
+    assert world.host.delete_queue(queue) == 8
+    world.settle()
+    world.read_all()
+    assert (queue.ready, world.disk.journal.known.live) == (0, 0)
+
+
+def test_what_is_on_disk_is_buried_with_its_queue(world: PagedWorld) -> None:
+    dead = world.host.declare_queue("dead")
+    queue = filled(world, 7, keep=2, **DEAD)
+    queue.bury_all()
+    world.settle()
+    assert (waiting(dead), queue.ready, world.disk.journal.known.live) == ("a b c d e f g", 0, 0)
+
+
+def test_messages_that_cannot_be_read_are_counted_off_and_the_others_are_given(world: PagedWorld) -> None:
+    queue = world.queue()
+    world.put(*letters(3), ttl_ms=60_000)
+    world.put(*letters(5))
+    paged_out(queue)
+    world.disk.store.damaged.add(world.disk.chunks()[0])
+    assert counts(queue) == (8, 8, 3)
+    consumer = FakeConsumer(queue)
+    world.settle()
+    world.read_all()
+    assert (consumer.bodies(), counts(queue)) == ("a b c d e", (0, 0, 0))
+
+
+def test_a_fetch_passes_over_a_page_of_which_nothing_can_be_read(world: PagedWorld) -> None:
+    queue = world.queue()
+    world.put(*letters(3))
+    world.put(b"d")
+    paged_out(queue)
+    world.disk.store.damaged.add(world.disk.chunks()[0])
+    assert fetched(queue, settled=False).message.body == b"d"
+    assert queue.ready == 0
+
+
+# What may go.
+
+
+def test_only_what_is_written_may_go(world: PagedWorld) -> None:
+    queue = world.queue()
+    world.put(*letters(3))
+    queue.push(Message(ENCODING, "", "q", b"", b"d", Facts(durable=True)))
+    world.broker.settle()  # committed, and the disk has not said so yet
+    assert paged_out(queue) == 1
+    assert [delivery.message.body for delivery in in_memory(queue)] == [b"d"]
+    world.settle()
+    assert (paged_out(queue), in_memory(queue)) == (2, [])
+
+
+def test_what_is_not_to_outlive_the_node_is_written_before_it_goes_and_found_by_no_later_start(
+    world: PagedWorld,
+) -> None:
+    queue = world.queue()
+    world.put(b"a", b"b", durable=False)
+    world.put(b"c")
+    assert paged_out(queue) == 0
+    world.settle()
+    assert paged_out(queue) == 1
+    assert (waiting(queue), in_memory(queue)) == ("a b c", [])
+    again = World()
+    found = again.host.declare_queue("q")
+    journal = Journal(world.disk.store.reopened(), again.broker, {ENCODING.name: lambda: ENCODING})
+    found.number, found.journal = queue.number, journal
+    recovery.messages(again.broker, journal)
+    assert waiting(found) == "c"
+
+
+def test_small_pages_that_follow_each_other_become_one(
+    world: PagedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "JOINED_MAX", 256)
+    monkeypatch.setattr(backlog, "PAGE_MESSAGES", 4)
+    queue = world.queue()
+    for body in letters(9):
+        world.put(body)
+        queue.page_out(0)
+    assert [len(page) for page in pages_of(queue)] == [4, 4, 1]
+    assert waiting(queue) == "a b c d e f g h i"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kept"),
+    [
+        ([7], range(7, 8)),
+        ([3, 4, 5], range(3, 6)),
+        ([4, 10, 7], range(4, 11, 3)),
+        ([1, 2, 4], [1, 2, 4]),
+        ([1, 3, 4, 7], [1, 3, 4, 7]),
+    ],
+)
+def test_numbers_are_kept_in_the_least_room(numbers: list[int], kept: object) -> None:
+    found = backlog.in_order(numbers)
+    assert (found if isinstance(found, range) else [*found]) == kept
+
+
+def test_the_head_gives_its_end_back_when_there_is_nothing_else(world: PagedWorld) -> None:
+    queue = filled(world, 9, keep=6)
+    consumer = FakeConsumer(queue, credit=1)
+    world.settle()
+    assert len(in_memory(queue)) == 5
+    while queue.page_out(2):
+        pass
+    assert [len(page) for page in pages_of(queue)] == [3, 3]
+    assert [delivery.message.body for delivery in in_memory(queue)] == [b"b", b"c"]
+    consumer.grant(20)
+    world.settle()
+    world.read_all()
+    assert consumer.bodies() == "a b c d e f g h i"
+
+
+def test_the_end_of_the_head_goes_before_a_page_that_is_being_read(world: PagedWorld) -> None:
+    queue = filled(world, 9, keep=3)
+    consumer = FakeConsumer(queue, credit=2)
+    world.settle()
+    assert world.disk.reads  # d e f
+    while queue.page_out(0):
+        pass
+    world.read_all()
+    consumer.grant(20)
+    world.settle()
+    world.read_all()
+    assert consumer.bodies() == "a b c d e f g h i"
+
+
+# Searching.
+
+
+def test_who_browses_a_long_backlog_has_a_page_of_it_in_memory_besides_the_head(world: PagedWorld) -> None:
+    queue = filled(world, 26)
+    browser = FakeConsumer(queue, browses=True)
+    world.settle()
+    most = 0
+    while world.disk.reads:
+        assert browser.searching
+        world.read()
+        most = max(most, len(in_memory(queue)))
+    assert browser.bodies() == " ".join("abcdefghijklmnopqrstuvwxyz")
+    assert most <= 6
+    assert (queue.ready, browser.searching) == (26, False)
+
+
+def test_a_selector_takes_what_it_wants_out_of_pages_and_the_rest_stays_on_disk(world: PagedWorld) -> None:
+    queue = filled(world, 12)
+    picky = FakeConsumer(queue, selector=Only(b"bgk"))
+    world.settle()
+    world.read_all()
+    assert picky.bodies() == "b g k"
+    assert len(in_memory(queue)) <= 5
+    picky.accept_all()
+    world.settle()
+    assert (waiting(queue), queue.ready, world.disk.journal.known.live) == ("a c d e f h i j l", 9, 9)
+
+
+def test_a_message_is_tested_once_although_its_page_is_read_again_for_others(world: PagedWorld) -> None:
+    queue = filled(world, 9)
+    wants = Only(b"x")
+    FakeConsumer(queue, selector=wants)
+    world.settle()
+    world.read_all()
+    plain = FakeConsumer(queue, credit=4)
+    world.settle()
+    world.read_all()
+    assert plain.bodies() == "a b c d"
+    world.put(b"j")
+    world.read_all()
+    assert max(wants.looks.values()) == 1
+    assert wants.looks.total() == 10
+
+
+def test_who_browses_does_not_see_again_what_was_taken_from_a_page_and_came_back(world: PagedWorld) -> None:
+    queue = filled(world, 6)
+    browser = FakeConsumer(queue, browses=True, credit=4)
+    world.settle()
+    world.read_all()
+    assert browser.bodies() == "a b c d"
+    taker = FakeConsumer(queue, credit=6)
+    world.settle()
+    world.read_all()
+    assert taker.bodies() == "a b c d e f"
+    taker.pause()
+    for delivery in list(taker.held):
+        taker.release(delivery)
+    browser.grant(10)
+    world.settle()
+    assert browser.bodies() == "a b c d e f"
+
+
+def test_when_the_search_ends_pages_are_where_they_were(world: PagedWorld) -> None:
+    queue = filled(world, 10, keep=2)
+    browser = FakeConsumer(queue, browses=True, credit=4)
+    world.settle()
+    world.read_all()
+    world.put(b"k")
+    assert isinstance(queue.lanes[0], SearchedLane)
+    browser.leave()
+    lane = queue.lanes[0]
+    assert type(lane) is Lane
+    assert [delivery.message.body for delivery in lane.fresh] == [b"a", b"b"]
+    assert (waiting(queue), counts(queue)) == ("a b c d e f g h i j k", (11, 11, 0))
+    consumer = FakeConsumer(queue)
+    world.settle()
+    world.read_all()
+    assert consumer.bodies() == "a b c d e f g h i j k"
+
+
+def test_a_search_that_begins_while_a_page_is_read_asks_for_it_again(world: PagedWorld) -> None:
+    queue = filled(world, 6)
+    plain = FakeConsumer(queue, credit=2)
+    world.settle()
+    picky = FakeConsumer(queue, selector=Only(b"d"))
+    world.settle()
+    world.read_all()
+    assert (plain.bodies(), picky.bodies()) == ("a b", "d")
+
+
+def test_no_more_than_two_pages_of_a_queue_are_read_at_a_time(world: PagedWorld) -> None:
+    queue = filled(world, 12)
+    browsers = []
+    for credit in (1, 4, 7, 10):  # each in another page
+        browsers.append(FakeConsumer(queue, browses=True, credit=credit))
+        world.settle()
+        world.read_all()
+    while queue.page_out(0):
+        pass
+    for browser in browsers:
+        browser.grant(20)
+    world.settle()
+    assert len(world.disk.store.late) == 2
+    world.read_all()
+    assert {browser.bodies() for browser in browsers} == {"a b c d e f g h i j k l"}
