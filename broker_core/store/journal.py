@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER, PENDING, Delivery
@@ -37,7 +36,6 @@ CHUNK_OCTETS: Final = 1 << 20  # of messages, and one message
 CHUNK_ENTRIES: Final = 1 << 16
 BEHIND_OCTETS: Final = 32 << 20  # gathered and not on disk: then publishers wait
 OVERHEAD: Final = 64  # octets of an entry besides properties and body, roughly
-FEW: Final = 64  # messages that are not on disk: so few are looked at one by one
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
 LOW_ON_DISK: Final = "low on disk"
 
@@ -62,9 +60,7 @@ class Journal:
         self.next_entry = 1
         self.redelivered_to = 0  # entries up to this number may have been delivered before an unclean end
         self.behind = False  # publishers had better wait
-        self.patience_s = (
-            0.0  # so long a commit that nobody waits for is put off; more comes with it, or it is needless
-        )
+        self.patience_s = 0.0  # so long a commit is put off that nobody waits for: more will come with it
         self.known = Chunks()
         self.on_durable: Callable[[], None] = lambda: None
         self.on_failed: Callable[[StoreError], None] = lambda error: None
@@ -72,7 +68,6 @@ class Journal:
         self._put_off = False  # a timer runs, after which the open commit has waited long enough
         self._overdue = False  # it has
         self._held = False  # an answer waits for the open commit
-        self._brisk = False  # of late, consumers have been faster than the disk
         self._rewriter = Rewriter(self)
         self._objects: dict[str, str | None] = {}
         self._numbers: list[Sequence[int]] = []  # settled, and known by their numbers only
@@ -81,7 +76,6 @@ class Journal:
         self._waiting: dict[Publisher, int] = {}  # for the open commit; where they stood
         self._flying: Commit | None = None
         self._flying_waiting: dict[Publisher, int] = {}
-        self._flying_arrivals: list[Delivery] = []
         self._flying_octets = 0
         self._flying_last = 0  # the last entry of it
         self._gathered = 0  # octets of arrivals, as far as they have been counted
@@ -148,25 +142,10 @@ class Journal:
                 self._waiting[publisher] = publisher.mark()
             else:
                 publisher.taken(publisher.mark())
-        if (self._waiting or self._flying_waiting) and self._nothing_to_lose():
-            self._tell({**self._flying_waiting, **self._waiting})
-            self._waiting, self._flying_waiting = {}, {}
-            self._brisk = True
         if dirty or self._waiting:
             self._held = self._held or self.holds
             self._go_on()
             self._measure()
-
-    def _nothing_to_lose(self) -> bool:
-        """Whether consumers were faster than the disk: everything that is not on it has been dealt with.
-
-        Worth a look while it is about few messages: with one at a time, their publisher is told twice as soon.
-        """
-        unwritten = self._flying_arrivals
-        if len(unwritten) + len(self.arrivals) > FEW or len(self.settled) > 2 * FEW or self._failed:
-            return False
-        settled = {id(delivery) for delivery in self.settled}
-        return all(not each.stored or id(each) in settled for each in chain(unwritten, self.arrivals))
 
     def _measure(self) -> None:
         """How much there is that is not on disk."""
@@ -191,10 +170,8 @@ class Journal:
                 self._landed(commit.number)
 
     def _can_wait(self) -> bool:
-        """Whether the open commit had better be put off: nobody waits for it, or not for its sake."""
-        if self._held or self._overdue or not self.patience_s:
-            return False
-        return not self._waiting or (self._brisk and len(self.arrivals) <= FEW)
+        """Whether the open commit had better be put off: nobody waits for it."""
+        return not (self._held or self._overdue or self._waiting) and self.patience_s > 0
 
     def _put_off_commit(self) -> None:
         if not self._put_off:
@@ -204,8 +181,7 @@ class Journal:
     def _patience_ends(self, now: float) -> None:
         """The broker is settling, and will tell of that at its end: until then a commit must not be closed."""
         self._put_off = False
-        self._overdue = self.dirty or bool(self._waiting)
-        self._brisk = self._brisk and not self._waiting
+        self._overdue = self.dirty
 
     def _closed(self) -> Commit:
         commit = Commit(self.open)
@@ -214,7 +190,6 @@ class Journal:
         self._settle_in(commit)
         arrivals, self.arrivals = self.arrivals, []
         volatile, self._volatile = self._volatile, []
-        self._flying_arrivals = arrivals
         self._flying_octets = self._gather(commit, arrivals, False) + self._gather(commit, volatile, True)
         self._gathered = self._counted = 0
         self._flying_last = self.next_entry - 1
@@ -318,12 +293,8 @@ class Journal:
         self._flying = None
         self.durable = number
         self.written = self._flying_last
-        self._flying_arrivals = []
         self._flying_octets = 0
         waiting, self._flying_waiting = self._flying_waiting, {}
-        self._tell(waiting)
-
-    def _tell(self, waiting: Mapping[Publisher, int]) -> None:
         for publisher, mark in waiting.items():
             try:
                 publisher.taken(mark)
