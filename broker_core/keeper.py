@@ -90,6 +90,8 @@ class Keeper:
             f" from {self.folder}" if self.folder else "",
             time.monotonic() - began,
         )
+        for text in self.journal.store.damage:
+            log.error("the store is damaged: %s", text)
         if found.messages and not self.journal.store.was_clean:
             log.warning("the store was not closed properly: what was recovered counts as delivered before")
         restoring.begin(self._broker)

@@ -17,12 +17,14 @@ from typing import TypeVar
 import attrs
 import pytest
 
+from broker_core.keeper import Keeper
 from broker_core.store import checking, chunk
 from broker_core.store.contract import DamagedError, Store, StoreError
 from broker_core.store.database import PAGE_OCTETS
 from broker_core.store.folder import MESSAGES, META, BadFolder
 from broker_core.store.memory import MemoryStore
-from tests.core.fakes import ENCODING
+from broker_core.store.sqlite import SqliteStore
+from tests.core.fakes import ENCODING, World
 from tests.store.shelf import Found, Shelf, entries, quick_folder
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # then every octet is tried
@@ -155,7 +157,11 @@ def lacks(found: Found, content: Found) -> list[str]:
             complaints.append(f"bits of chunk {first} are {there[2]!r}")
         elif there[1] != octets:
             complaints.append(f"octets of chunk {first}")
-    complaints += [f"WRONG chunk {first}" for first in found.chunks.keys() - content.chunks.keys()]
+    complaints += [
+        f"{'number' if columns is None else 'WRONG'} of chunk {first}"
+        for first, (columns, _, _) in found.chunks.items()
+        if first not in content.chunks
+    ]
     for entry in content.marks.keys() | found.marks.keys():
         if found.marks.get(entry) != content.marks.get(entry):
             complaints.append(f"mark of {entry}" if entry not in found.marks else f"WRONG mark of {entry}")
@@ -308,3 +314,16 @@ def test_a_log_that_is_missing_is_said(killed: Sample):
     assert Shelf.of(killed.damaged(MESSAGES, bytearray.copy)).given_up().store.damage == [], (
         "it is SQLite's to delete it"
     )
+
+
+def test_a_node_says_at_its_start_what_is_damaged(closed: Sample, caplog: pytest.LogCaptureFixture):
+    def spoiled(octets: bytearray) -> None:
+        at = octets.index(BODIES[40])
+        octets[at - 4 * PAGE_OCTETS : at] = bytes(4 * PAGE_OCTETS)
+
+    store = SqliteStore(closed.damaged(MESSAGES, spoiled))
+    Keeper(World().broker, store, None, []).recover()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert any(text.startswith("the store is damaged: ") and MESSAGES in text for text in said)
+    assert store.damage
+    store.close(None)
