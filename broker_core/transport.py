@@ -155,9 +155,8 @@ class Transport:
                 return b""
 
     async def _wait_unblocked(self) -> None:
-        self._unblocked = trio.Event()
-        await self._unblocked.wait()
-        self._unblocked = None
+        self._unblocked = unblocked = trio.Event()
+        await unblocked.wait()
 
     def has_input(self) -> bool:
         """Whether bytes have arrived that will be read, and have not been yet."""
@@ -174,8 +173,13 @@ class Transport:
 
     def _go_on(self) -> None:
         """Read again, unless the front-end has a reason not to."""
-        if self._unblocked is not None and self.front is not None and not self.front.blocked:
+        if self.front is not None and not self.front.blocked:
+            self._unblock()
+
+    def _unblock(self) -> None:
+        if self._unblocked is not None:
             self._unblocked.set()
+            self._unblocked = None
 
     def shut_down(self, reason: str) -> None:
         """Say goodbye in the protocol's way, and listen for the answer; before the protocol is known, just hang up."""
@@ -184,8 +188,7 @@ class Transport:
                 self.front.shut_down(reason)
             self.watch_deadline()
             self.ahead = False
-            if self._unblocked is not None:
-                self._unblocked.set()
+            self._unblock()
         if self.front is None or self.front.closed:
             self.hang_up()
 
