@@ -7,10 +7,11 @@ nothing of the store.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core.access import User
 from broker_core.client import Client
@@ -62,6 +63,12 @@ class Changing(RuleBasedStateMachine):
 
     # Exchanges, queues and bindings.
 
+    @initialize()
+    def furnish(self) -> None:
+        for host in ("/", "two"):
+            self.host(host).declare_exchange("a", "topic", durable=True)
+            self.host(host).declare_queue("a", durable=True)
+
     @rule(host=HOSTS, name=NAMES, type_=TYPES, durable=YES, auto_delete=YES, internal=YES, arguments=TABLES)
     def declare_exchange(self, host, name, type_, durable, auto_delete, internal, arguments) -> None:
         said = name, type_, durable, auto_delete, internal, arguments
@@ -77,14 +84,15 @@ class Changing(RuleBasedStateMachine):
     def declare_exclusive_queue(self, name, durable) -> None:
         attempt(lambda: self.client.declare_queue(name, durable, exclusive=True))
 
-    @rule(host=HOSTS, to_queue=YES, key=KEYS, arguments=TABLES, data=st.data())
-    def bind(self, host, to_queue, key, arguments, data) -> None:
+    @rule(host=HOSTS, binds=st.lists(st.tuples(YES, KEYS, TABLES), min_size=1, max_size=4), data=st.data())
+    def bind(self, host, binds, data) -> None:
         at = self.host(host)
         sources = [each for name, each in at.exchanges.items() if name in SOURCES]
-        ends = list(at.queues.values()) if to_queue else sources
-        if ends:
-            source, destination = data.draw(st.sampled_from(sources)), data.draw(st.sampled_from(ends))
-            attempt(lambda: at.bind(source, destination, key, arguments))
+        source = data.draw(st.sampled_from(sources))
+        for to_queue, key, arguments in binds:
+            if ends := list(at.queues.values()) if to_queue else sources:
+                destination = data.draw(st.sampled_from(ends))
+                attempt(partial(at.bind, source, destination, key, arguments))
 
     @precondition(lambda self: any(self.bindings()))
     @rule(data=st.data())
