@@ -11,9 +11,10 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core import Node, ThreadedNode, embedded
+from broker_core import Node, ThreadedNode, embedded, keeper
 from broker_core.plugins import BadPlugin
 from broker_core.store import journal as journals
+from broker_core.store import recovery
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
@@ -189,6 +190,22 @@ def test_a_store_that_fails_ends_the_node_and_nothing_more_is_confirmed(caplog: 
     assert not store.reopened().was_clean
 
 
+def test_who_was_leaving_when_the_store_failed_is_not_detained():
+    store = MemoryStore(held=True)
+    node = ThreadedNode(store=store, closing_s=30)
+    node.start()
+    with Slow(node, store) as slow:
+        channel = slow.channel()
+        channel.send(m.QueueDeclare("new", durable=True))
+        channel.peer.send(0, m.ConnectionClose(200, "bye", 0, 0))
+        node.call(lambda: store.fail(StoreError("broken")))
+        channel.peer.socket.settimeout(GOODBYE_S / 2)
+        assert channel.peer.socket.recv(100) == b""
+        channel.peer.socket.close()
+        with pytest.raises(StoreError):
+            node.stop()
+
+
 def test_a_store_that_fails_ends_a_block_that_waits():
     store = MemoryStore(held=True)
     node = ThreadedNode(store=store)
@@ -260,6 +277,21 @@ def test_a_node_with_a_store_lets_its_threads_have_their_turn():
     with ThreadedNode(store=MemoryStore()):
         assert sys.getswitchinterval() == pytest.approx(1e-4)
     assert sys.getswitchinterval() == before
+
+
+def test_a_long_recovery_tells_how_far_it_is(
+    slow: Slow, channel: ClientChannel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(recovery, "PORTION", 1)
+    slow.store.held = False
+    channel.publish("", "q", b"x", PERSISTENT)
+    slow.node.stop()
+    for long_s, told in ((60.0, False), (0.0, True)):
+        monkeypatch.setattr(keeper, "PROGRESS_S", long_s)
+        with caplog.at_level(logging.INFO, "leveret.store"), ThreadedNode(store=slow.store.reopened()):
+            pass
+        assert ("recovering: 1 messages so far" in caplog.text) is told
+        assert "recovered 1 durable queues with 1 messages in" in caplog.text
 
 
 def test_everything_unanswered_is_back_in_its_queue_when_the_store_is_closed(
