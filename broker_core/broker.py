@@ -229,6 +229,8 @@ class Broker:
                     raise
             if not self.timers.run(self.now):
                 break
+        if self.paging is not None and self.now >= self.paging.due_at:
+            self.paging.check(self.now)
         if self.journal is not None:
             publishers, self.publishers = self.publishers, []
             self.journal.settle(publishers)
@@ -236,8 +238,6 @@ class Broker:
             publishers, self.publishers = self.publishers, []
             for publisher in publishers:
                 publisher.taken(publisher.mark())
-        if self.paging is not None and self.now >= self.paging.due_at:
-            self.paging.check(self.now)
 
     def hold_answer(self) -> None:
         """Whoever asked for what has been done just now is answered when it is on disk (a commit)."""

@@ -174,6 +174,7 @@ class Lane:
                 self.pages.add(page)
                 return True
             self.arrivals.extendleft(reversed(run))
+            backlog.have_written(self.arrivals)
         return self._shorten(backlog, keep)
 
     def _open(self, backlog: Backlog, keep: int) -> bool:
@@ -182,6 +183,7 @@ class Lane:
         head = deque([self.fresh.popleft() for _ in range(keep)])
         run = first_run(self.fresh)
         if (page := backlog.put_away(run)) is None:
+            backlog.have_written(chain(run, self.fresh))
             self.fresh.extendleft(reversed(run))
             self.fresh.extendleft(reversed(head))
             return False
@@ -196,6 +198,7 @@ class Lane:
             return False
         run = last_run(self.fresh, keep)
         if (page := backlog.put_away(run)) is None:
+            backlog.have_written(run)
             self.fresh.extend(run)
             return False
         backlog.give_up(pages.on_disk[0])

@@ -286,6 +286,7 @@ class SearchedLane(Lane):
         """Put a part on disk. False: it is not written yet."""
         part.page = backlog.put_away(part.deliveries())
         if part.page is None:
+            backlog.have_written(part.deliveries())
             return False
         part.slots, part.from_disk = [], True
         return True
@@ -327,6 +328,7 @@ class SearchedLane(Lane):
         run = first_run(self.fresh)
         if (page := backlog.put_away(run)) is None:
             self.fresh.extendleft(reversed(run))
+            backlog.have_written(self.fresh)
             return False
         self._append(Part(page=page))
         return True

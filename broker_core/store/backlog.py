@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PAGE_MESSAGES: Final = 4096
 PAGE_OCTETS: Final = 1 << 20  # of bodies and properties, and one message
 JOINED_MAX: Final = 256  # messages of a page that more are added to; so to add one stays cheap
+WRITTEN_MESSAGES: Final = 4 * PAGE_MESSAGES  # that are not to outlive the node, written at once
+WRITTEN_OCTETS: Final = 8 * PAGE_OCTETS
 ASKED_MAX: Final = 2  # pages of one queue that are being read
 
 POSITION: Final = attrgetter("position")
@@ -53,18 +55,26 @@ class Backlog:
     # To the disk.
 
     def put_away(self, run: Sequence[Delivery]) -> Page | None:
-        """A page of these, which are written and in order. None: some are not written yet.
-
-        Those that were not to be stored are handed to the journal for that: they may go another time.
-        """
+        """A page of these, which are in order. None: some are not written yet (`have_written`)."""
         numbers = [delivery.stored for delivery in run]
         if min(numbers) <= 0 or max(numbers) > self._journal.written:
-            if volatile := [delivery for delivery in run if not delivery.stored]:
-                self._journal.page_out(volatile)
             return None
         page = page_of(run, numbers)
         self.add(page)
         return page
+
+    def have_written(self, deliveries: Iterable[Delivery]) -> None:
+        """Some of these could not be put away: the first of those that were not to be stored are, for another time."""
+        volatile: list[Delivery] = []
+        octets = 0
+        for delivery in deliveries:
+            if not delivery.stored:
+                volatile.append(delivery)
+                octets += delivery.message.size + len(delivery.message.properties)
+                if octets >= WRITTEN_OCTETS or len(volatile) == WRITTEN_MESSAGES:
+                    break
+        if volatile:
+            self._journal.page_out(volatile)
 
     def add(self, page: Page) -> None:
         """It is on disk only."""

@@ -14,6 +14,7 @@ from broker_core.limits import QueueLimits
 from broker_core.message import Facts, Message
 from broker_core.searched_lane import SearchedLane
 from broker_core.store import backlog, recovery
+from broker_core.store.contract import Page
 from broker_core.store.journal import Journal
 from broker_core.work_queue import WorkQueue
 from tests.core.fakes import (
@@ -155,28 +156,48 @@ def test_a_page_whose_head_is_given_is_read_before_what_came_back_from_behind_it
 
 def test_flags_and_attempts_go_to_the_disk_and_back(world: PagedWorld) -> None:
     queue = world.queue(x_delivery_limit=5)
-    world.put(*letters(3))
-    consumer = FakeConsumer(queue, credit=3)
+    world.put(*letters(6))
+    picky = FakeConsumer(queue, selector=Only(b"acdef"))
     world.settle()
-    consumer.pause()
-    for delivery in list(consumer.held):
-        consumer.release(delivery, failed=delivery.message.body != b"c")
-    consumer.leave()
-    picky = FakeConsumer(queue, selector=Only(b"x"))  # it puts what came back among the others
-    world.put(b"d")
+    picky.pause()
+    for delivery in list(picky.held):
+        picky.release(delivery, failed=delivery.message.body in b"ae")
     picky.leave()
-    for _ in range(2):  # the second time they are flagged by their page
-        lane = queue.lanes[0]
-        lane.fresh.extendleft(sorted(lane.returned, reverse=True))
+    lane = queue.lanes[0]
+    expected = [
+        (b"a", True, 1),
+        (b"b", False, 0),
+        (b"c", True, 0),
+        (b"d", True, 0),
+        (b"e", True, 1),
+        (b"f", True, 0),
+    ]
+    for _ in range(2):  # the second time they are flagged by the pages that they come from
+        everything = sorted([*lane.fresh, *lane.returned])
         lane.returned.clear()
-        paged_out(queue)
-        assert pages_of(queue) != []
-        found = [(each.message.body, each.redelivered, each.attempts) for each in queue.waiting()]
-        assert found == [(b"a", True, 1), (b"b", True, 1), (b"c", True, 0), (b"d", False, 0)]
-        marked = dict(queue.marked())
-        assert sorted(marked.values()) == [0, 1, 1]
-        for _ in pages_of(queue):
-            lane.load()
+        lane.fresh.clear()
+        lane.fresh.extend(everything)
+        assert paged_out(queue) == 2
+        assert [page.redelivered for page in pages_of(queue)] == [False, True]
+        assert [(each.message.body, each.redelivered, each.attempts) for each in queue.waiting()] == expected
+        assert sorted(attempts for _, attempts in queue.marked()) == [0, 0, 0, 1, 1]
+        lane.load()
+        lane.load()
+
+
+def test_joined_pages_keep_what_each_says_of_its_messages() -> None:
+    old = Page(range(1, 3), 0, 1, 20, expiring=2, redelivered=True, marks={2: 4})
+    new = Page(range(3, 6), 2, 5, 30, marks={5: 0})
+    for first, second, marks in (
+        (old, new, {1: 0, 2: 4, 5: 0}),
+        (new, Page(range(6, 8), 6, 7, 20, redelivered=True), {5: 0, 6: 0, 7: 0}),
+    ):
+        joined = backlog.join(first, second)
+        assert [*joined.numbers] == [*first.numbers, *second.numbers]
+        assert (joined.position, joined.last, joined.octets) == (first.position, second.last, 50)
+        assert (joined.expiring, joined.redelivered, joined.marks) == (first.expiring, False, marks)
+    both = backlog.join(old, Page(range(3, 4), 2, 2, 10, redelivered=True, marks={3: 1}))
+    assert (both.redelivered, both.marks) == (True, {2: 4, 3: 1})
 
 
 def test_a_queue_that_is_emptied_costs_what_others_do(world: PagedWorld) -> None:
