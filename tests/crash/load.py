@@ -66,9 +66,14 @@ class Load:
     def _choose(self) -> Actor:
         return self.scene.random.choices(self.actors, WEIGHTS)[0]
 
+    def drop(self) -> None:
+        """Hear nothing more."""
+        for line in self.lines:
+            line.drop()
+
     def end(self) -> None:
         """The node has ended, or does: read what it has said before, which it has to keep."""
         for line in self.lines:
             line.read_to_the_end()
-            line.drop()
+        self.drop()
         self.ten.hear()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import bisect
+import logging
 import pickle
 import shutil
 import sys
@@ -164,6 +165,7 @@ def record(prepared: Prepared, program: Sequence[str] = SERVE, until: str = "") 
 
 
 def main() -> int:
+    logging.disable(logging.WARNING)  # that a store was not closed properly is the point
     options = _options()
     place = Path(tempfile.mkdtemp(prefix="leveret-points-"))
     prepared = Prepared(place)

@@ -4,6 +4,9 @@
 
 `EXT4_IOC_SHUTDOWN` with NOLOGFLUSH stops the file system as it is: nothing that was not synced reaches the file.
 Mounted again, it is what a machine finds after the power was off. Needs root, loop devices and the tools of ext4.
+
+Only what clients had read before the cut counts: while the file system goes down, a sync may be said to have succeeded
+that has not (two in 150 cuts under a program that only writes and syncs). `cuts.py` knows no such mercy.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -28,7 +31,7 @@ from .rounds import PROMISES_MAX, Rounds
 
 SHUTDOWN: Final = 0x8004587D  # EXT4_IOC_SHUTDOWN
 NOLOGFLUSH: Final = 2
-IMAGE_OCTETS: Final = 96 << 20
+IMAGE_OCTETS: Final = 512 << 20  # of which little is ever written
 NOT_PERMITTED: Final = 77  # an exit code that says "skipped"
 
 
@@ -98,23 +101,31 @@ def power_cut(disk: Machine, rounds: Rounds, promises: int, program: Sequence[st
         load.run(promises)
         disk.cut()
         node.process.kill()
-        load.end()
+        load.drop()
         rounds.promises += load.promises
     finally:
         node.kill()
     disk.unmount()
     disk.mount()
+    rounds.number += 1
     rounds.scene.ledger.restarted()
 
 
-def cuts(place: Path, seed: int, count: int, program: Sequence[str] = SERVE) -> Rounds:
-    """So many power cuts on one disk, or fewer if something is wrong after one."""
+def cuts(
+    place: Path,
+    seed: int,
+    count: int,
+    program: Sequence[str] = SERVE,
+    told: Callable[[Rounds], None] = lambda rounds: None,
+) -> Rounds:
+    """So many power cuts on one disk, or fewer if something is wrong after one; each is `told`."""
     with machine(place) as disk:
         rounds = Rounds(disk.folder / "data", seed)
         for _ in range(count):
             power_cut(disk, rounds, rounds.scene.random.randrange(PROMISES_MAX), program)
             if rounds.complaints:
                 return rounds
+            told(rounds)
         rounds.last_look()  # by a node without mistakes
     return rounds
 
@@ -129,12 +140,16 @@ def main() -> int:
         return NOT_PERMITTED
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     with tempfile.TemporaryDirectory(prefix="leveret-power-") as place:
-        rounds = cuts(Path(place), seed, options.rounds)
-    print(f"{options.rounds} power cuts, {rounds.promises} promises, {len(rounds.complaints)} broken")
+        rounds = cuts(Path(place), seed, options.rounds, told=_tell)
+    print(f", {len(rounds.complaints)} broken")
     if rounds.complaints:
         print("\n".join(rounds.complaints[:20]))
         print(f"again: python -m tests.crash.power --rounds {options.rounds} --seed {seed}")
     return 1 if rounds.complaints else 0
+
+
+def _tell(rounds: Rounds) -> None:
+    print(f"\r{rounds.number} power cuts, {rounds.promises} promises", end="", flush=True)
 
 
 if __name__ == "__main__":
