@@ -208,6 +208,7 @@ def one() -> Entries:
 def test_a_message_of_a_protocol_that_is_not_there_is_not_given_out() -> None:
     packed = chunk.pack(one())
     checksum = chunk.read(packed.entries).crcs[0]
+    chunk.parsed.clear()  # another test may have read one that looks the same
     with pytest.raises(DamagedError, match="fake"):
         chunk.message_of(packed.messages, checksum, lambda name: None)
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core.delivery import NEVER, Delivery
 from broker_core.limits import Overflow, QueueLimits
 from broker_core.message import Facts, Message
+from broker_core.searched_lane import SearchedLane
 from broker_core.work_queue import WorkQueue
 from tests.core.fakes import ENCODING, FakeConsumer, Only, World
 from tests.core.queue_model import LETTERS, body, number
@@ -224,6 +225,9 @@ class LatePages(RuleBasedStateMachine):
         assert queue.ready_bytes == octets(here) + sum(page.octets for page in pages)
         expiring = sum(each.expires_at != NEVER for each in here) + sum(page.expiring for page in pages)
         assert queue.expiring == expiring
+        for each in queue.lanes:
+            if isinstance(each, SearchedLane):
+                assert each.filled == sum(part.filled for part in each.parts())
 
     @invariant()
     def every_message_is_in_one_place(self) -> None:

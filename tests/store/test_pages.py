@@ -365,6 +365,15 @@ def test_messages_that_cannot_be_read_are_counted_off_and_the_others_are_given(w
     assert (consumer.bodies(), counts(queue)) == ("a b c d e", (0, 0, 0))
 
 
+def test_a_searched_queue_of_which_nothing_can_be_read_is_empty(world: PagedWorld) -> None:
+    queue = filled(world, 4)
+    world.disk.store.damaged.update(world.disk.chunks())
+    FakeConsumer(queue, browses=True)
+    world.settle()
+    world.read_all()
+    assert (counts(queue), bool(queue.lanes[0])) == ((0, 0, 0), False)
+
+
 def test_a_fetch_passes_over_a_page_of_which_nothing_can_be_read(world: PagedWorld) -> None:
     queue = world.queue()
     world.put(*letters(3))
