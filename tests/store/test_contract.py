@@ -141,6 +141,33 @@ def test_several_chunks_become_one_under_the_number_of_the_first(shelf: Shelf):
     shelf.store.close(None)
 
 
+def test_a_commit_may_do_everything_at_once(shelf: Shelf):
+    """What goes, what takes its place, what is new; then what is said of what is there."""
+    shelf.start()
+    old = [entries(number, b"%d" % number) for number in range(1, 8)]
+    shelf.commit(chunks=old, settled={1: BITS, 3: BITS, 5: BITS}, marks={2: 1, 5: 1})
+    whole = [chunk.pack(each) for each in old]
+    merged = [
+        chunk.rewritten([(each.entries, each.messages, [each.first]) for each in part])
+        for part in (whole[0:2], whole[2:4])
+    ]
+    shelf.commit(
+        dropped=[5, 7],
+        replaced=[([1, 2], merged[0]), ([3, 4], merged[1])],
+        chunks=[entries(8, b"8"), entries(9, b"9")],
+        settled={1: b"\1", 3: b"\2", 8: b"\4"},
+        marks={3: 3, 9: 9},
+    )
+    shelf = shelf.killed()
+    found = shelf.found()
+    assert {first: bits for first, (_, _, bits) in found.chunks.items()} == {
+        1: b"\1", 3: b"\2", 6: b"", 8: b"\4", 9: b"",
+    }  # fmt: skip
+    assert [found.chunks[first][0] for first in (1, 3)] == [each.entries for each in merged]
+    assert found.marks == {2: 1, 3: 3, 9: 9}
+    shelf.store.close(None)
+
+
 def test_commits_are_reported_in_order_each_once(shelf: Shelf):
     shelf.start()
     for number in range(1, 30):

@@ -69,6 +69,25 @@ def test_a_backup_is_of_one_moment_though_commits_go_on(shelf: Shelf, tmp_path: 
     shelf.store.close(None)
 
 
+def test_a_backup_has_no_message_without_its_queue(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A queue and a message come between the moment of one database and that of the other."""
+
+    class Moment(copying.Moment):
+        def __init__(self, file: Path) -> None:
+            super().__init__(file)
+            number = 10 + len(shelf.told)
+            shelf.commit(objects={f'["{number}"]': "x"}, chunks=[entries(number, b"x")])
+
+    monkeypatch.setattr(copying, "Moment", Moment)
+    shelf.store.backup(tmp_path / "copy")
+    shelf.store.close(None)
+    found, _ = held(tmp_path / "copy")
+    assert [key for key, _ in found.objects] == ['["a"]', '["11"]']
+    assert list(found.chunks) == [1]
+
+
 def test_an_interrupted_backup_is_no_data_folder(shelf: Shelf, tmp_path: Path):
     def interrupted(done: int, total: int) -> None:
         raise KeyboardInterrupt

@@ -105,6 +105,19 @@ def test_what_is_read_within_one_moment_is_of_one_moment(tmp_path: Path):
     shelf.store.close(None)
 
 
+def test_nothing_is_left_of_what_was_dropped(tmp_path: Path):
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(
+        chunks=[entries(1, b"x"), entries(2, b"y")], settled={1: b"\1", 2: b"\1"}, marks={1: 1, 2: 2}
+    )
+    shelf.commit(dropped=[1, 2])
+    shelf.store.close(shelf.new_commit())
+    with sqlite3.connect(tmp_path / "data" / MESSAGES) as connection:
+        for table in ("chunks", "settled", "marks", "aside"):
+            assert connection.execute(f"select count(*) from {table}").fetchone() == (0,), table
+    connection.close()
+
+
 BEHIND_OUR_BACK = [
     ("update chunks set first = 9 where first = 2", "chunk 9: it says that it is chunk 2"),
     (
