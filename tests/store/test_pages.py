@@ -56,6 +56,12 @@ def counts(queue: WorkQueue) -> tuple[int, int, int]:
     return queue.ready, queue.ready_bytes, queue.expiring
 
 
+def by_the_books(queue: WorkQueue) -> int:
+    """How many messages are said to be on disk only."""
+    assert queue.backlog is not None
+    return queue.backlog.messages
+
+
 # Out and back.
 
 
@@ -562,6 +568,21 @@ def test_a_search_that_begins_while_a_page_is_read_asks_for_it_again(world: Page
     world.settle()
     world.read_all()
     assert (plain.bodies(), picky.bodies()) == ("a b", "d")
+    assert by_the_books(queue) == sum(map(len, pages_of(queue)))
+
+
+def test_a_search_that_ends_while_a_page_is_read_leaves_it_to_those_who_stay(world: PagedWorld) -> None:
+    queue = filled(world, 9)
+    plain = FakeConsumer(queue, credit=0)
+    browser = FakeConsumer(queue, browses=True)
+    world.settle()
+    assert world.disk.reads
+    browser.leave()
+    plain.grant(4)
+    world.settle()
+    world.read_all()
+    assert plain.bodies() == "a b c d"
+    assert by_the_books(queue) == sum(map(len, pages_of(queue)))
 
 
 def test_no_more_than_two_pages_of_a_queue_are_read_at_a_time(world: PagedWorld) -> None:
