@@ -109,8 +109,10 @@ class Journal:
         """Its message has been replaced by another."""
         if delivery.stored > 0:
             self._numbers.append((delivery.stored,))
-            delivery.stored = PENDING
-            self.arrivals.append(delivery)
+            delivery.stored = 0
+            if delivery.message.facts.durable and delivery.queue.number:
+                delivery.stored = PENDING
+                self.arrivals.append(delivery)  # else it was paged out only, and is in memory again
 
     def page_out(self, deliveries: Sequence[Delivery]) -> None:
         """These are not to outlive the node, but to be kept on disk meanwhile."""

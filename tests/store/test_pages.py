@@ -422,6 +422,19 @@ def test_what_is_not_to_outlive_the_node_is_written_before_it_goes_and_found_by_
     assert waiting(found) == "c"
 
 
+def test_what_was_paged_out_only_is_not_kept_because_it_is_revised(world: PagedWorld) -> None:
+    queue = world.queue()
+    world.put(b"a", durable=False)
+    paged_out(queue)
+    world.settle()
+    assert paged_out(queue) == 1
+    delivery = fetched(queue, settled=False)
+    queue.revise(delivery, Message(ENCODING, "", "q", b"more", b"a", delivery.message.facts))
+    queue.release(delivery)
+    world.settle()
+    assert (waiting(queue), world.disk.journal.known.live) == ("a", 0)
+
+
 def test_small_pages_that_follow_each_other_become_one(
     world: PagedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
