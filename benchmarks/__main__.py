@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks import amqp10, durable, embedding, flat, proton_engine, versions
+from benchmarks import amqp10, durable, embedding, flat, paging, proton_engine, versions
 from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from benchmarks.tables import head, row
@@ -140,11 +140,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("measures", nargs="*", choices=[*MEASURES, "versions", []], help="which; all without")
+    names = [*MEASURES, "paging", "versions", []]
+    parser.add_argument(
+        "measures", nargs="*", choices=names, help="which; without, all but paging, which takes long"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", metavar="FOLDER", type=Path, help="the source of an earlier version")
+    paging.add_arguments(parser)
     given = parser.parse_args()
-    measures = dict(MEASURES)
+    measures = {**MEASURES, "paging": lambda rounds: paging.main(given)}
     if given.against is not None:
         measures["versions"] = partial(versions.versions, given.against)
     elif "versions" in given.measures:
@@ -154,7 +158,7 @@ def main() -> None:
             "no RabbitMQ here: measuring Leveret alone (Debian: apt-get install rabbitmq-server)",
             file=sys.stderr,
         )
-    for name in given.measures or measures:
+    for name in given.measures or [name for name in measures if name != "paging"]:
         measures[name](given.rounds)
 
 

@@ -2,8 +2,8 @@
 
 The processor time that the node takes for a message says the same as the rate, but for what else the machine has to do.
 
-python -m benchmarks.paging                                         # 5 000 000 of 100 B, then 5 GiB of 64 KiB
-python -m benchmarks.paging --messages 500000 --size 100 --watermark 256MiB
+python -m benchmarks paging                                         # 5 000 000 of 100 B, then 5 GiB of 64 KiB
+python -m benchmarks paging --messages 500000 --size 100 --watermark 256MiB
 """
 
 from __future__ import annotations
@@ -115,23 +115,24 @@ def measure(messages: int, size: int, watermark: str) -> None:
             print(f"Empty: {resident_kib(broker.process) / 1024:,.0f} MiB")
 
 
-def main(rounds: int = 1) -> None:
-    """Both loads, as often as that."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("paging")
+    group.add_argument("--messages", type=int, help="instead of both loads")
+    group.add_argument("--size", type=int, default=100, help="octets of body")
+    group.add_argument("--watermark", default="512MiB", help="of the memory alarm")
+
+
+def main(given: argparse.Namespace) -> None:
+    """Both loads, or what is given."""
     print("\n## A queue longer than memory")
-    for _ in range(rounds):
-        for messages, size in LOADS:
-            measure(messages, size, "512MiB")
+    loads = LOADS if given.messages is None else ((given.messages, given.size),)
+    for messages, size in loads:
+        measure(messages, size, given.watermark)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--messages", type=int)
-    parser.add_argument("--size", type=int, default=100, help="octets of body")
-    parser.add_argument("--watermark", default="512MiB")
-    given = parser.parse_args()
-    if given.messages is None:
-        main()
-    else:
-        measure(given.messages, given.size, given.watermark)
+    add_arguments(parser)
+    main(parser.parse_args())
