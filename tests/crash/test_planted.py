@@ -13,7 +13,7 @@ from .rounds import Rounds
 
 pytestmark = pytest.mark.system
 
-ROUNDS_MAX = 10
+ROUNDS_MAX = 30
 SEED = 9
 
 
