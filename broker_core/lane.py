@@ -113,11 +113,12 @@ class Lane:
         )
 
     def due_at(self) -> float:
-        """When what comes first expires. While that is not known, it is asked for, and the answer is never."""
-        if self.at_hand():
+        """When what comes first expires. If it is due on disk, it is asked for, and never expires until it has come."""
+        if self.pages is None or self.at_hand():
             return self.head().expires_at
-        if self.pages is not None and self.pages.on_disk[0].expiring:
-            self.ask()
+        if (due := self.pages.on_disk[0].due) > self.pages.backlog.now:
+            return due
+        self.ask()
         return NEVER
 
     def page_at_head(self) -> Page | None:

@@ -360,8 +360,11 @@ class SearchedLane(Lane):
         if (delivery := self.peek(self.front)) is not None:
             return delivery.expires_at
         page = self.front.part.page
-        if page is not None and page.expiring and self.lacks(self.front):
-            self.seek(self.front)
+        if page is None or self.backlog is None:
+            return NEVER
+        if page.due > self.backlog.now:
+            return page.due
+        self.seek(self.front)
         return NEVER
 
     def page_at_head(self) -> Page | None:

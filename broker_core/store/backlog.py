@@ -52,6 +52,10 @@ class Backlog:
         """Whether a page is being read."""
         return bool(self._asked)
 
+    @property
+    def now(self) -> float:
+        return self._queue.virtual_host.broker.now
+
     # To the disk.
 
     def put_away(self, run: Sequence[Delivery]) -> Page | None:
@@ -182,7 +186,10 @@ def page_of(run: Sequence[Delivery], numbers: list[int]) -> Page:
     again = [delivery for delivery in run if delivery.redelivered]
     whole = len(again) == len(run)
     marks = {each.stored: each.attempts for each in again if each.attempts or not whole}
-    return Page(in_order(numbers), run[0].position, run[-1].position, octets, expiring, whole, marks)
+    first, last = run[0], run[-1]
+    return Page(
+        in_order(numbers), first.position, last.position, octets, expiring, whole, marks, first.expires_at
+    )
 
 
 def in_order(numbers: list[int]) -> Sequence[int]:
@@ -210,4 +217,5 @@ def join(first: Page, second: Page) -> Page:
         first.expiring + second.expiring,
         redelivered,
         marks,
+        first.due,
     )

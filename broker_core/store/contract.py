@@ -14,13 +14,16 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import attrs
 
+from broker_core.delivery import NEVER
 from broker_core.message import Message
 
 T = TypeVar("T")
+
+UNKNOWN: Final = float("-inf")
 
 
 class StoreError(Exception):
@@ -202,7 +205,7 @@ class Store(ABC):
 class Page:
     """Waiting messages of one queue and one priority that are on disk only, oldest first."""
 
-    __slots__ = ("expiring", "last", "marks", "numbers", "octets", "position", "redelivered")
+    __slots__ = ("due", "expiring", "last", "marks", "numbers", "octets", "position", "redelivered")
 
     def __init__(
         self,
@@ -213,6 +216,7 @@ class Page:
         expiring: int = 0,
         redelivered: bool = False,
         marks: dict[int, int] | None = None,
+        due: float | None = None,
     ) -> None:
         self.numbers = numbers  # of entries, rising; a range where they follow each other
         self.position = position  # of the first, in the queue
@@ -221,6 +225,8 @@ class Page:
         self.expiring = expiring  # how many will expire
         self.redelivered = redelivered  # all of them may have been delivered before
         self.marks = marks or {}  # of those that were: how often that failed
+        # When the first expires, in monotonic seconds; if nobody says it, to be found out if any of them will.
+        self.due = due if due is not None else UNKNOWN if expiring else NEVER
 
     def __len__(self) -> int:
         return len(self.numbers)

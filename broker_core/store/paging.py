@@ -122,8 +122,8 @@ def memory_of(queue: WorkQueue) -> int:
 
 
 def kept_of(queue: WorkQueue) -> int:
-    """How many messages at the head stay in memory: some for consumers, one that tells when it expires."""
+    """How many messages at the head stay in memory, for consumers."""
     if not queue.consumers:
-        return 1 if queue.expiring else 0
+        return 0
     average = queue.ready_bytes // queue.ready
     return max(1, min(HEAD, HEAD_OCTETS // (average + 1)))

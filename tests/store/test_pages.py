@@ -303,6 +303,21 @@ def test_s080_what_expires_on_disk_dies_when_its_page_has_come(world: PagedWorld
     assert (waiting(dead), waiting(queue), queue.expiring) == ("a b c d", "e f", 0)
 
 
+def test_a_page_that_does_not_say_when_it_expires_is_read_to_find_out(world: PagedWorld) -> None:
+    dead = world.host.declare_queue("dead")
+    queue = world.queue(**DEAD)
+    world.put(*letters(2), ttl_ms=1000)
+    paged_out(queue)
+    (page,) = pages_of(queue)
+    page.due = Page(page.numbers, 0, 1, 2, expiring=2).due
+    queue.touch()
+    world.settle()
+    assert world.disk.reads
+    world.read_all()
+    world.advance(2)
+    assert (waiting(dead), queue.ready) == ("a b", 0)
+
+
 def test_a_page_of_which_nothing_expires_is_not_read_for_that(world: PagedWorld) -> None:
     queue = filled(world, 3)
     world.put(b"d", ttl_ms=1000)

@@ -146,14 +146,16 @@ def test_of_large_messages_fewer_stay_at_the_head() -> None:
     assert [delivery.message.body[:1] for delivery in in_memory(queue)] == [b"1", b"2", b"3"]
 
 
-def test_what_tells_when_a_queue_expires_stays() -> None:
+def test_when_something_expires_is_known_without_reading_it() -> None:
     world = Budgeted(1)
     queue = world.queue()
     world.put(*letters(5), ttl_ms=10_000)
     world.grow()
-    assert here(queue) == "a"
-    assert not world.disk.reads
-    world.pass_time(10)
+    world.pass_time(8)
+    assert (here(queue), world.disk.reads) == ("", False)
+    assert world.broker.timers.next_at() == 10.0
+    world.pass_time(1)
+    assert world.disk.reads
     world.read_all()
     assert queue.ready == 0
 
