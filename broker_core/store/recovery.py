@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import logging
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, compress, count
+from operator import gt
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker_core.store import chunk
@@ -69,6 +72,31 @@ class Gathered:
         self.positions = array("Q")
         self.sizes = array("I")
         self.expiring: set[int] = set()  # numbers
+
+    def take(self, columns: chunk.Columns, places: Sequence[int]) -> None:
+        """Add entries of a chunk."""
+        records, sizes, expiries = columns.records, columns.sizes, columns.expiries
+        if len(places) == len(columns) and isinstance(
+            records, range
+        ):  # all, each with its own record: the rule
+            self.numbers.extend(columns.numbers)
+            self.positions.extend(columns.positions)
+            self.sizes.extend(sizes)
+        else:
+            self.numbers.extend(map(columns.numbers.__getitem__, places))
+            self.positions.extend(map(columns.positions.__getitem__, places))
+            self.sizes.extend(sizes[records[place]] for place in places)
+        if expiries is not None:
+            self.expiring.update(columns.numbers[place] for place in places if expiries[place])
+
+    def in_order(self) -> None:
+        """Sort them by their positions, unless they are."""
+        positions = self.positions
+        if any(map(gt, positions, positions[1:])):  # one was revised, and written again
+            order = sorted(range(len(positions)), key=positions.__getitem__)
+            self.numbers = array("Q", map(self.numbers.__getitem__, order))
+            self.sizes = array("I", map(self.sizes.__getitem__, order))
+            self.positions = array("Q", map(positions.__getitem__, order))
 
 
 def messages(
@@ -138,56 +166,72 @@ def _take(
     if kept.settled is None or len(kept.settled) not in (0, len(state.bits)):
         log.error("chunk %d: what of it is settled cannot be read; all of it is delivered again", kept.first)
         marks.update((number, 0) for number in columns.numbers if number not in marks)
-    lost: list[int] = []
-    numbers, queues, priorities = columns.numbers, columns.queues, columns.priorities
-    positions, records, sizes, expiries = columns.positions, columns.records, columns.sizes, columns.expiries
-    for place in state.live_places():
-        queue = queues[place]
-        number = numbers[place]
-        if columns.volatile or queue not in owners:
-            lost.append(number)
-            continue
-        priority = priorities[place]
-        if priority:
-            priority = min(priority, owners[queue].highest)  # or what stands in one line would come in two
-        gathered = found.get((queue, priority))
-        if gathered is None:
-            gathered = found[queue, priority] = Gathered()
-        gathered.numbers.append(number)
-        gathered.positions.append(positions[place])
-        gathered.sizes.append(sizes[records[place]])
-        if expiries is not None and expiries[place]:
-            gathered.expiring.add(number)
-        recovered.messages += 1
-    journal.next_queue = max(journal.next_queue, max(queues) + 1)
+    lost = _hand_out(columns, state.live_places(), owners, found) if state.live else []
+    recovered.messages += state.live - len(lost)
+    journal.next_queue = max(journal.next_queue, max(columns.queues) + 1)
     catalogue = journal.broker.catalogue
     if lost and (columns.volatile or catalogue is None or not catalogue.incomplete):
         journal.settle_numbers(lost)
 
 
+def _hand_out(
+    columns: chunk.Columns,
+    places: Sequence[int],
+    owners: Mapping[int, Owner],
+    found: dict[tuple[int, int], Gathered],
+) -> Sequence[int]:
+    """Entries to those to whom they belong. Returns the numbers of those that belong to nobody."""
+    queues, priorities = columns.queues, columns.priorities
+    if queues.count(queues[0]) == len(queues) and priorities.count(priorities[0]) == len(priorities):
+        mine = {(queues[0], priorities[0]): places}  # the rule, and a tenth of the work
+    else:
+        by_owner: dict[tuple[int, int], list[int]] = {}
+        for place in places:
+            by_owner.setdefault((queues[place], priorities[place]), []).append(place)
+        mine = dict(by_owner)
+    lost: list[int] = []
+    for (queue, priority), chosen in mine.items():
+        if columns.volatile or queue not in owners:
+            lost += map(columns.numbers.__getitem__, chosen)
+            continue
+        if priority:
+            priority = min(priority, owners[queue].highest)  # or what stands in one line would come in two
+        gathered = found.get((queue, priority))
+        if gathered is None:
+            gathered = found[queue, priority] = Gathered()
+        gathered.take(columns, chosen)
+    return sorted(lost)
+
+
 def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) -> list[Page]:
     """Pages in the order of positions. All messages of a page may have been delivered before, or only those marked."""
-    numbers, positions, sizes = gathered.numbers, gathered.positions, gathered.sizes
-    order: Sequence[int] = range(len(numbers))
-    if any(map(int.__gt__, positions, positions[1:])):  # one was revised, and written again
-        order = sorted(order, key=positions.__getitem__)
+    gathered.in_order()
+    numbers, positions = gathered.numbers, gathered.positions
+    sums = array("Q", accumulate(gathered.sizes, initial=0))
     pages: list[Page] = []
-    at = 0
-    while at < len(order):
-        begin, octets = at, 0
-        old = numbers[order[at]] <= redelivered_to
-        while at < len(order) and at - begin < PAGE_MESSAGES and octets < PAGE_OCTETS:
-            number = numbers[order[at]]
-            if (number <= redelivered_to) is not old or (at > begin and number < numbers[order[at - 1]]):
-                break
-            octets += sizes[order[at]]
-            at += 1
-        chosen = [numbers[place] for place in order[begin:at]]
-        marked = {number: marks[number] for number in chosen if number in marks} if marks else {}
-        expiring = len(gathered.expiring.intersection(chosen)) if gathered.expiring else 0
-        first, last = positions[order[begin]], positions[order[at - 1]]
-        pages.append(Page(compact(chosen), first, last, octets, expiring, old, marked))
+    begin = 0
+    for border in _borders(numbers, redelivered_to):
+        while begin < border:
+            full = bisect_left(sums, sums[begin] + PAGE_OCTETS, begin)
+            end = min(begin + PAGE_MESSAGES, full, border)
+            chosen = numbers[begin:end]
+            marked = {number: marks[number] for number in chosen if number in marks} if marks else {}
+            expiring = len(gathered.expiring.intersection(chosen)) if gathered.expiring else 0
+            octets, old = sums[end] - sums[begin], chosen[0] <= redelivered_to
+            pages.append(
+                Page(compact(chosen), positions[begin], positions[end - 1], octets, expiring, old, marked)
+            )
+            begin = end
     return pages
+
+
+def _borders(numbers: array[int], redelivered_to: int) -> Iterable[int]:
+    """Where a page has to end: before a number that is lower than the last, or the first that is new since."""
+    begin = 0
+    for fall in (*compress(count(1), map(gt, numbers, numbers[1:])), len(numbers)):
+        yield bisect_right(numbers, redelivered_to, begin, fall)
+        yield fall
+        begin = fall
 
 
 def compact(numbers: Sequence[int]) -> Sequence[int]:
