@@ -48,7 +48,6 @@ OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
 WATCH_INTERVAL_S: Final = 1.0  # between looks at the plugin folders
 CHECK_OCTETS: Final = 16 << 20  # between looks at the memory, besides one each second: a second brings 500 MB
 CLOSING_S: Final = 5.0  # for clients to say goodbye at shutdown
-BROKEN: Final = "the store has failed"
 
 
 class TrioClock(Clock):
@@ -163,16 +162,17 @@ class Node(Operations):
             raise self._failure
         return swallowed
 
-    async def _close(self, reason: str = "shutdown") -> None:
+    async def _close(self) -> None:
         """Accept nobody else, tell the clients, and give them a moment to agree."""
-        self._send_away(reason)
+        self._stop_listening()
+        reason = "shutdown"
+        if self._failure is not None and self.keeper is not None:
+            reason = "the store has failed"
+            self.keeper.fail()
+        self.close_connections(f"broker forced connection closure with reason '{reason}'")
         with trio.move_on_after(self._closing_s):
             if self._transports:
                 await self._empty.wait()
-
-    def _send_away(self, reason: str) -> None:
-        self._stop_listening()
-        self.close_connections(f"broker forced connection closure with reason '{reason}'")
 
     def _stop_listening(self) -> None:
         for listener in self._listeners:
@@ -364,15 +364,12 @@ class Node(Operations):
         """The end: to go on would be to promise what nobody keeps."""
         log.critical("the store has failed, nothing more is confirmed, and the node ends: %s", error)
         assert self._nursery is not None
-        assert self.keeper is not None
         self._failure = error
-        self.keeper.fail()
-        self._send_away(BROKEN)
-        self._nursery.start_soon(self._give_up)
+        self._nursery.start_soon(self._give_up)  # soon: this may be in the middle of anything
 
     async def _give_up(self) -> None:
         assert self._nursery is not None
-        await self._close(BROKEN)
+        await self._close()
         self._nursery.cancel_scope.cancel()
 
     # Alarms and plugins.
