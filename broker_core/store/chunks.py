@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 SPARSE: Final = 0.3  # of the entries live: less is worth rewriting
@@ -78,6 +78,17 @@ class ChunkState:
                 settled += 1
         return settled
 
+    def settle_between(self, start: int, stop: int) -> int:
+        """Note that all entries from one number up to another are settled. Returns how many were not."""
+        numbers = self.numbers
+        if isinstance(numbers, range):
+            begin, end = max(start - numbers.start, 0), min(stop - numbers.start, len(numbers))
+        else:
+            begin, end = bisect_left(numbers, start), bisect_left(numbers, stop)
+        settled = self._settle_run(begin, end - begin) if begin < end else 0
+        self.live -= settled
+        return settled
+
     def restore_bits(self, bits: bytes) -> None:
         """What was settled before the node ended; empty: nothing."""
         if len(bits) == len(self.bits):
@@ -141,6 +152,20 @@ class Chunks:
             at = end
         return changed
 
+    def settle_ranges(self, ranges: Iterable[range]) -> list[ChunkState]:
+        """As `settle`, for numbers that follow each other, in any order; each is settled once."""
+        changed: list[ChunkState] = []
+        for start, stop in joined(ranges):
+            at = max(bisect_right(self._firsts, start) - 1, 0)
+            while at < len(self._firsts) and self._firsts[at] < stop:
+                state = self._states[self._firsts[at]]
+                settled = state.settle_between(start, stop)
+                if settled and (not changed or changed[-1] is not state):
+                    changed.append(state)
+                self.live -= settled
+                at += 1
+        return changed
+
     def drop(self, states: Iterable[ChunkState]) -> None:
         """Forget chunks that nobody needs."""
         gone = {state.first for state in states}
@@ -194,3 +219,16 @@ class Chunks:
         self._states[merged.first] = merged
         self.live = before
         return merged
+
+
+def joined(ranges: Iterable[range]) -> Iterator[tuple[int, int]]:
+    """Ranges of rising numbers as few stretches, in order: where each begins, and what follows its end."""
+    start = stop = 0
+    for each in sorted(ranges, key=lambda each: each.start):
+        if each.start != stop:
+            if start < stop:
+                yield start, stop
+            start = each.start
+        stop = each.stop
+    if start < stop:
+        yield start, stop

@@ -206,14 +206,20 @@ class Journal:
         numbers = [delivery.stored for delivery in settled if delivery.stored > 0]
         for delivery in settled:
             delivery.stored = 0
+        ranges: list[range] = []  # of pages: to go through the numbers of a long queue takes its time
         for more in self._numbers:
-            numbers += more
+            if isinstance(more, range) and more.step == 1:
+                ranges.append(more)
+            else:
+                numbers += more
         self._numbers.clear()
-        if not numbers:
+        if not (numbers or ranges):
             return
         numbers.sort()
+        changed = {state.first: state for state in self.known.settle_ranges(ranges)}
+        changed.update((state.first, state) for state in self.known.settle(numbers))
         gone: list[ChunkState] = []
-        for state in self.known.settle(numbers):
+        for state in changed.values():
             if state.live:
                 commit.settled[state.first] = bytes(state.bits)
             else:

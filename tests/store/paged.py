@@ -48,6 +48,14 @@ def small_pages() -> Callable[[], None]:
 class StrictChunks(Chunks):
     """Chunks whose entries are settled once."""
 
+    def settle_ranges(self, ranges: Iterable[range]) -> list[ChunkState]:
+        listed = [number for each in ranges for number in each]
+        assert len(set(listed)) == len(listed), "an entry is settled once"
+        before = self.live
+        changed = super().settle_ranges(ranges)
+        assert self.live == before - len(listed), "what is settled was there"
+        return changed
+
     def settle(self, numbers: Iterable[int]) -> list[ChunkState]:
         listed = list(numbers)
         assert len(set(listed)) == len(listed), "an entry is settled once"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
+from itertools import accumulate
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +54,29 @@ def test_runs_are_settled_as_single_entries_are(runs: list[tuple[int, int, int]]
         live -= set(numbers)
         assert {n for first in (1, 78) for n in chunks.of(first).needed()} == live  # type: ignore[union-attr]
         assert chunks.live == len(live)
+
+
+@given(st.lists(st.integers(1, 20), max_size=5), st.data())
+def test_ranges_are_settled_as_their_numbers_are(sizes: list[int], data: st.DataObject) -> None:
+    """Some of the chunks have been rewritten, and have gaps; others are gone."""
+    both = filled(sizes), filled(sizes)
+    everything = sum(sizes)
+    for first in [1, *accumulate(sizes, initial=1)][1:-1:2]:
+        for chunks in both:
+            state = chunks.of(first)
+            assert state is not None
+            state.numbers = array("Q", [first, *range(first + 2, state.last + 1, 3)])
+            chunks.live -= state.live - len(state.numbers)
+            state.live = len(state.numbers)
+    borders = sorted(data.draw(st.sets(st.integers(1, everything + 9), max_size=12)))
+    pairs = zip(borders[::2], borders[1::2], strict=False)
+    ranges = data.draw(st.permutations([range(begin, end) for begin, end in pairs]))
+    one, other = both
+    changed = one.settle_ranges(ranges)
+    expected = other.settle(sorted(number for each in ranges for number in each))
+    assert [state.first for state in changed] == [state.first for state in expected]
+    assert [state.bits for state in changed] == [state.bits for state in expected]
+    assert one.live == other.live
 
 
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=8), st.data())
