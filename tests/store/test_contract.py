@@ -84,12 +84,18 @@ def test_a_commit_is_kept_at_the_close_even_if_one_is_in_flight(shelf: Shelf):
 
 def test_objects_are_in_the_order_in_which_they_first_came(shelf: Shelf):
     shelf.start()
-    shelf.commit(objects={"b": "1", "a": "2", "c": "3"})
+    shelf.commit(objects={"e": "0", "b": "1", "a": "2", "c": "3"})
     shelf.commit(objects={"a": "4", "d": "5"})
     shelf.commit(objects={"b": None, "absent": None})
     shelf.commit(objects={"b": "ä\N{SNOWMAN}\0\n"})
     shelf = shelf.killed()
-    assert shelf.found().objects == [("a", "4"), ("c", "3"), ("d", "5"), ("b", "ä\N{SNOWMAN}\0\n")]
+    assert shelf.found().objects == [
+        ("e", "0"),
+        ("a", "4"),
+        ("c", "3"),
+        ("d", "5"),
+        ("b", "ä\N{SNOWMAN}\0\n"),
+    ]
     shelf.store.close(None)
 
 

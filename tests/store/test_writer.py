@@ -92,6 +92,22 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     made.shelf.store.close(None)
 
 
+@pytest.mark.parametrize(
+    ("pragma", "value"),
+    [
+        ("synchronous", 2),  # full: the log is synced with each commit
+        ("journal_mode", b"wal"),
+        ("auto_vacuum", 2),  # incremental
+        ("wal_autocheckpoint", 0),  # nobody would hear of its errors
+        ("secure_delete", 0),  # to delete a chunk would write all of it once more
+    ],
+)
+def test_the_databases_are_as_promises_and_speed_need_them(disk: Disk, pragma: str, value: object):
+    thread = disk.shelf.store._writer  # type: ignore[attr-defined]
+    for connection in (thread._messages, thread._meta):
+        assert connection.execute(f"pragma {pragma}").fetchone() == (value,)
+
+
 COLUMNS: dict[str, object] = {
     "objects": {"a": "2", "b": None, "c": "3"},
     "chunks": [entries(4, b"new"), entries(5, b"newer")],
