@@ -16,6 +16,7 @@ from itertools import accumulate, compress, count
 from operator import gt
 from typing import TYPE_CHECKING, Final, Protocol
 
+from broker_core.delivery import NEVER
 from broker_core.store import chunk
 from broker_core.store.chunks import ChunkState
 from broker_core.store.contract import DamagedError, Kept, Page
@@ -65,13 +66,14 @@ class Recovered:
 class Gathered:
     """Entries of one owner and one priority."""
 
-    __slots__ = ("expiring", "numbers", "positions", "sizes")
+    __slots__ = ("expiries", "numbers", "positions", "sizes", "wall_ms")
 
     def __init__(self) -> None:
+        self.wall_ms = 0.0  # what makes monotonic milliseconds those since 1970
         self.numbers = array("Q")
         self.positions = array("Q")
         self.sizes = array("I")
-        self.expiring: set[int] = set()  # numbers
+        self.expiries = array("Q")  # ms since 1970; 0: never
 
     def take(self, columns: chunk.Columns, places: Sequence[int]) -> None:
         """Add entries of a chunk."""
@@ -86,8 +88,10 @@ class Gathered:
             self.numbers.extend(map(columns.numbers.__getitem__, places))
             self.positions.extend(map(columns.positions.__getitem__, places))
             self.sizes.extend(sizes[records[place]] for place in places)
-        if expiries is not None:
-            self.expiring.update(columns.numbers[place] for place in places if expiries[place])
+        if expiries is None:
+            self.expiries.frombytes(bytes(self.expiries.itemsize * len(places)))
+        else:
+            self.expiries.extend(map(expiries.__getitem__, places))
 
     def in_order(self) -> None:
         """Sort them by their positions, unless they are."""
@@ -96,6 +100,7 @@ class Gathered:
             order = sorted(range(len(positions)), key=positions.__getitem__)
             self.numbers = array("Q", map(self.numbers.__getitem__, order))
             self.sizes = array("I", map(self.sizes.__getitem__, order))
+            self.expiries = array("Q", map(self.expiries.__getitem__, order))
             self.positions = array("Q", map(positions.__getitem__, order))
 
 
@@ -124,7 +129,9 @@ def messages(
     for number in owners:
         if not owners[number].ranked:
             found.setdefault((number, 0), Gathered())
+    wall_ms = (broker.clock.wall() - broker.clock.now()) * 1000
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
+        gathered.wall_ms = wall_ms
         owners[number].restore(priority, pages_of(gathered, marks, journal.redelivered_to))
     return recovered
 
@@ -216,11 +223,12 @@ def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) 
             end = min(begin + PAGE_MESSAGES, full, border)
             chosen = numbers[begin:end]
             marked = {number: marks[number] for number in chosen if number in marks} if marks else {}
-            expiring = len(gathered.expiring.intersection(chosen)) if gathered.expiring else 0
+            expiries = gathered.expiries[begin:end]
+            expiring = len(expiries) - expiries.count(0)
+            due = (expiries[0] - gathered.wall_ms) / 1000 if expiries[0] else NEVER
             octets, old = sums[end] - sums[begin], chosen[0] <= redelivered_to
-            pages.append(
-                Page(compact(chosen), positions[begin], positions[end - 1], octets, expiring, old, marked)
-            )
+            first, last = positions[begin], positions[end - 1]
+            pages.append(Page(compact(chosen), first, last, octets, expiring, old, marked, due))
             begin = end
     return pages
 

@@ -5,7 +5,7 @@ Pages have three messages here. Whatever else may happen, in any order: test_pag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -316,6 +316,31 @@ def test_a_page_that_does_not_say_when_it_expires_is_read_to_find_out(world: Pag
     world.read_all()
     world.advance(2)
     assert (waiting(dead), queue.ready) == ("a b", 0)
+
+
+def test_s080_what_expires_is_known_after_a_start_without_reading_it(world: PagedWorld) -> None:
+    queue = world.queue()
+    world.put(b"a", ttl_ms=1000)
+    world.put(b"b", ttl_ms=500)
+    world.put(b"c")
+    again = World()
+    dead = again.host.declare_queue("dead")
+    limits = {f"x-dead-letter-{name}": value for name, value in (("exchange", ""), ("routing-key", "dead"))}
+    found = again.host.declare_queue("q", arguments=limits)
+    assert isinstance(found, WorkQueue)
+    later: list[Callable[[], None]] = []
+    journal = Journal(world.disk.store.reopened(), again.broker, {ENCODING.name: lambda: ENCODING})
+    found.number, found.journal = queue.number, journal
+    recovery.messages(again.broker, journal)
+    journal.start(later.append)
+    again.settle()
+    assert counts(found) == (3, 3, 2)
+    assert ([page.due for page in pages_of(found)], later) == ([1.0], [])
+    again.advance(1)
+    while later:
+        later.pop(0)()
+        again.settle()
+    assert (waiting(dead), waiting(found), counts(found)) == ("a b", "c", (1, 1, 0))
 
 
 def test_a_page_of_which_nothing_expires_is_not_read_for_that(world: PagedWorld) -> None:

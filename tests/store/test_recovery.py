@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.delivery import NEVER
 from broker_core.message import Facts, Message
 from broker_core.store import chunk, recovery
 from broker_core.store.contract import Entries, Page
@@ -71,8 +72,10 @@ def test_entries_come_to_their_owners(
         assert recovery._hand_out(columns, live, owners, found) == lost  # type: ignore[arg-type]
     assert {
         key: sorted(
-            (number, position, size, number in each.expiring)
-            for number, position, size in zip(each.numbers, each.positions, each.sizes, strict=True)
+            (number, position, size, bool(expiry))
+            for number, position, size, expiry in zip(
+                each.numbers, each.positions, each.sizes, each.expiries, strict=True
+            )
         )
         for key, each in found.items()
     } == expected
@@ -84,7 +87,8 @@ def gathered(rows: Sequence[tuple[int, int, int]], expiring: set[int]) -> Gather
         made.numbers.append(number)
         made.positions.append(position)
         made.sizes.append(size)
-    made.expiring = expiring
+        made.expiries.append(1000 * number if number in expiring else 0)
+    made.wall_ms = 500.0
     return made
 
 
@@ -130,6 +134,7 @@ def _check(
     assert {number <= redelivered_to for number in numbers} == {page.redelivered}
     assert set(page.marks) == marked & set(numbers)
     assert page.expiring == len(expiring & set(numbers))
+    assert page.due == (numbers[0] - 0.5 if numbers[0] in expiring else NEVER)
 
 
 def _check_full(
