@@ -7,6 +7,7 @@ chunk.py      the format of a chunk: messages to octets and back
 objects.py    exchanges, queues, bindings, users, policies: to JSON and back
 recovery.py   a store's chunks to the pages of queues, at start
 paging.py     which waiting messages stay in memory
+backlog.py    what of a queue is on disk only, and how it comes back
 sqlite.py     the store in SQLite: writer thread, group commit, reading, backup
 memory.py     the same contract in memory, for tests and embedding
 folder.py     the data folder: its files, its lock, its format's version
