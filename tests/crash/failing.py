@@ -54,6 +54,10 @@ class Failing:
     def is_blocked(self) -> bool:
         return any(actor.line.blocked for actor in self.load.actors if isinstance(actor, Actor091))
 
+    @property
+    def _was_blocked(self) -> bool:
+        return any(actor.line.blockings for actor in self.load.actors if isinstance(actor, Actor091))
+
     def until_gone(self) -> None:
         """The node is expected to end by itself."""
         before = self.load.promises
@@ -63,8 +67,8 @@ class Failing:
 
     def until_blocked(self) -> None:
         before = self.load.promises
-        self.load.go_on(lambda: self.is_blocked or self.load.promises > before + UNHEARD)
-        self.failure.blocked = self.is_blocked
+        self.load.go_on(lambda: self._was_blocked or self.load.promises > before + UNHEARD)
+        self.failure.blocked = self._was_blocked
 
     def until_well(self) -> None:
         """Publishers are let go on, and have what they publish confirmed."""

@@ -130,6 +130,7 @@ class Line091(Line):
         self.answers: deque[tuple[int, Method | Content]] = deque()  # what no handler wanted
         self.frame_max = 131_072
         self.blocked = False
+        self.blockings = 0  # how often that was said
         self._buffer = b""
         self._partial: dict[int, tuple[Method, bytes, int, list[bytes]]] = {}
         self._log_in()
@@ -183,6 +184,7 @@ class Line091(Line):
     def _came(self, channel: int, what: Method | Content) -> None:
         if isinstance(what, m.ConnectionBlocked | m.ConnectionUnblocked):
             self.blocked = isinstance(what, m.ConnectionBlocked)
+            self.blockings += self.blocked
         elif isinstance(what, m.ConnectionClose):
             self.answers.append((0, what))
             self.send(0, m.ConnectionCloseOk())

@@ -138,13 +138,13 @@ def no_flags() -> None:
 
 def no_marks() -> None:
     """Nobody remembers how often a delivery failed."""
-    write = Writer._write_settled
+    write = Writer._write
 
-    def forgetful(self: Writer, commit: Commit) -> None:
+    def forgetful(self: Writer, commit: Commit, state: Any) -> None:
         commit.marks = dict.fromkeys(commit.marks, 0)
-        write(self, commit)
+        write(self, commit, state)
 
-    Writer._write_settled = forgetful  # type: ignore[method-assign]
+    Writer._write = forgetful  # type: ignore[method-assign]
 
 
 def no_deaths() -> None:
@@ -154,13 +154,13 @@ def no_deaths() -> None:
 
 def no_acks() -> None:
     """What was acked is there again."""
-    write = Writer._write_settled
+    write = Writer._write
 
-    def forgetful(self: Writer, commit: Commit) -> None:
+    def forgetful(self: Writer, commit: Commit, state: Any) -> None:
         commit.settled = {}
-        write(self, commit)
+        write(self, commit, state)
 
-    Writer._write_settled = forgetful  # type: ignore[method-assign]
+    Writer._write = forgetful  # type: ignore[method-assign]
 
 
 def no_order() -> None:

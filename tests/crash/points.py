@@ -25,7 +25,7 @@ import attrs
 
 from .cuts import Disk, Fate
 from .node import SERVE, Node, NodeFailed
-from .scene import Scene
+from .scene import Inspector, Scene
 from .script import SEED, Script, inspect, prepare
 from .tracing import WRITING, Call, calls_in, injecting, recording
 
@@ -77,6 +77,33 @@ def kill_at(prepared: Prepared, number: int, program: Sequence[str] = SERVE) -> 
     scene.ledger.restarted(closed=True)
     complaints = inspect(scene, folder)
     return None if code == 0 and not complaints else complaints
+
+
+def kill_after(prepared: Prepared, step: str, program: Sequence[str] = SERVE) -> list[str]:
+    """Kill the node when a step of the script is done: complaints."""
+    scene, folder = prepared.scene(), prepared.folder()
+    node = Node(folder, program)
+    try:
+        script = Script(scene, node)
+        assert script.run(until=step), node.log
+        node.process.kill()
+        script.end()
+    finally:
+        node.kill()
+    scene.ledger.restarted()
+    return look(scene, folder, program)
+
+
+def look(scene: Scene, folder: Path, program: Sequence[str]) -> list[str]:
+    """What is wrong with what a node of its own finds in a folder."""
+    node = Node(folder, program)
+    try:
+        inspector = Inspector(scene, node)
+        inspector.compare()
+        inspector.line.drop()
+    finally:
+        node.kill()
+    return scene.ledger.complaints
 
 
 def kill_start_at(prepared: Prepared, number: int) -> list[str] | None:

@@ -22,10 +22,6 @@ SEED = 9
     [
         ("confirm_before_sync", {"LOST"}),
         ("answer_before_sync", {"LOST"}),
-        ("lose_when_rewriting", {"LOST"}),
-        ("no_flags", {"FLAG"}),
-        ("no_deaths", {"DEATH"}),
-        ("no_acks", {"BACK"}),
         ("no_order", {"ORDER"}),
     ],
 )
