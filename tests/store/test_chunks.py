@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.store.chunks import MERGED_OCTETS, SMALL_MANY, YOUNGEST, Chunks, ChunkState
+from broker_core.store.chunks import (
+    LOOKED_AT,
+    MERGED_OCTETS,
+    SMALL_MANY,
+    SMALL_OCTETS,
+    YOUNGEST,
+    Chunks,
+    ChunkState,
+)
+from tests.core.fakes import calls
 
 
 def filled(sizes: list[int], octets: int = 1000) -> Chunks:
@@ -130,6 +139,63 @@ def test_what_is_full_parts_the_groups_and_so_does_what_need_not_outlive_the_nod
     group = chunks.worth_rewriting()
     assert [state.first for state in group] == list(range(7, SMALL_MANY + 7))
     assert not any(state.volatile for state in group)
+
+
+def poor_by_turns(count: int) -> Chunks:
+    """Every second chunk is small, but none has a neighbour to be merged with."""
+    chunks = Chunks()
+    for first in range(1, count + 1):
+        chunks.add(ChunkState(first, range(first, first + 1), 100 if first % 2 else MERGED_OCTETS))
+    return chunks
+
+
+def test_the_chunks_of_a_long_backlog_are_looked_at_a_few_at_a_time() -> None:
+    chunks = poor_by_turns(4 * LOOKED_AT)
+    assert calls(chunks.worth_rewriting).total() < 8 * LOOKED_AT
+    full = filled([1] * 4 * LOOKED_AT, octets=MERGED_OCTETS)
+    assert calls(full.worth_rewriting).total() < 10, "those that are full are not looked at"
+
+
+def test_each_chunk_has_its_turn_to_be_looked_at() -> None:
+    chunks = poor_by_turns(5 * LOOKED_AT)
+    for first in range(5 * LOOKED_AT + 1, 5 * LOOKED_AT + SMALL_MANY + YOUNGEST + 1):
+        chunks.add(ChunkState(first, range(first, first + 1), 100))
+    groups = [chunks.worth_rewriting() for _ in range(3)]
+    assert groups[:2] == [[], []]
+    assert len(groups[2]) == SMALL_MANY
+    assert chunks.worth_rewriting() == groups[2], "it is still there"
+    chunks.drop(groups[2])
+    assert [chunks.worth_rewriting() for _ in range(4)] == [[]] * 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.sampled_from([10, SMALL_OCTETS, MERGED_OCTETS])), max_size=60),
+    st.data(),
+)
+def test_looks_find_what_looking_at_all_would_find(made: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Whatever has been settled, dropped and merged: groups are neighbours, poor, and of a kind."""
+    chunks, first = Chunks(), 1
+    for entries, octets in made:
+        chunks.add(ChunkState(first, range(first, first + entries), octets, data.draw(st.booleans())))
+        first += entries
+    for _ in range(3):
+        settled = data.draw(st.sets(st.integers(1, first)))
+        chunks.drop([state for state in chunks.settle(sorted(settled)) if not state.live])
+        there = list(dict.fromkeys(state for n in range(1, first) if (state := chunks.of(n)) is not None))
+        group = chunks.worth_rewriting() or chunks.worth_rewriting()
+        assert [state for state in there if state in group] == group
+        if not group:
+            poor = [s.live_octets < SMALL_OCTETS or s.live < 0.3 * len(s.numbers) for s in there[:-YOUNGEST]]
+            kinds = [s.volatile if is_poor else None for s, is_poor in zip(there, poor, strict=False)]
+            assert all(len(list(run)) < SMALL_MANY or kind is None for kind, run in groupby(kinds))
+            continue
+        at = there.index(group[0])
+        assert there[at : at + len(group)] == group
+        assert len({state.volatile for state in group}) == 1
+        assert not set(group) & set(there[-YOUNGEST:])
+        chunks.replace(
+            group, [n for state in group for n in state.needed()], sum(s.live_octets for s in group)
+        )
 
 
 def test_a_damaged_chunk_is_left_alone() -> None:
