@@ -89,6 +89,13 @@ class Node:
         return code
 
 
+def damage_in(folder: Path) -> list[str]:
+    """What `leveret store verify` does not like."""
+    command = [sys.executable, *SERVE, "store", "verify", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return [f"DAMAGE: {done.stdout}{done.stderr}"] if done.returncode else []
+
+
 class Inside(ThreadedNode):
     """A node in this process, for looks at many folders: it starts ten times as fast."""
 

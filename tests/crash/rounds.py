@@ -21,7 +21,7 @@ from typing import Final
 from . import planted
 from .line import Line091
 from .load import Load
-from .node import SERVE, Node
+from .node import SERVE, Node, damage_in
 from .scene import Inspector, Scene, declare
 
 PROMISES_MAX: Final = 600  # after so many at most, a node is killed
@@ -82,13 +82,14 @@ class Rounds:
         inspector.leave()
 
     def last_look(self) -> None:
-        """What the last round has left; then the node is stopped properly."""
+        """What the last round has left; then the node is stopped properly, and its folder verified."""
         node = Node(self.folder, self.scene.random.choice(self.programs))
         try:
             self.look(node)
             node.stop()
         finally:
             node.kill()
+        self.complaints.extend(damage_in(self.folder))
 
 
 def main() -> int:
