@@ -66,7 +66,10 @@ class Failing:
             self.failure.code = self.node.ended()
 
     def until_blocked(self) -> None:
+        """Publishers go on, whatever they wait for: who does not publish is not told."""
         before = self.load.promises
+        for actor in self.load.actors:
+            actor.window += UNHEARD
         self.load.go_on(lambda: self._was_blocked or self.load.promises > before + UNHEARD)
         self.failure.blocked = self._was_blocked
 
@@ -109,12 +112,12 @@ def sync_fails(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failu
 
 
 def no_room(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failure:
-    """Some writes say ENOSPC, the later ones do not."""
+    """Writes say ENOSPC, until publishers have been held back."""
     with failing(folder, seed, program) as case:
-        tracer = injecting(case.node, "pwrite64", "error=ENOSPC", "1..2")
+        tracer = injecting(case.node, "pwrite64", "error=ENOSPC")
         case.until_blocked()
-        case.until_well()
         tracer.close()
+        case.until_well()
     return case.failure
 
 

@@ -118,7 +118,8 @@ def delayed(channel: BlockingChannel) -> Iterator[bytes]:
             break
         yield body
     channel.cancel()
-    channel.queue_bind("q", "later")  # its answer says that the acknowledgements are on disk, too
+    channel.queue_declare("last", durable=True)  # its answer says that the acknowledgements are on disk, too:
+    channel.queue_delete("last")  # a change does, since it waits for the disk itself
 
 
 def test_confirmed_messages_in_streams_and_delayed_exchanges_survive_a_kill(tmp_path: Path):
