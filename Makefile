@@ -20,7 +20,7 @@ test: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## check format, types a
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
