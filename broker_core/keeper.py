@@ -33,6 +33,7 @@ SWITCH_INTERVAL_S: Final = (
     1e-4  # with Python's own 5 ms a busy loop keeps the writer waiting: 200 ms a commit
 )
 PATIENCE_S: Final = 0.002
+QUICK_S: Final = 0.001
 PROGRESS_S: Final = 1.0  # between two lines about a long recovery
 
 Soon: TypeAlias = Callable[[Callable[[], None]], None]
@@ -58,6 +59,7 @@ class Keeper:
         self.journal = Journal(store, broker, encodings)
         self.journal.on_durable = self._landed
         self.journal.patience_s = PATIENCE_S
+        self.journal.quick_s = QUICK_S
         self._broker = broker
         self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
         self._arrivals = 0  # in the open commit, when the last feed began

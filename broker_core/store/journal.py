@@ -27,6 +27,7 @@ from broker_core.store.rewriting import Rewriter
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker, Publisher
+    from broker_core.clock import Timer
     from broker_core.message import Encoding, Message
     from broker_core.queue import Queue
 
@@ -37,6 +38,8 @@ CHUNK_ENTRIES: Final = 1 << 16
 BEHIND_OCTETS: Final = 32 << 20  # gathered and not on disk: then publishers wait
 OVERHEAD: Final = 64  # octets of an entry besides properties and body, roughly
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
+QUICK_MESSAGES: Final = 8  # that consumers have, and may settle before they are written: that is waited for,
+DOUBTS: Final = 100  # unless one of so many commits before has waited in vain
 LOW_ON_DISK: Final = "low on disk"
 
 
@@ -65,8 +68,10 @@ class Journal:
         self.on_durable: Callable[[], None] = lambda: None
         self.on_failed: Callable[[StoreError], None] = lambda error: None
         self._encodings = encodings
-        self._put_off = False  # a timer runs, after which the open commit has waited long enough
+        self.quick_s = 0.0  # so long consumers are waited for who may settle all of it
+        self._put_off: Timer | None = None  # after it, the open commit has waited long enough
         self._overdue = False  # it has
+        self._doubts = 0  # commits that will not wait for consumers
         self._held = False  # an answer waits for the open commit
         self._rewriter = Rewriter(self)
         self._objects: dict[str, str | None] = {}
@@ -161,8 +166,8 @@ class Journal:
     def _go_on(self) -> None:
         """Close the open commit and hand it to the store, if nothing is in flight."""
         while self._flying is None and self._started and not self._failed and (self.dirty or self._waiting):
-            if self._can_wait():
-                self._put_off_commit()
+            if wait_s := self._can_wait():
+                self._put_off_commit(wait_s)
                 return
             commit = self._flying = self._closed()
             self._flying_waiting, self._waiting = self._waiting, {}
@@ -171,24 +176,43 @@ class Journal:
             else:  # what there was has gone again before it was written
                 self._landed(commit.number)
 
-    def _can_wait(self) -> bool:
-        """Whether the open commit had better be put off: nobody waits for it."""
-        return not (self._held or self._overdue or self._waiting) and self.patience_s > 0
+    def _can_wait(self) -> float:
+        """For how many seconds the open commit had better be put off: nobody waits for it, or consumers may settle it."""
+        if self._held or self._overdue:
+            return 0.0
+        if not self._waiting:
+            return self.patience_s
+        return self.quick_s if not self._doubts and self._is_with_consumers() else 0.0
 
-    def _put_off_commit(self) -> None:
-        if not self._put_off:
-            self._put_off = True
-            self.broker.timers.at(self.broker.now + self.patience_s, self._patience_ends)
+    def _is_with_consumers(self) -> bool:
+        """Whether consumers have all there is to write. What they settle before it is written need not be."""
+        arrivals, settled = self.arrivals, self.settled
+        if not 0 < len(arrivals) <= QUICK_MESSAGES or len(settled) > len(arrivals):
+            return False
+        if self._objects or self._numbers or self._tried or self._volatile or self._rewriter.done:
+            return False
+        answered = {id(delivery) for delivery in settled if delivery.stored == PENDING}
+        left = [delivery for delivery in arrivals if id(delivery) not in answered]
+        return bool(left) and all(delivery.consumer is not None for delivery in left)
+
+    def _put_off_commit(self, wait_s: float) -> None:
+        if self._put_off is None:
+            self._put_off = self.broker.timers.at(self.broker.now + wait_s, self._patience_ends)
 
     def _patience_ends(self, now: float) -> None:
         """The broker is settling, and will tell of that at its end: until then a commit must not be closed."""
-        self._put_off = False
+        self._put_off = None
         self._overdue = self.dirty
+        if self._waiting:
+            self._doubts = DOUBTS + 1
 
     def _closed(self) -> Commit:
         commit = Commit(self.open)
         self.open += 1
         self._held = self._overdue = False
+        self._doubts -= self._doubts > 0
+        self.broker.timers.cancel(self._put_off)
+        self._put_off = None
         self._settle_in(commit)
         arrivals, self.arrivals = self.arrivals, []
         volatile, self._volatile = self._volatile, []

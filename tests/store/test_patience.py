@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.store import journal
 from broker_core.store.memory import MemoryStore
 from tests.core.fakes import FakeConsumer
 from tests.store.test_journal import Kept, Told
 
 PATIENCE_S = 0.002
+QUICK_S = 0.001
 
 
 @pytest.fixture
@@ -120,3 +122,84 @@ def test_acknowledgements_are_committed_together(kept: Kept) -> None:
     kept.land()
     assert commits(kept) <= before + 2
     assert kept.store.stats().chunks == 0
+
+
+# What consumers have may be settled before it is written.
+
+
+@pytest.fixture
+def quick(kept: Kept) -> Kept:
+    kept.journal.quick_s = QUICK_S
+    return kept
+
+
+def test_what_a_consumer_answers_at_once_is_never_written_and_its_publisher_need_not_wait(
+    quick: Kept,
+) -> None:
+    publisher, consumer = Told(quick), FakeConsumer(quick.q["q"])
+    publisher.publish("q", b"a")
+    quick.settle()
+    assert (commits(quick), publisher.safe) == (0, 0), "it is with a consumer, and not yet written"
+    consumer.accept_all()
+    quick.settle()
+    assert (commits(quick), publisher.safe) == (0, 1)
+    assert quick.crash().q["q"].ready == 0
+
+
+def test_who_is_told_early_has_been_waited_for_by_each_queue(quick: Kept) -> None:
+    publisher = Told(quick)
+    consumer, other = FakeConsumer(quick.q["q"]), FakeConsumer(quick.q["r"])
+    publisher.publish("q", b"a")
+    publisher.publish("r", b"b")
+    quick.settle()
+    consumer.accept_all()
+    quick.settle()
+    assert (commits(quick), publisher.safe) == (0, 0)
+    other.accept_all()
+    quick.settle()
+    assert (commits(quick), publisher.safe) == (0, 2)
+
+
+def test_a_consumer_is_waited_for_no_longer_than_that_and_then_not_for_a_while(
+    quick: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "DOUBTS", 3)
+    publisher, waited = Told(quick), []
+    FakeConsumer(quick.q["q"])
+    for _ in range(9):
+        before = commits(quick)
+        publisher.publish("q", b"a")
+        quick.settle()
+        waited.append(commits(quick) == before)
+        quick.advance(QUICK_S)
+        assert commits(quick) == before + 1
+        quick.land()
+    assert waited == [True, False, False, False, True, False, False, False, True]
+    assert publisher.safe == 9
+
+
+def test_what_waits_for_no_consumer_is_written_at_once(quick: Kept) -> None:
+    publisher, consumer = Told(quick), FakeConsumer(quick.q["q"])
+    publisher.publish("q", b"a")
+    publisher.publish("r", b"b")
+    quick.settle()
+    assert commits(quick) == 1
+    consumer.accept_all()
+    quick.settle()
+    assert publisher.safe == 0
+    quick.land()
+    assert publisher.safe == 2
+
+
+def test_what_comes_back_from_a_consumer_is_written(quick: Kept) -> None:
+    publisher, consumer = Told(quick), FakeConsumer(quick.q["q"], credit=1)
+    publisher.publish("q", b"a")
+    quick.settle()
+    consumer.leave()
+    for delivery in consumer.held:
+        quick.q["q"].release(delivery)
+    quick.settle()
+    assert (commits(quick), publisher.safe) == (1, 0)
+    quick.land()
+    assert publisher.safe == 1
+    assert quick.crash().q["q"].ready == 1
