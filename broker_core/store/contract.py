@@ -37,6 +37,10 @@ class NoSpaceError(Exception):
 class DamagedError(Exception):
     """What was read is not what was written. The text says where."""
 
+    def __init__(self, text: str, next_offset: int | None = None) -> None:
+        super().__init__(text)
+        self.next = next_offset  # of a stream: where to go on, behind the damage
+
 
 class Entries:
     """Copies of messages in queues, on their way into a chunk: columns, one row an entry."""
@@ -79,10 +83,49 @@ class Chunk:
         self.messages = messages  # one record after the other; their checksums are in `entries`
 
 
+class Append:
+    """New messages of one stream, on their way into a block: `block.py` knows what the octets mean."""
+
+    __slots__ = ("arrived", "first", "messages", "positions", "segment", "stream")
+
+    def __init__(self, stream: int, segment: int, first: int, arrived: int, messages: list[Message]) -> None:
+        self.stream = stream  # its number
+        self.segment = segment  # the first offset of the segment it goes to; its own, if that begins with it
+        self.first = first  # offset of the first message; the others follow without gaps
+        self.arrived = arrived  # ms since 1970-01-01 UTC
+        self.messages = messages
+        self.positions: array[int] | None = None  # where they stood in a queue, if they came from one
+
+
+@attrs.frozen
+class Span:
+    """A segment of a stream as the store vouches for it: what its file has beyond was never committed."""
+
+    stream: int
+    first: int  # offsets from here
+    next: int  # up to here, exclusive
+    octets: int  # of the file
+    bodies: int  # octets of the messages' bodies
+    begun: int  # ms since 1970-01-01 UTC: when the first message arrived
+    last: int  # and the last one
+
+
 class Commit:
     """What is to be kept, or to go, together."""
 
-    __slots__ = ("chunks", "dropped", "marks", "number", "objects", "replaced", "settled")
+    __slots__ = (
+        "appends",
+        "chunks",
+        "cut",
+        "dropped",
+        "ended",
+        "marks",
+        "number",
+        "objects",
+        "producers",
+        "replaced",
+        "settled",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number  # 1, 2, ... since the store was opened
@@ -96,10 +139,24 @@ class Commit:
         self.replaced: list[
             tuple[list[int], Chunk]
         ] = []  # chunks that go, and one that has what was left in them
+        self.appends: list[Append] = []  # to streams; several to one stream are in order
+        self.cut: list[tuple[int, int]] = []  # streams, and first offsets of their segments that go
+        self.ended: list[int] = []  # streams that go, with all they have
+        # Stream and producer, to the last sequence number that was taken of it; -1: it is forgotten.
+        self.producers: dict[tuple[int, str], int] = {}
 
     def __bool__(self) -> bool:
         return bool(
-            self.objects or self.chunks or self.settled or self.marks or self.dropped or self.replaced
+            self.objects
+            or self.chunks
+            or self.settled
+            or self.marks
+            or self.dropped
+            or self.replaced
+            or self.appends
+            or self.cut
+            or self.ended
+            or self.producers
         )
 
 
@@ -139,6 +196,18 @@ class Reader(ABC):
     def messages(self, first: int, start: int, length: int) -> bytes:
         """Some octets of a chunk's messages. Raises DamagedError, StoreError."""
 
+    @abstractmethod
+    def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
+        """Whole blocks of a segment, in order: from the one that has `offset` on, none that begins at `until` or later,
+        of no more than `octets` and one block. Raises DamagedError, whose `next` is behind the damage, and StoreError.
+        """
+
+    @abstractmethod
+    def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
+        """The first offset of the first block of a segment that arrived at `arrived` or later (ms since 1970-01-01 UTC);
+        `until` if there is none before that. Raises DamagedError, StoreError.
+        """
+
 
 class Store(ABC):
     """Where commits are kept. Opened when it is made, which raises `BadFolder`s as its own kind says."""
@@ -159,6 +228,14 @@ class Store(ABC):
     @abstractmethod
     def marks(self) -> Iterable[tuple[int, int]]:
         """Entries and how often each was tried, in order. Those never tried may be there, with 0: redelivered."""
+
+    @abstractmethod
+    def spans(self) -> Iterable[Span]:
+        """Every segment, by stream and first offset."""
+
+    @abstractmethod
+    def producers(self) -> Iterable[tuple[int, str, int]]:
+        """Streams, producers, and the last sequence number that was taken of each."""
 
     # Running.
 
