@@ -183,6 +183,9 @@ class Stats:
     free_octets: int  # of those: not used, to be used again or given back
     commits: int  # since it was opened
     format: int
+    streams: int = 0  # that have something
+    segments: int = 0
+    segment_octets: int = 0  # of their files
 
 
 class Reader(ABC):
@@ -204,7 +207,7 @@ class Reader(ABC):
 
     @abstractmethod
     def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
-        """The first offset of the first block of a segment that arrived at `arrived` or later (ms since 1970-01-01 UTC);
+        """The first offset of the first block of a segment that arrived at `arrived` (ms since 1970) or later;
         `until` if there is none before that. Raises DamagedError, StoreError.
         """
 

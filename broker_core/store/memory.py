@@ -14,18 +14,21 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
-from broker_core.store import chunk
+from broker_core.store import block, chunk
 from broker_core.store.contract import (
+    Append,
     Chunk,
     Commit,
     DamagedError,
     Kept,
     NoSpaceError,
     Reader,
+    Span,
     Stats,
     Store,
     StoreError,
 )
+from broker_core.store.segment import Looks, begun_by, longer, not_there
 
 T = TypeVar("T")
 
@@ -41,6 +44,7 @@ class MemoryStore(Store):
         self.damaged: set[int] = set()  # chunks that shall be found damaged; for tests to fill
         self.flying: Commit | None = None  # given, and neither durable nor failed
         self.content = Content()
+        self._looks = Looks()
         self._started = self._closed_properly = self._ended = False
         self._commits = 0
 
@@ -58,6 +62,12 @@ class MemoryStore(Store):
 
     def marks(self) -> Iterator[tuple[int, int]]:
         return iter(sorted(self.content.marks.items()))
+
+    def spans(self) -> Iterator[Span]:
+        return iter([self.content.segments[key].span for key in sorted(self.content.segments)])
+
+    def producers(self) -> Iterator[tuple[int, str, int]]:
+        return iter([(*key, last) for key, last in sorted(self.content.producers.items())])
 
     # Running.
 
@@ -98,12 +108,12 @@ class MemoryStore(Store):
         self._soon(lambda: failed(error))
 
     def reader(self) -> AbstractContextManager[Reader]:
-        return nullcontext(ContentReader(self.content, self.damaged))
+        return nullcontext(ContentReader(self.content, self.damaged, self._looks))
 
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
         found: T | Exception
         try:
-            found = job(ContentReader(self.content, self.damaged))
+            found = job(ContentReader(self.content, self.damaged, self._looks))
         except Exception as error:
             found = error
         self._soon(lambda: then(found))
@@ -121,6 +131,9 @@ class MemoryStore(Store):
             free_octets=0,
             commits=self._commits,
             format=chunk.VERSION,
+            streams=len({stream for stream, _ in content.segments}),
+            segments=len(content.segments),
+            segment_octets=sum(each.span.octets for each in content.segments.values()),
         )
 
     def backup(self, folder: Path) -> None:
@@ -154,11 +167,15 @@ class Content:
         self.firsts: list[int] = []  # of the chunks, rising
         self.settled: dict[int, bytes] = {}
         self.marks: dict[int, int] = {}
+        self.segments: dict[tuple[int, int], Segment] = {}  # by stream and first offset
+        self.producers: dict[tuple[int, str], int] = {}
 
     def copy(self) -> Content:
         copy = Content()
         copy.objects, copy.chunks, copy.firsts = dict(self.objects), dict(self.chunks), list(self.firsts)
         copy.settled, copy.marks = dict(self.settled), dict(self.marks)
+        copy.segments = {key: Segment(each.span, each.octets) for key, each in self.segments.items()}
+        copy.producers = dict(self.producers)
         return copy
 
     def take(self, commit: Commit) -> None:
@@ -174,6 +191,33 @@ class Content:
             self._add(chunk.pack(entries))
         self.settled.update(commit.settled)
         self.marks.update(commit.marks)
+        self._take_streams(commit)
+
+    def _take_streams(self, commit: Commit) -> None:
+        """What is new, then what goes; a stream that goes takes all that it has with it."""
+        for append in commit.appends:
+            self._append(append)
+        for key in commit.cut:
+            self.segments.pop(key, None)
+        for (stream, producer), last in commit.producers.items():
+            if last < 0:
+                self.producers.pop((stream, producer), None)
+            else:
+                self.producers[stream, producer] = last
+        ended = set(commit.ended)
+        if ended:
+            self.segments = {key: each for key, each in self.segments.items() if key[0] not in ended}
+            self.producers = {key: last for key, last in self.producers.items() if key[0] not in ended}
+
+    def _append(self, append: Append) -> None:
+        key = append.stream, append.segment
+        if append.segment == append.first:
+            self.segments[key] = Segment(begun_by(append))
+        segment = self.segments[key]
+        assert segment.span.next == append.first, "what is appended follows what is there"
+        for piece in block.split(append) if append.messages else ():
+            segment.octets += block.pack(piece)
+        segment.span = longer(segment.span, append, len(segment.octets))
 
     def _change(self, objects: Mapping[str, str | None]) -> None:
         for key, value in objects.items():
@@ -201,12 +245,26 @@ class Content:
         self.settled.pop(first, None)
 
 
+class Segment:
+    """A segment of a stream, with the octets that would be in its file."""
+
+    __slots__ = ("octets", "span")
+
+    def __init__(self, span: Span, octets: bytes | bytearray = b"") -> None:
+        self.span = span
+        self.octets = bytearray(octets)
+
+    def read(self, at: int, length: int) -> bytes:
+        return bytes(self.octets[at : at + length])
+
+
 class ContentReader(Reader):
     """Reads what is durable."""
 
-    def __init__(self, content: Content, damaged: set[int]) -> None:
+    def __init__(self, content: Content, damaged: set[int], looks: Looks) -> None:
         self.content = content
         self._damaged = damaged
+        self._looks = looks
 
     def find(self, number: int) -> tuple[int, bytes]:
         firsts = self.content.firsts
@@ -223,3 +281,17 @@ class ContentReader(Reader):
         if found is None or first in self._damaged or start + length > len(found.messages):
             raise DamagedError(f"chunk {first} is damaged, or is not there")
         return found.messages[start : start + length]
+
+    def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
+        found = self._segment(stream, segment, until)
+        return self._looks.blocks(found.span, found.read, offset, until, octets)
+
+    def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
+        found = self._segment(stream, segment, until)
+        return self._looks.offset_since(found.span, found.read, until, arrived)
+
+    def _segment(self, stream: int, first: int, until: int) -> Segment:
+        found = self.content.segments.get((stream, first))
+        if found is None:
+            raise not_there(stream, first, until)
+        return found

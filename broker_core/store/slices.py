@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from broker_core.store.contract import DamagedError, Reader, StoreError
 from broker_core.store.database import is_trouble_of_disk
+from broker_core.store.segment import not_there
 
 T = TypeVar("T")
 
@@ -69,6 +70,12 @@ class Slices(Reader):
         if len(octets) != length:
             raise DamagedError(f"chunk {first} is cut off")
         return octets
+
+    def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
+        raise not_there(stream, segment, until)
+
+    def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
+        raise not_there(stream, segment, until)
 
 
 def unread(what: str, error: Exception) -> DamagedError | StoreError:

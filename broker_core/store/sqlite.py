@@ -16,7 +16,7 @@ from typing import TypeVar
 import attrs
 
 from broker_core.store import copying, finding, tail
-from broker_core.store.contract import Commit, DamagedError, Kept, Reader, Stats, Store
+from broker_core.store.contract import Commit, DamagedError, Kept, Reader, Span, Stats, Store
 from broker_core.store.database import (
     CLOSED,
     FORMAT,
@@ -158,6 +158,12 @@ class SqliteStore(Store):
 
     def marks(self) -> Iterator[tuple[int, int]]:
         return iter(self._marks)
+
+    def spans(self) -> Iterator[Span]:
+        return iter(())
+
+    def producers(self) -> Iterator[tuple[int, str, int]]:
+        return iter(())
 
     # Running.
 
