@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from broker_core.message import Death, Encoding, Facts, Message, Notes
+from broker_core.message import Encoding, Facts, Message
 from broker_core.store.contract import Chunk, DamagedError, Entries
+from broker_core.store.origin import EncodingOf, Origin, encoding_named, facts_of, notes_of, origin_said
 
 VERSION: Final = 1
 # Version, flags, nothing, entries, records, number of the first entry, ms since 1970 when the first arrived.
@@ -138,11 +139,12 @@ def written(columns: Columns) -> bytes:
         parts.append(array("H", records))
     parts += [columns.sizes, columns.ends, columns.crcs]
     header = HEADER.pack(VERSION, flags, 0, len(columns), len(columns.crcs), columns.first, columns.arrived)
-    octets = b"".join([header, *map(_octets, parts)])
+    octets = b"".join([header, *map(octets_of, parts)])
     return octets + CHECKSUM.pack(crc32(octets))
 
 
-def _octets(column: array[int]) -> bytes:
+def octets_of(column: array[int]) -> bytes:
+    """A column as it is kept: little-endian."""
     if BIG_ENDIAN:
         column = column[:]
         column.byteswap()
@@ -187,37 +189,12 @@ def _remembered_prefix(message: Message) -> bytes:
 
 
 def _prefix(message: Message) -> bytes:
-    facts = message.facts
-    origin = json.dumps(
-        [
-            message.encoding.name,
-            facts.durable,
-            facts.priority,
-            facts.ttl_ms,
-            facts.user_id,
-            facts.reply_to,
-            facts.cc,
-            facts.bcc,
-            facts.has_headers,
-            _said(message.notes),
-        ],
-        separators=(",", ":"),
-    ).encode()
+    origin = json.dumps(origin_said(message, message.notes), separators=(",", ":")).encode()
     exchange = message.exchange.encode("utf-8", "surrogatepass")
     key = message.key.encode("utf-8", "surrogatepass")
     properties = message.properties
     lengths = LENGTHS.pack(len(origin), len(exchange), len(key), len(properties))
     return b"".join((lengths, origin, exchange, key, properties))
-
-
-def _said(notes: Notes | None) -> list[object] | None:
-    if notes is None:
-        return None
-    deaths = [
-        [d.queue, d.reason, d.count, d.first_time, d.last_time, d.exchange, d.keys, d.ttl_ms]
-        for d in notes.deaths
-    ]
-    return [deaths, notes.first_death, notes.last_death, notes.offset]
 
 
 # Reading.
@@ -273,7 +250,6 @@ class _Taker:
         return column
 
 
-EncodingOf = Callable[[str], Encoding | None]
 parsed: Final[dict[bytes, tuple[Encoding, str, str, bytes, Facts]]] = {}
 
 
@@ -295,45 +271,18 @@ def _message(prefix: bytes, body: bytes, encoding_of: EncodingOf) -> Message:
     exchange_at = LENGTHS.size + origin_size
     key_at = exchange_at + exchange_size
     properties_at = key_at + key_size
-    name, durable, priority, ttl_ms, user_id, reply_to, cc, bcc, has_headers, said = json.loads(
-        prefix[LENGTHS.size : exchange_at]
-    )
-    encoding = encoding_of(name)
-    if encoding is None:
-        raise DamagedError(f"a message is of the protocol '{name}', which is not installed")
+    origin: Origin = json.loads(prefix[LENGTHS.size : exchange_at])
+    encoding = encoding_named(origin[0], encoding_of)
     properties = prefix[properties_at : properties_at + properties_size]
-    facts = encoding.restored(
-        Facts(durable, priority, ttl_ms, user_id, reply_to, tuple(cc), tuple(bcc), has_headers), properties
-    )
+    facts = encoding.restored(facts_of(origin), properties)
     exchange = prefix[exchange_at:key_at].decode("utf-8", "surrogatepass")
     key = prefix[key_at:properties_at].decode("utf-8", "surrogatepass")
-    if said is None and len(prefix) <= 1024:
+    notes = notes_of(origin[-1])
+    if notes is None and len(prefix) <= 1024:
         if len(parsed) >= PREFIXES_MAX:
             parsed.clear()
         parsed[prefix] = (encoding, exchange, key, properties, facts)
-    return Message(encoding, exchange, key, properties, body, facts, _notes(said))
-
-
-def _notes(said: list[object] | None) -> Notes | None:
-    if said is None:
-        return None
-    deaths, first_death, last_death, offset = said
-    notes = Notes()
-    assert isinstance(deaths, list)
-    notes.deaths = tuple(
-        Death(queue, reason, count, first_time, last_time, exchange, tuple(keys), ttl_ms)
-        for queue, reason, count, first_time, last_time, exchange, keys, ttl_ms in deaths
-    )
-    notes.first_death, notes.last_death = _address(first_death), _address(last_death)
-    notes.offset = offset if isinstance(offset, int) else None
-    return notes
-
-
-def _address(said: object) -> tuple[str, str, str] | None:
-    if not isinstance(said, list):
-        return None
-    reason, queue, exchange = said
-    return reason, queue, exchange
+    return Message(encoding, exchange, key, properties, body, facts, notes)
 
 
 def places(columns: Columns, numbers: Iterable[int]) -> list[int]:

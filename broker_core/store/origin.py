@@ -1,0 +1,81 @@
+"""What the broker knows of a message without reading its properties: to JSON, and back (docs/store-format.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from broker_core.message import Death, Encoding, Facts, Message, Notes
+from broker_core.store.contract import DamagedError
+
+EncodingOf = Callable[[str], Encoding | None]  # knows an encoding by its name, or not
+Texts: TypeAlias = list[str]
+# The name of its encoding; durable, priority, TTL, user id, reply-to, CC, BCC, whether it has headers; notes.
+Origin: TypeAlias = (
+    "tuple[str, bool, int, int | None, str | None, str | None, Texts, Texts, bool, list[object] | None]"
+)
+
+
+def origin_said(message: Message, notes: Notes | None) -> list[object]:
+    """An `Origin` for JSON. `notes`: what of the message's is to be kept."""
+    facts = message.facts
+    return [
+        message.encoding.name,
+        facts.durable,
+        facts.priority,
+        facts.ttl_ms,
+        facts.user_id,
+        facts.reply_to,
+        facts.cc,
+        facts.bcc,
+        facts.has_headers,
+        notes_said(notes),
+    ]
+
+
+def notes_said(notes: Notes | None) -> list[object] | None:
+    """What the broker has added to a message, for JSON."""
+    if notes is None:
+        return None
+    deaths = [
+        [d.queue, d.reason, d.count, d.first_time, d.last_time, d.exchange, d.keys, d.ttl_ms]
+        for d in notes.deaths
+    ]
+    return [deaths, notes.first_death, notes.last_death, notes.offset]
+
+
+def encoding_named(name: str, encoding_of: EncodingOf) -> Encoding:
+    """Raises DamagedError if there is none: its messages cannot be given out."""
+    encoding = encoding_of(name)
+    if encoding is None:
+        raise DamagedError(f"a message is of the protocol '{name}', which is not installed")
+    return encoding
+
+
+def facts_of(origin: Origin) -> Facts:
+    """The facts, as far as the core knows them: `Encoding.restored` may have more."""
+    _, durable, priority, ttl_ms, user_id, reply_to, cc, bcc, has_headers, _ = origin
+    return Facts(durable, priority, ttl_ms, user_id, reply_to, tuple(cc), tuple(bcc), has_headers)
+
+
+def notes_of(said: list[object] | None) -> Notes | None:
+    """What `notes_said` said."""
+    if said is None:
+        return None
+    deaths, first_death, last_death, offset = said
+    notes = Notes()
+    assert isinstance(deaths, list)
+    notes.deaths = tuple(
+        Death(queue, reason, count, first_time, last_time, exchange, tuple(keys), ttl_ms)
+        for queue, reason, count, first_time, last_time, exchange, keys, ttl_ms in deaths
+    )
+    notes.first_death, notes.last_death = _address(first_death), _address(last_death)
+    notes.offset = offset if isinstance(offset, int) else None
+    return notes
+
+
+def _address(said: object) -> tuple[str, str, str] | None:
+    if not isinstance(said, list):
+        return None
+    reason, queue, exchange = said
+    return reason, queue, exchange
