@@ -1,0 +1,125 @@
+"""How far a query has read, as Spark keeps it in a checkpoint, and how much it reads next. Pure functions.
+
+    {"orders": {"0": {"next": 123, "id": "5f3a...", "from": 100}}}
+
+For each stream and partition: the offset behind the last message read; the stream's incarnation, since a stream that
+was deleted and made anew counts from 0 again; and where the micro-batch that ended here began, if it read something.
+
+`from` is why a micro-batch is the same again after a crash: Spark keeps the ends of micro-batches, but asks anew where
+a query begins if it crashed within its first one. What is between `from` and `next` is what that one read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final, TypeAlias, cast
+
+import attrs
+
+from pipeline.errors import PipelineError
+
+Json: TypeAlias = dict[str, object]
+Partition: TypeAlias = tuple[str, int]  # stream and number, 0 unless it is a super stream
+
+
+@attrs.frozen
+class Mark:
+    """How far one partition has been read. `start`: where the micro-batch began that ended here; None: not there."""
+
+    next: int
+    incarnation: str
+    start: int | None = None
+
+
+Marks: TypeAlias = Mapping[Partition, Mark]
+
+
+@attrs.frozen
+class Range:
+    """Offsets [first, until) of one partition, as a task reads them."""
+
+    stream: str  # as it was subscribed to
+    partition: int
+    name: str  # the partition's own name on the broker
+    incarnation: str
+    first: int
+    until: int
+
+    def __len__(self) -> int:
+        return self.until - self.first
+
+
+def to_json(marks: Marks) -> Json:
+    """As Spark keeps it. The same marks are the same text: Spark compares texts."""
+    found: dict[str, dict[str, object]] = {}
+    for (stream, partition), mark in sorted(marks.items()):
+        entry: Json = {"next": mark.next, "id": mark.incarnation}
+        if mark.start is not None:
+            entry["from"] = mark.start
+        found.setdefault(stream, {})[str(partition)] = entry
+    return cast("Json", found)
+
+
+def from_json(given: object) -> dict[Partition, Mark]:
+    """Raises PipelineError for what `to_json` did not write."""
+    try:
+        return dict(_marks(given))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise PipelineError(f"the checkpoint holds no offsets of this source: {given!r:.200}") from None
+
+
+def _marks(given: object) -> Iterator[tuple[Partition, Mark]]:
+    for stream, partitions in cast("dict[str, dict[str, Json]]", given).items():
+        for partition, entry in partitions.items():
+            following, incarnation, start = entry["next"], entry["id"], entry.get("from")
+            if type(following) is not int or not isinstance(incarnation, str):
+                raise ValueError
+            if start is not None and type(start) is not int:
+                raise ValueError
+            yield (str(stream), int(partition)), Mark(following, incarnation, start)
+
+
+def read_between(start: Marks, end: Marks) -> Iterator[tuple[Partition, int, Mark]]:
+    """What the micro-batch that ends at `end` reads: partition, first offset, and the end of each.
+
+    An end that says what it began with is believed, whatever `start` is; one that has not moved reads nothing.
+    """
+    for partition, mark in sorted(end.items()):
+        if mark.start is not None and mark != start.get(partition) and mark.start < mark.next:
+            yield partition, mark.start, mark
+
+
+def admitted(available: Mapping[Partition, int], limit: int | None) -> dict[Partition, int]:
+    """How many messages of each partition are read, of those there are, `limit` in all.
+
+    Each gets the same share; what one does not need is shared by the others. So a busy partition does not hold up the
+    quiet ones. As many partitions as the limit has messages get one at least.
+    """
+    if limit is None or sum(available.values()) <= limit:
+        return dict(available)
+    found = {}
+    left = limit
+    smallest_first = sorted(available, key=lambda partition: (available[partition], partition))
+    for place, partition in enumerate(smallest_first):
+        share = -(-left // (len(smallest_first) - place))
+        found[partition] = min(available[partition], share)
+        left -= found[partition]
+    return found
+
+
+PIECE_MIN: Final = 1000  # messages: fewer are not worth a task
+
+
+def split(ranges: Iterable[Range], least: int | None) -> list[Range]:
+    """The ranges, cut into `least` pieces or a few more, in proportion to their lengths; none shorter than 1000."""
+    whole = [each for each in ranges if len(each)]
+    if least is None or len(whole) >= least:
+        return whole
+    total = sum(map(len, whole))
+    pieces: list[Range] = []
+    for each in whole:
+        count = min(-(-len(each) * least // total), max(1, len(each) // PIECE_MIN))
+        cuts = [each.first + len(each) * at // count for at in range(count + 1)]
+        pieces += [attrs.evolve(each, first=a, until=b) for a, b in pairwise(cuts)]
+    return pieces

@@ -1,0 +1,374 @@
+"""The options of `format("amqp")`: texts as Spark hands them over to one checked record.
+
+A new option is a line in `Options`. Names are those of Spark's Kafka source where both have the same thing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from enum import Enum
+from typing import Final, TypeAlias, TypeVar, cast
+from urllib.parse import urlsplit
+
+import attrs
+
+from pipeline.errors import BadOption
+
+T = TypeVar("T")
+Numbers: TypeAlias = Mapping[str, Mapping[int, int]]  # by stream and partition
+
+EARLIEST, LATEST = -2, -1  # in place of an offset
+OFFSET_MAX: Final = (1 << 63) - 1
+FETCH_MIN, FETCH_MAX = 64 << 10, 16 << 20  # octets; the latter is the broker's own limit
+
+
+class Edge(Enum):
+    """An end of every stream."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@attrs.frozen
+class Offsets:
+    """An offset for each partition of each stream; -2 stands for the earliest, -1 for the latest."""
+
+    by_partition: Numbers
+
+
+@attrs.frozen
+class Since:
+    """What arrived at this time or later, in ms since 1970-01-01 UTC."""
+
+    timestamp: int
+
+
+@attrs.frozen
+class SinceEach:
+    """The same, with a time for each partition of each stream."""
+
+    by_partition: Numbers
+
+
+Position: TypeAlias = Edge | Offsets | Since | SinceEach
+
+
+# How a text is read. Each raises ValueError, saying what would have been right.
+
+
+def text(given: str) -> str:
+    if not given:
+        raise ValueError("must not be empty")
+    return given
+
+
+def flag(given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return given.lower() == "true"
+
+
+def whole(least: int, most: int = OFFSET_MAX) -> Callable[[str], int]:
+    def read(given: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,19}", given) or not least <= int(given) <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(given)
+
+    return read
+
+
+def one_of(*known: str) -> Callable[[str], str]:
+    def read(given: str) -> str:
+        if given.lower() not in known:
+            raise ValueError(f"must be {' or '.join(known)}")
+        return given.lower()
+
+    return read
+
+
+def addresses(given: str) -> tuple[str, ...]:
+    """URLs with commas between them. A password in one would be seen by everybody who sees the query."""
+    found = []
+    for each in filter(None, (part.strip() for part in given.split(","))):
+        try:
+            parts = urlsplit(each if "//" in each else f"http://{each}")
+            port, host = parts.port, parts.hostname
+        except ValueError:
+            raise ValueError("must be URLs such as http://localhost:15672") from None
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("must not hold a user or password; see username and passwordFile")
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+            raise ValueError("must be URLs such as http://localhost:15672")
+        shown = f"[{host}]" if ":" in host else host
+        port = port if port is not None else 443 if parts.scheme == "https" else 15672
+        found.append(f"{parts.scheme}://{shown}:{port}{parts.path.rstrip('/')}")
+    if not found:
+        raise ValueError("must be URLs such as http://localhost:15672")
+    return tuple(dict.fromkeys(found))
+
+
+def names(given: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(filter(None, (part.strip() for part in given.split(",")))))
+    if not found:
+        raise ValueError("must name a stream, or some with commas between them")
+    return found
+
+
+def pattern(given: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text(given))
+    except re.error as error:
+        raise ValueError(f"must be a regular expression ({error})") from None
+
+
+def assigned(given: str) -> Mapping[str, frozenset[int]]:
+    shape = 'must be JSON such as {"orders":[0,1]}'
+    found = {}
+    for stream, partitions in _object(given, shape).items():
+        if not isinstance(partitions, list) or not all(map(_is_partition, partitions)) or not partitions:
+            raise ValueError(shape)
+        found[stream] = frozenset(cast("list[int]", partitions))
+    if not found:
+        raise ValueError(shape)
+    return found
+
+
+def position(given: str) -> Position:
+    for edge in Edge:
+        if given.lower() == edge.value:
+            return edge
+    shape = 'must be earliest, latest, or JSON such as {"orders":{"0":23,"1":-1}}'
+    return Offsets(_numbers(given, shape, EARLIEST))
+
+
+def since(given: str) -> Position:
+    return Since(whole(0)(given))
+
+
+def since_each(given: str) -> Position:
+    return SinceEach(_numbers(given, 'must be JSON such as {"orders":{"0":1767225600000}}', 0))
+
+
+def _numbers(given: str, shape: str, least: int) -> Numbers:
+    found: dict[str, dict[int, int]] = {}
+    for stream, partitions in _object(given, shape).items():
+        if not isinstance(partitions, dict):
+            raise ValueError(shape)
+        numbers = found[stream] = {}
+        for partition, number in partitions.items():
+            if not re.fullmatch(r"[0-9]{1,9}", partition) or type(number) is not int:
+                raise ValueError(shape)
+            if not least <= number <= OFFSET_MAX:
+                raise ValueError(shape)
+            numbers[int(partition)] = number
+    return found
+
+
+def _object(given: str, shape: str) -> dict[str, object]:
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError):
+        raise ValueError(shape) from None
+    if not isinstance(found, dict):
+        raise ValueError(shape)
+    return found
+
+
+def _is_partition(given: object) -> bool:
+    return type(given) is int and 0 <= given < 10**9
+
+
+# The table.
+
+
+class Use(Enum):
+    """For which reads an option is."""
+
+    ALWAYS = "reads"
+    BATCH = "batch reads"
+    STREAM = "streaming reads"
+
+
+class _Required:
+    """Has no default."""
+
+
+REQUIRED: Final = _Required()
+
+
+def option(
+    name: str, read: Callable[[str], T], default: T | _Required | None, purpose: str, use: Use = Use.ALWAYS
+) -> T:
+    """A field of `Options`. A default of None is a field that may be None."""
+    metadata = {"name": name, "read": read, "default": default, "purpose": purpose, "use": use}
+    return cast("T", attrs.field(metadata=metadata))
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """What a query asks for. There is no password in it, so that it may be printed."""
+
+    endpoints: tuple[str, ...] = option(
+        "endpoints", addresses, REQUIRED, "URLs of the broker's HTTP front-end, with commas between them"
+    )
+    vhost: str = option("vhost", text, "/", "the virtual host")
+    username: str = option("username", text, "guest", "who reads")
+    password_file: str | None = option(
+        "passwordFile",
+        text,
+        None,
+        "a file whose first line is the password, on the driver and on executors;"
+        " otherwise the environment variable LEVERET_PASSWORD, otherwise `guest`",
+    )
+    ca_file: str | None = option(
+        "tls.caFile", text, None, "certificates to trust at https URLs; otherwise those of the system"
+    )
+    subscribe: tuple[str, ...] | None = option(
+        "subscribe", names, None, "streams and super streams, with commas between them"
+    )
+    subscribe_pattern: re.Pattern[str] | None = option(
+        "subscribePattern", pattern, None, "all streams whose whole name fits a regular expression"
+    )
+    assign: Mapping[str, frozenset[int]] | None = option(
+        "assign", assigned, None, 'some partitions of super streams: `{"orders":[0,1]}`'
+    )
+    starting_offsets: Position | None = option(
+        "startingOffsets",
+        position,
+        None,
+        '`earliest`, `latest` or `{"orders":{"0":23,"1":-1}}` (-2 earliest, -1 latest);'
+        " default: streaming `latest`, batch `earliest`",
+    )
+    starting_timestamp: Position | None = option(
+        "startingTimestamp", since, None, "ms since 1970: begin with what arrived then or later"
+    )
+    starting_offsets_by_timestamp: Position | None = option(
+        "startingOffsetsByTimestamp", since_each, None, 'the same for each partition: `{"orders":{"0":MS}}`'
+    )
+    ending_offsets: Position | None = option(
+        "endingOffsets", position, None, "where to end, exclusive; default `latest`", Use.BATCH
+    )
+    ending_timestamp: Position | None = option(
+        "endingTimestamp", since, None, "ms since 1970: end before what arrived then or later", Use.BATCH
+    )
+    ending_offsets_by_timestamp: Position | None = option(
+        "endingOffsetsByTimestamp", since_each, None, "the same for each partition", Use.BATCH
+    )
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger", whole(1), None, "messages in a micro-batch, at most", Use.STREAM
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        whole(1),
+        None,
+        "octets of bodies in a micro-batch, about (by the average of each stream)",
+        Use.STREAM,
+    )
+    min_partitions: int | None = option(
+        "minPartitions", whole(1, 100_000), None, "split what is read into so many tasks, or a few more"
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss", flag, True, "whether messages that are gone end the query, or are passed over"
+    )
+    include_headers: bool = option("includeHeaders", flag, True, "whether there is the column `headers`")
+    columns: str = option(
+        "schema", one_of("amqp", "kafka"), "amqp", "the columns: ours, or those of Spark's Kafka source"
+    )
+    fetch_octets: int = option(
+        "fetchBytes", whole(FETCH_MIN, FETCH_MAX), 4 << 20, "octets that a task asks for at once"
+    )
+    timeout_s: int = option("timeoutSeconds", whole(1, 3600), 30, "how long to wait for an answer")
+    retry_s: int = option(
+        "retrySeconds", whole(0, 86_400), 60, "how long a broker that does not answer is asked again"
+    )
+
+    @property
+    def starting(self) -> Position | None:
+        return self.starting_timestamp or self.starting_offsets_by_timestamp or self.starting_offsets
+
+    @property
+    def ending(self) -> Position:
+        given = self.ending_timestamp or self.ending_offsets_by_timestamp or self.ending_offsets
+        return Edge.LATEST if given is None else given
+
+    @property
+    def wanted(self) -> str:
+        """The options that say which streams, for messages."""
+        return next(each for each in CHOICES[0] if getattr(self, FIELDS[each]) is not None)
+
+
+FIELDS: Final = {field.metadata["name"]: field.name for field in attrs.fields(Options)}
+TABLE: Final = {field.metadata["name"].lower(): field for field in attrs.fields(Options)}
+CHOICES: Final = (  # one of each at most; of the first line, one
+    ("subscribe", "subscribePattern", "assign"),
+    ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
+    ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"),
+)
+ELSEWHERE: Final = {
+    "password": "a password in an option would be seen by everybody who sees the query; use passwordFile or the"
+    " environment variable LEVERET_PASSWORD",
+    "path": "load() takes no path; name the streams with subscribe",
+}
+
+
+def read_options(given: Mapping[str, str], use: Use) -> Options:
+    """Checked options. Names may be in any case. Raises BadOption, naming the option."""
+    lower = {name.lower(): str(value) for name, value in given.items()}
+    for name in lower:
+        _require_known(name, given)
+    for choice in CHOICES:
+        both = [name for name in choice if name.lower() in lower]
+        if len(both) > 1:
+            raise BadOption(f"options {both[0]} and {both[1]} exclude each other")
+    values: dict[str, object] = {}
+    for name, field in TABLE.items():
+        values[field.name] = _value(field, lower.get(name), use)
+    options = Options(**values)  # type: ignore[arg-type]
+    if not any(getattr(options, FIELDS[name]) is not None for name in CHOICES[0]):
+        raise BadOption("one of the options subscribe, subscribePattern and assign must name the streams")
+    return options
+
+
+def _require_known(name: str, given: Mapping[str, str]) -> None:
+    if name in TABLE:
+        return
+    if name in ELSEWHERE:
+        raise BadOption(ELSEWHERE[name])
+    shown = next(each for each in given if each.lower() == name)
+    near = get_close_matches(name, TABLE, 1, 0.5)
+    hint = f"; did you mean {TABLE[near[0]].metadata['name']}?" if near else ""
+    raise BadOption(f"unknown option '{shown}'{hint}")
+
+
+def _value(field: attrs.Attribute[object], given: str | None, use: Use) -> object:
+    said = field.metadata
+    if given is None:
+        if said["default"] is REQUIRED:
+            raise BadOption(f"option {said['name']} is missing: {said['purpose']}")
+        return said["default"]
+    if said["use"] not in (Use.ALWAYS, use):
+        raise BadOption(f"option {said['name']} is for {said['use'].value} only")
+    try:
+        return said["read"](given)
+    except ValueError as error:
+        raise BadOption(f"option {said['name']} is '{given}': {error}") from None
+
+
+def documentation() -> Iterator[str]:
+    """The table of docs/spark.md, line by line."""
+    yield "| Option | Default | What for |"
+    yield "|---|---|---|"
+    for field in attrs.fields(Options):
+        said = field.metadata
+        default = said["default"]
+        if default is REQUIRED:
+            shown = "must be given"
+        elif default is None:
+            shown = ""
+        else:
+            shown = f"`{str(default).lower() if isinstance(default, bool) else default}`"
+        only = f"; {said['use'].value} only" if said["use"] is not Use.ALWAYS else ""
+        yield f"| `{said['name']}` | {shown} | {said['purpose']}{only} |"
