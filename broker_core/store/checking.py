@@ -1,7 +1,7 @@
 """A data folder looked through: is everything what it was when it was written, and how much is there of whom?
 
     verify   every checksum there is, SQLite's own check of the structure, the logs ──> problems, and damage by queue
-    measure  the columns of the chunks: no message is read                          ──> contents by queue
+    measure  the columns of the chunks, the rows of segments: no message is read    ──> contents by queue
 
 Both see one moment of the folder and change nothing in it; a node may run on it. While they look, its logs grow.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 from zlib import crc32
@@ -18,11 +19,13 @@ from zlib import crc32
 import attrs
 
 from broker_core.store import chunk, finding, tail
-from broker_core.store.contract import DamagedError, Kept, StoreError
+from broker_core.store.contract import DamagedError, Kept, Span, StoreError
 from broker_core.store.copying import Moment, Progress
 from broker_core.store.database import CLOSED, RUNNING, State, folder_of, state_of
 from broker_core.store.folder import MESSAGES, META, BadFolder, holder, require
 from broker_core.store.records import EXCHANGE, QUEUE, json_in, names_in
+from broker_core.store.segment import gaps
+from broker_core.store.segments import Segments
 from broker_core.store.slices import Slices
 from broker_core.store.values_text import Unreadable
 
@@ -49,6 +52,9 @@ class Report:
     closed: bool = False  # whether it was closed properly
     objects: int = 0
     chunks: int = 0
+    streams: int = 0  # that have something
+    segments: int = 0
+    segment_octets: int = 0  # of their files
     files: dict[str, int] = attrs.field(factory=dict)  # octets
     free_octets: int = 0  # of messages.db
     contents: dict[Owner, Content] = attrs.field(factory=dict)
@@ -125,6 +131,9 @@ class _Look:
                 self._at_chunks(self._messages, progress, whole=True)
                 for _ in finding.marks(self._messages, self._problem):
                     pass
+                for _ in finding.producers(self._messages, self._problem):
+                    pass
+                self._at_segments(self._messages, progress, whole=True)
         except sqlite3.Error as error:
             self._problem(f"{self._report.folder} cannot be read to its end: {error}")
 
@@ -136,6 +145,7 @@ class _Look:
             self._at_objects(self._meta)
             self._at_state(self._messages)
             self._at_chunks(self._messages, lambda done, total: None, whole=False)
+            self._at_segments(self._messages, lambda done, total: None, whole=False)
         except sqlite3.Error as error:
             raise BadFolder(f"{self._report.folder} cannot be read: {error}") from None
 
@@ -180,7 +190,7 @@ class _Look:
 
     def _at_chunks(self, messages: sqlite3.Connection, progress: Progress, whole: bool) -> None:
         aside = set(finding.aside(messages, self._problem))
-        slices = Slices(messages, frozenset())
+        slices = Slices(messages, frozenset(), Segments(self._report.folder))
         (total,) = messages.execute("select coalesce(sum(length(messages)), 0) from chunks").fetchone()
         done = 0
         for kept in finding.kept(messages, aside, self._problem):
@@ -213,17 +223,56 @@ class _Look:
         if columns.volatile:  # paged out by a node for want of memory; nobody counts on them
             return
         bits = kept.settled or b""
-        contents = self._report.contents
         for place, queue in enumerate(columns.queues):
             if place >> 3 < len(bits) and bits[place >> 3] & 1 << (place & 7):
                 continue
-            owner = self._owners.get(queue, NOBODY)
-            content = contents.get(owner)
-            if content is None:
-                content = contents[owner] = Content()
+            content = self._content(queue)
             record = columns.records[place]
             arrived = columns.arrival(place)
             content.messages += 1
             content.octets += columns.sizes[record]
             content.oldest_ms = min(content.oldest_ms or arrived, arrived)
             content.damaged += record in damaged
+
+    def _content(self, number: int) -> Content:
+        return self._report.contents.setdefault(self._owners.get(number, NOBODY), Content())
+
+    # Segments.
+
+    def _at_segments(self, messages: sqlite3.Connection, progress: Progress, whole: bool) -> None:
+        segments = Segments(self._report.folder)
+        segments.know(finding.segments(messages, self._problem), ())
+        report = self._report
+        report.streams = len({span.stream for span in segments.spans.values()})
+        report.segments = len(segments.spans)
+        report.segment_octets = sum(span.octets for span in segments.spans.values())
+        done = 0
+        for _, span in sorted(segments.spans.items()):
+            content = self._content(span.stream)
+            content.messages += span.next - span.first
+            content.octets += span.bodies
+            content.oldest_ms = min(content.oldest_ms or span.begun, span.begun)
+            if whole and not self._went(span, segments):
+                content.damaged += self._damaged_in(span, segments)
+            done += span.octets
+            progress(done, report.segment_octets)
+
+    def _went(self, span: Span, segments: Segments) -> bool:
+        """Whether a segment was deleted since we began to look: its file is not there, and rightly so."""
+        if segments.file(span.stream, span.first).exists():
+            return False
+        with closing(Moment(self._report.folder / MESSAGES)) as now:
+            there = {(each.stream, each.first) for _, each in finding.segments(now.database, self._problem)}
+        return (span.stream, span.first) not in there
+
+    def _damaged_in(self, span: Span, segments: Segments) -> int:
+        """How many messages of a segment cannot be read."""
+        damaged = 0
+        try:
+            for begin, end, why in gaps(span, partial(segments.read, span.stream, span.first)):
+                damaged += end - begin
+                self._problem(why)
+        except StoreError as error:
+            self._problem(str(error))
+            return span.next - span.first
+        return damaged

@@ -96,5 +96,5 @@ def _say_that_it_is_a_copy(messages: sqlite3.Connection) -> None:
 
 
 def octets_in(folder: Path) -> int:
-    """Of all files of a data folder, logs included."""
+    """Of the databases of a data folder, logs included."""
     return sum(file.stat().st_size for name in (MESSAGES, META) for file in folder.glob(f"{name}*"))

@@ -10,6 +10,7 @@ without SQLite noticing is `tail.py`'s business.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -38,6 +39,11 @@ SCHEMA: Final = {
         "CREATE TABLE settled (chunk INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, bits BLOB NOT NULL)",
         "CREATE TABLE marks (entry INTEGER PRIMARY KEY, tries INTEGER NOT NULL, checksum INTEGER NOT NULL)",
         "CREATE TABLE aside (first INTEGER PRIMARY KEY)",
+        "CREATE TABLE segments (place INTEGER PRIMARY KEY, stream INTEGER NOT NULL, first INTEGER NOT NULL, "
+        "next INTEGER NOT NULL, octets INTEGER NOT NULL, bodies INTEGER NOT NULL, begun INTEGER NOT NULL, "
+        "last INTEGER NOT NULL, checksum INTEGER NOT NULL)",
+        "CREATE TABLE producers (place INTEGER PRIMARY KEY, stream INTEGER NOT NULL, producer BLOB NOT NULL, "
+        "sequence INTEGER NOT NULL, checksum INTEGER NOT NULL)",
         "CREATE TABLE state (id INTEGER PRIMARY KEY, folder BLOB NOT NULL, epoch INTEGER NOT NULL, "
         "ended INTEGER NOT NULL, tally BLOB NOT NULL, checksum INTEGER NOT NULL)",
     ),
@@ -258,6 +264,8 @@ def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
     if isinstance(error, StoreError):
         return error
     code: int = getattr(error, "sqlite_errorcode", 0)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpaceError(f"{what}: {error}")
     # The log's index beside the database is given its room when it grows: no room, and nothing has happened yet.
     if code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return NoSpaceError(f"{what}: {error}")

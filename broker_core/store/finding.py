@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from zlib import crc32
 
 from broker_core.store import chunk
-from broker_core.store.contract import DamagedError, Kept
+from broker_core.store.contract import DamagedError, Kept, Span
 from broker_core.store.database import is_damage
 
 Cell: TypeAlias = int | bytes | str | float | None
@@ -23,6 +23,8 @@ Say: TypeAlias = Callable[[str], None]
 
 KEY: Final = Struct("<Q")
 MARK: Final = Struct("<QQ")
+SEGMENT: Final = Struct("<8Q")
+PRODUCER: Final = Struct("<QQQ")
 QUICK_OCTETS: Final = 64 << 20  # a database up to this size is looked through at each start: that takes 30 ms
 
 
@@ -39,6 +41,14 @@ def mark_checksum(entry: int, tries: int) -> int:
     return crc32(MARK.pack(entry, tries))
 
 
+def segment_checksum(*columns: int) -> int:
+    return crc32(SEGMENT.pack(*columns))
+
+
+def producer_checksum(place: int, stream: int, producer: bytes, sequence: int) -> int:
+    return crc32(producer, crc32(PRODUCER.pack(place, stream, sequence)))
+
+
 def object_checksum(key: bytes, value: bytes) -> int:
     return crc32(value, crc32(key, len(key)))
 
@@ -46,7 +56,7 @@ def object_checksum(key: bytes, value: bytes) -> int:
 def tally(messages: sqlite3.Connection) -> bytes:
     """How many rows of each kind there are, and the sums of their checksums. Raises sqlite3.Error."""
     sums: list[object] = []
-    for table in ("chunks", "settled", "marks"):
+    for table in ("chunks", "settled", "marks", "segments", "producers"):
         sums += messages.execute(f"select count(*), sum(checksum) from {table}").fetchone()
     return repr(sums).encode()
 
@@ -227,6 +237,41 @@ def marks(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, int]]:
                 yield entry, rest[0]
                 continue
         say(f"it is not known how often entry {entry} was delivered")
+
+
+def segments(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, Span]]:
+    """Segments of streams, and the places of their rows."""
+    columns = "stream, first, next, octets, bodies, begun, last, checksum"
+    for place, *rest in rows(database, "segments", "place", columns, say):
+        assert isinstance(place, int)
+        said = [each for each in rest if isinstance(each, int) and each >= 0]
+        if len(said) == 8 and segment_checksum(place, *said[:7]) == said[7]:
+            yield place, Span(*said[:7])
+        else:
+            say(f"segment {place}{_of_stream(rest)}: it is not known what it holds")
+
+
+def producers(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, int, str, int]]:
+    """Places of rows, streams, producers, and the last sequence numbers that were taken."""
+    for place, *rest in rows(database, "producers", "place", "stream, producer, sequence, checksum", say):
+        assert isinstance(place, int)
+        if len(rest) == 4:
+            stream, name, last, checksum = rest
+            if (
+                isinstance(stream, int)
+                and isinstance(name, bytes)
+                and isinstance(last, int)
+                and min(stream, last) >= 0
+                and producer_checksum(place, stream, name, last) == checksum
+            ):
+                yield place, stream, name.decode("utf-8", "surrogatepass"), last
+                continue
+        say(f"producer {place}{_of_stream(rest)}: its last sequence number is lost")
+
+
+def _of_stream(rest: list[Cell]) -> str:
+    """Whose it is, if that can be read."""
+    return f" of stream {rest[0]}" if rest and isinstance(rest[0], int) else ""
 
 
 def objects(meta: sqlite3.Connection, say: Say) -> Iterator[tuple[str, str]]:

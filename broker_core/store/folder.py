@@ -3,6 +3,7 @@
     lock         held as long as a store is open; text: the process that holds it
     meta.db      SQLite: exchanges, queues, bindings, users, policies
     messages.db  SQLite: messages, and what became of them
+    streams/     the messages of streams; `segments.py` knows the files in it
 
 What the databases hold, and that their format is one we know, is `database.py`'s business.
 """
@@ -17,6 +18,7 @@ from typing import Final
 LOCK: Final = "lock"
 META: Final = "meta.db"
 MESSAGES: Final = "messages.db"
+STREAMS: Final = "streams"
 
 
 class BadFolder(Exception):  # noqa: N818 - `raise BadFolder` says it

@@ -211,9 +211,10 @@ class Content:
 
     def _append(self, append: Append) -> None:
         key = append.stream, append.segment
-        if append.segment == append.first:
-            self.segments[key] = Segment(begun_by(append))
-        segment = self.segments[key]
+        segment = self.segments.get(key)
+        if segment is None:
+            assert append.segment == append.first, "a segment that begins has the first offset that is in it"
+            segment = self.segments[key] = Segment(begun_by(append))
         assert segment.span.next == append.first, "what is appended follows what is there"
         for piece in block.split(append) if append.messages else ():
             segment.octets += block.pack(piece)

@@ -225,6 +225,29 @@ class Index:
         self._latest = max(self._latest, head.arrived)
 
 
+def gaps(span: Span, read: Read) -> Iterator[tuple[int, int, str]]:
+    """What of a segment cannot be read, having tried it all: offsets from, up to, and why. Raises StoreError."""
+    looks, offset = Looks(), span.first
+    while offset < span.next:
+        try:
+            octets = looks.blocks(span, read, offset, span.next, SEARCH_OCTETS)
+        except DamagedError as error:
+            next_offset = error.next or span.next
+            yield offset, next_offset, str(error)
+            offset = next_offset
+        else:
+            offset = end_of(octets)
+
+
+def end_of(octets: bytes) -> int:
+    """The offset behind whole blocks, at least one."""
+    at = 0
+    while at < len(octets):
+        head = header(octets, at)
+        at += head.octets
+    return head.next
+
+
 def is_whole(octets: bytes, at: int, head: Header) -> bool:
     """Whether all of a block is there, as it was written."""
     end = at + head.octets

@@ -5,23 +5,27 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
-from broker_core.store.contract import DamagedError, Reader, StoreError
+from broker_core.store.contract import DamagedError, Reader, Span, StoreError
 from broker_core.store.database import is_trouble_of_disk
-from broker_core.store.segment import not_there
+from broker_core.store.segment import Looks, Read, not_there
+from broker_core.store.segments import Segments
 
 T = TypeVar("T")
 
 
 class Slices(Reader):
-    """Reads chunks through one connection, in one thread."""
+    """Reads chunks through one connection, and blocks from the files of segments, in one thread."""
 
-    def __init__(self, connection: sqlite3.Connection, aside: Container[object]) -> None:
+    def __init__(self, connection: sqlite3.Connection, aside: Container[object], segments: Segments) -> None:
         self._connection = connection
         self._aside = aside  # chunks that are not spoken of any more
+        self._segments = segments
+        self._looks = Looks()
 
     @contextmanager
     def moment(self) -> Iterator[Reader]:
@@ -72,10 +76,18 @@ class Slices(Reader):
         return octets
 
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
-        raise not_there(stream, segment, until)
+        span, read = self._segment(stream, segment, until)
+        return self._looks.blocks(span, read, offset, until, octets)
 
     def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
-        raise not_there(stream, segment, until)
+        span, read = self._segment(stream, segment, until)
+        return self._looks.offset_since(span, read, until, arrived)
+
+    def _segment(self, stream: int, first: int, until: int) -> tuple[Span, Read]:
+        span = self._segments.spans.get((stream, first))
+        if span is None:
+            raise not_there(stream, first, until)
+        return span, partial(self._segments.read, stream, first)
 
 
 def unread(what: str, error: Exception) -> DamagedError | StoreError:

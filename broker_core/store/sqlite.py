@@ -31,6 +31,7 @@ from broker_core.store.database import (
     unusable,
 )
 from broker_core.store.folder import BadFolder, Folder
+from broker_core.store.segments import Segments
 from broker_core.store.slices import ReaderThread, Slices
 from broker_core.store.writer import Writer
 
@@ -69,9 +70,10 @@ class SqliteStore(Store):
         had_logs = tail.log_of(folder.messages).exists() and tail.log_of(folder.meta).exists()
         messages, meta = self._connected(folder.messages), self._connected(folder.meta)
         self._looked_at, self._meta = self._connected(folder.messages), self._connected(folder.meta)
-        self._slices = Slices(self._looked_at, self._aside)
-        self._reads = ReaderThread(Slices(self._connected(folder.messages), self._aside))
-        self._writer = Writer(messages, meta, self._aside)
+        self._segments = Segments(folder.path)
+        self._slices = Slices(self._looked_at, self._aside, self._segments)
+        self._reads = ReaderThread(Slices(self._connected(folder.messages), self._aside, self._segments))
+        self._writer = Writer(messages, meta, self._aside, self._segments)
         self._state = self._state_found(messages, meta, had_logs)
         self._closed_properly = self._state.ended != RUNNING
         self._objects = self._checked_objects(meta)
@@ -123,10 +125,17 @@ class SqliteStore(Store):
         if self._state.tally and finding.tally_if_sound(messages) != self._state.tally:
             self._found("it does not hold what it held when it was closed")
         self._aside.update(finding.aside(messages, self._found))
+        self._producers = list(finding.producers(messages, self._found))
+        segments = finding.segments(messages, self._found)
+        self._segments.know(segments, ((place, (stream, name)) for place, stream, name, _ in self._producers))
+        for text in self._segments.damage():
+            self._note(text)
         return list(finding.marks(messages, self._found))
 
     def _found(self, damage: str) -> None:
-        text = f"{self._folder.messages}: {damage}"
+        self._note(f"{self._folder.messages}: {damage}")
+
+    def _note(self, text: str) -> None:
         if text not in self.damage:
             self.damage.append(text)
         self.was_clean = False
@@ -160,10 +169,10 @@ class SqliteStore(Store):
         return iter(self._marks)
 
     def spans(self) -> Iterator[Span]:
-        return iter(())
+        return iter([span for _, span in sorted(self._segments.spans.items())])
 
     def producers(self) -> Iterator[tuple[int, str, int]]:
-        return iter(())
+        return iter([(stream, name, last) for _, stream, name, last in self._producers])
 
     # Running.
 
@@ -173,7 +182,7 @@ class SqliteStore(Store):
         durable: Callable[[int], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        self._objects, self._marks = [], []
+        self._objects, self._marks, self._producers = [], [], []
         self._state = attrs.evolve(self._state, epoch=self._state.epoch + 1, ended=RUNNING, tally=b"")
         self._writer.shrinks = not self.damage
         self._closed_properly = False
@@ -197,15 +206,19 @@ class SqliteStore(Store):
             "select count(*), coalesce(sum(length(messages)), 0) from chunks"
         ).fetchone()
         (objects,) = self._meta.execute("select count(*) from objects").fetchone()
+        spans = list(self._segments.spans.values())  # at once: the writer goes on
         (free,) = self._looked_at.execute("pragma freelist_count").fetchone()
         return Stats(
             chunks=chunks,
             messages_octets=octets,
             objects=objects,
-            file_octets=copying.octets_in(self._folder.path),
+            file_octets=copying.octets_in(self._folder.path) + sum(span.octets for span in spans),
             free_octets=free * PAGE_OCTETS,
             commits=self._writer.commits,
             format=FORMAT,
+            streams=len({span.stream for span in spans}),
+            segments=len(spans),
+            segment_octets=sum(span.octets for span in spans),
         )
 
     def backup(self, folder: Path) -> None:

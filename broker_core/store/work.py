@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from broker_core.store.contract import Chunk, Commit
-from broker_core.store.finding import bits_checksum, chunk_checksum, mark_checksum
+from broker_core.store.finding import (
+    bits_checksum,
+    chunk_checksum,
+    mark_checksum,
+    producer_checksum,
+    segment_checksum,
+)
+from broker_core.store.segments import Change
 
 FENCED: Final = "another node has opened the data folder, in spite of its lock"
 
@@ -20,7 +27,8 @@ FENCED: Final = "another node has opened the data folder, in spite of its lock"
 VIEW: Final = """
 CREATE TEMP VIEW work AS SELECT
   0 AS epoch, 0 AS first, 0 AS checksum, x'' AS entries, x'' AS messages,
-  '' AS dropped, '' AS replaced, '' AS settled, x'' AS bits, '' AS marks
+  '' AS dropped, '' AS replaced, '' AS settled, x'' AS bits, '' AS marks,
+  '' AS cut, '' AS segments, '' AS forgotten, '' AS producers, x'' AS names
 """
 TRIGGER: Final = f"""
 CREATE TEMP TRIGGER work_is_done INSTEAD OF INSERT ON work BEGIN
@@ -41,17 +49,34 @@ CREATE TEMP TRIGGER work_is_done INSTEAD OF INSERT ON work BEGIN
     json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(new.marks);
 END
 """
-DO: Final = "INSERT INTO work VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# What concerns streams; most commits pass it by.
+STREAMS_TRIGGER: Final = """
+CREATE TEMP TRIGGER work_on_streams_is_done INSTEAD OF INSERT ON work WHEN new.segments IS NOT NULL BEGIN
+  DELETE FROM segments WHERE place IN (SELECT value FROM json_each(new.cut));
+  INSERT OR REPLACE INTO segments SELECT
+    json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+    json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
+    json_extract(value, '$[6]'), json_extract(value, '$[7]'), json_extract(value, '$[8]')
+    FROM json_each(new.segments);
+  DELETE FROM producers WHERE place IN (SELECT value FROM json_each(new.forgotten));
+  INSERT OR REPLACE INTO producers SELECT
+    json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+    substr(new.names, json_extract(value, '$[2]'), json_extract(value, '$[3]')),
+    json_extract(value, '$[4]'), json_extract(value, '$[5]') FROM json_each(new.producers);
+END
+"""
+DO: Final = f"INSERT INTO work VALUES ({', '.join('?' * 15)})"
 
-Row: TypeAlias = tuple[
-    int | None, int | None, int | None, bytes | None, bytes | None, str, str, str, bytes, str
-]
+Row: TypeAlias = tuple[int | str | bytes | None, ...]  # a value for each column of the view
+NO_STREAMS: Final[Row] = (None,) * 5
 
 
-def rows_of(commit: Commit, made: list[Chunk], epoch: int, aside: Iterable[int] = ()) -> list[Row]:
+def rows_of(
+    commit: Commit, made: list[Chunk], epoch: int, aside: Iterable[int] = (), change: Change | None = None
+) -> list[Row]:
     """Rows that do what a commit says, in this order: a row for each of its chunks, at least one.
 
-    `made`: its new chunks, packed. `aside`: chunks that cannot be deleted.
+    `made`: its new chunks, packed. `aside`: chunks that cannot be deleted. `change`: of segments and producers.
     """
     kept = set(aside)
     parts: list[tuple[list[int], Chunk | None]] = [*commit.replaced, *(([], each) for each in made)]
@@ -62,7 +87,8 @@ def rows_of(commit: Commit, made: list[Chunk], epoch: int, aside: Iterable[int] 
         settled, bits = _settled(commit.settled) if is_last else ("[]", b"")
         marks = _marks(commit.marks) if is_last else "[]"
         octets = (None, None, None, None) if new is None else _columns(new)
-        rows.append((epoch, *octets, dropped, _list(gone, kept), settled, bits, marks))
+        streams = NO_STREAMS if change is None or not is_last else _of_streams(change)
+        rows.append((epoch, *octets, dropped, _list(gone, kept), settled, bits, marks, *streams))
     return rows
 
 
@@ -89,3 +115,30 @@ def _settled(settled: dict[int, bytes]) -> tuple[str, bytes]:
 def _marks(marks: dict[int, int]) -> str:
     rows = [(entry, tries, mark_checksum(entry, tries)) for entry, tries in marks.items()]
     return json.dumps(rows) if rows else "[]"
+
+
+def _of_streams(change: Change) -> Row:
+    """What goes, segments, producers that go, producers and where in the octets their names are; the octets."""
+    segments = []
+    for place, span in change.spans.values():
+        columns = (
+            place,
+            span.stream,
+            span.first,
+            span.next,
+            span.octets,
+            span.bodies,
+            span.begun,
+            span.last,
+        )
+        segments.append((*columns, segment_checksum(*columns)))
+    producers, names = [], []
+    at = 1
+    for (stream, producer), (place, last) in change.producers.items():
+        name = producer.encode("utf-8", "surrogatepass")
+        checksum = producer_checksum(place, stream, name, last)
+        producers.append((place, stream, at, len(name), last, checksum))
+        names.append(name)
+        at += len(name)
+    cut, forgotten = list(change.cut.values()), list(change.forgotten.values())
+    return *map(json.dumps, (cut, segments, forgotten, producers)), b"".join(names)

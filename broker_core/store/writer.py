@@ -1,7 +1,8 @@
 """The thread that writes: one commit is one transaction, synced; in between the files are kept small.
 
-    commit ──> pack ──> meta.db: objects ──> messages.db: everything else ──> durable
+    commit ──> pack ──> segments ──> meta.db: objects ──> messages.db: everything else ──> durable
 
+What is appended to streams counts only once messages.db says so (segments.py); then files that are not needed go.
 A commit with objects takes two transactions, for a queue must be there before its messages are. A crash between the two
 leaves the objects alone, which nobody was told of.
 
@@ -24,6 +25,7 @@ import attrs
 from broker_core.store import chunk, finding, work
 from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import CLOSED, PAGE_OCTETS, State, copied, cut, failure, is_damage, say
+from broker_core.store.segments import Change, Segments
 
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
 LOG_OCTETS_MAX: Final = (
@@ -51,10 +53,17 @@ class End:
 class Writer:
     """Writes through one connection to each database; nobody else writes."""
 
-    def __init__(self, messages: sqlite3.Connection, meta: sqlite3.Connection, aside: set[int]) -> None:
+    def __init__(
+        self,
+        messages: sqlite3.Connection,
+        meta: sqlite3.Connection,
+        aside: set[int],
+        segments: Segments,
+    ) -> None:
         self._messages = messages
         self._meta = meta
         self._aside = aside  # chunks that cannot be deleted; readers know them, too
+        self._segments = segments
         self._state: State
         self._orders: SimpleQueue[Commit | End] = SimpleQueue()
         self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
@@ -78,10 +87,13 @@ class Writer:
             self._messages.execute("commit")
             self._messages.execute(work.VIEW)
             self._messages.execute(work.TRIGGER)
+            self._messages.execute(work.STREAMS_TRIGGER)
             # What was in a log whose sync had failed may be in the system's memory only: this writes it again.
             copied(self._messages)
             copied(self._meta)
-        except sqlite3.Error as error:
+            if self.shrinks:  # what has no row may be all that is left of what is damaged
+                self._segments.tidy()
+        except (OSError, sqlite3.Error) as error:
             raise StoreError(str(failure(error, "the store cannot be started"))) from None
         self._thread.start()
 
@@ -123,19 +135,20 @@ class Writer:
         """Write a commit, and say what came of it. Raises StoreError."""
         number, durable, failed = commit.number, self._durable, self._failed_with
         try:
-            self._write(commit, self._state)
+            change = self._write(commit, self._state)
         except NoSpaceError as error:
             short = error
             self._soon(lambda: failed(short))
             return
         self.commits += 1
         self._soon(lambda: durable(number))
+        self._remove(change)
         self._keep_small()
 
     def _finish(self, last: Commit) -> None:
         """Write the last commit, and in the same transaction that it was the last."""
         try:
-            self._write(last, attrs.evolve(self._state, ended=CLOSED))
+            self._remove(self._write(last, attrs.evolve(self._state, ended=CLOSED)))
             cut(self._messages)
             cut(self._meta)
         except (NoSpaceError, StoreError) as error:
@@ -145,24 +158,36 @@ class Writer:
 
     # A commit.
 
-    def _write(self, commit: Commit, state: State) -> None:
-        """Have a commit on disk, all or nothing. Raises NoSpaceError, StoreError."""
+    def _write(self, commit: Commit, state: State) -> Change | None:
+        """Have a commit on disk, all or nothing. Returns what became of segments. Raises NoSpaceError, StoreError."""
         try:
             made = [chunk.pack(entries) for entries in commit.chunks]
+            change = self._write_segments(commit)
             try:
-                self._write_packed(commit, made, state, [])
+                self._write_packed(commit, made, state, [], change)
             except sqlite3.Error as error:
                 undeletable = self._undeletable(commit) if is_damage(error) else []
                 if not undeletable:
                     raise
-                self._write_packed(commit, made, state, undeletable)
+                self._write_packed(commit, made, state, undeletable, change)
         except Exception as error:
             raise self._given_up(error) from error
+        if change is not None:
+            self._segments.landed(change)
         self._log_octets += sum(len(each.entries) + len(each.messages) for each in made)
+        return change
 
-    def _write_packed(self, commit: Commit, made: list[Chunk], state: State, undeletable: list[int]) -> None:
+    def _write_segments(self, commit: Commit) -> Change | None:
+        """Raises OSError, sqlite3.Error."""
+        if commit.appends:  # unlike rows, files cannot be had back: look before they are written
+            self._messages.execute(work.DO, work.rows_of(Commit(0), [], self._state.epoch)[0])
+        return self._segments.write(commit)
+
+    def _write_packed(
+        self, commit: Commit, made: list[Chunk], state: State, undeletable: list[int], change: Change | None
+    ) -> None:
         """Raises sqlite3.Error. `undeletable`: chunks that are to go, but stay, and are not spoken of any more."""
-        rows = work.rows_of(commit, made, self._state.epoch, undeletable)
+        rows = work.rows_of(commit, made, self._state.epoch, undeletable, change)
         if len(rows) == 1 and not (commit.objects or undeletable or state is not self._state):
             self._messages.execute(work.DO, rows[0])
             return
@@ -205,6 +230,7 @@ class Writer:
 
     def _given_up(self, error: Exception) -> NoSpaceError | StoreError:
         """Nothing of the transactions is kept. What went wrong, in our words."""
+        self._segments.take_back()
         try:
             self._roll_back()
         except sqlite3.Error as worse:
@@ -229,6 +255,15 @@ class Writer:
         self._meta_octets += COMMIT_OCTETS
 
     # Keeping the files small.
+
+    def _remove(self, change: Change | None) -> None:
+        """Delete the files of segments that have gone. Raises StoreError."""
+        if change is None:
+            return
+        try:
+            self._segments.remove(change)
+        except OSError as error:
+            raise StoreError(str(failure(error, "a segment cannot be deleted"))) from None
 
     def _keep_small(self) -> None:
         """After a commit: copy what has grown; give back a little of what is free. Raises StoreError."""

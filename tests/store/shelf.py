@@ -14,6 +14,7 @@ import attrs
 
 from broker_core.message import Facts, Message
 from broker_core.store.contract import Commit, Entries, Reader, Store
+from broker_core.store.folder import STREAMS
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
 from tests.core.fakes import ENCODING
@@ -121,6 +122,8 @@ class Shelf:
         copy.mkdir()
         for file in files(self.folder):
             shutil.copyfile(file, copy / file.name)
+        if (self.folder / STREAMS).exists():
+            shutil.copytree(self.folder / STREAMS, copy / STREAMS)
         self.store.close(None)
 
     def _again(self) -> Shelf:

@@ -1,0 +1,266 @@
+"""The segments of a data folder: files of blocks, and rows in messages.db that say what of them is valid.
+
+    appends ──> blocks at the ends of files, synced ──> rows: the commit ──> files of what has gone are deleted
+
+    streams/<number of the stream>/<first offset, 20 digits>.segment
+
+What a file has behind the end that its row says was not committed: it is cut off before anything is appended. A file
+without a row is deleted at a start. So neither is ever looked at, and a crash between any two steps costs nothing that
+was confirmed.
+
+One thread writes. Others may ask for spans and read: a span is exchanged whole, once its commit is on disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from broker_core.store import block
+from broker_core.store.contract import Append, Commit, Span, StoreError
+from broker_core.store.folder import STREAMS, BadFolder, sync_folder
+from broker_core.store.segment import begun_by, longer
+
+SUFFIX: Final = ".segment"
+READING: Final = os.O_RDONLY | os.O_NOFOLLOW
+WRITING: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+
+Key = tuple[int, int]  # stream, first offset
+Producer = tuple[int, str]  # stream, name
+
+
+class Change:
+    """What the rows of messages.db are to say of segments and producers, which are known there by their places."""
+
+    __slots__ = ("cut", "ended", "forgotten", "producers", "spans")
+
+    def __init__(self) -> None:
+        self.spans: dict[Key, tuple[int, Span]] = {}  # that have grown, or are new
+        self.cut: dict[Key, int] = {}
+        self.producers: dict[Producer, tuple[int, int]] = {}  # place, last sequence number
+        self.forgotten: dict[Producer, int] = {}
+        self.ended: list[int] = []  # streams whose folders go
+
+
+class Segments:
+    """All segments of a data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / STREAMS
+        self.spans: dict[Key, Span] = {}  # as committed
+        self._places: dict[Key, int] = {}
+        self._producers: dict[Producer, int] = {}  # to the place of each
+        self._next_place = count(1)
+        self._touched: list[Key] = []  # by the commit that is being written
+        self._named: set[int] = set()  # streams whose folders are on disk for certain
+
+    # At the start.
+
+    def know(self, spans: Iterable[tuple[int, Span]], producers: Iterable[tuple[int, Producer]]) -> None:
+        """What the rows say, with their places."""
+        for place, span in spans:
+            self.spans[span.stream, span.first] = span
+            self._places[span.stream, span.first] = place
+        self._producers = {producer: place for place, producer in producers}
+        self._next_place = count(max([0, *self._places.values(), *self._producers.values()]) + 1)
+
+    def damage(self) -> Iterator[str]:
+        """Files that are missing or short. Raises BadFolder: the folders cannot be read."""
+        sizes: dict[str, int] = {}
+        stream = -1
+        for key in sorted(self.spans):
+            if key[0] != stream:
+                stream = key[0]
+                sizes = self._sizes(self._folder / str(stream))
+            span, file = self.spans[key], self.file(*key)
+            size = sizes.get(file.name)
+            if size is None:
+                yield f"stream {stream}: {file} is missing, with the messages from {span.first} to {span.next - 1}"
+            elif size < span.octets:
+                yield f"stream {stream}: {file} is cut off, with some of the messages up to {span.next - 1}"
+
+    def _sizes(self, folder: Path) -> dict[str, int]:
+        try:
+            with os.scandir(folder) as entries:
+                return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise BadFolder(f"{folder} cannot be read: {error.strerror}") from None
+
+    def tidy(self) -> None:
+        """Delete files without a row, and the folders of streams that have none. Raises OSError."""
+        streams = {str(stream) for stream, _ in self.spans}
+        for folder in _listed(self._folder):
+            if folder.name in streams:
+                for file in _listed(folder):
+                    if file.suffix == SUFFIX and _key_of(file) not in self.spans:
+                        file.unlink()
+            elif folder.name.isdecimal():
+                _remove(folder)
+
+    # A commit.
+
+    def write(self, commit: Commit) -> Change | None:
+        """Have what is appended on disk. Returns what is to be said of it. Raises OSError."""
+        self._touched = []
+        if not (commit.appends or commit.cut or commit.ended or commit.producers):
+            return None
+        change = Change()
+        ended, cut = set(commit.ended), set(commit.cut)
+        files: dict[Key, list[Append]] = {}
+        for append in commit.appends:
+            if append.stream not in ended and (append.stream, append.segment) not in cut:
+                files.setdefault((append.stream, append.segment), []).append(append)
+        for key, appends in files.items():
+            place = self._places.get(key) or next(self._next_place)
+            change.spans[key] = place, self._append(key, appends)
+        change.ended = commit.ended
+        gone = [key for key in self.spans if key[0] in ended] if ended else []
+        change.cut = {key: self._places[key] for key in (*commit.cut, *gone) if key in self._places}
+        self._note_producers(commit, ended, change)
+        return change
+
+    def _note_producers(self, commit: Commit, ended: set[int], change: Change) -> None:
+        known = self._producers
+        for producer, last in commit.producers.items():
+            if last >= 0 and producer[0] not in ended:
+                change.producers[producer] = known.get(producer) or next(self._next_place), last
+            elif producer in known:
+                change.forgotten[producer] = known[producer]
+        if ended:
+            change.forgotten |= {each: place for each, place in known.items() if each[0] in ended}
+
+    def _append(self, key: Key, appends: list[Append]) -> Span:
+        """Blocks at the end of a segment, which may begin with them. Raises OSError."""
+        span = self.spans.get(key)
+        is_new = span is None
+        if span is None:
+            assert appends[0].first == key[1], "a segment that begins has the first offset that is in it"
+            span = begun_by(appends[0])
+            self._have_folder(key[0])
+        self._touched.append(key)
+        file = self.file(*key)
+        is_new = is_new or not file.exists()
+        descriptor = os.open(file, WRITING, 0o600)
+        try:
+            if os.fstat(descriptor).st_size != span.octets:
+                os.ftruncate(descriptor, span.octets)  # a torn tail; or what is lost becomes a hole
+            for append in appends:
+                assert append.first == span.next, "what is appended follows what is there"
+                end = span.octets
+                for piece in block.split(append) if append.messages else ():
+                    end += _write(descriptor, block.pack(piece), end)
+                span = longer(span, append, end)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        if is_new:
+            sync_folder(file.parent)
+        return span
+
+    def _have_folder(self, stream: int) -> None:
+        if stream in self._named:
+            return
+        folder = self._folder / str(stream)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sync_folder(self._folder)
+        sync_folder(self._folder.parent)
+        self._named.add(stream)
+
+    def take_back(self) -> None:
+        """The commit failed: give back the room that it took. What cannot be, is cut off before the next is written."""
+        for key in self._touched:
+            span = self.spans.get(key)
+            with suppress(OSError):
+                if span is None:
+                    self.file(*key).unlink()
+                else:
+                    os.truncate(self.file(*key), span.octets)
+
+    def landed(self, change: Change) -> None:
+        """The rows are on disk."""
+        for key, (place, span) in change.spans.items():
+            self.spans[key], self._places[key] = span, place
+        for key in change.cut:
+            del self.spans[key], self._places[key]
+        self._producers |= {producer: place for producer, (place, _) in change.producers.items()}
+        for producer in change.forgotten:
+            del self._producers[producer]
+
+    def remove(self, change: Change) -> None:
+        """Delete the files of what has gone. Raises OSError."""
+        for key in change.cut:
+            self.file(*key).unlink(missing_ok=True)
+        for stream in change.ended:
+            self._named.discard(stream)
+            _remove(self._folder / str(stream))
+
+    # Reading.
+
+    def read(self, stream: int, first: int, at: int, length: int) -> bytes:
+        """Octets of a file, as `segment.Read`."""
+        return read_file(self.file(stream, first), at, length)
+
+    def file(self, stream: int, first: int) -> Path:
+        return file_of(self._folder, stream, first)
+
+
+def file_of(streams: Path, stream: int, first: int) -> Path:
+    return streams / str(stream) / f"{first:020}{SUFFIX}"
+
+
+def read_file(file: Path, at: int, length: int) -> bytes:
+    """Octets of a file; none if it is missing. Raises StoreError."""
+    try:
+        descriptor = os.open(file, READING)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror}") from None
+    try:
+        return os.pread(descriptor, length, at)
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, octets: bytes, at: int) -> int:
+    """All of it, which the system may do by halves. Returns how many octets that are. Raises OSError."""
+    rest = memoryview(octets)
+    while rest:
+        written = os.pwrite(descriptor, rest, at)
+        rest, at = rest[written:], at + written
+    return len(octets)
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _key_of(file: Path) -> Key | None:
+    try:
+        return int(file.parent.name), int(file.stem)
+    except ValueError:
+        return None
+
+
+def _remove(folder: Path) -> None:
+    """Delete the folder of a stream. What is not ours stays, and the folder with it. Raises OSError."""
+    for file in _listed(folder):
+        if file.suffix == SUFFIX:
+            file.unlink()
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise
