@@ -166,9 +166,9 @@ class Index:
     def __init__(self, first: int) -> None:
         self._firsts = array("Q")  # offset of the first message of a block
         self._ats = array("Q")  # where that block is
-        self._latest_before = array("Q")  # when a block before it arrived, at the latest: clocks may go back
+        self._latest_before = array("q")  # when a block before it arrived, at the latest: clocks may go back
         self._to, self._next = 0, first  # how far the segment is known, and its offsets
-        self._latest = 0
+        self._latest = -1
         self._behind_damage = False  # what comes now needs an entry: nobody comes by it hopping
 
     def find(self, look: Look, offset: int) -> tuple[int, Header]:

@@ -13,7 +13,8 @@ from typing import TypeVar
 import attrs
 
 from broker_core.message import Facts, Message
-from broker_core.store.contract import Commit, Entries, Reader, Store
+from broker_core.store import block
+from broker_core.store.contract import Append, Commit, Entries, Reader, Store
 from broker_core.store.folder import STREAMS
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
@@ -36,6 +37,26 @@ def entries(first: int, *bodies: bytes, queue: int = 1) -> Entries:
         made.records.append(at)
         made.messages.append(Message(ENCODING, "", "key", b"", body, DURABLE))
     return made
+
+
+def append(stream: int, first: int, *bodies: bytes, segment: int = 0, arrived: int = 1000) -> Append:
+    """New messages of a stream."""
+    messages = [Message(ENCODING, "", "key", b"", body, DURABLE) for body in bodies]
+    return Append(stream, segment, first, arrived, messages)
+
+
+def bodies_in(octets: bytes) -> list[tuple[int, bytes]]:
+    """Offsets and bodies of the messages in blocks that follow each other."""
+    found: list[tuple[int, bytes]] = []
+    at = 0
+    while at < len(octets):
+        read = block.Block(octets, at)
+        messages = block.messages_of(read, {ENCODING.name: ENCODING}.get)
+        found += zip(
+            range(read.header.first, read.header.next), [each.body for each in messages], strict=True
+        )
+        at += read.header.octets
+    return found
 
 
 @attrs.frozen

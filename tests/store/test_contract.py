@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker_core.store import chunk
-from broker_core.store.contract import DamagedError, NoSpaceError, Reader, StoreError
+from broker_core.store.contract import DamagedError, NoSpaceError, Reader, Span, StoreError
 from broker_core.store.memory import MemoryStore
-from tests.store.shelf import Found, Shelf, entries
+from tests.store.shelf import Found, Shelf, append, bodies_in, entries
 
 BITS = b"\5\0"
 
@@ -234,6 +234,169 @@ def test_a_commit_can_be_read_as_soon_as_it_is_durable(shelf: Shelf):
         shelf.commit(chunks=[entries(number, b"%d" % number)])
         with shelf.store.reader() as reader:
             assert octets_of(reader, number).endswith(b"%d" % number)
+
+
+# Streams.
+
+
+def in_blocks(shelf: Shelf, *where: int) -> list[tuple[int, bytes]]:
+    """What the reading thread finds: stream, segment, offset, until, octets."""
+    found = shelf.read(lambda reader: reader.blocks(*where))
+    assert isinstance(found, bytes), found
+    return bodies_in(found)
+
+
+def test_spans_say_what_is_in_segments_at_the_next_start_however_the_store_ended(shelf: Shelf):
+    shelf.start()
+    shelf.commit(
+        appends=[append(2, 0, b"a", b"bc"), append(1, 7, b"d", segment=7), append(2, 2, b"e", arrived=1500)]
+    )
+    shelf.commit(
+        appends=[append(1, 8, b"", segment=7, arrived=3000), append(2, 3, b"f", segment=3, arrived=900)]
+    )
+    sizes = [len(shelf.read(lambda reader, at=at: reader.blocks(*at, 100, 1 << 20)))  # type: ignore[arg-type, misc]
+             for at in ((1, 7, 7), (2, 0, 0), (2, 3, 3))]  # fmt: skip
+    expected = [
+        Span(1, 7, 9, sizes[0], 1, 1000, 3000),
+        Span(2, 0, 3, sizes[1], 4, 1000, 1500),
+        Span(2, 3, 4, sizes[2], 1, 900, 900),
+    ]
+    shelf = shelf.killed()
+    assert list(shelf.store.spans()) == expected
+    shelf = shelf.start().given_up()
+    assert list(shelf.store.spans()) == expected
+    shelf = shelf.start().closed()
+    assert list(shelf.store.spans()) == expected
+    assert shelf.store.was_clean
+    assert shelf.store.damage == []
+    assert in_blocks(shelf.start(), 2, 0, 0, 3, 1 << 20) == [(0, b"a"), (1, b"bc"), (2, b"e")]
+    shelf.store.close(None)
+
+
+def test_what_is_appended_at_the_close_is_kept(shelf: Shelf):
+    shelf.start().commit(appends=[append(1, 0, b"a")])
+    shelf = shelf.closed(appends=[append(1, 1, b"b")], producers={(1, "p"): 4})
+    assert [span.next for span in shelf.store.spans()] == [2]
+    assert list(shelf.store.producers()) == [(1, "p", 4)]
+    shelf.store.close(None)
+
+
+def test_whole_blocks_are_read_from_an_offset_up_to_another(shelf: Shelf):
+    shelf.start()
+    for first in range(0, 12, 3):
+        shelf.commit(appends=[append(1, first, *(b"%d" % n for n in range(first, first + 3)))])
+    whole = 1 << 20
+    every = [(n, b"%d" % n) for n in range(12)]
+    assert in_blocks(shelf, 1, 0, 0, 12, whole) == every
+    assert in_blocks(shelf, 1, 0, 5, 12, whole) == every[3:], "from the block that has it"
+    assert in_blocks(shelf, 1, 0, 6, 12, whole) == every[6:]
+    assert in_blocks(shelf, 1, 0, 0, 6, whole) == every[:6], "none that begins there"
+    assert in_blocks(shelf, 1, 0, 0, 7, whole) == every[:9]
+    assert in_blocks(shelf, 1, 0, 11, 100, whole) == every[9:]
+    for beyond in (12, 13):
+        assert in_blocks(shelf, 1, 0, beyond, 100, whole) == []
+    assert in_blocks(shelf, 1, 0, 4, 4, whole) == []
+
+
+def test_as_many_blocks_are_read_as_fit_but_one_at_least(shelf: Shelf):
+    shelf.start()
+    shelf.commit(appends=[append(1, 0, b"x" * 1000), append(1, 1, b"y" * 1000), append(1, 2, b"z" * 1000)])
+    (span,) = shelf.store.spans()
+    size = span.octets // 3
+    for octets, many in ((0, 1), (1, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size - 1, 2), (3 * size, 3)):
+        assert len(in_blocks(shelf, 1, 0, 0, 3, octets)) == many, octets
+
+
+def test_a_large_commit_is_several_blocks(shelf: Shelf):
+    shelf.start()
+    bodies = [bytes([n]) * 300_000 for n in range(10)]
+    shelf.commit(appends=[append(1, 0, *bodies)])
+    first = in_blocks(shelf, 1, 0, 0, 10, 1)
+    assert 0 < len(first) < 5
+    assert first + in_blocks(shelf, 1, 0, len(first), 10, 1 << 30) == list(enumerate(bodies))
+
+
+def test_the_first_block_of_a_time_is_found(shelf: Shelf):
+    """Clocks may go back: it is the first in the order of offsets."""
+    shelf.start()
+    for first, arrived in ((0, 1000), (1, 2000), (2, 1500), (3, 3000)):
+        shelf.commit(appends=[append(1, first, b"x" * 70_000, arrived=arrived)])
+    for arrived, offset in ((0, 0), (1000, 0), (1001, 1), (1600, 1), (2000, 1), (2001, 3), (3000, 3)):
+        assert shelf.read(lambda reader, at=arrived: reader.offset_since(1, 0, 4, at)) == offset  # type: ignore[misc]
+    assert shelf.read(lambda reader: reader.offset_since(1, 0, 4, 3001)) == 4
+    assert shelf.read(lambda reader: reader.offset_since(1, 0, 2, 3000)) == 2
+    with shelf.store.reader() as reader:
+        assert reader.offset_since(1, 0, 4, 1001) == 1
+
+
+def test_a_segment_that_is_cut_is_gone_and_the_others_are_there(shelf: Shelf):
+    shelf.start()
+    shelf.commit(appends=[append(1, n, b"%d" % n, segment=n) for n in range(3)] + [append(2, 0, b"other")])
+    shelf.commit(cut=[(1, 0)], appends=[append(1, 3, b"3", segment=2)])
+    error = shelf.read(lambda reader: reader.blocks(1, 0, 0, 9, 1))
+    assert isinstance(error, DamagedError)
+    assert error.next == 9, "there may be something behind it"
+    assert isinstance(shelf.read(lambda reader: reader.offset_since(1, 0, 9, 0)), DamagedError)
+    assert in_blocks(shelf, 1, 2, 2, 9, 1 << 20) == [(2, b"2"), (3, b"3")]
+    shelf = shelf.killed()
+    assert [(span.stream, span.first, span.next) for span in shelf.store.spans()] == [
+        (1, 1, 2), (1, 2, 4), (2, 0, 1),
+    ]  # fmt: skip
+    shelf.store.close(None)
+
+
+def test_a_stream_that_ends_takes_all_it_has_with_it(shelf: Shelf):
+    shelf.start()
+    shelf.commit(appends=[append(n, 0, b"x") for n in (1, 2, 3)], producers={(1, "p"): 1, (2, "p"): 2})
+    shelf.commit(ended=[1, 3], appends=[append(1, 1, b"late"), append(4, 0, b"y")], producers={(1, "q"): 3})
+    shelf = shelf.killed()
+    assert [span.stream for span in shelf.store.spans()] == [2, 4]
+    assert list(shelf.store.producers()) == [(2, "p", 2)]
+    shelf.store.close(None)
+
+
+def test_a_segment_may_begin_and_go_within_a_commit(shelf: Shelf):
+    shelf.start()
+    shelf.commit(appends=[append(1, 0, b"x"), append(1, 1, b"y", segment=1)], cut=[(1, 0)])
+    shelf = shelf.killed()
+    assert [(span.first, span.next) for span in shelf.store.spans()] == [(1, 2)]
+    assert in_blocks(shelf.start(), 1, 1, 1, 2, 1) == [(1, b"y")]
+    shelf.store.close(None)
+
+
+def test_a_segment_may_begin_with_nothing_in_it(shelf: Shelf):
+    shelf.start()
+    shelf.commit(appends=[append(1, 5, segment=5)])
+    shelf = shelf.killed()
+    assert list(shelf.store.spans()) == [Span(1, 5, 5, 0, 0, 1000, 1000)]
+    assert shelf.store.damage == []
+    shelf.start().commit(appends=[append(1, 5, b"x", segment=5, arrived=1200)])
+    assert in_blocks(shelf, 1, 5, 5, 6, 1) == [(5, b"x")]
+    shelf.store.close(None)
+
+
+def test_the_last_numbers_of_producers_are_kept(shelf: Shelf):
+    shelf.start()
+    names = ["a", "", "ä\0\n", "\udc80", "x" * 255]
+    shelf.commit(producers={(1, name): number for number, name in enumerate(names)} | {(2, "a"): 7})
+    shelf.commit(producers={(1, "a"): (1 << 63) - 1, (1, ""): -1, (2, "unknown"): -1})
+    shelf = shelf.killed()
+    found = {(stream, name): last for stream, name, last in shelf.store.producers()}
+    assert found == {
+        (1, "a"): (1 << 63) - 1, (1, "ä\0\n"): 2, (1, "\udc80"): 3, (1, "x" * 255): 4, (2, "a"): 7,
+    }  # fmt: skip
+    shelf.start().commit(producers={(1, "a"): -1, (2, "b"): 1})
+    shelf = shelf.killed()
+    assert {(stream, name) for stream, name, _ in shelf.store.producers()} == {*found, (2, "b")} - {(1, "a")}
+    shelf.store.close(None)
+
+
+def test_streams_are_counted(shelf: Shelf):
+    shelf.start()
+    shelf.commit(appends=[append(1, 0, b"x"), append(1, 1, b"y", segment=1), append(2, 0, b"z")])
+    stats = shelf.store.stats()
+    assert (stats.streams, stats.segments) == (2, 3)
+    assert stats.segment_octets == sum(span.octets for span in shelf.store.spans()) > 0
 
 
 # Looking after it.
