@@ -82,12 +82,14 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         """As the folder is now: all of that counts as synced."""
         self.folder = folder
-        self.files = {path: File(path.read_bytes()) for path in folder.iterdir() if path.is_file()}
+        self.files = {path: File(path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
     def do(self, call: Call) -> None:
-        if call.path.parent != self.folder or call.path.name.endswith(NOT_KEPT):
+        if self.folder not in call.path.parents or call.path.name.endswith(NOT_KEPT):
             return
         file = self.files.get(call.path)
+        if file is None and call.name == "fsync":
+            return  # a folder: names count as kept
         if file is None or (file.removed and call.name != "unlink"):
             file = self.files[call.path] = File(b"")
         if call.name in ("fdatasync", "fsync"):
@@ -112,4 +114,6 @@ class Disk:
         for path, file in self.files.items():
             octets = file.left(fate, chance)
             if octets is not None and not path.name.endswith(NOT_KEPT):
-                (target / path.name).write_bytes(octets)
+                there = target / path.relative_to(self.folder)
+                there.parent.mkdir(parents=True, exist_ok=True)
+                there.write_bytes(octets)

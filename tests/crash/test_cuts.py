@@ -100,3 +100,14 @@ def test_the_index_of_the_log_does_not_count(disk: Disk):
     disk.do(Call(0, "pwrite64", disk.folder / "a-shm", 0, b"new"))
     disk.cut(disk.folder.with_name("cut"), Fate.KEPT, 0)
     assert [path.name for path in disk.folder.with_name("cut").iterdir()] == ["a-wal"]
+
+
+def test_files_in_folders_within_count_and_the_folders_are_none(disk: Disk):
+    segment = disk.folder / "streams" / "7" / "a.segment"
+    disk.do(Call(0, "pwrite64", segment, 0, b"new"))
+    disk.do(Call(0, "fsync", segment.parent))
+    disk.do(Call(0, "fsync", disk.folder))
+    target = disk.folder.with_name("cut")
+    disk.cut(target, Fate.KEPT, 0)
+    left = {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    assert left == {"a-wal": b"old", "streams/7/a.segment": b"new"}
