@@ -62,7 +62,7 @@ class Keeper:
         self.journal.quick_s = QUICK_S
         self._broker = broker
         self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
-        self._arrivals = 0  # in the open commit, when the last feed began
+        self._gathered = 0  # messages in the open commit, when the last feed began
         self._switch_interval_s = sys.getswitchinterval()
 
     # The start.
@@ -112,12 +112,12 @@ class Keeper:
     def feed_begins(self) -> None:
         """What a peer sends is about to be worked through."""
         self.journal.holds = False
-        self._arrivals = len(self.journal.arrivals)
+        self._gathered = self.journal.gathered
 
     def feed_ends(self, transport: Transport, settle: Callable[[], None]) -> None:
         """Let the broker settle it; what the peer is told about it waits, if it has to."""
         journal = self.journal
-        published = len(journal.arrivals) != self._arrivals
+        published = journal.gathered != self._gathered
         needed = (journal.open if journal.dirty else journal.open - 1) if journal.holds else 0
         settle()
         if needed > journal.durable:

@@ -68,6 +68,7 @@ class QueueLimits:
     max_priority: int | None = None
     single_active: bool = False
     max_age_ms: int | None = None  # streams
+    max_segment_bytes: int | None = None  # streams
 
 
 # Checks: a value to a fault in words, or None.
@@ -185,6 +186,7 @@ ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
     "x-max-priority": (between(0, PRIORITY_MAX), _CLASSIC),
     "x-single-active-consumer": (truth_fault, _SETTLING),
     "x-max-age": (age_fault, _STREAM),
+    "x-stream-max-segment-size-bytes": (count_fault, _STREAM),
     # From here on: checked and compared on redeclaration, without effect on a single node.
     "x-queue-mode": (one_of("default", "lazy"), _CLASSIC),
     "x-queue-version": (between(1, 2), _CLASSIC),
@@ -196,7 +198,6 @@ ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
     "x-quorum-initial-group-size": (between(1), _QUORUM),
     "x-quorum-target-group-size": (between(1), _QUORUM),
     "x-initial-cluster-size": (between(1), _REPLICATED),
-    "x-stream-max-segment-size-bytes": (count_fault, _STREAM),
     "x-stream-filter-size-bytes": (between(16, 255), _STREAM),
 }
 
@@ -240,6 +241,7 @@ def limits_of(arguments: Table) -> QueueLimits:
         max_priority=whole(arguments.get("x-max-priority")) or None,  # 0 priorities are no priorities
         single_active=arguments.get("x-single-active-consumer") is True,
         max_age_ms=age_ms(arguments.get("x-max-age")),
+        max_segment_bytes=whole(arguments.get("x-stream-max-segment-size-bytes")) or None,
     )
 
 

@@ -68,6 +68,7 @@ class Queue(Destination):
     )
     is_exchange = False
     ranked = True  # its messages may go by priority
+    has_entries = True  # the store knows each of its messages by a number; else it knows those of a log
 
     def __init__(
         self,
@@ -113,6 +114,10 @@ class Queue(Destination):
     def described(self) -> str:
         """The queue as error texts name it."""
         return f"queue '{self.name}' in vhost '{self.virtual_host.name}'"
+
+    def keep_in(self, journal: Journal, number: int) -> None:
+        """It outlives the node, and what is in it, known to the store by this number. Said before it is used."""
+        self.journal, self.number = journal, number
 
     # What it is asked for.
 

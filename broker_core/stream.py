@@ -8,30 +8,32 @@ Every message gets the next offset, from 0 on. Consuming takes nothing out, so a
 there is nothing to give back: whoever wants a message again reads from its offset. The oldest go when retention says.
 
 A reader stands in one of two lines: `behind`, who may have something to read, and `caught_up`, who has read to the end.
-An append moves all of the second into the first, once a batch. Whoever cannot take more stands in neither, and costs
-nothing until `wake`. So the price is one look and one delivery for each reader and message, wherever readers are.
+What is committed moves all of the second into the first, once a batch. Whoever cannot take more stands in neither,
+and costs nothing until `wake`; whoever wants what is on disk only is `fetching` meanwhile. So the price is one look and
+one delivery for each reader and message, wherever readers are.
 
 A selector lets its reader pass over what it does not want, a portion at a time. To browse is what every reader does
 here; who says so is not expected to answer.
 
-A durable stream keeps every message in the store, durable or not, under its offset; retention settles it there. At a
-start all of it is read into memory. What the store cannot give back leaves a gap, which readers pass over.
+Who publishes may number its messages (headers `x-producer` and `x-sequence`): what is not above the last number taken
+of that producer is a repetition, and is dropped as if it had been taken.
 
-`Log` is the seam to files of its own: it knows offsets, times and messages, and nothing of readers or limits.
+Where the messages lie is the `Log`'s business (`log.py`): in memory, or, with a store, in segments on disk.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+import secrets
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import NEVER, PENDING, UNLIMITED, Consumer, Delivery
+from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType, age_ms, text, whole
-from broker_core.message import Message, Notes
-from broker_core.queue import OVERHEAD, Queue
+from broker_core.log import Log, MemoryLog
+from broker_core.message import Message
+from broker_core.queue import Queue
 from broker_core.search import Portions, takes_now
 from broker_core.values import Table, Timestamp, Value, printed
 
@@ -39,92 +41,24 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.clock import Timer
     from broker_core.selector import Selector
-    from broker_core.store.contract import Page
+    from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost
 
 OFFSET: Final = "x-stream-offset"  # the consumer's argument that says where to begin
-NEXT: Final = "next-offset"  # note: offsets below it have been given
-LEAP: Final = 10_000_000  # offsets: more than readers can have seen of messages that did not get to the disk
+PRODUCER: Final = "x-producer"  # headers of a message: who numbers its messages,
+SEQUENCE: Final = "x-sequence"  # and the number
+NAMED: Final = PRODUCER.encode()  # looked for in the properties, before they are decoded
+PRODUCER_MAX: Final = 255  # octets of a producer's name
+SEQUENCE_MAX: Final = (1 << 63) - 1
+INCARNATION: Final = "incarnation"  # note
 AGE_STEP_S: Final = 1.0  # ages are whole seconds; looking more often would be a timer for each message
-
-
-class Log:
-    """Messages by offset. In memory: lists, whose dropped front is cut off when it is an eighth of them."""
-
-    __slots__ = ("_entries", "_gone", "_messages", "_offsets", "_times", "first", "next")
-
-    def __init__(self) -> None:
-        self.first = 0  # offset of the oldest message that is left; the next one if there is none
-        self.next = 0  # offset of the next message to arrive
-        self._gone = 0  # elements of the lists that are dropped
-        self._offsets = array("Q")  # rising; there may be gaps
-        self._messages: list[Message] = []
-        self._times: list[float] = []  # of arrival, seconds since 1970-01-01 UTC; never falling
-        self._entries: list[
-            Delivery
-        ] = []  # what the store knows of them; none at all if they are not in the store
-
-    @property
-    def oldest_at(self) -> float:
-        """When the oldest message arrived; there must be one."""
-        return self._times[self._gone]
-
-    def pass_over(self, offset: int) -> None:
-        """The next message gets this offset."""
-        if self.first == self.next:
-            self.first = offset
-        self.next = offset
-
-    def append(self, message: Message, wall: float, entry: Delivery | None = None) -> None:
-        """`wall`: seconds since 1970-01-01 UTC. A clock that was set back does not count."""
-        self._offsets.append(self.next)
-        self._messages.append(message)
-        self._times.append(max(wall, self._times[-1]) if self._times else wall)
-        if entry is not None:
-            self._entries.append(entry)
-        self.next += 1
-
-    def read(self, offset: int, quota: int, room: int) -> tuple[Sequence[int], list[Message]]:
-        """Up to `quota` offsets and messages from `offset` on, of no more than `room` octets and one message."""
-        start = end = bisect_left(self._offsets, offset, self._gone)
-        stop = min(start + quota, len(self._messages))
-        while end < stop and room > 0:
-            room -= self._messages[end].size + len(self._messages[end].properties) + OVERHEAD
-            end += 1
-        return self._offsets[start:end], self._messages[start:end]
-
-    def offset_since(self, wall: float) -> int:
-        """The first offset that arrived at `wall` or later; the next one if there is none."""
-        return self._offset_at(bisect_left(self._times, wall, self._gone))
-
-    def _offset_at(self, at: int) -> int:
-        return self._offsets[at] if at < len(self._offsets) else self.next
-
-    def entries(self) -> list[Delivery]:
-        """What the store knows of the messages that are left."""
-        return self._entries[self._gone :]
-
-    def emptied(self) -> list[Message]:
-        """What was in it, for whoever frees it; the log is not used any more."""
-        return self._messages
-
-    def drop(self) -> tuple[Message, Delivery | None]:
-        """Forget the oldest message; there must be one. Returns what the store knows of it, too."""
-        gone = self._gone
-        dropped = self._messages[gone], self._entries[gone] if self._entries else None
-        self._gone = gone = gone + 1
-        self.first = self._offset_at(gone)
-        if gone * 8 > len(self._messages):
-            del self._offsets[:gone], self._messages[:gone], self._times[:gone], self._entries[:gone]
-            self._gone = 0
-        return dropped
 
 
 class StreamQueue(Queue):
     """A queue of type `stream`."""
 
-    __slots__ = ("age_timer", "behind", "caught_up", "cursors", "log", "portions")
-    ranked = False
+    __slots__ = ("age_timer", "behind", "caught_up", "cursors", "fetching", "log", "lookouts", "portions")
+    has_entries = False
 
     def __init__(
         self,
@@ -139,105 +73,107 @@ class StreamQueue(Queue):
         arguments: Table | None = None,
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-        self.log = Log()
+        self.log: Log = MemoryLog()
+        self.notes: Table = {INCARNATION: secrets.token_hex(8)}
         self.cursors: dict[Consumer, int] = {}  # the next offset each reader gets
         self.behind: dict[Consumer, None] = {}
         self.caught_up: dict[Consumer, None] = {}
+        self.fetching: dict[Consumer, None] = {}  # those whose next message is being read from the disk
+        self.lookouts: dict[Callable[[], None], None] = {}  # who wants to know when there is more
         self.age_timer: Timer | None = None
         self.portions = Portions(self)  # of a search with a selector
         self.apply(limits)
+
+    @property
+    def incarnation(self) -> str:
+        """Another one when the stream is deleted and made again: its offsets mean other messages then."""
+        return text(self.notes.get(INCARNATION)) or ""
+
+    def keep_in(self, journal: Journal, number: int) -> None:
+        super().keep_in(journal, number)
+        self.log = journal.open_log(number, self.described, self._committed)
+        self.log.obey(self.limits)
 
     # Arrival and retention.
 
     def push(self, message: Message) -> bool:
         """A stream takes everything, and lets the oldest go for it."""
-        log, limits, journal, entry = self.log, self.limits, self.journal, None
-        if journal is not None:
-            entry = Delivery(message, self, log.next, NEVER)  # as published: other queues may have it, too
-            entry.stored = PENDING
-            journal.arrivals.append(entry)
-        log.append(numbered(message, log.next), self.virtual_host.broker.clock.wall(), entry)
+        log, limits = self.log, self.limits
+        if message.facts.has_headers and NAMED in message.properties and self._is_repeated(message):
+            return True
+        log.append(message, self.virtual_host.broker.clock.wall())
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
-        if self.caught_up:
-            self.behind.update(self.caught_up)
-            self.caught_up.clear()
-            self.touch()
+        if log.committed < log.next:
+            return True  # `_committed` does the rest
+        if self.caught_up or self.lookouts:
+            self._tell_readers()
         if limits.max_bytes is not None and self.ready_bytes > limits.max_bytes:
-            self._drop_surplus(limits.max_bytes)
+            self._retain(None)
         if limits.max_age_ms is not None and self.age_timer is None:
             self._watch_age(limits.max_age_ms)
         return True
 
-    def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        """All of it is read into memory, where it was before."""
-        assert self.journal is not None, "only what was kept can be restored"
-        for page in pages:
-            for number, offset, _, arrived_ms, message in self.journal.rows(self, page):
-                self._take_back(number, offset, arrived_ms / 1000, message)
-        self.log.pass_over(max(self.log.next, whole(self.notes.get(NEXT)) or 0))
-        if not self.journal.store.was_clean:
-            self.log.pass_over(
-                self.log.next + LEAP
-            )  # what readers saw of what is lost, they will not see again
-            self._note_next()
-        self.apply(self.limits)
+    def _is_repeated(self, message: Message) -> bool:
+        headers = message.headers
+        producer, sequence = text(headers.get(PRODUCER)), whole(headers.get(SEQUENCE))
+        if not producer or sequence is None or not 0 <= sequence <= SEQUENCE_MAX:
+            return False
+        if len(producer.encode("utf-8", "surrogateescape")) > PRODUCER_MAX:
+            return False
+        return self.log.is_repeated(producer, sequence)
 
-    def _note_next(self) -> None:
-        self.virtual_host.note(self, {**self.notes, NEXT: self.log.next})
+    def _tell_readers(self) -> None:
+        self.behind.update(self.caught_up)
+        self.caught_up.clear()
+        self.touch()
 
-    def _take_back(self, number: int, offset: int, wall: float, message: Message) -> None:
-        self.log.pass_over(offset)
-        message = numbered(message, offset)
-        entry = Delivery(message, self, offset, NEVER)
-        entry.stored = number
-        self.log.append(message, wall, entry)
-        self.ready += 1
-        self.ready_bytes += message.size
+    def _committed(self) -> None:
+        """The log has more for readers."""
+        self._tell_readers()
+        self._let_go()
 
     def apply(self, limits: QueueLimits) -> None:
         self.limits = limits
+        self.log.obey(limits)
         self.virtual_host.broker.timers.cancel(self.age_timer)
         self.age_timer = None
-        if limits.max_bytes is not None:
-            self._drop_surplus(limits.max_bytes)
-        if limits.max_age_ms is not None:
-            self._drop_aged(limits.max_age_ms)
-            self._watch_age(limits.max_age_ms)
+        self._let_go()
 
-    def _drop_surplus(self, max_bytes: int) -> None:
-        """The newest message stays, however large."""
-        while self.ready_bytes > max_bytes and self.ready > 1:
-            self._drop()
+    def _let_go(self) -> None:
+        """Of what is too much, and of what is too old."""
+        if (max_age_ms := self.limits.max_age_ms) is None:
+            self._retain(None)
+            return
+        self._retain(self.virtual_host.broker.clock.wall() - max_age_ms / 1000)
+        if self.age_timer is None:
+            self._watch_age(max_age_ms)
 
-    def _drop_aged(self, max_age_ms: int) -> None:
-        latest = self.virtual_host.broker.clock.wall() - max_age_ms / 1000
-        while self.ready and self.log.oldest_at <= latest:
-            self._drop()
-
-    def _drop(self) -> None:
-        message, entry = self.log.drop()
-        self.ready -= 1
-        self.ready_bytes -= message.size
-        if entry is not None and self.journal is not None:
-            self.journal.settled.append(entry)
-            if not self.ready:
-                self._note_next()
+    def _retain(self, latest: float | None) -> None:
+        log = self.log
+        log.retain(self.limits.max_bytes, latest)
+        self.ready, self.ready_bytes = log.messages, log.octets
 
     def _watch_age(self, max_age_ms: int) -> None:
         """Keep one timer on the oldest message."""
-        if self.ready:
+        oldest_at = self.log.oldest_at
+        if oldest_at is not None:
             broker = self.virtual_host.broker
-            left_s = self.log.oldest_at + max_age_ms / 1000 - broker.clock.wall()
+            left_s = oldest_at + max_age_ms / 1000 - broker.clock.wall()
             self.age_timer = broker.timers.at(broker.now + max(left_s, AGE_STEP_S), self._grow_old)
 
     def _grow_old(self, now: float) -> None:
-        self.apply(self.limits)
+        self.age_timer = None
+        self._let_go()
 
     # Reading.
 
     def dispatch(self) -> None:
+        if self.lookouts:
+            lookouts, self.lookouts = self.lookouts, {}
+            for tell in lookouts:
+                tell()
         for consumer in list(self.behind):
             del self.behind[consumer]
             self._serve(consumer)
@@ -248,7 +184,13 @@ class StreamQueue(Queue):
         at = max(self.cursors[consumer], log.first)
         give = self.show if consumer.browses else self.give
         while (room := consumer.room()) > 0 and (quota := min(consumer.credit, consumer.window.credit)) > 0:
-            offsets, messages = log.read(at, quota, room)
+            found = log.read(at, quota, room)
+            if found is None:
+                consumer.searching = False
+                self.fetching[consumer] = None
+                log.fetch(at, partial(self._fetched, consumer))
+                break
+            offsets, messages = found
             if not messages:
                 consumer.searching = False
                 self.caught_up[consumer] = None
@@ -270,6 +212,21 @@ class StreamQueue(Queue):
             consumer.able = False
         self.cursors[consumer] = at
 
+    def _fetched(self, consumer: Consumer) -> None:
+        """What it wants is in memory now."""
+        if consumer in self.fetching:
+            del self.fetching[consumer]
+            self.behind[consumer] = None
+            self.touch()
+
+    def look_out(self, tell: Callable[[], None]) -> None:
+        """Have it called once, when there is something more to read, or when the stream is deleted."""
+        self.lookouts[tell] = None
+
+    def look_away(self, tell: Callable[[], None]) -> None:
+        """It is not called any more."""
+        self.lookouts.pop(tell, None)
+
     def _sift(self, selector: Selector, deliveries: list[Delivery]) -> tuple[list[Delivery], int]:
         """Those that a selector wants, and how many there was time to test."""
         wanted: list[Delivery] = []
@@ -281,7 +238,10 @@ class StreamQueue(Queue):
         return wanted, len(deliveries)
 
     def available_to(self, consumer: Consumer) -> int:
-        return self.log.next - max(self.cursors[consumer], self.log.first)
+        return max(0, self.log.committed - max(self.cursors[consumer], self.log.first))
+
+    def seeks_for(self, consumer: Consumer) -> bool:
+        return consumer.searching or consumer in self.fetching
 
     def can_deliver_now(self, message: Message) -> bool:
         self.dispatch()
@@ -299,8 +259,7 @@ class StreamQueue(Queue):
         self.unsettled -= 1
 
     def waiting(self) -> Iterable[Delivery]:
-        offsets, messages = self.log.read(self.log.first, self.ready, UNLIMITED)
-        return (Delivery(each, self, n, NEVER) for n, each in zip(offsets, messages, strict=True))
+        return (Delivery(message, self, offset, NEVER) for offset, message in self.log.look())
 
     def purge(self) -> int:
         raise Unsupported(f"queue.purge not supported by stream queues {self.described}")
@@ -338,6 +297,7 @@ class StreamQueue(Queue):
         consumer.attached = consumer.able = False
         self.behind.pop(consumer, None)
         self.caught_up.pop(consumer, None)
+        self.fetching.pop(consumer, None)
 
     def offer(self, consumer: Consumer) -> None:
         if not consumer.able:
@@ -356,34 +316,14 @@ class StreamQueue(Queue):
         self.portions.end()
         super().closed()
         broker = self.virtual_host.broker
-        if self.journal is not None:
-            self.journal.settled += self.log.entries()
-        broker.discarded.add(self.log.emptied(), broker.now)
-        self.log = Log()
+        broker.discarded.add(self.log.end(), broker.now)
+        self.log = MemoryLog()
         self.ready = self.ready_bytes = 0
-        for line in (self.cursors, self.behind, self.caught_up):
+        for line in (self.cursors, self.behind, self.caught_up, self.fetching):
             line.clear()
-
-
-def numbered(message: Message, offset: int) -> Message:
-    """The message with its offset noted on it, so that it is rendered once for all readers."""
-    notes, before = Notes(), message.notes
-    if before is not None:
-        notes.deaths, notes.first_death, notes.last_death = (
-            before.deaths,
-            before.first_death,
-            before.last_death,
-        )
-    notes.offset = offset
-    return Message(
-        message.encoding,
-        message.exchange,
-        message.key,
-        message.properties,
-        message.body,
-        message.facts,
-        notes,
-    )
+        lookouts, self.lookouts = self.lookouts, {}
+        for tell in lookouts:
+            tell()
 
 
 WORDS: Final[dict[str | None, Callable[[Log], int]]] = {

@@ -19,11 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER, PENDING, Delivery
+from broker_core.store.block_cache import BlockCache, Readings
 from broker_core.store.chunks import Chunks, ChunkState
 from broker_core.store.contract import Commit, Entries, NoSpaceError, Page, Store, StoreError
 from broker_core.store.reading import Found, Row, read_page
 from broker_core.store.recovery import ALL_UP_TO, owners_of
 from broker_core.store.rewriting import Rewriter
+from broker_core.store.segment_log import SegmentLog
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker, Publisher
@@ -53,6 +55,12 @@ class Journal:
         broker.journal = self
         self.arrivals: list[Delivery] = []  # queues append to it
         self.settled: list[Delivery] = []  # queues append to it
+        self.appends: dict[
+            SegmentLog, None
+        ] = {}  # logs with messages for the open commit; they enter themselves
+        self.producers: dict[
+            tuple[int, str], int
+        ] = {}  # streams tell what sequence number they took last of whom
         self.holds = (
             False  # set by what must not be answered before commit `open` is durable; others set it back
         )
@@ -65,6 +73,9 @@ class Journal:
         self.behind = False  # publishers had better wait
         self.patience_s = 0.0  # so long a commit is put off that nobody waits for: more will come with it
         self.known = Chunks()
+        self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
+        self.cache = BlockCache()
+        self.readings = Readings(store)
         self.on_durable: Callable[[], None] = lambda: None
         self.on_failed: Callable[[StoreError], None] = lambda error: None
         self._encodings = encodings
@@ -78,9 +89,12 @@ class Journal:
         self._numbers: list[Sequence[int]] = []  # settled, and known by their numbers only
         self._tried: list[Delivery] = []
         self._volatile: list[Delivery] = []
+        self._cut: list[tuple[int, int]] = []
+        self._ended: list[int] = []
         self._waiting: dict[Publisher, int] = {}  # for the open commit; where they stood
         self._flying: Commit | None = None
         self._flying_waiting: dict[Publisher, int] = {}
+        self._flying_logs: dict[SegmentLog, None] = {}
         self._flying_octets = 0
         self._flying_last = 0  # the last entry of it
         self._gathered = 0  # octets of arrivals, as far as they have been counted
@@ -125,6 +139,26 @@ class Journal:
             delivery.stored = PENDING
         self._volatile.extend(deliveries)
 
+    def open_log(self, number: int, described: str, changed: Callable[[], None]) -> SegmentLog:
+        """The log of a stream, which is there from now on."""
+        log = self.logs[number] = SegmentLog(self, number, described, changed)
+        return log
+
+    def cut(self, number: int, first: int) -> None:
+        """A segment of a stream goes."""
+        self._cut.append((number, first))
+
+    def end_stream(self, number: int) -> None:
+        """A stream goes, with all that it has."""
+        if (log := self.logs.pop(number, None)) is not None:
+            self.appends.pop(log, None)
+        self._ended.append(number)
+
+    @property
+    def gathered(self) -> int:
+        """How many messages are in the open commit."""
+        return len(self.arrivals) + sum([log.gathered for log in self.appends])
+
     @property
     def dirty(self) -> bool:
         """Whether there is something to commit."""
@@ -136,7 +170,11 @@ class Journal:
             or self._tried
             or self._volatile
             or self._rewriter.done
+            or self._changes_streams()
         )
+
+    def _changes_streams(self) -> bool:
+        return bool(self.appends or self.producers or self._cut or self._ended)
 
     # The end of a batch.
 
@@ -159,6 +197,7 @@ class Journal:
         messages = [delivery.message for delivery in self.arrivals[self._counted :]]
         self._gathered += sum([each.size + len(each.properties) + OVERHEAD for each in messages])
         self._counted += len(messages)
+        self._gathered += sum([log.measured() for log in self.appends])
         self.behind = self._gathered + self._flying_octets > BEHIND_OCTETS
 
     # Committing.
@@ -177,7 +216,7 @@ class Journal:
                 self._landed(commit.number)
 
     def _can_wait(self) -> float:
-        """For how many seconds the open commit had better be put off: nobody waits for it, or consumers may settle it."""
+        """For how many seconds to put the open commit off: nobody waits for it, or consumers may settle it."""
         if self._held or self._overdue:
             return 0.0
         if not self._waiting:
@@ -190,6 +229,8 @@ class Journal:
         if not 0 < len(arrivals) <= QUICK_MESSAGES or len(settled) > len(arrivals):
             return False
         if self._objects or self._numbers or self._tried or self._volatile or self._rewriter.done:
+            return False
+        if self._changes_streams():
             return False
         answered = {id(delivery) for delivery in settled if delivery.stored == PENDING}
         left = [delivery for delivery in arrivals if id(delivery) not in answered]
@@ -217,6 +258,7 @@ class Journal:
         arrivals, self.arrivals = self.arrivals, []
         volatile, self._volatile = self._volatile, []
         self._flying_octets = self._gather(commit, arrivals, False) + self._gather(commit, volatile, True)
+        self._gather_streams(commit)
         self._gathered = self._counted = 0
         self._flying_last = self.next_entry - 1
         commit.objects, self._objects = self._objects, {}
@@ -280,6 +322,18 @@ class Journal:
             self._add(commit, self._entries(portion, messages, records, volatile), octets)
         return total + octets
 
+    def _gather_streams(self, commit: Commit) -> None:
+        logs, self.appends = self.appends, {}
+        wall = self.broker.clock.wall()
+        for each in logs:
+            appends, octets = each.closed(wall)
+            commit.appends += appends
+            self._flying_octets += octets
+        self._flying_logs = logs
+        commit.cut, self._cut = self._cut, []
+        commit.ended, self._ended = self._ended, []
+        commit.producers, self.producers = self.producers, {}
+
     def _entries(
         self, deliveries: list[Delivery], messages: list[Message], records: list[int], volatile: bool
     ) -> Entries:
@@ -326,6 +380,9 @@ class Journal:
         self.durable = number
         self.written = self._flying_last
         self._flying_octets = 0
+        logs, self._flying_logs = self._flying_logs, {}
+        for each in logs:
+            each.landed()
         waiting, self._flying_waiting = self._flying_waiting, {}
         for publisher, mark in waiting.items():
             try:
@@ -342,6 +399,10 @@ class Journal:
             self.broker.timers.at(self.broker.clock.now() + RETRY_S, self._try_again)
         else:
             self.fail(error if isinstance(error, StoreError) else StoreError(repr(error)))
+
+    def reading_failed(self, error: Exception) -> None:
+        """What was asked of the store could not be read, and is not damaged."""
+        self._on_failure(error)
 
     def fail(self, error: StoreError) -> None:
         """The store cannot be trusted any more."""

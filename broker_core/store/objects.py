@@ -140,8 +140,7 @@ class StoredCatalogue(Catalogue):
         if not is_kept(queue):
             return
         if not queue.number:
-            queue.number = self._next_number()
-            queue.journal = self._journal
+            queue.keep_in(self._journal, self._next_number())
         self._put(key_of(QUEUE, queue.virtual_host.name, queue.name), records.queue_record(queue))
 
     def forget_queue(self, queue: Queue) -> None:

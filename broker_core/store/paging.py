@@ -62,7 +62,7 @@ class Paging:
     def check(self, now: float) -> None:
         """Put messages on disk if there are too many in memory: a portion of them, and the rest soon."""
         self.due_at = now + INTERVAL_S
-        budget, grown = self.budget, self._resident() - self._base
+        budget, grown = self.budget, self._grown()
         if grown > UNUSED and (self._look is None or self._look.cancelled):
             self._look = self._broker.timers.at(now + LOOK_S, self._look_at_unused)
         if budget is None or grown <= budget:
@@ -79,6 +79,12 @@ class Paging:
         elif self._is_writing():
             self._again = self._broker.timers.at(now + pause_s, self.check)
 
+    def _grown(self) -> int:
+        """The memory that came with messages in queues. What streams have in memory is bounded elsewhere."""
+        journal = self._broker.journal
+        streams = 0 if journal is None else journal.cache.octets
+        return self._resident() - self._base - streams
+
     def _is_writing(self) -> bool:
         """Whether there will be more that can go, although nobody may publish any more."""
         journal = self._broker.journal
@@ -86,7 +92,7 @@ class Paging:
 
     def _look_at_unused(self, now: float) -> None:
         needed = sum([octets for octets, _ in self._memory()])
-        if self._resident() - self._base > needed + UNUSED:
+        if self._grown() > needed + UNUSED:
             self._give_back()
         self.due_at = now  # so that the next batch has it looked at again
 

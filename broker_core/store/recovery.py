@@ -120,12 +120,13 @@ def messages(
         if recovered.messages - said >= PORTION:
             said = recovered.messages
             progress(said)
+    _streams(journal, recovered)
     journal.written = journal.next_entry - 1
     if not journal.store.was_clean:
         journal.redelivered_to = journal.written
     else:
         journal.redelivered_to = marks.get(ALL_UP_TO, 0)
-    recovered.owners = len({number for number, _ in found})
+    recovered.owners += len({number for number, _ in found})
     for number in owners:
         if not owners[number].ranked:
             found.setdefault((number, 0), Gathered())
@@ -136,10 +137,32 @@ def messages(
     return recovered
 
 
+def _streams(journal: Journal, recovered: Recovered) -> None:
+    """Streams get back where their messages are. Those of streams that are gone go, too."""
+    found: set[int] = set()
+    for span in journal.store.spans():
+        found.add(span.stream)
+        if (stream := journal.logs.get(span.stream)) is not None:
+            stream.take_back(span)
+            recovered.messages += span.next - span.first
+    for number, producer, sequence in journal.store.producers():
+        found.add(number)
+        if (stream := journal.logs.get(number)) is not None:
+            stream.sequences[producer] = sequence
+    catalogue = journal.broker.catalogue
+    for number in sorted(found):
+        journal.next_queue = max(journal.next_queue, number + 1)
+        if (stream := journal.logs.get(number)) is not None:
+            stream.taken_back(journal.store.was_clean)
+            recovered.owners += 1
+        elif catalogue is None or not catalogue.incomplete:
+            journal.end_stream(number)
+
+
 def owners_of(broker: Broker) -> Iterable[Owner]:
-    """Everybody who keeps messages in the store."""
+    """Everybody of whose messages the store knows each by a number."""
     for host in broker.hosts():
-        yield from (queue for queue in host.queues.values() if queue.number)
+        yield from (queue for queue in host.queues.values() if queue.number and queue.has_entries)
         holdings = (exchange.holding for exchange in host.exchanges.values())
         yield from (holding for holding in holdings if holding is not None and holding.number)
 

@@ -264,7 +264,7 @@ class Restoring:
         selector = None if text is None else compile_selector(text)
         limits = self._limits(host, name, auto_delete, arguments)
         queue = new_queue(host, name, limits, True, False, auto_delete, None, arguments, selector)
-        queue.number, queue.journal = record.number("number", least=1), self._journal
+        queue.keep_in(self._journal, record.number("number", least=1))
         queue.notes = record.table("notes")
         self._has_number(queue.number)
         host.add_queue(queue)

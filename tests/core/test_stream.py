@@ -7,9 +7,10 @@ import pytest
 from broker_core.broker import Outcome
 from broker_core.discard import PAUSE_S
 from broker_core.errors import PreconditionFailed, Unsupported
+from broker_core.log import MemoryLog
 from broker_core.policy import Policy
 from broker_core.search import TESTS
-from broker_core.stream import Log, StreamQueue, starting_offset
+from broker_core.stream import StreamQueue, starting_offset
 from broker_core.values import Timestamp, Value
 
 from .fakes import DEAD, OVERHEAD, FakeConsumer, Only, World, calls, letters, message, waiting
@@ -274,10 +275,16 @@ def test_the_readers_of_a_deleted_stream_are_told() -> None:
 # Where a reader begins.
 
 
-def log_of(*times: float) -> Log:
-    log = Log()
+def log_of(*times: float) -> MemoryLog:
+    log = MemoryLog()
     for time in times:
         log.append(message(), time)
+    return log
+
+
+def log_without_the_first(*times: float) -> MemoryLog:
+    log = log_of(*times)
+    log.retain(None, times[0])
     return log
 
 
@@ -306,15 +313,13 @@ def log_of(*times: float) -> Log:
     ],
 )
 def test_a_reader_begins_where_it_asks(asked: Value, offset: int) -> None:
-    log = log_of(START, START + 10, START + 20, START + 30)
-    log.drop()
+    log = log_without_the_first(START, START + 10, START + 20, START + 30)
     assert starting_offset(asked, log, START + 40) == offset
 
 
 @pytest.mark.parametrize("asked", ["first", "last", "next", 0, 7, Timestamp(START), "1h", None])
 def test_in_an_empty_stream_every_beginning_is_the_next_message(asked: Value) -> None:
-    log = log_of(START)
-    log.drop()
+    log = log_without_the_first(START)
     assert starting_offset(asked, log, START) == 1
 
 
@@ -406,11 +411,10 @@ def test_a_reader_that_retention_has_overtaken_goes_on_with_what_is_left() -> No
 
 
 def test_what_is_dropped_is_soon_forgotten() -> None:
-    log = log_of(*range(1000))
-    log.drop()
+    log = log_without_the_first(*range(1000))
     assert (log.first, log.oldest_at, log.offset_since(0)) == (1, 1, 1)
-    for _ in range(989):
-        log.drop()
+    for oldest in range(1, 990):
+        log.retain(None, oldest)
     assert len(log._messages) <= 12
     assert (log.first, log.next, log.offset_since(995)) == (990, 1000, 995)
 
