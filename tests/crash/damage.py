@@ -53,7 +53,7 @@ def damaged(folder: Path, program: Sequence[str] = SERVE) -> Damage:
 def _spoil(folder: Path, body: bytes) -> None:
     """Change one bit of the last octets of a body, wherever it is in the folder."""
     tail = body[-SIZE // 4 :]
-    for path in folder.iterdir():
+    for path in filter(Path.is_file, folder.rglob("*")):
         octets = bytearray(path.read_bytes())
         at = octets.find(tail)
         if at >= 0:
