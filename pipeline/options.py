@@ -185,7 +185,7 @@ def _is_partition(given: object) -> bool:
 
 
 class Use(Enum):
-    """For which reads an option is."""
+    """For which reads an option is; `ALWAYS` also where it is not known yet which this is."""
 
     ALWAYS = "reads"
     BATCH = "batch reads"
@@ -349,12 +349,17 @@ def _value(field: attrs.Attribute[object], given: str | None, use: Use) -> objec
         if said["default"] is REQUIRED:
             raise BadOption(f"option {said['name']} is missing: {said['purpose']}")
         return said["default"]
-    if said["use"] not in (Use.ALWAYS, use):
+    if Use.ALWAYS not in (said["use"], use) and said["use"] is not use:
         raise BadOption(f"option {said['name']} is for {said['use'].value} only")
     try:
         return said["read"](given)
     except ValueError as error:
-        raise BadOption(f"option {said['name']} is '{given}': {error}") from None
+        raise BadOption(f"option {said['name']} is '{_shown(given)}': {error}") from None
+
+
+def _shown(given: str) -> str:
+    """Not all of what is long, and nothing that may be a password."""
+    return re.sub(r"[^/,\s]*@", "***@", given[:200])
 
 
 def documentation() -> Iterator[str]:

@@ -1,0 +1,112 @@
+"""The little of pyarrow that is used here, with types, of which pyarrow has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from broker_core.store.block import Column
+
+
+class Kind(Protocol):
+    """A data type."""
+
+
+class Field(Protocol):
+    name: str
+    type: Kind
+
+
+class Schema(Protocol):
+    def __iter__(self) -> Iterator[Field]: ...
+
+
+class Array(Protocol):
+    def __len__(self) -> int: ...
+    def slice(self, offset: int, length: int) -> Array: ...
+    def take(self, indices: Array) -> Array: ...
+    def to_pylist(self) -> list[object]: ...
+
+
+class Batch(Protocol):
+    num_rows: int
+    nbytes: int
+    schema: Schema
+
+    def column(self, name: str) -> Array: ...
+    def to_pylist(self) -> list[dict[str, object]]: ...
+
+
+def schema_of(columns: StructType) -> Schema:
+    """What Spark compares the first batch with."""
+    schema: Schema = to_arrow_schema(columns, timezone="UTC")
+    return schema
+
+
+def fields_of(kind: Kind) -> Sequence[Field]:
+    """Of a struct."""
+    fields: Sequence[Field] = list(kind)  # type: ignore[call-overload]
+    return fields
+
+
+def array_of(values: Sequence[object], kind: Kind) -> Array:
+    array: Array = pa.array(values, type=kind)
+    return array
+
+
+def repeated(value: object, count: int, kind: Kind) -> Array:
+    array: Array = pa.repeat(pa.scalar(value, type=kind), count)
+    return array
+
+
+def numbers_of(column: Column, kind: Kind) -> Array:
+    """Whole numbers, taken as they lie in memory."""
+    array: Array = pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+    return array
+
+
+def places_of(column: Column) -> Array:
+    """Indices for `take`."""
+    return numbers_of(column, pa.uint32())
+
+
+def binary_of(ends: Column, octets: memoryview[int]) -> Array:
+    """Octet strings, taken as they lie in memory. Raises ValueError if `ends` do not rise, or leave the octets."""
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(octets)]
+    array = pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+    array.validate(full=True)
+    found: Array = array
+    return found
+
+
+def counted(first: int, count: int) -> Array:
+    """first, first + 1, ..."""
+    global upwards
+    if len(upwards) < count:
+        upwards = pa.array(range(max(count, 1 << 16)), type=pa.int64())
+    array: Array = pc.add(upwards.slice(0, count), pa.scalar(first, type=pa.int64()))
+    return array
+
+
+upwards: Array = pa.array((), type=pa.int64())
+
+
+def joined(arrays: Sequence[Array]) -> Array:
+    """One after the other."""
+    array: Array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    return array
+
+
+def struct_of(arrays: Sequence[Array], kind: Kind) -> Array:
+    array: Array = pa.StructArray.from_arrays(arrays, fields=list(kind))  # type: ignore[call-overload]
+    return array
+
+
+def batch_of(columns: Sequence[Array], schema: Schema) -> Batch:
+    batch: Batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return batch

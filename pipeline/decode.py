@@ -1,0 +1,409 @@
+"""Blocks of a stream to Arrow record batches (broker_core/store/block.py has the format).
+
+    octets ── pieces ──> rows of one block ── gathered ──> runs ── a column at a time ──> batches
+
+Bodies of AMQP 0-9-1 are not copied: the block's arrays are Arrow's. Properties are decoded once for all messages that
+have the same octets, and only if a column wants them. Batches are bounded: small blocks go into one, and a block is cut
+up where what its messages share (properties, names) would have to be repeated too often.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from broker_core.message import Encoding
+from broker_core.store.block import Block, header
+from broker_core.store.contract import DamagedError
+from broker_core.values import Properties, Value, printed
+from pipeline.arrow import (
+    Array,
+    Batch,
+    Kind,
+    Schema,
+    array_of,
+    batch_of,
+    binary_of,
+    counted,
+    fields_of,
+    joined,
+    numbers_of,
+    places_of,
+    repeated,
+    struct_of,
+)
+from protocols.amqp091.encoding import ENCODING as AMQP091
+from protocols.amqp10.encoding import AS_SECTIONS
+from protocols.amqp10.encoding import ENCODING as AMQP10
+from protocols.amqp10.sections import octets_of
+
+RUN_ROWS: Final = 16_384  # rows of small blocks in a batch; a block may have more of its own
+RUN_OCTETS: Final = 4 << 20  # the same in octets
+REPEATED_MAX: Final = 8 << 20  # octets that rows of a batch repeat
+REMEMBERED_MAX: Final = 4096  # distinct properties that are kept decoded
+REMEMBERED_SIZE_MAX: Final = 1024  # octets; longer ones hardly come twice
+SECONDS_MAX: Final = 253_402_300_799  # the end of the year 9999: nobody can read a later time
+PRIORITY_MAX: Final = (1 << 31) - 1
+TTL_MAX: Final = (1 << 63) - 1
+LOG_APPEND_TIME: Final = 1  # Kafka's word for a time that the broker has taken
+
+ENCODINGS: Final[Mapping[str, Encoding]] = {each.name: each for each in (AMQP091, AMQP10)}
+
+
+class Piece:
+    """Rows [low, high) of a block."""
+
+    __slots__ = ("block", "high", "low", "shared")
+
+    def __init__(self, block: Block, low: int, high: int, shared: int) -> None:
+        self.block = block
+        self.low = low
+        self.high = high
+        self.shared = shared  # octets that the block has once, and each row may repeat
+
+    def __len__(self) -> int:
+        return self.high - self.low
+
+    @property
+    def octets(self) -> int:
+        """Of what the rows become, about."""
+        ends = self.block.body_ends
+        octets = ends[self.high] - ends[self.low] + len(self) * self.shared
+        if self.block.property_ends is not None:
+            octets += self.block.property_ends[self.high] - self.block.property_ends[self.low]
+        return octets
+
+    def encodings(self) -> list[Encoding]:
+        """Of each of the block's origins. Raises DamagedError."""
+        found = []
+        for origin in self.block.origins:
+            encoding = ENCODINGS.get(str(origin[0]))
+            if encoding is None:
+                raise DamagedError(f"a message is of the protocol '{origin[0]}', which cannot be read here")
+            found.append(encoding)
+        return found
+
+    def which(self, at: int) -> int:
+        """The origin of a row."""
+        return self.block.which[at] if self.block.which is not None else 0
+
+    def body(self, at: int) -> bytes:
+        ends = self.block.body_ends
+        return bytes(self.block.bodies[ends[at] : ends[at + 1]])
+
+    def properties(self, at: int) -> bytes:
+        ends = self.block.property_ends
+        found = self.block.properties
+        return bytes(found if ends is None else found[ends[at] : ends[at + 1]])
+
+
+def pieces(octets: bytes, first: int, until: int) -> Iterator[Piece]:
+    """Rows of the blocks in `octets` whose offsets are in [first, until), in order. Raises DamagedError."""
+    at = 0
+    while at < len(octets):
+        head = header(octets, at)
+        if head.first < until and head.next > first:
+            block = Block(octets, at)
+            low, high = max(first - head.first, 0), min(until, head.next) - head.first
+            shared = _shared(block)
+            step = max(1, REPEATED_MAX // (shared + 1))
+            for begin in range(low, high, step):
+                yield Piece(block, begin, min(begin + step, high), shared)
+        at += head.octets
+
+
+def _shared(block: Block) -> int:
+    octets = max(len(str(origin[-1])) + len(str(origin[-2])) for origin in block.origins)
+    return octets + (len(block.properties) if block.property_ends is None else 0)
+
+
+def runs(found: Iterator[Piece]) -> Iterator[list[Piece]]:
+    """Neighbours together, as long as they are small."""
+    run: list[Piece] = []
+    rows = octets = 0
+    for piece in found:
+        if run and (rows + len(piece) > RUN_ROWS or octets + piece.octets > RUN_OCTETS):
+            yield run
+            run, rows, octets = [], 0, 0
+        run.append(piece)
+        rows += len(piece)
+        octets += piece.octets
+    if run:
+        yield run
+
+
+class Decoder:
+    """Batches of one partition of a stream, with the columns of a schema."""
+
+    def __init__(self, schema: Schema, columns: str, stream: str, partition: int) -> None:
+        self._schema = schema
+        self._columns = [(COLUMNS[columns][field.name], field.type) for field in schema]
+        self._stream = stream
+        self._partition = partition
+        self._remembered: dict[tuple[str, bytes, bool], Properties] = {}
+
+    def batches(self, octets: bytes, first: int, until: int) -> Iterator[tuple[Batch, int, int]]:
+        """A batch, its first offset and that behind its last. Raises DamagedError."""
+        for run in runs(pieces(octets, first, until)):
+            rows = Rows(run, self._stream, self._partition, self._remembered)
+            made = batch_of([column(rows, kind) for column, kind in self._columns], self._schema)
+            last = run[-1]
+            yield made, run[0].block.header.first + run[0].low, last.block.header.first + last.high
+
+
+@attrs.define(slots=False)
+class Rows:
+    """What becomes a batch: some pieces, and what their columns share."""
+
+    pieces: Sequence[Piece]
+    stream: str
+    partition: int
+    remembered: dict[tuple[str, bytes, bool], Properties]
+
+    @cached_property
+    def count(self) -> int:
+        return sum(map(len, self.pieces))
+
+    @cached_property
+    def properties(self) -> tuple[list[Properties], Array]:
+        """The distinct ones, and which of them each row has."""
+        places: dict[tuple[str, bytes, bool], int] = {}
+        which = array("I")
+        for piece in self.pieces:
+            encodings = piece.encodings()
+            if piece.block.property_ends is None and encodings == [AMQP091]:
+                place = places.setdefault((AMQP091.name, piece.properties(0), False), len(places))
+                which.extend(array("I", (place,)) * len(piece))
+                continue
+            for at in range(piece.low, piece.high):
+                encoding = encodings[piece.which(at)]
+                sections = encoding is AMQP10 and octets_of(piece.body(at)) is None
+                key = (encoding.name, piece.properties(at), sections)
+                which.append(places.setdefault(key, len(places)))
+        return list(map(self._decoded, places)), places_of(which)
+
+    def _decoded(self, key: tuple[str, bytes, bool]) -> Properties:
+        found = self.remembered.get(key)
+        if found is None:
+            encoding, octets, sections = key
+            found = ENCODINGS[encoding].read(octets)
+            if sections:
+                found = attrs.evolve(found, type=AS_SECTIONS)
+            if len(self.remembered) >= REMEMBERED_MAX:
+                self.remembered.clear()
+            if len(octets) <= REMEMBERED_SIZE_MAX:
+                self.remembered[key] = found
+        return found
+
+    def of_origin(self, at: int, kind: Kind, convert: Callable[[str], object]) -> Array:
+        """What stands at `at` in each row's origin."""
+        found: list[object] = []
+        which = array("I")
+        for piece in self.pieces:
+            before = len(found)
+            found += [convert(str(origin[at])) for origin in piece.block.origins]
+            column = piece.block.which
+            if column is None:
+                which.extend(array("I", (before,)) * len(piece))
+            else:
+                which.extend(place + before for place in column[piece.low : piece.high])
+        return array_of(found, kind).take(places_of(which))
+
+
+# Columns: rows to an array of a kind.
+
+
+def body(rows: Rows, kind: Kind) -> Array:
+    if len(rows.pieces) == 1 and _is_plain(piece := rows.pieces[0]):
+        return binary_of(piece.block.body_ends, piece.block.bodies).slice(piece.low, len(piece))
+    found: list[bytes] = []
+    for piece in rows.pieces:
+        found += _bodies(piece)
+    return array_of(found, kind)
+
+
+def _is_plain(piece: Piece) -> bool:
+    """Whether bodies are the publisher's octets and nothing else."""
+    return all(encoding is AMQP091 for encoding in piece.encodings())
+
+
+def _bodies(piece: Piece) -> Iterator[bytes]:
+    if _is_plain(piece):
+        return map(piece.body, range(piece.low, piece.high))
+    encodings = piece.encodings()
+    return (
+        _octets(piece.body(at), encodings[piece.which(at)] is AMQP10) for at in range(piece.low, piece.high)
+    )
+
+
+def _octets(octets: bytes, in_sections: bool) -> bytes:
+    """What data sections hold; a body that is something else remains what it is (S232)."""
+    plain = octets_of(octets) if in_sections else None
+    return octets if plain is None else plain
+
+
+def exchange(rows: Rows, kind: Kind) -> Array:
+    return rows.of_origin(-2, kind, _readable)
+
+
+def routing_key(rows: Rows, kind: Kind) -> Array:
+    return rows.of_origin(-1, kind, _readable)
+
+
+def key(rows: Rows, kind: Kind) -> Array:
+    return rows.of_origin(-1, kind, lambda name: name.encode("utf-8", "surrogateescape"))
+
+
+def stream(rows: Rows, kind: Kind) -> Array:
+    return repeated(rows.stream, rows.count, kind)
+
+
+def partition(rows: Rows, kind: Kind) -> Array:
+    return repeated(rows.partition, rows.count, kind)
+
+
+def offset(rows: Rows, kind: Kind) -> Array:
+    return joined(
+        [counted(piece.block.header.first + piece.low, len(piece)) for piece in rows.pieces],
+    )
+
+
+def timestamp(rows: Rows, kind: Kind) -> Array:
+    """When the broker took the message; in microseconds, as Spark has times."""
+    found = array("q")
+    for piece in rows.pieces:
+        found.extend(array("q", (piece.block.header.arrived * 1000,)) * len(piece))
+    return numbers_of(memoryview(found), kind)
+
+
+def timestamp_type(rows: Rows, kind: Kind) -> Array:
+    return repeated(LOG_APPEND_TIME, rows.count, kind)
+
+
+def redelivered(rows: Rows, kind: Kind) -> Array:
+    """Nothing is taken out of a stream, so nothing comes back."""
+    return repeated(False, rows.count, kind)
+
+
+def properties(rows: Rows, kind: Kind) -> Array:
+    distinct, which = rows.properties
+    fields = [
+        array_of([PROPERTY[field.name](each) for each in distinct], field.type) for field in fields_of(kind)
+    ]
+    return struct_of(fields, kind).take(which)
+
+
+def headers(rows: Rows, kind: Kind) -> Array:
+    distinct, which = rows.properties
+    return array_of([_pairs(each, lambda value: value) for each in distinct], kind).take(which)
+
+
+def octet_headers(rows: Rows, kind: Kind) -> Array:
+    """As Kafka has them: a list, the values octets."""
+    distinct, which = rows.properties
+    found = [
+        [{"key": name, "value": value} for name, value in _pairs(each, _encoded) or ()] for each in distinct
+    ]
+    return array_of(found, kind).take(which)
+
+
+def _encoded(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
+
+
+def _pairs(given: Properties, convert: Callable[[str | None], object]) -> list[tuple[str, object]] | None:
+    if given.headers is None:
+        return None
+    return [(_readable(name), convert(said(value))) for name, value in given.headers.items()]
+
+
+COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Rows, Kind], Array]]]] = {
+    "amqp": {
+        "body": body,
+        "exchange": exchange,
+        "routing_key": routing_key,
+        "stream": stream,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": timestamp,
+        "redelivered": redelivered,
+        "properties": properties,
+        "headers": headers,
+    },
+    "kafka": {
+        "key": key,
+        "value": body,
+        "topic": stream,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": timestamp,
+        "timestampType": timestamp_type,
+        "headers": octet_headers,
+    },
+}
+
+
+# Values.
+
+
+def said(value: Value) -> str | None:
+    """A header as text: what is nested is JSON, octets are UTF-8 as far as they can be."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping) or (
+        isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+    ):
+        return json.dumps(_plain(value), ensure_ascii=False)
+    return _readable(printed(value))
+
+
+def _plain(value: Value) -> object:
+    if isinstance(value, Mapping):
+        return {_readable(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return list(map(_plain, value))
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return _readable(printed(value))
+
+
+def _readable(text: str) -> str:
+    """Octets that are no UTF-8 travel as surrogates, which Arrow does not take."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _text(value: str | bytes | int | UUID | None) -> str | None:
+    return None if value is None else _readable(printed(value))
+
+
+def _within(value: int | None, most: int) -> int | None:
+    return value if value is not None and 0 <= value <= most else None
+
+
+def _microseconds(seconds: int | None) -> int | None:
+    whole = _within(seconds, SECONDS_MAX)
+    return None if whole is None else whole * 1_000_000
+
+
+PROPERTY: Final[Mapping[str, Callable[[Properties], object]]] = {
+    "content_type": lambda given: _text(given.content_type),
+    "content_encoding": lambda given: _text(given.content_encoding),
+    "durable": lambda given: given.durable,
+    "priority": lambda given: _within(given.priority, PRIORITY_MAX),
+    "correlation_id": lambda given: _text(given.correlation_id),
+    "reply_to": lambda given: _text(given.reply_to),
+    "ttl_ms": lambda given: _within(given.ttl_ms, TTL_MAX),
+    "message_id": lambda given: _text(given.message_id),
+    "timestamp": lambda given: _microseconds(given.timestamp),
+    "type": lambda given: _text(given.type),
+    "user_id": lambda given: _text(given.user_id),
+    "app_id": lambda given: _text(given.app_id),
+}

@@ -1,0 +1,58 @@
+"""A range of a stream to record batches: what one task does. What is gone is not passed over in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from broker_core.store.contract import DamagedError
+from pipeline.arrow import Batch
+from pipeline.client import Fetched
+from pipeline.decode import Decoder
+from pipeline.errors import Ahead, Expired, Missing, PipelineError, Remade
+from pipeline.offsets import Range
+from pipeline.options import Options
+from pipeline.planning import lost
+
+
+class Blocks(Protocol):
+    """Where blocks come from: a `Client`."""
+
+    def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched: ...
+
+
+def read(options: Options, source: Blocks, decoder: Decoder, asked: Range) -> Iterator[Batch]:
+    """Every message of the range once, in order. Raises PipelineError."""
+    at = asked.first
+    while at < asked.until:
+        try:
+            fetched = source.blocks(asked.name, asked.incarnation, at, asked.until)
+        except Expired as expired:
+            following = min(max(expired.first, at + 1), asked.until)
+            _gap(options, asked, at, following, str(expired))
+            at = following
+            continue
+        except (Remade, Ahead, Missing) as gone:
+            _gap(options, asked, at, asked.until, str(gone))
+            return
+        following = min(fetched.next, asked.until)
+        if following <= at:
+            raise PipelineError(f"{_where(asked)}: the broker gives no message at offset {at}")
+        try:
+            for batch, begin, end in decoder.batches(fetched.octets, at, following):
+                _gap(options, asked, at, begin, "they are not among the blocks the broker gives")
+                yield batch
+                at = end
+        except DamagedError as damaged:
+            raise PipelineError(f"{_where(asked)}, after offset {at}: {damaged}") from None
+        _gap(options, asked, at, following, "they are not among the blocks the broker gives")
+        at = following
+
+
+def _gap(options: Options, asked: Range, begin: int, end: int, why: str) -> None:
+    if begin < end:
+        lost(options, f"{_where(asked)}: offsets {begin} to {end - 1} are gone: {why}")
+
+
+def _where(asked: Range) -> str:
+    return f"partition {asked.partition} of stream '{asked.stream}'"

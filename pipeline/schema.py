@@ -1,0 +1,100 @@
+"""The columns of the source: all of them, or those of them that a query's own schema names.
+
+Spark hands a source the whole schema even if a query uses two of its columns. `spark.read.schema("body binary, offset
+bigint")` tells us what is needed, and nothing else is decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.errors import BadOption
+from pipeline.options import Options
+
+
+def record(**fields: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+PROPERTIES: Final = record(
+    content_type=StringType(),
+    content_encoding=StringType(),
+    durable=BooleanType(),
+    priority=IntegerType(),
+    correlation_id=StringType(),
+    reply_to=StringType(),
+    ttl_ms=LongType(),
+    message_id=StringType(),
+    timestamp=TimestampType(),
+    type=StringType(),
+    user_id=StringType(),
+    app_id=StringType(),
+)
+SCHEMAS: Final = {
+    "amqp": record(
+        body=BinaryType(),
+        exchange=StringType(),
+        routing_key=StringType(),
+        stream=StringType(),
+        partition=IntegerType(),
+        offset=LongType(),
+        timestamp=TimestampType(),
+        redelivered=BooleanType(),
+        properties=PROPERTIES,
+        headers=MapType(StringType(), StringType()),
+    ),
+    "kafka": record(
+        key=BinaryType(),
+        value=BinaryType(),
+        topic=StringType(),
+        partition=IntegerType(),
+        offset=LongType(),
+        timestamp=TimestampType(),
+        timestampType=IntegerType(),
+        headers=ArrayType(record(key=StringType(), value=BinaryType())),
+    ),
+}
+
+
+def full(options: Options) -> StructType:
+    """Every column there is."""
+    fields = SCHEMAS[options.columns].fields
+    return StructType([field for field in fields if options.include_headers or field.name != "headers"])
+
+
+def check(wanted: StructType, options: Options) -> None:
+    """Raise BadOption for a column that is not there or has another type."""
+    known = {field.name: field.dataType for field in full(options).fields}
+    if not wanted.fields:
+        raise BadOption("the schema given has no columns; `offset bigint` is the cheapest")
+    for field in wanted.fields:
+        kind = known.get(field.name)
+        if kind is None:
+            raise BadOption(f"the schema given has a column '{field.name}'; known are {', '.join(known)}")
+        if not fits(field.dataType, kind):
+            raise BadOption(
+                f"column '{field.name}' of the schema given is {field.dataType.simpleString()};"
+                f" it must be {kind.simpleString()}"
+            )
+
+
+def fits(wanted: DataType, known: DataType) -> bool:
+    """Whether a column can be had as this type: its own; of `properties`, some fields."""
+    if isinstance(wanted, StructType) and isinstance(known, StructType):
+        kinds = {field.name: field.dataType for field in known.fields}
+        return bool(wanted.fields) and all(kinds.get(each.name) == each.dataType for each in wanted.fields)
+    return wanted.simpleString() == known.simpleString()

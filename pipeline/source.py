@@ -1,0 +1,154 @@
+"""`format("amqp")` for Spark: its Python data source API on one side, plans and tasks on the other.
+
+Everything here travels: Spark pickles the source and its readers into the processes that plan and the executors that
+read. So they hold options only, and connect where they are. The password does not travel; each process reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pipeline import schema as schemas
+from pipeline.arrow import Batch, schema_of
+from pipeline.client import Client
+from pipeline.decode import Decoder
+from pipeline.offsets import Json, Range, from_json, to_json
+from pipeline.options import Options, Use, read_options
+from pipeline.planning import Limit, Planner
+from pipeline.reading import read
+
+
+class AmqpSource(DataSource):
+    """Streams and super streams of a broker."""
+
+    options: Mapping[str, str]  # type: ignore[assignment]
+
+    @classmethod
+    def name(cls) -> str:
+        return "amqp"
+
+    def schema(self) -> StructType:
+        return schemas.full(read_options(self.options, Use.ALWAYS))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(self._checked(schema, Use.BATCH), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(self._checked(schema, Use.STREAM), schema)
+
+    def _checked(self, schema: StructType, use: Use) -> Options:
+        options = read_options(self.options, use)
+        schemas.check(schema, options)
+        return options
+
+
+class Task(InputPartition):
+    """What one task reads; None: nothing, as Spark wants one task at least of a batch."""
+
+    def __init__(self, asked: Range | None) -> None:
+        super().__init__(None)
+        self.asked = asked
+
+
+def batches(options: Options, schema: StructType, partition: InputPartition) -> Iterator[Batch]:
+    """In an executor: the rows of a task."""
+    assert isinstance(partition, Task)
+    asked = partition.asked
+    if asked is None:
+        return
+    client = Client(options)
+    try:
+        decoder = Decoder(schema_of(schema), options.columns, asked.stream, asked.partition)
+        yield from read(options, client, decoder, asked)
+    finally:
+        client.close()
+
+
+class BatchReader(DataSourceReader):
+    """Of `spark.read`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        client = Client(self._options)
+        try:
+            ranges = Planner(self._options, client).batch()
+        finally:
+            client.close()
+        return [Task(each) for each in ranges] or [Task(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Batch]:
+        return batches(self._options, self._schema, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Of `spark.readStream`. Spark makes one for the query; a pickled one goes to the executors, and only reads."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._made: tuple[Planner, Client] | None = None
+
+    def __getstate__(self) -> tuple[Options, StructType]:
+        return self._options, self._schema
+
+    def __setstate__(self, state: tuple[Options, StructType]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    @property
+    def _planner(self) -> Planner:
+        if self._made is None:
+            client = Client(self._options)
+            self._made = Planner(self._options, client), client
+        return self._made[0]
+
+    def initialOffset(self) -> Json:
+        return to_json(self._planner.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        return to_json(self._planner.latest(from_json(start), self._limit(limit)))
+
+    def _limit(self, limit: ReadLimit) -> Limit:
+        """Spark hands back what `getDefaultReadLimit` said, of which there can be one only; or wants everything."""
+        if isinstance(limit, ReadMaxRows):
+            return Limit(limit.max_rows, self._options.max_bytes_per_trigger)
+        if isinstance(limit, ReadMaxBytes):
+            return Limit(None, limit.max_bytes)
+        return Limit()
+
+    def reportLatestOffset(self) -> Json:
+        return to_json(self._planner.newest())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planner.prepare_available_now()
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        return [Task(each) for each in self._planner.ranges(from_json(start), from_json(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[Batch]:
+        return batches(self._options, self._schema, partition)
+
+    def stop(self) -> None:
+        if self._made is not None:
+            self._made[1].close()
+            self._made = None

@@ -1,0 +1,5 @@
+"""`spark.read.format("amqp")` without registering anything: PySpark looks for modules of this name (docs/spark.md)."""
+
+from pipeline.source import AmqpSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,207 @@
+"""A broker's bulk access as the source needs it, with blocks in memory, and faults on demand."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from broker_core.message import Facts, Message
+from broker_core.store.block import header, pack
+from broker_core.store.contract import Append
+from protocols.amqp091.encoding import ENCODING as AMQP091
+from protocols.amqp091.wire import BasicProperties
+
+FACTS = Facts(durable=True)
+ROOT = "/api/leveret/streams/"
+
+
+def message(body: bytes, exchange: str = "", key: str = "orders", **properties: object) -> Message:
+    octets = BasicProperties(**properties).encode()  # type: ignore[arg-type]
+    return Message(AMQP091, exchange, key, octets, body, FACTS)
+
+
+def block(first: int, *messages: Message, arrived: int = 1_000) -> bytes:
+    return pack(Append(1, first, first, arrived, list(messages)))
+
+
+class FakeStream:
+    """Blocks, oldest first."""
+
+    def __init__(self, name: str, first: int = 0) -> None:
+        self.name = name
+        self.incarnation = f"{name}#1"
+        self.first = self.next = first
+        self.octets = 0
+        self.blocks: list[bytes] = []
+
+    def publish(self, *messages: Message, arrived: int = 1_000) -> None:
+        """One commit."""
+        self.blocks.append(block(self.next, *messages, arrived=arrived))
+        self.next += len(messages)
+        self.octets += sum(each.size for each in messages)
+
+    def fill(self, count: int, commit: int = 100) -> None:
+        """Messages whose bodies are their offsets."""
+        until = self.next + count
+        while self.next < until:
+            upto = min(self.next + commit, until)
+            self.publish(*(message(b"%d" % at, key=self.name) for at in range(self.next, upto)))
+
+    def drop(self, until: int) -> None:
+        """As retention: blocks that end at `until` or before go."""
+        self.blocks = [each for each in self.blocks if header(each).next > until]
+        self.first = header(self.blocks[0]).first if self.blocks else self.next
+
+    def remake(self) -> None:
+        """Deleted and declared again."""
+        number = int(self.incarnation.split("#")[1])
+        self.__init__(self.name)  # type: ignore[misc]
+        self.incarnation = f"{self.name}#{number + 1}"
+
+    def state(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "incarnation": self.incarnation,
+            "first": self.first,
+            "next": self.next,
+            "messages": self.next - self.first,
+            "octets": self.octets,
+        }
+
+    def chosen(self, first: int, until: int, octets: int) -> tuple[bytes, int]:
+        """Whole blocks, one at least; and what to ask for next."""
+        found, following = b"", first
+        for each in self.blocks:
+            head = header(each)
+            if head.next > first and head.first < until and (not found or len(found) + len(each) <= octets):
+                found += each
+                following = head.next
+            elif found:
+                break
+        return found, following
+
+
+class FakeBroker:
+    """What a handler serves, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, FakeStream] = {}
+        self.supers: dict[str, list[str]] = {}
+        self.faults: list[int | str] = []  # for the next requests: a status, `cut` or `hang up`
+        self.asked: list[str] = []
+        self.connections = 0
+        self.user = ("guest", "guest")
+        self.url = ""
+
+    def stream(self, name: str, first: int = 0) -> FakeStream:
+        return self.streams.setdefault(name, FakeStream(name, first))
+
+    def super_stream(self, name: str, partitions: int) -> list[FakeStream]:
+        self.supers[name] = [f"{name}-{number}" for number in range(partitions)]
+        return [self.stream(each) for each in self.supers[name]]
+
+    def answer(self, target: str) -> tuple[int, dict[str, str], bytes]:
+        parts = urlsplit(target)
+        query = dict(parse_qsl(parts.query))
+        _, *path = parts.path.removeprefix(ROOT).split("/")
+        if not path:
+            return said(200, [*map(self._listed, sorted({*self.streams, *self.supers}))])
+        name = unquote(path[0])
+        if name in self.supers and len(path) == 1:
+            return said(
+                200, {"name": name, "partitions": [self.streams[each].state() for each in self.supers[name]]}
+            )
+        stream = self.streams.get(name)
+        if stream is None:
+            return said(404, {"reason": f"no stream '{name}'"})
+        if len(path) == 1:
+            return said(200, stream.state())
+        if path[1] == "offset":
+            return said(200, {"offset": self._offset(stream, int(query["timestamp"]))})
+        return self._blocks(stream, query)
+
+    def _listed(self, name: str) -> dict[str, object]:
+        if name in self.supers:
+            return {"name": name, "partitions": self.supers[name]}
+        return self.streams[name].state()
+
+    @staticmethod
+    def _offset(stream: FakeStream, timestamp: int) -> int:
+        heads = map(header, stream.blocks)
+        return next((head.first for head in heads if head.arrived >= timestamp), stream.next)
+
+    @staticmethod
+    def _blocks(stream: FakeStream, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        first, until = int(query["from"]), int(query["until"])
+        if query.get("incarnation", stream.incarnation) != stream.incarnation:
+            return said(409, {"reason": "another incarnation"})
+        if first < stream.first:
+            return said(410, {"first": stream.first, "next": stream.next})
+        if first > stream.next:
+            return said(416, {"reason": f"the stream ends at {stream.next}"})
+        octets, following = stream.chosen(first, until, int(query["max_octets"]))
+        headers = {"Content-Type": "application/vnd.leveret.blocks", "Leveret-Next": str(following)}
+        return 200, headers, octets
+
+
+def said(status: int, content: object) -> tuple[int, dict[str, str], bytes]:
+    return status, {"Content-Type": "application/json"}, json.dumps(content).encode()
+
+
+@contextmanager
+def serving(broker: FakeBroker) -> Iterator[FakeBroker]:
+    """On a port of its own, until the end of the block."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            broker.connections += 1
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            broker.asked.append(self.path)
+            credentials = base64.b64encode(":".join(broker.user).encode()).decode()
+            fault = broker.faults.pop(0) if broker.faults else None
+            if fault == "hang up":
+                self.close_connection = True
+                return
+            if isinstance(fault, int):
+                status, headers, octets = said(fault, {"reason": "a fault"})
+            elif self.headers["Authorization"] != f"Basic {credentials}":
+                status, headers, octets = said(401, {"reason": "not you"})
+            else:
+                status, headers, octets = broker.answer(self.path)
+            self.send_response(status)
+            for name, value in (*headers.items(), ("Content-Length", str(len(octets)))):
+                self.send_header(name, value)
+            self.end_headers()
+            if fault == "cut":
+                self.close_connection = True
+                octets = octets[: len(octets) // 2]
+            self.wfile.write(octets)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    broker.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield broker
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def bodies(rows: Sequence[dict[str, object]]) -> list[object]:
+    return [row["body"] for row in rows]

@@ -1,0 +1,219 @@
+"""The client against a server on a real socket: answers, troubles that pass, and troubles that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker_core.store.block import header
+from pipeline.client import Client, Listed
+from pipeline.errors import (
+    Ahead,
+    BadOption,
+    Expired,
+    Missing,
+    PipelineError,
+    Refused,
+    Remade,
+    Unreachable,
+)
+from pipeline.options import Use, read_options
+from tests.pipeline.bulk import FakeBroker, message, serving
+
+UNUSED = "http://127.0.0.1:1"  # nobody listens there
+
+
+class Time:
+    """Passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def sleep(self, pause: float) -> None:
+        self.pauses.append(pause)
+        self.now += pause
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with serving(FakeBroker()) as broker:
+        yield broker
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def client(broker: FakeBroker, time: Time) -> Iterator[Client]:
+    client = client_of(broker.url, time)
+    yield client
+    client.close()
+
+
+def client_of(endpoints: str, time: Time, password: str = "guest", **given: str) -> Client:
+    options = read_options({"endpoints": endpoints, "subscribe": "x", **given}, Use.BATCH)
+    return Client(options, password, time.sleep, lambda: time.now)
+
+
+def test_a_stream_and_the_partitions_of_a_super_stream_are_found(broker: FakeBroker, client: Client):
+    broker.stream("a b/ü").fill(3)
+    broker.super_stream("orders", 2)[1].fill(5)
+    (stream,) = client.partitions("a b/ü")
+    assert (stream.name, stream.incarnation, stream.first, stream.next, stream.messages, stream.octets) == (
+        "a b/ü",
+        "a b/ü#1",
+        0,
+        3,
+        3,
+        3,
+    )
+    assert [(each.name, each.next) for each in client.partitions("orders")] == [
+        ("orders-0", 0),
+        ("orders-1", 5),
+    ]
+    assert client.listed() == [
+        Listed("a b/ü", None),
+        Listed("orders", ("orders-0", "orders-1")),
+        Listed("orders-0", None),
+        Listed("orders-1", None),
+    ]
+
+
+def test_blocks_come_as_they_are_over_one_connection(broker: FakeBroker, client: Client):
+    stream = broker.stream("orders")
+    stream.fill(10, commit=5)
+    fetched = client.blocks("orders", stream.incarnation, 7, 9)
+    assert (fetched.octets, fetched.next) == (stream.blocks[1], 10)
+    assert header(client.blocks("orders", stream.incarnation, 0, 9).octets).first == 0
+    assert client.offset_since("orders", 0) == 0
+    assert broker.connections == 1
+
+
+def test_the_virtual_host_is_part_of_the_question(broker: FakeBroker, time: Time):
+    client = client_of(broker.url, time, vhost="a/b")
+    client.listed()
+    client.close()
+    assert broker.asked == ["/api/leveret/streams/a%2Fb"]
+
+
+@pytest.mark.parametrize("fault", [503, 502, 504, 429, 408, "hang up", "cut"])
+def test_a_trouble_that_may_pass_is_waited_for(
+    broker: FakeBroker, client: Client, time: Time, fault: int | str
+):
+    stream = broker.stream("orders")
+    stream.fill(100)
+    broker.faults = [fault, fault]
+    assert client.blocks("orders", stream.incarnation, 0, 100).octets == stream.blocks[0]
+    assert time.pauses == [0.1, 0.2]
+
+
+def test_a_node_that_was_restarted_is_asked_over_a_new_connection(broker: FakeBroker, client: Client):
+    broker.stream("orders")
+    client.partitions("orders")
+    broker.faults = ["hang up"]
+    assert client.partitions("orders")
+    assert broker.connections == 2
+
+
+def test_the_next_endpoint_is_asked_when_one_does_not_answer(broker: FakeBroker, time: Time):
+    broker.stream("orders")
+    client = client_of(f"{UNUSED},{broker.url}", time)
+    assert client.partitions("orders")
+    assert client.partitions("orders")
+    client.close()
+    assert len(time.pauses) == 1
+
+
+def test_a_broker_that_stays_away_is_given_up(time: Time):
+    client = client_of(UNUSED, time, retrySeconds="20")
+    with pytest.raises(Unreachable, match=r"no broker answers at http://127.0.0.1:1 \(option endpoints\)"):
+        client.listed()
+    assert 10 < sum(time.pauses) <= 20
+    assert max(time.pauses) <= 5
+
+
+def test_without_patience_nothing_is_asked_twice(broker: FakeBroker, time: Time):
+    broker.faults = [503]
+    with pytest.raises(Unreachable, match="503: a fault"):
+        client_of(broker.url, time, retrySeconds="0").listed()
+    assert (time.pauses, len(broker.asked)) == ([], 1)
+
+
+def test_a_wrong_password_names_the_options_and_not_the_password(broker: FakeBroker, time: Time):
+    client = client_of(broker.url, time, password="s3cret")
+    with pytest.raises(
+        Refused, match="does not let 'guest' in: see the options username and passwordFile"
+    ) as caught:
+        client.listed()
+    client.close()
+    assert "s3cret" not in str(caught.value) + repr(client)
+    assert len(broker.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (403, Refused, "user 'guest' may not read stream 'orders' in virtual host '/': a fault"),
+        (404, Missing, "there is no stream 'orders' in virtual host '/'"),
+        (500, Refused, "answers 500 for stream 'orders'"),
+        (301, Refused, "answers 301"),
+    ],
+)
+def test_a_refusal_says_why_and_is_not_repeated(
+    broker: FakeBroker, client: Client, status: int, kind: type[Refused], said: str
+):
+    broker.faults = [status]
+    with pytest.raises(kind, match=said):
+        client.partitions("orders")
+    assert len(broker.asked) == 1
+
+
+def test_what_is_gone_is_told_apart(broker: FakeBroker, client: Client):
+    stream = broker.stream("orders")
+    stream.fill(300)
+    stream.drop(200)
+    with pytest.raises(Expired, match="begins at offset 200 now") as expired:
+        client.blocks("orders", stream.incarnation, 5, 9)
+    assert expired.value.first == 200
+    with pytest.raises(Ahead, match="ends before the offset"):
+        client.blocks("orders", stream.incarnation, 301, 302)
+    with pytest.raises(Remade, match="was deleted, and made anew"):
+        client.blocks("orders", "other", 200, 300)
+    del broker.streams["orders"]
+    with pytest.raises(Missing):
+        client.blocks("orders", stream.incarnation, 200, 300)
+
+
+@pytest.mark.parametrize(
+    "strange", [b"", b"[]", b"{}", b'{"name":1}', b"\xff", b'{"partitions":[3]}', b'{"name":"a","next":-1}']
+)
+def test_an_answer_that_makes_no_sense_is_no_crash(
+    broker: FakeBroker, client: Client, monkeypatch: pytest.MonkeyPatch, strange: bytes
+):
+    monkeypatch.setattr(broker, "answer", lambda target: (200, {"Content-Type": "x/y"}, strange))
+    with pytest.raises(PipelineError, match="is there a broker with bulk access"):
+        client.partitions("orders")
+    with pytest.raises(PipelineError, match="the answer lacks blocks"):
+        client.blocks("orders", "", 0, 1)
+    with pytest.raises(PipelineError, match="the answer lacks"):
+        client.offset_since("orders", 0)
+
+
+def test_an_answer_that_is_too_large_is_not_taken(
+    broker: FakeBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("pipeline.client.TEXT_MAX", 10)
+    monkeypatch.setattr(Client._answer, "__defaults__", (10,))
+    broker.stream("orders").publish(message(b"x"))
+    with pytest.raises(PipelineError, match="octets, where 10 are the most"):
+        client.partitions("orders")
+
+
+def test_certificates_that_cannot_be_read_are_named(time: Time):
+    client = client_of("https://127.0.0.1:1", time, **{"tls.caFile": "/nowhere/ca.pem"})
+    with pytest.raises(BadOption, match=r"option tls.caFile: '/nowhere/ca.pem' cannot be used here"):
+        client.listed()
