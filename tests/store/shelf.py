@@ -14,7 +14,7 @@ import attrs
 
 from broker_core.message import Facts, Message
 from broker_core.store import block
-from broker_core.store.contract import Append, Commit, Entries, Reader, Store
+from broker_core.store.contract import Append, Commit, DamagedError, Entries, Reader, Span, Store
 from broker_core.store.folder import STREAMS
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
@@ -57,6 +57,33 @@ def bodies_in(octets: bytes) -> list[tuple[int, bytes]]:
         )
         at += read.header.octets
     return found
+
+
+def next_of(error: DamagedError, stream: int, offset: int) -> int:
+    """Where to go on."""
+    assert f"stream {stream}" in str(error)
+    assert error.next is not None
+    assert error.next > offset, "there is no end to it otherwise"
+    return error.next
+
+
+def content_of(reader: Reader, spans: list[Span]) -> tuple[list[tuple[int, bytes]], list[DamagedError]]:
+    """Every message that can be read, and what was said of the rest."""
+    found: list[tuple[int, bytes]] = []
+    errors: list[DamagedError] = []
+    for span in spans:
+        offset = span.first
+        while offset < span.next:
+            try:
+                got = bodies_in(reader.blocks(span.stream, span.first, offset, span.next, 300))
+            except DamagedError as error:
+                errors.append(error)
+                offset = next_of(error, span.stream, offset)
+            else:
+                found += got
+                offset = got[-1][0] + 1
+        assert offset == span.next
+    return found, errors
 
 
 @attrs.frozen
