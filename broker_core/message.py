@@ -137,6 +137,10 @@ class Encoding(ABC):
         """
         return self.read(message.properties), message.body
 
+    def octets(self, body: bytes) -> bytes:
+        """A body as plain octets, or as it is if it says something else. To be overridden as `convert`."""
+        return body
+
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """The properties with these headers added; one that is there already is replaced."""
         before = self.read(properties)

@@ -31,6 +31,8 @@ VERSION: Final = 1
 # Magic, version, flags, nothing, octets of the block, messages, offset of the first, ms since 1970 when they arrived,
 # origins, octets of origins, of properties and of bodies, crc32 of what follows the header, nothing.
 HEADER: Final = Struct("<4sBBHIIQQIIIII16x")
+RANGE: Final = Struct("<IIQ")  # within it: octets, messages, offset of the first
+RANGE_AT: Final = 8
 HEADER_OCTETS: Final = HEADER.size + CHECKSUM.size
 WHICH, POSITIONS, SAME = 1, 2, 4  # flags: two columns, and that all have the same properties
 FLAGS: Final = WHICH | POSITIONS | SAME
@@ -214,6 +216,17 @@ def header(octets: bytes | bytearray | memoryview[int], at: int = 0) -> Header:
     if not found.count or found.octets < HEADER_OCTETS or found.octets % 8:
         raise DamagedError("the header of a block contradicts itself")
     return found
+
+
+def range_of(octets: bytes) -> tuple[int, int]:
+    """The first offset of blocks in a row, and the one behind the last. They are whole and checked already."""
+    at = 0
+    while at < len(octets):
+        size, count, first = RANGE.unpack_from(octets, at + RANGE_AT)
+        if not at:
+            begin: int = first
+        at += size
+    return begin, first + count
 
 
 class Block:

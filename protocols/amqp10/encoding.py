@@ -86,6 +86,10 @@ class Encoding10(Encoding):
             return attrs.evolve(properties, type=AS_SECTIONS), message.body
         return properties, octets
 
+    def octets(self, body: bytes) -> bytes:
+        octets = octets_of(body)
+        return body if octets is None else octets
+
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """Only names that begin with `x-` can be added: they are annotations, and the bare message is immutable."""
         said: dict[str, Value] = {}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from email.utils import formatdate
@@ -24,39 +23,32 @@ from urllib.parse import parse_qs, urlsplit
 from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.config import Config
-from broker_core.errors import (
-    AccessRefused,
-    Failure,
-    Locked,
-    NotAllowed,
-    NotFound,
-    PreconditionFailed,
-    Unsupported,
-)
+from broker_core.errors import Failure, PreconditionFailed
 from broker_core.frontend import FrontEnd, Peer, Protocol
-from broker_core.operations import Json
 from broker_core.outbox import Outbox
 from broker_core.sasl import AuthenticationFailed, Plain
-from protocols.http.connection import Connection, Handler, HeaderList, Request, Response, Writer, refusal
-from protocols.http.routes import Asked, Level, Refused, Route, find
+from protocols.http.answers import CHALLENGE, json_response, mistake, refused_response
+from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.connection import (
+    Connection,
+    Handler,
+    HeaderList,
+    Later,
+    Request,
+    Response,
+    Writer,
+    refusal,
+)
+from protocols.http.routes import find
 
 log: Final = logging.getLogger("leveret.http")
 
-STATUS: Final[dict[type[Failure], HTTPStatus]] = {
-    NotFound: HTTPStatus.NOT_FOUND,
-    AccessRefused: HTTPStatus.FORBIDDEN,
-    PreconditionFailed: HTTPStatus.BAD_REQUEST,
-    Locked: HTTPStatus.CONFLICT,
-    NotAllowed: HTTPStatus.CONFLICT,
-    Unsupported: HTTPStatus.NOT_IMPLEMENTED,
-}
 PARAMETERS_MAX: Final = 1000
 COMMON: Final = (
     ("Server", "Leveret"),
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
 )
-CHALLENGE: Final = (("WWW-Authenticate", 'Basic realm="Leveret", charset="UTF-8"'),)
 
 
 class OutboxWriter(Writer):
@@ -67,9 +59,13 @@ class OutboxWriter(Writer):
 
     def write(self, data: bytes) -> None:
         self._outbox.write(data)
+        self._outbox.waiting = True  # `drained` tells when it has been sent
 
     def full(self) -> bool:
         return self._outbox.size >= self._outbox.limit
+
+    def gone(self) -> int:
+        return self._outbox.gone
 
 
 class ControlConnection(Handler, FrontEnd):
@@ -92,6 +88,8 @@ class ControlConnection(Handler, FrontEnd):
         return self.wire.closed
 
     def deadline(self) -> float | None:
+        if self.wire.closed:  # perhaps by a late answer: nobody else tells the node
+            return self.broker.now
         return self.wire.deadline()
 
     def on_deadline(self, now: float) -> None:
@@ -101,41 +99,39 @@ class ControlConnection(Handler, FrontEnd):
         """Between two requests there is nothing to say."""
         self.wire.closed = True
 
+    def drained(self) -> None:
+        if self.wire.drained(self.broker.now):  # it is not the moment to write more
+            self.broker.timers.at(self.broker.now, self.wire.go_on)
+
     def lost(self) -> None:
-        pass
+        self.wire.end()
 
     # A request.
 
     def common_headers(self) -> HeaderList:
         return (("Date", formatdate(self.broker.clock.wall(), usegmt=True)), *COMMON)
 
-    def on_request(self, request: Request) -> Response:
+    def on_request(self, request: Request) -> Response | Later:
         try:
             return self._answered(request)
         except AuthenticationFailed as failure:
             log.warning("%s: login refused: %s", self.peer.name, failure.reason)
             return refusal(HTTPStatus.UNAUTHORIZED, str(failure), CHALLENGE)
-        except Refused as refused:
+        except (Refused, Failure) as refused:
             return refused_response(refused)
-        except Failure as failure:
-            status = next(STATUS[kind] for kind in type(failure).__mro__ if kind in STATUS)
-            return refusal(status, str(failure))
         except Exception:
             log.exception("%s: closed because of a mistake of ours", self.peer.name)
-            return refusal(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "a mistake of the broker's; its log tells more", close=True
-            )
+            return mistake()
 
-    def _answered(self, request: Request) -> Response:
+    def _answered(self, request: Request) -> Response | Later:
         self._require_own_host(request)
         require_own_origin(request)
         if request.method == "OPTIONS":
             return options(request)
         route, arguments = find(request.method, request.path)
-        if route.level is not Level.ANYBODY:
-            self._admit(request, route)
-        asked = Asked(self.broker, arguments, parameters(request.query))
-        return Response(HTTPStatus.OK, octets(route.answer(asked)))
+        user = None if route.level is Level.ANYBODY else self._admitted(request, route)
+        answer = route.answer(Asked(self.broker, arguments, parameters(request.query), user))
+        return answer if isinstance(answer, Later) else json_response(answer)
 
     def _require_own_host(self, request: Request) -> None:
         """From this machine only by names of this machine: another name is one that a web page made up (DNS rebinding).
@@ -148,14 +144,15 @@ class ControlConnection(Handler, FrontEnd):
                 HTTPStatus.MISDIRECTED_REQUEST, "the Host is not a name of this machine; ask localhost"
             )
 
-    def _admit(self, request: Request, route: Route) -> None:
-        """Let the user in, or raise AuthenticationFailed or Refused."""
+    def _admitted(self, request: Request, route: Route) -> User:
+        """The user, who is let in, or raise AuthenticationFailed or Refused."""
         user = self._authenticated(request)
         if not route.level.admits(user):
             tags = ", ".join(sorted(route.level.value))
             raise Refused(HTTPStatus.FORBIDDEN, f"user '{user.name}' has none of the tags {tags}")
         if route.method != "GET":
             log.info("%s: user '%s' asks for %s", self.peer.name, user.name, route.path)
+        return user
 
     def _authenticated(self, request: Request) -> User:
         given = request.headers.get("authorization")
@@ -186,14 +183,6 @@ def options(request: Request) -> Response:
             HTTPStatus.NO_CONTENT, headers=(("Allow", refused.allow or "GET, HEAD, OPTIONS, POST"),)
         )
     raise AssertionError("no route is for OPTIONS")
-
-
-def refused_response(refused: Refused) -> Response:
-    headers: HeaderList = (("Allow", refused.allow),) if refused.allow else ()
-    if refused.status == HTTPStatus.UNAUTHORIZED:
-        headers = CHALLENGE
-    content = {"error": refused.status.phrase, "reason": str(refused), **refused.more}
-    return Response(refused.status, octets(content), headers=headers)
 
 
 def credentials(authorization: str) -> tuple[str, bytes]:
@@ -235,10 +224,6 @@ def is_local(name: str, own_name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def octets(content: Json) -> bytes:
-    return json.dumps(content, indent=2).encode() + b"\n"
 
 
 PROTOCOL: Final = Protocol(

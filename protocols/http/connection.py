@@ -1,9 +1,11 @@
 """HTTP/1.1 on h11: bytes in, whole requests to a handler, its responses out as bytes. No socket, no clock, no broker.
 
     waiting ──first bytes──> receiving ──end of message──> answered ──> waiting     or closed, where HTTP says so
+                                 │                   └─an answer to come, or too much unsent─┘
                                  └─malformed, too large, too slow──> refused ──> closed
 
-Requests are answered one after the other, in the order they came, also when several came at once (pipelining). What
+Requests are answered one after the other, in the order they came, also when several came at once (pipelining). An
+answer may come `Later`, and a large one takes its time to leave: what stands behind it waits, and is bounded. What
 this file refuses by itself it answers as JSON, like everything else: `{"error": phrase, "reason": sentence}`.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -37,13 +39,49 @@ class Request:
 
 @attrs.frozen
 class Response:
-    """An answer. Content-Length and Connection are seen to; `close` ends the connection after it."""
+    """An answer. Content-Length and Connection are seen to; `close` ends the connection after it.
+
+    With `sent` it is a large one: the next request waits until the peer has been sent most of it, and then `sent` is
+    called, once; also if the connection ends.
+    """
 
     status: int
     body: bytes = b""
     content_type: str = "application/json"
     headers: HeaderList = ()
     close: bool = False
+    sent: Callable[[], None] | None = None
+
+
+def nothing() -> None:
+    """What is done when nobody wants to know."""
+
+
+class Later:
+    """An answer that is still to come. Whoever works on it calls `answer` once, in the connection's own thread.
+
+    `dropped` is called if the connection ends before: nobody waits for the answer any more.
+    """
+
+    __slots__ = ("_answered", "_then", "dropped")
+
+    def __init__(self) -> None:
+        self.dropped: Callable[[], None] = nothing
+        self._then: Callable[[Response, float], None] | None = None
+        self._answered: tuple[Response, float] | None = None
+
+    def answer(self, response: Response, now: float) -> None:
+        """The answer; without a connection that waits for it, it is forgotten. `now` is monotonic seconds."""
+        if self._then is None:
+            self._answered = response, now
+        else:
+            self._then(response, now)
+
+    def give_to(self, then: Callable[[Response, float], None]) -> None:
+        """Have the answer given to this, which may be at once."""
+        self._then = then
+        if self._answered is not None:
+            then(*self._answered)
 
 
 def refusal(status: int, reason: str, headers: HeaderList = (), close: bool = False) -> Response:
@@ -56,8 +94,8 @@ class Handler(ABC):
     """What a connection asks of the broker's side."""
 
     @abstractmethod
-    def on_request(self, request: Request) -> Response:
-        """Answer a request. Must not raise."""
+    def on_request(self, request: Request) -> Response | Later:
+        """Answer a request. Must not raise. The next one comes when this one is answered."""
 
     @abstractmethod
     def common_headers(self) -> HeaderList:
@@ -75,6 +113,10 @@ class Writer(ABC):
     def full(self) -> bool:
         """Whether the peer leaves too much of its responses unread."""
 
+    @abstractmethod
+    def gone(self) -> int:
+        """How many octets of all that was written the peer has been sent."""
+
 
 @attrs.frozen
 class Bounds:
@@ -82,8 +124,11 @@ class Bounds:
 
     head_size_max: int = 16 * 1024  # of request line and headers
     body_size_max: int = 1024 * 1024
+    behind_size_max: int = 128 * 1024  # of what comes while an answer is to come, or to be sent
     request_timeout_s: float = 10.0  # from a request's first byte to its last
     idle_timeout_s: float = 60.0  # between requests
+    stall_timeout_s: float = 30.0  # in which somebody who gets a large answer has to read
+    stall_size: int = 256 * 1024  # so much of it
 
 
 class Connection:
@@ -99,6 +144,14 @@ class Connection:
         self._body: list[bytes] = []
         self._body_size = 0
         self._waiting = True  # between requests
+        self._working = False  # somebody up the stack goes on with what is there
+        self._late: Later | None = None  # the answer that is still to come
+        self._unsent: Callable[[], None] | None = (
+            None  # most of a large answer is still to be sent: its `sent`
+        )
+        self._over = False  # there is no request after the last answer
+        self._behind_size = 0  # octets that came while another answer was to come or to be sent
+        self._gone = 0  # octets sent when the peer's time began
         self._until = now + self._bounds.request_timeout_s
 
     # Bytes in.
@@ -107,18 +160,34 @@ class Connection:
         """Take bytes in any division, and answer the requests that are whole. `now` is monotonic seconds."""
         if self.closed or not data:
             return
-        if self._waiting:
+        if self._busy:
+            self._behind_size += len(data)
+            if self._behind_size > self._bounds.behind_size_max:
+                self.end()
+                return
+        elif self._waiting:
             self._begin(now)
         self._machine.receive_data(data)
-        try:
-            while not self.closed and self._step(now):
-                pass
-        except h11.RemoteProtocolError as error:
-            self._refuse(error.error_status_hint, str(error))
+        self._go_on(now)
+
+    @property
+    def _busy(self) -> bool:
+        return self._late is not None or self._unsent is not None
 
     def _begin(self, now: float) -> None:
         self._waiting = False
         self._until = now + self._bounds.request_timeout_s
+
+    def _go_on(self, now: float) -> None:
+        """Work off what is here."""
+        self._working = True
+        try:
+            while not self.closed and not self._busy and self._step(now):
+                pass
+        except h11.RemoteProtocolError as error:
+            self._refuse(error.error_status_hint, str(error))
+        finally:
+            self._working = False
 
     def _step(self, now: float) -> bool:
         """Work off one event; False when more bytes are needed."""
@@ -162,13 +231,73 @@ class Connection:
         except ValueError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"the request's target cannot be read: {error}")
             return
-        self._respond(self._handler.on_request(request))
-        if not self.closed:
+        answer = self._handler.on_request(request)
+        if isinstance(answer, Later):
+            self._late = answer
+            self._until = now + self._bounds.idle_timeout_s
+            answer.give_to(self._on_late)
+        else:
+            self._conclude(answer, now)
+
+    def _on_late(self, response: Response, now: float) -> None:
+        """The answer that was to come."""
+        self._late = None
+        if self.closed:
+            (response.sent or nothing)()
+            return
+        self._conclude(response, now)
+        if not self._working:
+            self._go_on(now)
+
+    def _conclude(self, response: Response, now: float) -> None:
+        """Answer, and be ready for another request if there is room for another answer."""
+        self._respond(response)
+        self._over = self._machine.our_state is not h11.DONE
+        self._unsent = response.sent
+        if response.sent is not None and self._writer.full():
+            self._watch_reading(now)
+        else:
+            self._conclude_sent(now)
+
+    def _watch_reading(self, now: float) -> None:
+        self._gone = self._writer.gone()
+        self._until = now + self._bounds.stall_timeout_s
+
+    def _conclude_sent(self, now: float) -> None:
+        self._tell_sent()
+        if self._over:
+            self.closed = True
+        else:
             self._next(now)
+
+    def _tell_sent(self) -> None:
+        unsent, self._unsent = self._unsent, None
+        (unsent or nothing)()
+
+    def drained(self, now: float) -> bool:
+        """Most of what was written has been sent. True: there may be more requests, for `go_on`."""
+        if self._unsent is None or self.closed:
+            return False
+        self._conclude_sent(now)
+        return not self.closed
+
+    def go_on(self, now: float) -> None:
+        """Answer the requests that came behind a large answer."""
+        if not self._working:
+            self._go_on(now)
+
+    def end(self) -> None:
+        """There is nobody to answer any more."""
+        self.closed = True
+        late, self._late = self._late, None
+        if late is not None:
+            late.dropped()
+        self._tell_sent()
 
     def _next(self, now: float) -> None:
         """Be ready for another request; the first bytes of it may be here already."""
         self._request = None
+        self._behind_size = 0
         self._machine.start_next_cycle()
         self._waiting = not self._machine.trailing_data[0]
         wait_s = self._bounds.idle_timeout_s if self._waiting else self._bounds.request_timeout_s
@@ -200,7 +329,6 @@ class Connection:
         if response.body and status not in BODILESS and not self._asked_for_head:
             self._send(h11.Data(data=response.body))
         self._send(h11.EndOfMessage())
-        self.closed = self._machine.our_state is not h11.DONE
 
     @property
     def _asked_for_head(self) -> bool:
@@ -217,10 +345,17 @@ class Connection:
         return None if self.closed else self._until
 
     def on_deadline(self, now: float) -> None:
-        """End a connection that is idle, or whose request takes too long."""
+        """End a connection that is idle, whose request takes too long, or that does not read its answer."""
         if self.closed or now < self._until:
             return
-        if not self._waiting:
+        if self._late is not None:  # whoever works on it sees to the time
+            self._until = now + self._bounds.idle_timeout_s
+            return
+        if self._unsent is not None:
+            if self._writer.gone() - self._gone >= self._bounds.stall_size:
+                self._watch_reading(now)
+                return
+        elif not self._waiting:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
         self.closed = True
 

@@ -1,105 +1,22 @@
 """What can be asked over HTTP: a table of methods and paths, who may ask, and a function for each that answers.
 
 A new route is a line in `ROUTES` and a function. In a path `{name}` stands for one segment, percent-decoded after the
-path was split, so that a virtual host called `/` is `%2F`. A function gets what was `Asked` and returns what becomes
-JSON; it raises the core's failures, or `Refused` for what only HTTP has a word for.
+path was split, so that a virtual host called `/` is `%2F`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import unquote
 
-import attrs
-
-from broker_core.access import User
-from broker_core.broker import Broker
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.explain import explain
 from broker_core.kinds import REFUSED, AnyValue, Place, toml_value
-from broker_core.operations import Json, Operations
+from broker_core.operations import Json
 from broker_core.values import Value
-
-
-class Refused(Exception):  # noqa: N818 - said like the core's failures
-    """Answered with this status; `more` joins the reason in the JSON."""
-
-    def __init__(
-        self, status: HTTPStatus, reason: str, more: Mapping[str, Json] | None = None, allow: str = ""
-    ) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.more: Mapping[str, Json] = more or {}
-        self.allow = allow  # the methods that would have been fine
-
-
-class Level(Enum):
-    """Who may ask: users with one of these tags. Nobody needs a name for `ANYBODY`."""
-
-    ANYBODY = frozenset[str]()
-    MANAGEMENT = frozenset(("management", "policymaker", "monitoring", "administrator"))
-    MONITORING = frozenset(("monitoring", "administrator"))
-    ADMINISTRATOR = frozenset(("administrator",))
-
-    def admits(self, user: User) -> bool:
-        return not self.value.isdisjoint(user.tags)
-
-
-@attrs.frozen
-class Asked:
-    """A request that has been let in."""
-
-    broker: Broker
-    arguments: Mapping[str, str]  # from the path
-    query: Mapping[str, Sequence[str]]
-
-    @property
-    def operations(self) -> Operations:
-        if self.broker.operations is None:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "this broker does not run in a node")
-        return self.broker.operations
-
-    def only(self, *names: str) -> None:
-        """Refuse other parameters: a misspelt one would be a wrong answer. Raises PreconditionFailed."""
-        for name in self.query:
-            if name not in names:
-                raise PreconditionFailed(
-                    f"unknown parameter '{name}'; known are {', '.join(names) or 'none'}"
-                )
-
-    def one(self, name: str, otherwise: str) -> str:
-        """A parameter that is given once at most. Raises PreconditionFailed."""
-        given = self.query.get(name, (otherwise,))
-        if len(given) > 1:
-            raise PreconditionFailed(f"parameter '{name}' is given {len(given)} times")
-        return given[0]
-
-
-Answer = Callable[[Asked], Json]
-
-
-@attrs.frozen
-class Route:
-    """One line of the table."""
-
-    method: str
-    path: str
-    level: Level
-    answer: Answer
-
-    def arguments_in(self, path: str) -> dict[str, str] | None:
-        """The values of the pattern's `{names}`, or None if the path is another one."""
-        wanted, given = self.path.split("/"), path.split("/")
-        if len(wanted) != len(given):
-            return None
-        pairs = [(name, unquote(segment)) for name, segment in zip(wanted, given, strict=True)]
-        if any(name != segment for name, segment in pairs if not name.startswith("{")):
-            return None
-        return {name[1:-1]: segment for name, segment in pairs if name.startswith("{")}
-
+from protocols.http import streams
+from protocols.http.asked import Asked, Level, Refused, Route
 
 # The functions.
 
@@ -166,6 +83,7 @@ ROUTES: Final = (
     Route("GET", "/api/leveret/plugins", Level.MONITORING, plugins),
     Route("POST", "/api/leveret/plugins/reload", Level.ADMINISTRATOR, reload_plugins),
     Route("GET", "/api/leveret/explain", Level.MONITORING, explained),
+    *streams.ROUTES,
 )
 
 

@@ -28,9 +28,13 @@ class Wire(Writer):
     def __init__(self) -> None:
         self.sent = b""
         self.is_full = False
+        self.size_gone = 0
 
     def write(self, data: bytes) -> None:
         self.sent += data
+
+    def gone(self) -> int:
+        return self.size_gone
 
     def full(self) -> bool:
         return self.is_full

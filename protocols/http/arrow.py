@@ -1,0 +1,142 @@
+"""Blocks of a stream to Arrow: one IPC stream, a batch for each block. pyarrow is loaded when it is first needed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from broker_core.message import Encoding
+from broker_core.store.block import Block, Column, pieces
+from broker_core.store.origin import EncodingOf
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+
+ROW_OCTETS: Final = 48  # of a row besides texts, properties and body, about
+
+
+def is_there() -> bool:
+    """Whether pyarrow is installed."""
+    return find_spec("pyarrow") is not None
+
+
+def made(
+    octets: bytes, offset: int, until: int | None, octets_max: int, encoding_of: EncodingOf
+) -> tuple[bytes, int]:
+    """An Arrow IPC stream of the messages from `offset` on, and the offset to go on at.
+
+    A block may say in a few octets what becomes a long column: what would be more than `octets_max` besides bodies and
+    what else the block has for each message is left for the next time; one message never is. Raises DamagedError.
+    """
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    at, room = 0, octets_max
+    with pa.ipc.new_stream(sink, schema()) as writer:
+        while at < len(octets) and room > 0:
+            block = Block(octets, at)
+            head = block.header
+            at += head.octets
+            begin = max(offset, head.first)
+            end = head.next if until is None else min(head.next, until)
+            if begin >= end:
+                continue
+            rows = min(end - begin, max(1, room // row_octets(block)))
+            writer.write_batch(batch(block, begin - head.first, rows, encoding_of))
+            room = room - rows * row_octets(block) if rows == end - begin else 0
+            offset = begin + rows
+    return sink.getvalue().to_pybytes(), offset
+
+
+def row_octets(block: Block) -> int:
+    """What a message takes up of what the block says once for several."""
+    texts = max(sum(len(str(each)) for each in (origin[0], *origin[-2:])) for origin in block.origins)
+    return ROW_OCTETS + 4 * texts + (len(block.properties) if block.property_ends is None else 0)
+
+
+def schema() -> pyarrow.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("ms", "UTC")),
+            ("exchange", pa.string()),
+            ("routing_key", pa.string()),
+            ("body", pa.binary()),
+            ("properties", pa.binary()),
+            ("encoding", pa.string()),
+        ]
+    )
+
+
+def batch(block: Block, begin: int, rows: int, encoding_of: EncodingOf) -> pyarrow.RecordBatch:
+    """Some messages of a block. What the block has for each is taken as it is."""
+    import pyarrow as pa
+
+    first = block.header.first + begin
+    offsets = pa.py_buffer(array("q", range(first, first + rows)))
+    columns = [
+        pa.Array.from_buffers(pa.int64(), rows, [None, offsets]),
+        pa.repeat(pa.scalar(block.header.arrived, pa.timestamp("ms", "UTC")), rows),
+        _texts(block, -2, begin, rows),
+        _texts(block, -1, begin, rows),
+        _bodies(block, begin, rows, encoding_of),
+        _properties(block, begin, rows),
+        _texts(block, 0, begin, rows),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema())
+
+
+def _texts(block: Block, place: int, begin: int, rows: int) -> pyarrow.Array:
+    """What each message's origin has at a place. What is no text in UTF-8 has marks of replacement."""
+    import pyarrow as pa
+
+    texts = [
+        str(origin[place]).encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        for origin in block.origins
+    ]
+    if block.which is None or len(set(texts)) == 1:
+        return pa.repeat(pa.scalar(texts[0], pa.string()), rows)
+    which = pa.Array.from_buffers(pa.uint32(), rows, [None, pa.py_buffer(block.which)], offset=begin)
+    return pa.array(texts, pa.string()).take(which)
+
+
+def _properties(block: Block, begin: int, rows: int) -> pyarrow.Array:
+    import pyarrow as pa
+
+    if block.property_ends is None:
+        return pa.repeat(pa.scalar(bytes(block.properties), pa.binary()), rows)
+    return _octets(block.properties, block.property_ends, begin, rows)
+
+
+def _bodies(block: Block, begin: int, rows: int, encoding_of: EncodingOf) -> pyarrow.Array:
+    """The plain octets, also of a protocol that wraps them, if it is installed."""
+    import pyarrow as pa
+
+    plain = [unwrapping(encoding_of(str(origin[0]))) for origin in block.origins]
+    if not any(plain):
+        return _octets(block.bodies, block.body_ends, begin, rows)
+    bodies = pieces(block.bodies, block.body_ends)[begin : begin + rows]
+    which = [0] * rows if block.which is None else block.which[begin : begin + rows].tolist()
+    found = [
+        body if (unwrapped := plain[kind]) is None else unwrapped(body)
+        for body, kind in zip(bodies, which, strict=True)
+    ]
+    return pa.array(found, pa.binary())
+
+
+def unwrapping(encoding: Encoding | None) -> Callable[[bytes], bytes] | None:
+    """How plain octets come out of a body; None: they are what it is."""
+    if encoding is None or type(encoding).octets is Encoding.octets:
+        return None
+    return encoding.octets
+
+
+def _octets(octets: memoryview[int], ends: Column, begin: int, rows: int) -> pyarrow.Array:
+    import pyarrow as pa
+
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(octets)]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers, offset=begin)

@@ -1,0 +1,112 @@
+"""What a route is, who may ask for it, and what its function gets and gives.
+
+A function gets what was `Asked` and returns what becomes JSON, or promises a response for later; it raises the core's
+failures, or `Refused` for what only HTTP has a word for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from http import HTTPStatus
+from typing import TypeAlias
+from urllib.parse import unquote
+
+import attrs
+
+from broker_core.access import User
+from broker_core.broker import Broker
+from broker_core.errors import PreconditionFailed
+from broker_core.operations import Json, Operations
+from protocols.http.connection import HeaderList, Later
+
+
+class Refused(Exception):  # noqa: N818 - said like the core's failures
+    """Answered with this status; `more` joins the reason in the JSON."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        reason: str,
+        more: Mapping[str, Json] | None = None,
+        allow: str = "",
+        headers: HeaderList = (),
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.more: Mapping[str, Json] = more or {}
+        self.allow = allow  # the methods that would have been fine
+        self.headers = headers
+
+
+class Level(Enum):
+    """Who may ask: users with one of these tags. Nobody needs a name for `ANYBODY`, and no user a tag for `USER`."""
+
+    ANYBODY = frozenset[str]()
+    USER = frozenset(("",))  # the route asks for permissions
+    MANAGEMENT = frozenset(("management", "policymaker", "monitoring", "administrator"))
+    MONITORING = frozenset(("monitoring", "administrator"))
+    ADMINISTRATOR = frozenset(("administrator",))
+
+    def admits(self, user: User) -> bool:
+        return self is Level.USER or not self.value.isdisjoint(user.tags)
+
+
+@attrs.frozen
+class Asked:
+    """A request that has been let in."""
+
+    broker: Broker
+    arguments: Mapping[str, str]  # from the path
+    query: Mapping[str, Sequence[str]]
+    admitted: User | None = None
+
+    @property
+    def user(self) -> User:
+        """Who asks; somebody does, unless the route is for anybody."""
+        assert self.admitted is not None, "a route for anybody asks for the user"
+        return self.admitted
+
+    @property
+    def operations(self) -> Operations:
+        if self.broker.operations is None:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "this broker does not run in a node")
+        return self.broker.operations
+
+    def only(self, *names: str) -> None:
+        """Refuse other parameters: a misspelt one would be a wrong answer. Raises PreconditionFailed."""
+        for name in self.query:
+            if name not in names:
+                raise PreconditionFailed(
+                    f"unknown parameter '{name}'; known are {', '.join(names) or 'none'}"
+                )
+
+    def one(self, name: str, otherwise: str) -> str:
+        """A parameter that is given once at most. Raises PreconditionFailed."""
+        given = self.query.get(name, (otherwise,))
+        if len(given) > 1:
+            raise PreconditionFailed(f"parameter '{name}' is given {len(given)} times")
+        return given[0]
+
+
+Answer: TypeAlias = Callable[[Asked], "Json | Later"]
+
+
+@attrs.frozen
+class Route:
+    """One line of the table."""
+
+    method: str
+    path: str
+    level: Level
+    answer: Answer
+
+    def arguments_in(self, path: str) -> dict[str, str] | None:
+        """The values of the pattern's `{names}`, or None if the path is another one."""
+        wanted, given = self.path.split("/"), path.split("/")
+        if len(wanted) != len(given):
+            return None
+        pairs = [(name, unquote(segment)) for name, segment in zip(wanted, given, strict=True)]
+        if any(name != segment for name, segment in pairs if not name.startswith("{")):
+            return None
+        return {name[1:-1]: segment for name, segment in pairs if name.startswith("{")}

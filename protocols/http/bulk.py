@@ -1,0 +1,263 @@
+"""Blocks of a stream as the answer to one request: looked for, waited for if need be, read, and handed over.
+
+    asked ──there is something──────────────────────> in line for room ──> read ──(made Arrow)──> answered
+      └─nothing yet─> looks out ──told of more──────────┘
+                          └─wait_ms are over──> answered with nothing
+
+Nothing runs while somebody looks out: the stream tells him. What is read counts against the room that all bulk answers
+have (`room.py`) until most of it has been sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker_core.access import Permission, User
+from broker_core.errors import Failure, no_queue
+from broker_core.message import Encoding
+from broker_core.store import block
+from broker_core.store.contract import DamagedError
+from protocols.http import arrow
+from protocols.http.answers import mistake, refused_response
+from protocols.http.asked import Refused
+from protocols.http.connection import Later, Response
+from protocols.http.room import Share, room_of
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.clock import Timer
+    from broker_core.stream import StreamQueue
+
+log: Final = logging.getLogger("leveret.http")
+
+BLOCKS: Final = "application/vnd.leveret.blocks"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+ROOM_WAIT_S: Final = 30.0  # in line; then the client may ask again
+RETRY_AFTER_S: Final = 5
+ON_LOOP_OCTETS: Final = 1 << 18  # made Arrow in the broker's own thread, where there is no store: some ms
+
+
+@attrs.frozen
+class Wanted:
+    """What was asked for."""
+
+    offset: int
+    until: int | None  # None: as far as there is something
+    octets: int
+    incarnation: str | None  # None: whichever it is
+    wait_s: float
+    arrow: bool = False
+
+
+class BulkAnswer:
+    """One request's way from the question to the answer."""
+
+    __slots__ = ("_broker", "_ended", "_reading", "_share", "_stream", "_timer", "_user", "_wanted", "later")
+
+    def __init__(self, broker: Broker, user: User, stream: StreamQueue, wanted: Wanted) -> None:
+        self.later = Later()
+        self._broker = broker
+        self._user = user
+        self._stream = stream
+        self._wanted = wanted
+        self._timer: Timer | None = None
+        self._share: Share | None = None
+        self._reading = False  # in a thread, or about to
+        self._ended = False  # answered, or nobody waits any more
+
+    def begin(self) -> Later:
+        """Raises Refused for what cannot be answered."""
+        self._require_right_place()
+        self.later.dropped = self._drop
+        if self._has_more or not self._wanted.wait_s:
+            self._guarded(self._ask_for_room)
+        else:
+            self._stream.look_out(self._told)
+            self._timer = self._broker.timers.at(self._broker.now + self._wanted.wait_s, self._time_is_over)
+        return self.later
+
+    @property
+    def _has_more(self) -> bool:
+        return self._stream.log.committed > self._wanted.offset
+
+    def _require_right_place(self) -> None:
+        """It is the stream that was meant, and has the offset, or will have. Raises Refused or a Failure."""
+        stream, wanted, found = self._stream, self._wanted, self._stream.log
+        host = stream.virtual_host.name
+        self._broker.access.check(self._user, host, Permission.READ, "queue", stream.name)
+        if stream.deleted:
+            raise no_queue(stream.name, host)
+        if wanted.incarnation not in (None, stream.incarnation):
+            reason = (
+                f"{stream.described} is another one than that with the incarnation '{wanted.incarnation}'"
+            )
+            raise Refused(HTTPStatus.CONFLICT, reason, {"incarnation": stream.incarnation})
+        bounds = {"first": found.first, "next": found.committed}
+        if wanted.offset < found.first:
+            reason = (
+                f"offset {wanted.offset} of {stream.described} is there no more; its first is {found.first}"
+            )
+            raise Refused(HTTPStatus.GONE, reason, bounds)
+        if wanted.offset > found.committed:
+            reason = f"{stream.described} has no offset {wanted.offset} yet; its next is {found.committed}"
+            raise Refused(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, reason, bounds)
+
+    # Looking out.
+
+    def _told(self) -> None:
+        self._guarded(self._look_again)
+
+    def _look_again(self) -> None:
+        self._require_right_place()
+        if self._has_more:
+            self._ask_for_room()
+        else:
+            self._stream.look_out(self._told)
+
+    def _time_is_over(self, now: float) -> None:
+        self._stream.look_away(self._told)
+        self._guarded(self._take, b"")
+
+    # Reading.
+
+    def _ask_for_room(self) -> None:
+        self._broker.timers.cancel(self._timer)
+        octets = self._wanted.octets * (2 if self._wanted.arrow else 1)
+        self._timer = self._broker.timers.at(self._broker.now + ROOM_WAIT_S, self._no_room)
+        self._share = Share(room_of(self._broker), self._broker, octets, self._let_in)
+        self._share.ask()
+
+    def _no_room(self, now: float) -> None:
+        reason = "other bulk answers take up the memory for them; ask again later"
+        headers = (("Retry-After", str(RETRY_AFTER_S)),)
+        self._answer(refused_response(Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=headers)))
+
+    def _let_in(self) -> None:
+        self._broker.timers.cancel(self._timer)
+        self._reading = True
+        self._guarded(self._read)
+
+    def _read(self) -> None:
+        self._require_right_place()
+        wanted, found = self._wanted, self._stream.log
+        until = found.committed if wanted.until is None else min(wanted.until, found.committed)
+        octets = wanted.octets
+        if wanted.arrow and self._broker.journal is None:
+            octets = min(octets, ON_LOOP_OCTETS)
+        found.raw(wanted.offset, until, octets, self._on_read)
+
+    def _on_read(self, found: bytes | Exception) -> None:
+        self._guarded(self._take, found)
+
+    def _take(self, found: bytes | Exception) -> None:
+        if self._ended:
+            self._give_back()
+            return
+        if not isinstance(found, bytes) or not found:
+            self._require_right_place()  # retention may have been quicker
+        if isinstance(found, Exception):
+            raise self._unreadable(found)
+        if self._wanted.arrow:
+            self._make_arrow(found)
+        else:
+            self._respond(found)
+
+    def _unreadable(self, error: Exception) -> Exception:
+        """What is damaged is as good as gone: whoever goes on behind it is told where that is."""
+        if not isinstance(error, DamagedError) or error.next is None:
+            log.error("%s cannot be read: %s", self._stream.described, error)
+            return Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{self._stream.described} cannot be read: {error}"
+            )
+        reason = f"offset {self._wanted.offset} of {self._stream.described} is damaged: {error}"
+        return Refused(HTTPStatus.GONE, reason, {"first": error.next, "next": self._stream.log.committed})
+
+    def _make_arrow(self, blocks: bytes) -> None:
+        wanted, journal = self._wanted, self._broker.journal
+
+        encoding_of = self._encodings_at_hand().get if journal is None else journal.encoding
+
+        def job(_: object = None) -> tuple[bytes, int]:
+            return arrow.made(blocks, wanted.offset, wanted.until, wanted.octets, encoding_of)
+
+        def then(made: tuple[bytes, int] | Exception) -> None:
+            self._guarded(self._take_arrow, made)
+
+        if journal is None:
+            then(job())
+        else:
+            journal.store.read_soon(job, then)
+
+    def _encodings_at_hand(self) -> dict[str, Encoding]:
+        """Of what was read, where there is no store: the messages are in memory and know theirs."""
+        found = self._stream.log.read(self._wanted.offset, ON_LOOP_OCTETS, ON_LOOP_OCTETS)
+        messages = () if found is None else found[1]
+        return {each.encoding.name: each.encoding for each in messages}
+
+    def _take_arrow(self, made: tuple[bytes, int] | Exception) -> None:
+        if isinstance(made, Exception):
+            raise made
+        if self._ended:
+            self._give_back()
+        else:
+            self._respond(*made)
+
+    # The answer.
+
+    def _respond(self, octets: bytes, following: int | None = None) -> None:
+        """`following`: the offset to ask for next, where the octets do not tell."""
+        stream, wanted = self._stream, self._wanted
+        first = wanted.offset
+        if following is None:
+            first, following = block.range_of(octets) if octets else (first, first)
+        headers = (
+            ("Leveret-First", str(first)),
+            ("Leveret-Next", str(following)),
+            ("Leveret-Committed", str(stream.log.committed)),
+            ("Leveret-Incarnation", stream.incarnation),
+        )
+        kind = ARROW if wanted.arrow else BLOCKS
+        self._answer(Response(HTTPStatus.OK, octets, kind, headers), keep_share=True)
+
+    def _answer(self, response: Response, keep_share: bool = False) -> None:
+        if self._ended:
+            return
+        self._end()
+        if self._share is not None:
+            if keep_share:
+                self._share.settle(len(response.body))
+                response = attrs.evolve(response, sent=self._give_back)
+            else:
+                self._give_back()
+        self.later.answer(response, self._broker.now)
+
+    def _drop(self) -> None:
+        """Nobody waits any more. What a thread is reading still takes up room."""
+        self._end()
+        if not self._reading:
+            self._give_back()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._broker.timers.cancel(self._timer)
+        self._stream.look_away(self._told)
+
+    def _give_back(self) -> None:
+        share, self._share = self._share, None
+        if share is not None:
+            share.end()
+
+    def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
+        """What fails is the answer; whoever calls has other things to do, and must not end for it."""
+        try:
+            step(*arguments)
+        except (Failure, Refused) as refused:
+            self._answer(refused_response(refused))
+        except Exception:
+            log.exception("a mistake of ours while answering with blocks of %s", self._stream.described)
+            self._answer(mistake())

@@ -1,0 +1,158 @@
+"""Streams over HTTP: which there are, where they begin and end, and their messages as blocks or as Arrow.
+
+Whoever may read a queue may read it here. Who may not is not told whether it is there.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from broker_core.access import Permission
+from broker_core.errors import PreconditionFailed
+from broker_core.exchange import Exchange
+from broker_core.limits import whole
+from broker_core.operations import Json
+from broker_core.queue import Queue
+from broker_core.stream import StreamQueue
+from broker_core.topology import VirtualHost
+from protocols.http import arrow
+from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.bulk import BulkAnswer, Wanted
+from protocols.http.connection import Later
+
+PATH: Final = "/api/leveret/streams/{vhost}"
+OCTETS: Final = 4 << 20  # of an answer, unless the client says otherwise
+OCTETS_MAX: Final = 16 << 20
+WAIT_MS_MAX: Final = 30_000
+OFFSET_MAX: Final = (1 << 63) - 1
+TIMESTAMP_MAX: Final = 253_402_300_800_000  # the year 10000
+FORMATS: Final = ("blocks", "arrow")
+SUPER: Final = "x-super-stream"  # argument of an exchange
+ORDER: Final = "x-stream-partition-order"  # argument of its bindings
+
+
+def streams(asked: Asked) -> Json:
+    """Those that the user may read, then super streams."""
+    asked.only()
+    host = entered(asked)
+    found = [stream_json(queue) for queue in host.queues.values() if is_readable(asked, queue)]
+    supers = [
+        {"name": exchange.name, "partitions": [queue.name for queue in partitions]}
+        for exchange in host.exchanges.values()
+        if (partitions := partitions_of(exchange)) and may_read(asked, exchange.name)
+    ]
+    return [*found, *supers]
+
+
+def stream(asked: Asked) -> Json:
+    """A stream, or a super stream with its partitions."""
+    asked.only()
+    host, name = entered(asked), asked.arguments["name"]
+    asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
+    exchange = host.exchanges.get(name)
+    if name not in host.queues and exchange is not None and (partitions := partitions_of(exchange)):
+        for queue in partitions:
+            asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", queue.name)
+        return {"name": name, "partitions": [stream_json(queue) for queue in partitions]}
+    return stream_json(stream_named(asked))
+
+
+def offset(asked: Asked) -> Json:
+    """Where to begin to read what arrived at a time or later."""
+    asked.only("timestamp")
+    since_ms = number(asked, "timestamp", None, 0, TIMESTAMP_MAX)
+    log = stream_named(asked).log
+    return {"offset": min(log.offset_since(since_ms / 1000), log.committed)}
+
+
+def blocks(asked: Asked) -> Later:
+    """Messages from an offset on; waits for them if the client wants that."""
+    asked.only("from", "until", "max_octets", "incarnation", "wait_ms", "format")
+    begin = number(asked, "from", None, 0, OFFSET_MAX)
+    kind = asked.one("format", FORMATS[0])
+    if kind not in FORMATS:
+        raise PreconditionFailed(f"parameter 'format' is '{kind}', not one of {', '.join(FORMATS)}")
+    wanted = Wanted(
+        begin,
+        number(asked, "until", None, begin + 1, OFFSET_MAX) if "until" in asked.query else None,
+        number(asked, "max_octets", OCTETS, 1, OCTETS_MAX),
+        asked.one("incarnation", "") or None,
+        number(asked, "wait_ms", 0, 0, WAIT_MS_MAX) / 1000,
+        kind == "arrow",
+    )
+    found = stream_named(asked)
+    if wanted.arrow and not arrow.is_there():
+        raise Refused(HTTPStatus.NOT_IMPLEMENTED, "format=arrow needs pyarrow: pip install 'leveret[arrow]'")
+    return BulkAnswer(asked.broker, asked.user, found, wanted).begin()
+
+
+def number(asked: Asked, name: str, otherwise: int | None, least: int, most: int) -> int:
+    """A parameter that is a whole number. Raises PreconditionFailed."""
+    given = asked.one(name, "" if otherwise is None else str(otherwise))
+    if not given:
+        raise PreconditionFailed(f"parameter '{name}' is missing")
+    is_number = given.isascii() and given.isdigit() and len(given) <= 20
+    if not is_number or not least <= int(given) <= most:
+        raise PreconditionFailed(
+            f"parameter '{name}' is '{given[:40]}', not a whole number from {least} to {most}"
+        )
+    return int(given)
+
+
+# Who may see what.
+
+
+def entered(asked: Asked) -> VirtualHost:
+    """The virtual host, if the user may enter it. Raises NotAllowed, which also stands for one that is not there."""
+    name, user = asked.arguments["vhost"], asked.user
+    if not asked.broker.access.may_enter(user, name):
+        raise Refused(HTTPStatus.FORBIDDEN, f"access to vhost '{name}' refused for user '{user.name}'")
+    return asked.broker.virtual_host(name)
+
+
+def stream_named(asked: Asked) -> StreamQueue:
+    """The stream, if the user may read it. Raises Refused, AccessRefused, NotFound, PreconditionFailed."""
+    host, name = entered(asked), asked.arguments["name"]
+    asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
+    queue = host.queue(name)
+    if not isinstance(queue, StreamQueue):
+        raise PreconditionFailed(f"{queue.described} is no stream")
+    return queue
+
+
+def may_read(asked: Asked, name: str) -> bool:
+    return asked.broker.access.allowed(asked.user, asked.arguments["vhost"], Permission.READ, name)
+
+
+def is_readable(asked: Asked, queue: Queue) -> bool:
+    return isinstance(queue, StreamQueue) and may_read(asked, queue.name)
+
+
+def partitions_of(exchange: Exchange) -> list[StreamQueue]:
+    """The streams of a super stream, in their order; none if it is another exchange."""
+    if exchange.arguments.get(SUPER) is not True:
+        return []
+    ordered = sorted(exchange.bindings, key=lambda binding: whole(binding.arguments.get(ORDER)) or 0)
+    return [each.destination for each in ordered if isinstance(each.destination, StreamQueue)]
+
+
+def stream_json(queue: Queue) -> Json:
+    assert isinstance(queue, StreamQueue)
+    log = queue.log
+    return {
+        "name": queue.name,
+        "incarnation": queue.incarnation,
+        "first": log.first,
+        "next": log.committed,
+        "messages": log.messages,
+        "octets": log.octets,
+    }
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.USER, streams),
+    Route("GET", PATH + "/{name}", Level.USER, stream),
+    Route("GET", PATH + "/{name}/offset", Level.USER, offset),
+    Route("GET", PATH + "/{name}/blocks", Level.USER, blocks),
+)
