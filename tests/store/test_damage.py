@@ -12,20 +12,20 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import attrs
 import pytest
 
 from broker_core.keeper import Keeper
 from broker_core.store import checking, chunk
-from broker_core.store.contract import DamagedError, Store, StoreError
+from broker_core.store.contract import DamagedError, Span, Store, StoreError
 from broker_core.store.database import PAGE_OCTETS
 from broker_core.store.folder import MESSAGES, META, BadFolder
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
 from tests.core.fakes import ENCODING, World
-from tests.store.shelf import Found, Shelf, entries, quick_folder
+from tests.store.shelf import Found, Shelf, append, content_of, entries, quick_folder
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # then every octet is tried
 HEADER = 100  # of a database
@@ -42,8 +42,17 @@ def commits() -> Iterator[dict[str, object]]:
     yield {"chunks": [entries(n, *(BODIES[m] for m in range(n, n + 4))) for n in range(1, 41, 4)]}
     yield {"objects": {'["exchange","/","x"]': "x" * 6000}, "settled": {1: b"\5", 9: b"\2"}}
     yield {"chunks": [entries(41, BODIES[41])], "marks": {2: 3, 9: 70_000}, "settled": {9: b"\3"}}
+    yield {"appends": [append(7, 0, *(b"%d" % n for n in range(9)))], "producers": {(7, "p"): 1, (7, "q"): 2}}
     yield {"dropped": [5], "objects": {'["queue","/","c"]': None}}
+    yield {"appends": [append(7, 9, b"9"), append(7, 10, b"10", segment=10)], "producers": {(7, "p"): 3}}
     yield {"settled": {13: b"\1"}}
+
+
+Streams: TypeAlias = tuple[list[Span], list[tuple[int, str, int]]]
+
+
+def streams_in(store: Store) -> Streams:
+    return list(store.spans()), sorted(store.producers())
 
 
 @attrs.frozen
@@ -52,6 +61,7 @@ class Sample:
 
     folder: Path
     contents: list[Found]
+    streams: list[Streams]  # and of streams
 
     def damaged(self, name: str, damage: Callable[[bytearray], None]) -> Path:
         """Another with one of its files damaged."""
@@ -67,13 +77,14 @@ class Sample:
         return (self.folder / name).stat().st_size
 
 
-def held() -> list[Found]:
+def held() -> tuple[list[Found], list[Streams]]:
     memory = Shelf(MemoryStore()).start()
-    contents = [memory.found()]
+    contents, streams = [memory.found()], [streams_in(memory.store)]
     for columns in commits():
         memory.commit(**columns)
         contents.append(memory.found())
-    return contents
+        streams.append(streams_in(memory.store))
+    return contents, streams
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +99,15 @@ def closed(place: Path) -> Sample:
     """Closed properly: everything is in the databases."""
     shelf = full(place / "closed")
     shelf.store.close(shelf.new_commit())
-    return Sample(place / "closed", held()[-1:])
+    contents, streams = held()
+    return Sample(place / "closed", contents[-1:], streams[-1:])
 
 
 @pytest.fixture(scope="module")
 def killed(place: Path) -> Sample:
     """Killed: everything is in the logs."""
     full(place / "running").kill(place / "killed")
-    return Sample(place / "killed", held())
+    return Sample(place / "killed", *held())
 
 
 def full(folder: Path) -> Shelf:
@@ -119,6 +131,7 @@ def outcome(sample: Sample, folder: Path) -> str:
     found, said = shelf.found(), list(shelf.store.damage)
     bodies = read(shelf.store)
     assert wrong(bodies) == []
+    look_at_streams(sample, shelf.store)
     assert not (said and shelf.store.was_clean)
     assert said or commits_after([content.objects for content in sample.contents], found.objects) <= 1
     lacking = [lacks(found, content) for content in sample.contents]
@@ -134,6 +147,19 @@ def outcome(sample: Sample, folder: Path) -> str:
     assert problems or (is_whole and not said), "verify says so, too"
     go_on(shelf)
     return "whole" if is_whole and not said else "said"
+
+
+def look_at_streams(sample: Sample, store: Store) -> None:
+    """What is told of streams was so at some time, and what is lacking is said."""
+    spans, producers = streams_in(store)
+    assert {*spans} <= {span for stage, _ in sample.streams for span in stage}
+    assert {*producers} <= {producer for _, stage in sample.streams for producer in stage}
+    if not store.damage:
+        assert commits_after(sample.streams, (spans, producers)) <= 1
+    with store.reader() as reader:
+        found, errors = content_of(reader, spans)
+    assert errors == []
+    assert found == [(n, b"%d" % n) for span in spans for n in range(span.first, span.next)]
 
 
 def commits_after(contents: list[T], found: T) -> int:
@@ -203,8 +229,10 @@ def go_on(shelf: Shelf) -> None:
         shelf.start()
     except StoreError:
         return
+    first, end = next(((span.first, span.next) for span in reversed([*shelf.store.spans()])), (20, 20))
     for columns in (
         {"chunks": [entries(50, BODIES[50])], "settled": {17: b"\1"}, "marks": {18: 2}},
+        {"appends": [append(7, end, b"%d" % end, segment=first)], "producers": {(7, "q"): 7}},
         {"dropped": [1, 13, 21]},
     ):
         shelf.store.append(shelf.new_commit(**columns))
@@ -221,6 +249,9 @@ def go_on(shelf: Shelf) -> None:
     bodies = read(shelf.store)
     assert wrong(bodies) == []
     assert bodies.get(50) == BODIES[50] or shelf.store.damage
+    if not shelf.store.damage:
+        assert [span.next for span in shelf.store.spans()][-1] == end + 1
+        assert (7, "q", 7) in shelf.store.producers()
     shelf.store.close(None)
 
 
