@@ -78,6 +78,18 @@ make_buildable() {
     install_packages "${missing[@]}"
 }
 
+# Spark runs on Java; a node, and all other tests, do without.
+make_java() {
+    if [ -x "${JAVA_HOME:-}/bin/java" ] || java -version >/dev/null 2>&1; then
+        return
+    fi
+    if can_install; then
+        mkdir -p /usr/share/man/man1 # Java's package fails without, and slim images have none
+        install_packages default-jre-headless || true
+    fi
+    java -version >/dev/null 2>&1 || without "Spark needs Java 17 or newer; as root: apt-get install default-jre-headless"
+}
+
 install_leveret() {
     local pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e "$1")
     if ! "${pip[@]}" -c constraints.txt; then
@@ -109,7 +121,7 @@ install_peers() {
 
 # Tests skip what is missing; on a build server that is a failure.
 without() {
-    echo "setup: some interop tests cannot run ($1)" >&2
+    echo "setup: some tests cannot run ($1)" >&2
     [ -z "${CI:-}" ]
 }
 
@@ -121,7 +133,8 @@ case "${1:-}" in
     test)
         make_venv
         make_buildable
-        install_leveret '.[test,dev,interop]'
+        install_leveret '.[test,dev,interop,spark]'
+        make_java
         ;;
     peers) install_peers ;;
     *)
