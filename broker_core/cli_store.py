@@ -162,7 +162,9 @@ def verified_text(report: Report) -> str:
 
 
 def _summary(report: Report) -> str:
-    return f"{report.objects} objects, {report.messages} messages ({size(report.octets)}) in {report.chunks} chunks"
+    messages = f"{report.messages} messages ({size(report.octets)})"
+    segments = f" and {report.segments} segments" if report.segments else ""
+    return f"{report.objects} objects, {messages} in {report.chunks} chunks{segments}"
 
 
 def stats_text(report: Report) -> str:
@@ -186,6 +188,7 @@ def content_json(report: Report, verified: bool = False) -> dict[str, object]:
         "messages": report.messages,
         "octets": report.octets,
         "chunks": report.chunks,
+        "segments": report.segments,
         "file_octets": sum(report.files.values()),
         "free_octets": report.free_octets,
         "files": [{"name": name, "octets": octets} for name, octets in report.files.items()],

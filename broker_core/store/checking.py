@@ -22,7 +22,7 @@ from broker_core.store import chunk, finding, tail
 from broker_core.store.contract import DamagedError, Kept, Span, StoreError
 from broker_core.store.copying import Moment, Progress
 from broker_core.store.database import CLOSED, RUNNING, State, folder_of, state_of
-from broker_core.store.folder import MESSAGES, META, BadFolder, holder, require
+from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder, holder, require
 from broker_core.store.records import EXCHANGE, QUEUE, json_in, names_in
 from broker_core.store.segment import gaps
 from broker_core.store.segments import Segments
@@ -52,9 +52,7 @@ class Report:
     closed: bool = False  # whether it was closed properly
     objects: int = 0
     chunks: int = 0
-    streams: int = 0  # that have something
-    segments: int = 0
-    segment_octets: int = 0  # of their files
+    segments: int = 0  # of streams
     files: dict[str, int] = attrs.field(factory=dict)  # octets
     free_octets: int = 0  # of messages.db
     contents: dict[Owner, Content] = attrs.field(factory=dict)
@@ -242,11 +240,10 @@ class _Look:
     def _at_segments(self, messages: sqlite3.Connection, progress: Progress, whole: bool) -> None:
         segments = Segments(self._report.folder)
         segments.know(finding.segments(messages, self._problem), ())
-        report = self._report
-        report.streams = len({span.stream for span in segments.spans.values()})
-        report.segments = len(segments.spans)
-        report.segment_octets = sum(span.octets for span in segments.spans.values())
-        done = 0
+        self._report.segments = len(segments.spans)
+        done, total = 0, sum(span.octets for span in segments.spans.values())
+        if total:
+            self._report.files[f"{STREAMS}/"] = total
         for _, span in sorted(segments.spans.items()):
             content = self._content(span.stream)
             content.messages += span.next - span.first
@@ -255,7 +252,7 @@ class _Look:
             if whole and not self._went(span, segments):
                 content.damaged += self._damaged_in(span, segments)
             done += span.octets
-            progress(done, report.segment_octets)
+            progress(done, total)
 
     def _went(self, span: Span, segments: Segments) -> bool:
         """Whether a segment was deleted since we began to look: its file is not there, and rightly so."""

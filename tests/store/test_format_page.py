@@ -9,8 +9,8 @@ from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.broker import Broker
 from broker_core.message import Facts, Message
 from broker_core.policy import Policy
-from broker_core.store import chunk, database, records, values_text
-from broker_core.store.contract import Entries
+from broker_core.store import block, chunk, database, records, values_text
+from broker_core.store.contract import Append, Entries
 from protocols.amqp091.encoding import ENCODING
 
 PAGE = (Path(__file__).parents[2] / "docs" / "store-format.md").read_text()
@@ -38,6 +38,14 @@ def test_the_example_is_what_is_written() -> None:
         entries.records.append(0)
     packed = chunk.pack(entries)
     assert [octets_in(block) for block in blocks()[:2]] == [packed.entries, packed.messages]
+
+
+def test_the_example_of_a_block_is_what_is_written() -> None:
+    messages = [
+        Message(ENCODING, "", "events", b"\x10\x00\x02", body, Facts(durable=True))
+        for body in (b"Hello!", b"Bye")
+    ]
+    assert octets_in(blocks()[2]) == block.pack(Append(5, 0, 41, 1_700_000_000_000, messages))
 
 
 def test_the_tables_of_the_databases_are_on_the_page() -> None:
