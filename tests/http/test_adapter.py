@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -111,8 +112,12 @@ class Response:
         self.body = response.read()
 
     @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
     def content(self) -> dict[str, object]:
-        content = json.loads(self.body)
+        content = self.json
         assert isinstance(content, dict)
         return content
 
