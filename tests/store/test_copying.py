@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from broker_core.store import checking, copying
-from broker_core.store.folder import MESSAGES, META, BadFolder
+from broker_core.store.contract import Span
+from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder
 from broker_core.store.memory import MemoryStore
-from tests.store.shelf import Found, Shelf, entries
+from tests.store.shelf import Found, Shelf, append, content_of, entries
 
 
 @pytest.fixture
@@ -127,3 +129,158 @@ def test_a_copy_is_a_store_like_any_other(shelf: Shelf, tmp_path: Path):
 def test_a_store_in_memory_cannot_be_copied(tmp_path: Path):
     with pytest.raises(OSError, match="in memory"):
         MemoryStore().backup(tmp_path / "copy")
+
+
+# Streams.
+
+
+def segment_of(folder: Path, stream: int, first: int = 0) -> Path:
+    return folder / STREAMS / str(stream) / f"{first:020}.segment"
+
+
+def stream_in(folder: Path) -> list[tuple[int, bytes]]:
+    """Offsets and bodies of all streams of a folder, which must be sound."""
+    assert checking.verify(folder).problems == []
+    shelf = Shelf.of(folder)
+    assert shelf.store.damage == []
+    with shelf.store.reader() as reader:
+        found, errors = content_of(reader, list(shelf.store.spans()))
+    shelf.store.close(None)
+    assert errors == []
+    return found
+
+
+def test_streams_are_copied_up_to_what_is_committed(shelf: Shelf, tmp_path: Path):
+    shelf.commit(appends=[append(1, 0, b"a", b"b"), append(2, 5, b"c", segment=5)], producers={(1, "p"): 3})
+    with segment_of(tmp_path / "data", 1).open("ab") as torn:
+        torn.write(b"never committed")
+    steps: list[tuple[int, int]] = []
+    copying.copy(tmp_path / "data", tmp_path / "copy", lambda done, total: steps.append((done, total)))
+    shelf.store.close(None)
+    assert stream_in(tmp_path / "copy") == [(0, b"a"), (1, b"b"), (5, b"c")]
+    assert segment_of(tmp_path / "copy", 1).stat().st_size < segment_of(tmp_path / "data", 1).stat().st_size
+    assert steps == sorted(steps)
+    assert steps[-1][0] == steps[-1][1]
+    copy = Shelf.of(tmp_path / "copy")
+    assert list(copy.store.producers()) == [(1, "p", 3)]
+    copy.store.close(None)
+
+
+def test_a_copy_and_what_it_is_of_share_no_file(shelf: Shelf, tmp_path: Path):
+    shelf.commit(appends=[append(1, 0, b"a")])
+    shelf.store.backup(tmp_path / "copy")
+    copy = Shelf.of(tmp_path / "copy").start()
+    copy.commit(appends=[append(1, 1, b"theirs")])
+    shelf.commit(appends=[append(1, 1, b"ours")])
+    for each in (shelf, copy):
+        each.store.close(each.new_commit())
+    assert stream_in(tmp_path / "data") == [(0, b"a"), (1, b"ours")]
+    assert stream_in(tmp_path / "copy") == [(0, b"a"), (1, b"theirs")]
+
+
+def test_a_backup_of_streams_is_of_one_moment_though_they_grow_and_go(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """With each step a message comes, and a segment goes that was to be copied: another moment is taken."""
+    monkeypatch.setattr(copying, "STEP_OCTETS", 100)
+    shelf.commit(appends=[append(1, n, b"%d" % n * 50, segment=n) for n in range(4)] + [append(2, 0, b"x")])
+    following = 4
+
+    def busy(done: int, total: int) -> None:
+        nonlocal following
+        shelf.commit(
+            appends=[append(1, following, b"%d" % following, segment=3), append(2, following - 3, b"y")],
+            cut=[(1, following - 4)] if following < 7 else [],
+        )
+        following += 1
+
+    copying.copy(tmp_path / "data", tmp_path / "copy", busy)
+    shelf.store.close(None)
+    found = stream_in(tmp_path / "copy")
+    first = found[0][0]
+    assert first > 0, "some went before they could be copied"
+    newest = [offset for offset, body in found if body == b"y"][-1]
+    assert newest > 0, "what came before the moment is there"
+    assert found == [
+        *((n, b"%d" % n * (50 if n < 4 else 1)) for n in range(first, newest + 4)),
+        (0, b"x"),
+        *((n, b"y") for n in range(1, newest + 1)),
+    ]
+
+
+@pytest.mark.parametrize(("most", "expected"), [(8, [0, 1, 2, 3]), (2, [0, 1])])
+def test_if_much_was_copied_another_moment_is_taken(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, expected: list[int]
+):
+    """So that none is held on to for long; but for so many times only."""
+    monkeypatch.setattr(copying, "HELD_OCTETS", 2000)
+    monkeypatch.setattr(copying, "ROUNDS_MAX", most)
+    copied = copying.Segments.copy
+    sizes = [5000, 5000, 5000, 1000, 5000]
+    following = 0
+
+    def grow() -> None:
+        nonlocal following
+        shelf.commit(appends=[append(1, following, b"x" * sizes[following])])
+        following += 1
+
+    def busy(self: copying.Segments, spans: Sequence[Span], others: int) -> bool:
+        whole = copied(self, spans, others)
+        grow()
+        return whole
+
+    grow()
+    monkeypatch.setattr(copying.Segments, "copy", busy)
+    shelf.store.backup(tmp_path / "copy")
+    shelf.store.close(None)
+    assert [offset for offset, _ in stream_in(tmp_path / "copy")] == expected
+
+
+def test_a_segment_that_is_lost_is_lost_in_the_copy_and_the_rest_is_there(shelf: Shelf, tmp_path: Path):
+    shelf.commit(appends=[append(n, 0, b"%d" % n) for n in (1, 2)])
+    segment_of(tmp_path / "data", 1).unlink()
+    shelf.store.backup(tmp_path / "copy")
+    shelf.store.close(None)
+    copy = Shelf.of(tmp_path / "copy")
+    assert ["stream 1" in text for text in copy.store.damage] == [True]
+    with copy.store.reader() as reader:
+        assert content_of(reader, list(copy.store.spans()))[0] == [(0, b"2")]
+    copy.store.close(None)
+
+
+# Verification.
+
+
+def test_streams_are_verified_and_counted(shelf: Shelf, tmp_path: Path):
+    queue = {'["queue","/","events"]': '{"number":9}'}
+    shelf.commit(
+        objects=queue, appends=[append(9, 0, b"a", b"b"), append(9, 2, b"cd"), append(9, 3, b"e", segment=3)]
+    )
+    owner = ("queue", "/", "events")
+    for report in (checking.verify(tmp_path / "data"), checking.measure(tmp_path / "data")):
+        assert report.problems == []
+        assert report.segments == 2
+        assert report.files["streams/"] == sum(span.octets for span in shelf.store.spans())
+        content = report.contents[owner]
+        assert (content.messages, content.octets, content.oldest_ms, content.damaged) == (4, 5, 1000, 0)
+    octets = bytearray(segment_of(tmp_path / "data", 9).read_bytes())
+    octets[-20] ^= 1
+    segment_of(tmp_path / "data", 9).write_bytes(octets)
+    report = checking.verify(tmp_path / "data")
+    assert [text.partition(": ")[0] for text in report.problems] == ["stream 9"]
+    assert "messages from 2 to 2 cannot be read" in report.problems[0]
+    assert report.contents[owner].damaged == 1
+    segment_of(tmp_path / "data", 9, 3).unlink()
+    assert checking.verify(tmp_path / "data").contents[owner].damaged == 2
+    shelf.store.close(None)
+
+
+def test_a_segment_that_goes_while_it_is_to_be_verified_is_no_problem(shelf: Shelf, tmp_path: Path):
+    shelf.commit(appends=[append(1, n, b"%d" % n, segment=n) for n in range(3)])
+
+    def busy(done: int, total: int) -> None:
+        shelf.commit(cut=[(1, 1)])
+
+    assert checking.verify(tmp_path / "data", busy).problems == []
+    assert not segment_of(tmp_path / "data", 1, 1).exists()
+    shelf.store.close(None)
