@@ -1,0 +1,115 @@
+"""One Spark session for all tests that want one, started when the first of them does."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.conftest import missing, need_module
+from tests.pipeline.bulk import FakeBroker, serving
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # starts in half the time
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with Spark come first: so they are in one worker's share, and none of them is stolen.
+
+    Another worker that ran one of them would start a Java of its own.
+    """
+    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    need_module("pyspark")
+    from pipeline.session import NoSpark, session
+
+    before = dict(os.environ)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), before.get("PYTHONPATH"))))
+    os.environ["LEVERET_PASSWORD"] = "guest"
+    settings = {
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",  # to compile takes longer than the little there is to do
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    try:
+        made = session("tests", "local[2]", settings)
+    except NoSpark as problem:
+        missing("Java", str(problem))
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with serving(FakeBroker()) as broker:
+        yield broker
+
+
+class LocalNode:
+    """`leveret serve` with a folder for its data. It keeps its ports when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._listen = self._http = "127.0.0.1:0"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        addresses = ("--listen", self._listen, "--http", self._http)
+        command = [sys.executable, "-m", "broker_core.cli", "serve", *addresses, "--data", str(self._folder)]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"(127\.0\.0\.1:\d+) +(AMQP|HTTP)", line):
+                if found[2] == "AMQP":
+                    self._listen = found[1]
+                else:
+                    self._http = found[1]
+            if "Ctrl-C" in line:
+                return
+        raise AssertionError("the node did not start")
+
+    def kill(self) -> None:
+        """No goodbye."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._http}"
+
+    @property
+    def amqp_url(self) -> str:
+        return f"amqp://guest:guest@{self._listen}/%2F"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    node = LocalNode(tmp_path / "data")
+    try:
+        node.start()
+        yield node
+    finally:
+        node.kill()
