@@ -27,6 +27,7 @@ OCTETS_MAX: Final = 16 << 20
 WAIT_MS_MAX: Final = 30_000
 OFFSET_MAX: Final = (1 << 63) - 1
 TIMESTAMP_MAX: Final = 253_402_300_800_000  # the year 10000
+PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "format")
 FORMATS: Final = ("blocks", "arrow")
 SUPER: Final = "x-super-stream"  # argument of an exchange
 ORDER: Final = "x-stream-partition-order"  # argument of its bindings
@@ -68,7 +69,7 @@ def offset(asked: Asked) -> Json:
 
 def blocks(asked: Asked) -> Later:
     """Messages from an offset on; waits for them if the client wants that."""
-    asked.only("from", "until", "max_octets", "incarnation", "wait_ms", "format")
+    asked.only(*PARAMETERS)
     begin = number(asked, "from", None, 0, OFFSET_MAX)
     kind = asked.one("format", FORMATS[0])
     if kind not in FORMATS:

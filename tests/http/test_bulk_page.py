@@ -1,0 +1,55 @@
+"""The page about bulk access tells the truth: its reader of blocks reads them, and its numbers are the code's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_core.message import Message
+from protocols.http import bulk, room, streams
+from protocols.http.connection import Bounds
+from tests.core.fakes import ENCODING
+from tests.http.stand import Stand
+
+PAGE = (Path(__file__).parents[2] / "docs" / "bulk-access.md").read_text()
+
+
+def test_the_reader_on_the_page_reads_blocks() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Callable[[bytes], Iterator[tuple[int, bytes]]]] = {}
+    exec(program, names)  # type: ignore[arg-type]
+    stand = Stand()
+    stand.publish(b"like", b"messages")
+    stand.advance(1)  # another block
+    for at, properties in enumerate((b"", b"p", b"properties")):
+        stand.broker.publish(
+            stand.host.exchange(""), Message(ENCODING, "", "s", properties, b"unlike %d" % at)
+        )
+    stand.broker.publish(stand.host.exchange("amq.fanout"), Message(ENCODING, "amq.fanout", "", b"", b"lost"))
+    stand.host.bind(stand.host.exchange("amq.fanout"), stand.stream, "")
+    stand.broker.publish(stand.host.exchange("amq.fanout"), Message(ENCODING, "amq.fanout", "", b"", b""))
+    read = list(names["bodies"](stand.blocks("from=0").body))
+    assert read == list(enumerate([b"like", b"messages", b"unlike 0", b"unlike 1", b"unlike 2", b""]))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"up to {streams.OCTETS_MAX};",
+        f"; {streams.OCTETS} unless said",
+        f"up to {streams.WAIT_MS_MAX}.",
+        f"no more than {room.ROOM_OCTETS >> 20} MiB",
+        f"up to {bulk.ROOM_WAIT_S:.0f} seconds",
+        f"up to {Bounds().behind_size_max >> 10} KiB",
+        f"{Bounds().stall_size >> 10} KiB in {Bounds().stall_timeout_s:.0f} seconds",
+        bulk.BLOCKS,
+        bulk.ARROW,
+        *(f"`{kind}`" for kind in streams.FORMATS),
+        *(f"`{name}`" for name in streams.PARAMETERS),
+    ],
+)
+def test_what_the_page_says_is_so(said: str) -> None:
+    assert said in re.sub(r"\s+", " ", PAGE)
