@@ -108,7 +108,6 @@ class Segments:
 
     def write(self, commit: Commit) -> Change | None:
         """Have what is appended on disk. Returns what is to be said of it. Raises OSError."""
-        self._touched = []
         if not (commit.appends or commit.cut or commit.ended or commit.producers):
             return None
         change = Change()
@@ -174,8 +173,9 @@ class Segments:
         self._named.add(stream)
 
     def take_back(self) -> None:
-        """The commit failed: give back the room that it took. What cannot be, is cut off before the next is written."""
-        for key in self._touched:
+        """There was no space: give back what the commit took. What cannot be, is cut off before the next is written."""
+        touched, self._touched = self._touched, []
+        for key in touched:
             span = self.spans.get(key)
             with suppress(OSError):
                 if span is None:
@@ -185,6 +185,7 @@ class Segments:
 
     def landed(self, change: Change) -> None:
         """The rows are on disk."""
+        self._touched = []
         for key, (place, span) in change.spans.items():
             self.spans[key], self._places[key] = span, place
         for key in change.cut:

@@ -230,12 +230,14 @@ class Writer:
 
     def _given_up(self, error: Exception) -> NoSpaceError | StoreError:
         """Nothing of the transactions is kept. What went wrong, in our words."""
-        self._segments.take_back()
         try:
             self._roll_back()
         except sqlite3.Error as worse:
             error = worse
-        return failure(error, "a commit could not be written")
+        why = failure(error, "a commit could not be written")
+        if isinstance(why, NoSpaceError):  # else nothing is written any more
+            self._segments.take_back()
+        return why
 
     def _write_objects(self, objects: Mapping[str, str | None]) -> None:
         """Raises sqlite3.Error."""

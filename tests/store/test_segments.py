@@ -341,3 +341,17 @@ def test_a_write_that_the_system_does_by_halves_is_done(place: Path, faults: Fau
     shelf = shelf.closed()
     assert (all_in(shelf), shelf.store.damage) == (AFTER, [])
     shelf.store.close(None)
+
+
+def test_a_node_that_was_overtaken_leaves_the_files_alone(shelf: Shelf):
+    """Somebody has deleted the lock, and another node has started."""
+    assert shelf.folder is not None
+    shelf.commit(appends=[append(1, 0, b"a")])
+    (shelf.folder / "lock").unlink()
+    other = Shelf.of(shelf.folder).start()
+    other.commit(appends=[append(1, 1, b"theirs")])
+    assert "another node" in str(shelf.commit(appends=[append(1, 1, b"ours, and longer")]))
+    after = other.closed()
+    assert after.store.damage == []
+    assert all_in(after) == [(0, b"a"), (1, b"theirs")]
+    after.store.close(None)
