@@ -71,6 +71,16 @@ class Piece:
         return self.high - self.low
 
     @property
+    def first(self) -> int:
+        """Offset of the first row."""
+        return self.block.header.first + self.low
+
+    @property
+    def next(self) -> int:
+        """And that behind the last."""
+        return self.block.header.first + self.high
+
+    @property
     def octets(self) -> int:
         """Of what the rows become, about."""
         ends = self.block.body_ends
@@ -124,11 +134,12 @@ def _shared(block: Block) -> int:
 
 
 def runs(found: Iterator[Piece]) -> Iterator[list[Piece]]:
-    """Neighbours together, as long as they are small."""
+    """Neighbours together, as long as they are small. A run has no gaps."""
     run: list[Piece] = []
     rows = octets = 0
     for piece in found:
-        if run and (rows + len(piece) > RUN_ROWS or octets + piece.octets > RUN_OCTETS):
+        is_large = rows + len(piece) > RUN_ROWS or octets + piece.octets > RUN_OCTETS
+        if run and (is_large or piece.first != run[-1].next):
             yield run
             run, rows, octets = [], 0, 0
         run.append(piece)
@@ -153,8 +164,7 @@ class Decoder:
         for run in runs(pieces(octets, first, until)):
             rows = Rows(run, self._stream, self._partition, self._remembered)
             made = batch_of([column(rows, kind) for column, kind in self._columns], self._schema)
-            last = run[-1]
-            yield made, run[0].block.header.first + run[0].low, last.block.header.first + last.high
+            yield made, run[0].first, run[-1].next
 
 
 @attrs.define(slots=False)
@@ -270,7 +280,7 @@ def partition(rows: Rows, kind: Kind) -> Array:
 
 def offset(rows: Rows, kind: Kind) -> Array:
     return joined(
-        [counted(piece.block.header.first + piece.low, len(piece)) for piece in rows.pieces],
+        [counted(piece.first, len(piece)) for piece in rows.pieces],
     )
 
 

@@ -33,6 +33,7 @@ exec "{java}" "$@"
 
 LOCAL: Final = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }
 

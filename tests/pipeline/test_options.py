@@ -9,7 +9,16 @@ import pytest
 
 from pipeline.client import password_of
 from pipeline.errors import BadOption
-from pipeline.options import Edge, Offsets, Options, Since, SinceEach, Use, read_options
+from pipeline.options import (
+    Edge,
+    Offsets,
+    Options,
+    Since,
+    SinceEach,
+    Use,
+    documentation,
+    read_options,
+)
 
 LEAST = {"endpoints": "http://localhost:15672", "subscribe": "orders"}
 
@@ -139,3 +148,8 @@ def test_the_password_is_that_of_the_file_or_the_environment(tmp_path: Path):
 def test_a_password_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(BadOption, match=r"option passwordFile: .* cannot be read here"):
         password_of(options(passwordFile=str(tmp_path / "gone")), {})
+
+
+def test_the_page_has_the_table_of_options():
+    page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+    assert "\n".join(documentation()) in page

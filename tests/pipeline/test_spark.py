@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
-from tests.pipeline.conftest import LocalNode
+from tests.pipeline.conftest import ROOT, LocalNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,6 +176,17 @@ def test_a_node_that_was_killed_has_everything_for_the_next_micro_batch(
     publish(node, 60, 90)
     assert sum(archive.run()) == 30
     assert archive.rows() == sorted((n % 2, n // 2, b"%d" % n) for n in range(90))
+
+
+def test_the_example_prints_what_it_should(spark: SparkSession, capsys: pytest.CaptureFixture[str]):
+    runpy.run_path(str(ROOT / "examples/16_stream_to_spark.py"))
+    assert capsys.readouterr().out.splitlines() == [
+        "carrot: 30",
+        "clover: 30",
+        "turnip: 30",
+        "30 rows, the newest has offset 29",
+        "40 rows, the newest has offset 39",
+    ]
 
 
 def publish(node: LocalNode, begin: int, end: int) -> None:
