@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks import amqp10, durable, embedding, flat, paging, proton_engine, versions
+from benchmarks import amqp10, bulk, durable, embedding, flat, paging, proton_engine, versions
 from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from benchmarks.tables import head, row
@@ -127,6 +127,7 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "durable": durable.durable,
     "latency": durable.latency,
     "recovery": durable.recovery,
+    "bulk": bulk.bulk,
     "start": start,
     "idle": idle,
     "large": large,

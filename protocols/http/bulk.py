@@ -39,7 +39,9 @@ BLOCKS: Final = "application/vnd.leveret.blocks"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 ROOM_WAIT_S: Final = 30.0  # in line; then the client may ask again
 RETRY_AFTER_S: Final = 5
-ON_LOOP_OCTETS: Final = 1 << 18  # made Arrow in the broker's own thread, where there is no store: some ms
+# Where there is no store, blocks and Arrow are made in the broker's own thread: of so much, in some ms.
+PACKED_OCTETS: Final = 1 << 20
+ARROW_OCTETS: Final = 1 << 18
 
 
 @attrs.frozen
@@ -147,8 +149,8 @@ class BulkAnswer:
         wanted, found = self._wanted, self._stream.log
         until = found.committed if wanted.until is None else min(wanted.until, found.committed)
         octets = wanted.octets
-        if wanted.arrow and self._broker.journal is None:
-            octets = min(octets, ON_LOOP_OCTETS)
+        if self._broker.journal is None:
+            octets = min(octets, ARROW_OCTETS if wanted.arrow else PACKED_OCTETS)
         found.raw(wanted.offset, until, octets, self._on_read)
 
     def _on_read(self, found: bytes | Exception) -> None:
@@ -195,7 +197,7 @@ class BulkAnswer:
 
     def _encodings_at_hand(self) -> dict[str, Encoding]:
         """Of what was read, where there is no store: the messages are in memory and know theirs."""
-        found = self._stream.log.read(self._wanted.offset, ON_LOOP_OCTETS, ON_LOOP_OCTETS)
+        found = self._stream.log.read(self._wanted.offset, ARROW_OCTETS, ARROW_OCTETS)
         messages = () if found is None else found[1]
         return {each.encoding.name: each.encoding for each in messages}
 

@@ -229,6 +229,12 @@ def test_the_next_request_is_answered_when_there_is_room_in_the_outbox(stand: St
     assert asking.response.content["name"] == "s"
 
 
+def test_without_a_store_answers_are_small_for_they_are_made_in_between(stand: Stand, held: HeldLog) -> None:
+    stand.ask("/s/blocks?from=0")
+    stand.ask("/s/blocks?from=0&format=arrow")
+    assert [octets for _, _, octets, _ in held.asked] == [bulk.PACKED_OCTETS, bulk.ARROW_OCTETS]
+
+
 # Arrow.
 
 
