@@ -475,6 +475,7 @@ class Journal:
             self.give_up()
             return
         last = self._closed()
+        self._flying_logs = {}  # nobody reads any more
         last.marks[ALL_UP_TO] = self.redelivered_to
         for owner in owners_of(self.broker):
             for number, attempts in owner.marked():

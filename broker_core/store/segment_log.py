@@ -176,7 +176,8 @@ class SegmentLog(Log):
         if run is not None and run.next == first and run.octets < RUN_OCTETS:
             cache.extend(run, messages)
         else:
-            self._runs.append(run := Run(self, first, messages, noted=False))
+            run = Run(self, first, messages.copy(), noted=False)  # it grows; what was committed must not
+            self._runs.append(run)
             cache.hold(run)
 
     def keep_sequence(self, producer: str, sequence: int) -> None:
@@ -278,11 +279,14 @@ class SegmentLog(Log):
 
     def _behind_hole(self, offset: int) -> int:
         """Where to go on if there is nothing at an offset; the same offset if there may be."""
-        segment = self._segment_at(offset)
-        if offset < segment.first:
-            return segment.first
-        at = bisect_right(self._holes, offset, key=lambda hole: hole[0]) - 1
-        return max(offset, self._holes[at][1]) if at >= 0 else offset
+        while offset < self.committed:
+            segment = self._segment_at(offset)
+            at = bisect_right(self._holes, offset, key=lambda hole: hole[0]) - 1
+            behind = max(offset, segment.first, self._holes[at][1] if at >= 0 else 0)
+            if behind == offset:
+                break
+            offset = behind
+        return offset
 
     def _segment_at(self, offset: int) -> Segment:
         """The segment of an offset, or the one that follows where it should be. There is one: it is committed."""
@@ -291,7 +295,7 @@ class SegmentLog(Log):
         return segments[at] if at >= 0 and offset < segments[at].next else segments[at + 1]
 
     def fetch(self, offset: int, then: Callable[[], None]) -> None:
-        offset = max(offset, self.first)
+        offset = self._behind_hole(max(offset, self.first))
         if offset >= self.committed or self._run_at(offset) is not None:
             then()
         elif (waiting := self._asked.get(offset)) is not None:
@@ -380,7 +384,7 @@ class SegmentLog(Log):
         arrived = int(wall * 1000)
         at = bisect_left(self._segments, arrived, key=attrgetter("last"))
         if at == len(self._segments):
-            return self.next
+            return self.next - len(self._open)  # these may have arrived before or after
         segment = self._segments[at]
         until = min(segment.next, self.committed)
         if segment.begun >= arrived or segment.first >= until:

@@ -20,6 +20,7 @@ from plugins.delayed_message import DelayedMessage
 from tests.core.fakes import FakeConsumer, waiting
 
 DURABLE = Facts(durable=True)
+LARGE = 60_000  # octets of a body: a segment has room for one
 TYPES: dict[str, type[ExchangeType]] = {**STANDARD, DelayedMessage.name: DelayedMessage}
 
 
@@ -90,6 +91,10 @@ class Site:
         reader.leave()
         return [(delivery.position, delivery.message.body.decode()) for delivery in reader.got]
 
+    def letters(self) -> list[tuple[int, str]]:
+        """Offsets, and what the bodies begin with."""
+        return [(offset, body[0]) for offset, body in self.reads()]
+
     @property
     def held(self) -> int:
         return 0 if self.later.holding is None else len(self.later.holding.held)
@@ -132,13 +137,14 @@ def test_transient_messages_in_a_stream_are_kept_and_priorities_change_no_order(
 
 
 def test_what_retention_dropped_stays_away() -> None:
-    before = Site(x_max_length_bytes=2).start()
-    before.publish(b"a", b"b", b"c", b"d")
-    assert before.kept == 2
+    before = Site(x_max_length_bytes=160_000).start()
+    for letter in "abcd":
+        before.publish(letter.encode() * LARGE)
+    assert (before.letters(), before.store.stats().segments) == ([(2, "c"), (3, "d")], 2)
     after = before.again()
-    assert after.reads() == [(2, "c"), (3, "d")]
-    after.publish(b"e")
-    assert after.again().reads() == [(3, "d"), (4, "e")]
+    assert (after.letters(), after.stream.ready_bytes) == ([(2, "c"), (3, "d")], 2 * LARGE)
+    after.publish(b"e" * LARGE)
+    assert after.again().letters() == [(3, "d"), (4, "e")]
 
 
 def test_the_time_that_the_node_was_away_counts_towards_the_age() -> None:
@@ -147,47 +153,68 @@ def test_the_time_that_the_node_was_away_counts_towards_the_age() -> None:
     before.advance(5)
     before.publish(b"b")
     after = before.again(away_s=6)
-    assert after.reads() == [(1, "b")]
-    after.advance(6)
-    assert (after.reads(), after.kept) == ([], 0)
+    assert (after.reads(), after.store.stats().segments) == ([(1, "b")], 1)
 
 
-def test_offsets_go_on_after_the_last_message_grew_old() -> None:
+def test_the_newest_segment_stays_however_old_until_another_follows() -> None:
     before = Site(x_max_age="10s").start()
     before.publish(b"a", b"b")
     before.advance(20)
-    after = before.again()
-    assert after.stream.log.first == after.stream.log.next == 2
+    after = before.again(away_s=20)
+    assert after.reads() == [(0, "a"), (1, "b")]
     after.publish(b"c")
-    assert after.again().reads() == [(2, "c")]
+    assert after.reads() == after.again().reads() == [(2, "c")]
 
 
-def test_an_offset_that_a_reader_saw_before_a_crash_is_not_given_to_another_message() -> None:
+def test_ages_are_looked_at_when_nothing_arrives() -> None:
+    site = Site(x_max_age="10s").start()
+    for body in (b"a", b"b"):
+        site.publish(body)
+        site.advance(2)
+    site.advance(7)
+    assert site.reads() == [(1, "b")]
+
+
+def test_readers_see_what_is_on_disk_so_that_an_offset_means_one_message() -> None:
     before = Site(MemoryStore(held=True)).start()
-    before.publish(b"a")
     before.land()
-    before.publish(b"lost", b"lost")
-    assert before.reads("last") == [(2, "lost")]  # and not on disk
+    before.publish(b"a")
+    assert before.reads() == []
+    before.land()
+    before.publish(b"lost")
+    assert before.reads() == [(0, "a")]
     after = before.again(crash=True)
     after.publish(b"b")
-    assert [body for _, body in after.reads(3)] == ["b"]
-    assert [body for _, body in after.reads()] == ["a", "b"]
-    later = after.again(crash=True)
-    assert later.stream.log.next > after.stream.log.next, "nor after a second one"
+    assert after.reads() == after.again(crash=True).reads() == [(0, "a"), (1, "b")]
 
 
-def test_readers_pass_over_what_is_damaged() -> None:
+def test_a_reader_that_waits_at_the_end_gets_what_becomes_durable() -> None:
+    site = Site(MemoryStore(held=True)).start()
+    site.land()
+    reader = FakeConsumer(site.stream, credit=100)
+    site.publish(b"a", b"b")
+    assert reader.bodies() == ""
+    site.land()
+    site.broker.settle()
+    assert reader.bodies() == "a b"
+
+
+def test_readers_pass_over_what_is_damaged_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     before = Site().start()
     before.publish(b"a", b"b")
+    begin = before.store.stats().segment_octets
     before.publish(b"c", b"d")
     before.publish(b"e")
-    before.store.damaged.add(3)
+    before.store.content.segments[before.stream.number, 0].octets[begin + 100] ^= 1
     after = before.again()
     assert after.reads() == [(0, "a"), (1, "b"), (4, "e")]
     assert after.reads(2) == after.reads(3) == [(4, "e")]
-    assert after.stream.ready == 3
     after.publish(b"f")
     assert after.reads(4) == [(4, "e"), (5, "f")]
+    (said,) = [record.message for record in caplog.records if "cannot be read" in record.message]
+    assert said.startswith(
+        "messages 2 to 3 of queue 's' in vhost '/' cannot be read; readers pass over them: "
+    )
 
 
 def test_a_stream_that_is_deleted_leaves_nothing() -> None:
@@ -195,25 +222,71 @@ def test_a_stream_that_is_deleted_leaves_nothing() -> None:
     site.publish(b"a", b"b")
     site.host.delete_queue(site.stream)
     site.broker.settle()
-    assert (site.kept, site.store.stats().chunks) == (0, 0)
+    assert (site.store.stats().segments, site.journal.cache.octets, site.journal.logs) == (0, 0, {})
 
 
-def test_a_message_in_a_stream_and_in_a_queue_is_written_once() -> None:
-    site = Site().start()
-    for queue in (site.stream, site.queue):
-        site.host.bind(site.host.exchanges["amq.fanout"], queue, "")
-    site.broker.publish(site.host.exchanges["amq.fanout"], Message(site.encoding, "", "", b"", b"a", DURABLE))
+def test_what_is_published_and_deleted_at_once_is_never_written() -> None:
+    site = Site(MemoryStore(held=True)).start()
+    site.land()
+    site.stream.push(Message(site.encoding, "", "s", b"", b"a", DURABLE))
+    site.host.delete_queue(site.stream)
     site.broker.settle()
-    (kept,) = site.store.chunks()
-    assert kept.entries is not None
-    columns = chunk.read(kept.entries)
-    assert (len(columns), len(columns.crcs)) == (2, 1)
+    assert site.store.flying is not None
+    assert site.store.flying.appends == []
+
+
+def test_a_stream_that_was_deleted_in_flight_stays_away() -> None:
+    site = Site(MemoryStore(held=True)).start()
+    site.land()
+    site.publish(b"a")
+    site.host.delete_queue(site.stream)
+    site.broker.settle()
+    site.land()
+    assert site.store.stats().segments == 0
+    assert site.again(crash=True).reads() == []
+
+
+def test_files_of_a_stream_that_nobody_knows_go_at_a_start() -> None:
+    before = Site().start()
+    before.publish(b"a")
+    del before.store.content.objects['["queue","/","s"]']
+    after = before.again(crash=True)
+    assert (after.store.stats().segments, after.reads()) == (0, [])
+    assert after.stream.number > before.stream.number
+
+
+def test_a_message_goes_to_a_stream_and_to_a_queue_or_to_neither() -> None:
+    site = Site(MemoryStore(held=True)).start()
+    site.land()
+    fanout = site.host.exchanges["amq.fanout"]
+    for queue in (site.stream, site.queue):
+        site.host.bind(fanout, queue, "")
+    site.broker.settle()
+    site.land()
+    site.broker.publish(fanout, Message(site.encoding, "", "", b"", b"a", DURABLE))
+    site.broker.settle()
+    crashed = site.again(crash=True)
+    assert (crashed.reads(), waiting(crashed.queue)) == ([], "")
+    site.land()
+    crashed = site.again(crash=True)
+    assert (crashed.reads(), waiting(crashed.queue)) == ([(0, "a")], "a")
+
+
+def test_a_stream_has_another_incarnation_when_it_is_made_anew() -> None:
+    site = Site().start()
+    before = site.stream.incarnation
+    site = site.again()
+    assert site.stream.incarnation == before != ""
+    site.host.delete_queue(site.stream)
+    site = site.again()
+    assert site.stream.incarnation not in ("", before)
 
 
 def test_chunks_that_become_one_keep_the_times_of_their_entries() -> None:
     site = Site().start()
     for body in (b"a", b"b", b"c"):
-        site.publish(body)
+        site.queue.push(Message(site.encoding, "", "q", b"", body, DURABLE))
+        site.broker.settle()
         site.advance(1)
     with site.store.reader() as reader:
         parts = [(*whole(reader, first), [first]) for first in (1, 2, 3)]
