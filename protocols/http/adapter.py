@@ -27,7 +27,6 @@ from broker_core.errors import Failure, PreconditionFailed
 from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.outbox import Outbox
 from broker_core.sasl import AuthenticationFailed, Plain
-from protocols.http.answers import CHALLENGE, json_response, mistake, refused_response
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import (
     Connection,
@@ -39,6 +38,7 @@ from protocols.http.connection import (
     Writer,
     refusal,
 )
+from protocols.http.replies import CHALLENGE, json_response, mistake, refused_response
 from protocols.http.routes import find
 
 log: Final = logging.getLogger("leveret.http")

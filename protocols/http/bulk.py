@@ -23,9 +23,9 @@ from broker_core.message import Encoding
 from broker_core.store import block
 from broker_core.store.contract import DamagedError
 from protocols.http import arrow
-from protocols.http.answers import mistake, refused_response
 from protocols.http.asked import Refused
 from protocols.http.connection import Later, Response
+from protocols.http.replies import mistake, refused_response
 from protocols.http.room import Share, room_of
 
 if TYPE_CHECKING:
