@@ -249,7 +249,7 @@ class _Look:
             content.messages += span.next - span.first
             content.octets += span.bodies
             content.oldest_ms = min(content.oldest_ms or span.begun, span.begun)
-            if whole and not self._went(span, segments):
+            if whole:
                 content.damaged += self._damaged_in(span, segments)
             done += span.octets
             progress(done, total)
@@ -259,14 +259,18 @@ class _Look:
         if segments.file(span.stream, span.first).exists():
             return False
         with closing(Moment(self._report.folder / MESSAGES)) as now:
-            there = {(each.stream, each.first) for _, each in finding.segments(now.database, self._problem)}
-        return (span.stream, span.first) not in there
+            there = Segments(self._report.folder)
+            there.know(finding.segments(now.database, self._problem), ())
+        return (span.stream, span.first) not in there.spans
 
     def _damaged_in(self, span: Span, segments: Segments) -> int:
         """How many messages of a segment cannot be read."""
         damaged = 0
         try:
-            for begin, end, why in gaps(span, partial(segments.read, span.stream, span.first)):
+            lost = list(gaps(span, partial(segments.read, span.stream, span.first)))
+            if lost and self._went(span, segments):
+                return 0
+            for begin, end, why in lost:
                 damaged += end - begin
                 self._problem(why)
         except StoreError as error:

@@ -183,7 +183,8 @@ class Segments:
 def _spans(messages: Moment) -> list[Span]:
     """The segments of messages.db; what is damaged there is damaged in the copy, too. Raises OSError."""
     try:
-        return [span for _, span in finding.segments(messages.database, lambda text: None)]
+        found = finding.segments(messages.database, lambda text: None)
+        return [span for _, span in found if span is not None]
     except sqlite3.Error as error:
         raise OSError(f"{messages.name} cannot be read: {error}") from None
 

@@ -239,8 +239,8 @@ def marks(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, int]]:
         say(f"it is not known how often entry {entry} was delivered")
 
 
-def segments(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, Span]]:
-    """Segments of streams, and the places of their rows."""
+def segments(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, Span | None]]:
+    """Places of rows, and the segments of streams that they tell of; None: the row is damaged."""
     columns = "stream, first, next, octets, bodies, begun, last, checksum"
     for place, *rest in rows(database, "segments", "place", columns, say):
         assert isinstance(place, int)
@@ -248,7 +248,8 @@ def segments(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, Span
         if len(said) == 8 and segment_checksum(place, *said[:7]) == said[7]:
             yield place, Span(*said[:7])
         else:
-            say(f"segment {place}{_of_stream(rest)}: it is not known what it holds")
+            say(f"segment {place}{_of_stream(rest)}: its row is damaged")
+            yield place, None
 
 
 def producers(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, int, str, int]]:

@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, TypeAlias
 from zlib import crc32
 
@@ -49,6 +50,25 @@ def longer(span: Span, append: Append, octets: int) -> Span:
         bodies=span.bodies + sum([message.size for message in messages]),
         last=append.arrived,
     )
+
+
+def found_in(stream: int, first: int, octets: int, until: int, read: Read) -> Span:
+    """What a file must have, of which nothing is said: its blocks, as long as they follow each other.
+
+    `octets`: of the file. `until`: the next segment begins there. Raises StoreError.
+    """
+    span = Span(stream, first, first, 0, 0, 0, 0)
+    with suppress(DamagedError):  # there it ends
+        for at, head in Look(attrs.evolve(span, next=until, octets=octets), read).hop(0, first):
+            span = attrs.evolve(
+                span,
+                next=head.next,
+                octets=at + head.octets,
+                bodies=span.bodies + head.bodies_octets,
+                begun=span.begun or head.arrived,
+                last=head.arrived,
+            )
+    return span
 
 
 # Reading.

@@ -17,6 +17,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -24,9 +25,11 @@ from typing import Final
 from broker_core.store import block
 from broker_core.store.contract import Append, Commit, Span, StoreError
 from broker_core.store.folder import STREAMS, BadFolder, sync_folder
-from broker_core.store.segment import begun_by, longer
+from broker_core.store.segment import begun_by, found_in, longer
 
 SUFFIX: Final = ".segment"
+DIGITS: Final = 20  # of an offset
+OFFSETS_MAX: Final = (1 << 63) - 1
 READING: Final = os.O_RDONLY | os.O_NOFOLLOW
 WRITING: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
@@ -56,18 +59,45 @@ class Segments:
         self._places: dict[Key, int] = {}
         self._producers: dict[Producer, int] = {}  # to the place of each
         self._next_place = count(1)
+        self._spoilt: list[int] = []  # places of rows that are damaged
+        self.mended: Change | None = None
         self._touched: list[Key] = []  # by the commit that is being written
         self._named: set[int] = set()  # streams whose folders are on disk for certain
 
     # At the start.
 
-    def know(self, spans: Iterable[tuple[int, Span]], producers: Iterable[tuple[int, Producer]]) -> None:
-        """What the rows say, with their places."""
+    def know(
+        self, spans: Iterable[tuple[int, Span | None]], producers: Iterable[tuple[int, Producer]]
+    ) -> None:
+        """What the rows say, with their places; None: one that is damaged."""
+        places = [0]
         for place, span in spans:
-            self.spans[span.stream, span.first] = span
-            self._places[span.stream, span.first] = place
+            places.append(place)
+            if span is None:
+                self._spoilt.append(place)
+            else:
+                self.spans[span.stream, span.first] = span
+                self._places[span.stream, span.first] = place
         self._producers = {producer: place for place, producer in producers}
-        self._next_place = count(max([0, *self._places.values(), *self._producers.values()]) + 1)
+        self._next_place = count(max([*places, *self._producers.values()]) + 1)
+
+    def find_again(self) -> None:
+        """Some rows are damaged: take what they should say from the files, or offsets would be given twice.
+
+        `mended` is what the rows are to say then. Raises BadFolder, StoreError.
+        """
+        self.mended = Change()
+        self.mended.cut = {(-1, place): place for place in self._spoilt}
+        for folder in _listed(self._folder):
+            sizes = self._sizes(folder) if folder.name.isdecimal() else {}
+            keys = sorted(key for name in sizes if (key := _key_of(folder / name)) is not None)
+            for at, key in enumerate(keys):
+                if key not in self.spans:
+                    until = keys[at + 1][1] if at + 1 < len(keys) else OFFSETS_MAX
+                    size = sizes[self.file(*key).name]
+                    span = found_in(*key, size, until, partial(self.read, *key))
+                    self.spans[key], self._places[key] = span, next(self._next_place)
+                    self.mended.spans[key] = self._places[key], span
 
     def damage(self) -> Iterator[str]:
         """Files that are missing or short. Raises BadFolder: the folders cannot be read."""
@@ -99,7 +129,7 @@ class Segments:
         for folder in _listed(self._folder):
             if folder.name in streams:
                 for file in _listed(folder):
-                    if file.suffix == SUFFIX and _key_of(file) not in self.spans:
+                    if (key := _key_of(file)) is not None and key not in self.spans:
                         file.unlink()
             elif folder.name.isdecimal():
                 _remove(folder)
@@ -213,7 +243,7 @@ class Segments:
 
 
 def file_of(streams: Path, stream: int, first: int) -> Path:
-    return streams / str(stream) / f"{first:020}{SUFFIX}"
+    return streams / str(stream) / f"{first:0{DIGITS}}{SUFFIX}"
 
 
 def read_file(file: Path, at: int, length: int) -> bytes:
@@ -249,16 +279,17 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _key_of(file: Path) -> Key | None:
-    try:
-        return int(file.parent.name), int(file.stem)
-    except ValueError:
+    """What a segment file is of; None: it is none."""
+    stem = file.stem
+    if file.suffix != SUFFIX or len(stem) != DIGITS or not (file.parent.name + stem).isdecimal():
         return None
+    return int(file.parent.name), int(stem)
 
 
 def _remove(folder: Path) -> None:
     """Delete the folder of a stream. What is not ours stays, and the folder with it. Raises OSError."""
     for file in _listed(folder):
-        if file.suffix == SUFFIX:
+        if _key_of(file) is not None:
             file.unlink()
     try:
         folder.rmdir()

@@ -16,7 +16,7 @@ from typing import TypeVar
 import attrs
 
 from broker_core.store import copying, finding, tail
-from broker_core.store.contract import Commit, DamagedError, Kept, Reader, Span, Stats, Store
+from broker_core.store.contract import Commit, DamagedError, Kept, Reader, Span, Stats, Store, StoreError
 from broker_core.store.database import (
     CLOSED,
     FORMAT,
@@ -126,11 +126,23 @@ class SqliteStore(Store):
             self._found("it does not hold what it held when it was closed")
         self._aside.update(finding.aside(messages, self._found))
         self._producers = list(finding.producers(messages, self._found))
-        segments = finding.segments(messages, self._found)
+        damaged: list[str] = []
+        segments = finding.segments(messages, damaged.append)
         self._segments.know(segments, ((place, (stream, name)) for place, stream, name, _ in self._producers))
+        for text in damaged:
+            self._found(text)
+        if damaged:
+            self._find_again()
         for text in self._segments.damage():
             self._note(text)
         return list(finding.marks(messages, self._found))
+
+    def _find_again(self) -> None:
+        """Raises BadFolder."""
+        try:
+            self._segments.find_again()
+        except StoreError as error:
+            raise BadFolder(str(error)) from None
 
     def _found(self, damage: str) -> None:
         self._note(f"{self._folder.messages}: {damage}")

@@ -88,6 +88,7 @@ class Writer:
             self._messages.execute(work.VIEW)
             self._messages.execute(work.TRIGGER)
             self._messages.execute(work.STREAMS_TRIGGER)
+            self._mend()
             # What was in a log whose sync had failed may be in the system's memory only: this writes it again.
             copied(self._messages)
             copied(self._meta)
@@ -96,6 +97,17 @@ class Writer:
         except (OSError, sqlite3.Error) as error:
             raise StoreError(str(failure(error, "the store cannot be started"))) from None
         self._thread.start()
+
+    def _mend(self) -> None:
+        """Write rows that were damaged again. Raises sqlite3.Error."""
+        if self._segments.mended is None:
+            return
+        rows = work.rows_of(Commit(0), [], self._state.epoch, change=self._segments.mended)
+        try:
+            self._messages.execute(work.DO, rows[0])
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise  # if it is, it stays so, and is found again at the next start
 
     def put(self, commit: Commit) -> None:
         """Have a commit written. After a failure it is not, and nothing more is said."""

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
@@ -170,8 +171,11 @@ class Shelf:
         copy.mkdir()
         for file in files(self.folder):
             shutil.copyfile(file, copy / file.name)
-        if (self.folder / STREAMS).exists():
-            shutil.copytree(self.folder / STREAMS, copy / STREAMS)
+        while (self.folder / STREAMS).exists():
+            with suppress(shutil.Error):  # a file went meanwhile: its commit was told before
+                shutil.copytree(self.folder / STREAMS, copy / STREAMS)
+                break
+            shutil.rmtree(copy / STREAMS)
         self.store.close(None)
 
     def _again(self) -> Shelf:

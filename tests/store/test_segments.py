@@ -104,18 +104,49 @@ def test_files_without_a_row_go_at_a_start(shelf: Shelf):
     shelf.store.close(None)
 
 
-def test_files_without_a_row_stay_if_the_rows_are_damaged(shelf: Shelf):
-    """They may be all that is left."""
-    shelf.commit(appends=[append(1, 0, b"a"), append(1, 1, b"b", segment=1)])
+def test_what_a_damaged_row_said_is_taken_from_the_file(shelf: Shelf):
+    shelf.commit(appends=[append(1, 0, b"a"), append(1, 1, b"b", b"cd", segment=1)])
+    shelf.commit(appends=[append(1, 3, b"e", segment=1, arrived=1500)])
+    expected = list(shelf.store.spans())
+    with file(shelf, 1, 1).open("ab") as torn:
+        torn.write(pack(append(1, 4, b"torn"))[:-8])
     shelf = shelf.given_up()
     spoil_row(shelf, "update segments set octets = octets + 8 where first = 1")
     shelf = shelf.given_up()
-    assert [
-        "segment 2 of stream 1: it is not known what it holds" in each for each in shelf.store.damage
-    ] == [True]
-    assert [span.first for span in shelf.store.spans()] == [0]
+    assert [text.partition(": ")[2] for text in shelf.store.damage] == [
+        "segment 2 of stream 1: its row is damaged"
+    ]
+    assert list(shelf.store.spans()) == expected
     shelf.start()
     assert names(shelf) == [f"1/{0:020}.segment", f"1/{1:020}.segment"]
+    shelf.commit(appends=[append(1, 4, b"f", segment=1)])
+    shelf = shelf.closed()
+    assert all_in(shelf) == [(0, b"a"), (1, b"b"), (2, b"cd"), (3, b"e"), (4, b"f")]
+    assert shelf.store.damage == [], "the row is written again"
+    shelf.store.close(None)
+
+
+def test_what_is_taken_from_a_file_ends_where_the_next_segment_begins(shelf: Shelf):
+    shelf.commit(appends=[append(1, 0, b"a"), append(1, 1, b"b", segment=1)])
+    with file(shelf).open("ab") as torn:
+        torn.write(pack(append(1, 1, b"never committed")))
+    shelf = shelf.given_up()
+    spoil_row(shelf, "update segments set checksum = 0 where first = 0")
+    shelf = shelf.given_up()
+    assert all_in(shelf) == [(0, b"a"), (1, b"b")]
+    shelf = shelf.start().closed().start()
+    assert shelf.store.damage == []
+    assert all_in(shelf) == [(0, b"a"), (1, b"b")], "though nothing was appended to it"
+    shelf.store.close(None)
+
+
+def test_files_without_a_row_stay_if_something_is_damaged(shelf: Shelf):
+    """They may be all that is left."""
+    shelf.commit(appends=[append(1, 0, b"a"), append(2, 0, b"b")])
+    shelf = shelf.closed()
+    spoil_row(shelf, "delete from segments where stream = 1")
+    shelf = shelf.given_up().start()
+    assert names(shelf) == [f"1/{0:020}.segment", f"2/{0:020}.segment"]
     shelf.store.close(None)
 
 
