@@ -262,4 +262,6 @@ class BulkAnswer:
             self._answer(refused_response(refused))
         except Exception:
             log.exception("a mistake of ours while answering with blocks of %s", self._stream.described)
+            if self._ended:  # perhaps nobody else does
+                self._give_back()
             self._answer(mistake())

@@ -73,6 +73,8 @@ def test_blocks_in_a_row_are_found_by_their_headers(made: list[list[bytes]]) -> 
         found.append([each.body for each in block.messages_of(block.Block(octets, at), encoding_of)])
         at += head.octets
     assert found == made
+    assert block.range_of(octets) == (0, len(made) - 1 + len(made[-1]))
+    assert block.range_of(blocks[1]) == (1, 1 + len(made[1]))
 
 
 @given(appends())
