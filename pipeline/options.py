@@ -294,11 +294,6 @@ class Options:
         given = self.ending_timestamp or self.ending_offsets_by_timestamp or self.ending_offsets
         return Edge.LATEST if given is None else given
 
-    @property
-    def wanted(self) -> str:
-        """The options that say which streams, for messages."""
-        return next(each for each in CHOICES[0] if getattr(self, FIELDS[each]) is not None)
-
 
 FIELDS: Final = {field.metadata["name"]: field.name for field in attrs.fields(Options)}
 TABLE: Final = {field.metadata["name"].lower(): field for field in attrs.fields(Options)}
