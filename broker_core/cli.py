@@ -81,6 +81,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         _add_control(commands, environ, name, command, text)
     _add_plugins(commands, environ)
     _add_explain(commands, environ)
+    _add_streams(commands, environ)
     _add_store(commands)
     return top
 
@@ -139,6 +140,24 @@ def _add_explain(commands: Commands[argparse.ArgumentParser], environ: Mapping[s
     )
     asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
     asking.add_argument("--as-user", metavar="NAME", help="check the permissions of this user")
+
+
+def _add_streams(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "List streams; make and delete super streams."
+    actions = commands.add_parser("streams", help=text, description=text).add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
+    for name, command, what in (
+        ("list", list_streams, "List the streams and super streams that the user may read."),
+        ("add-super", add_super_stream, "Make streams NAME-0, NAME-1, ... behind an exchange NAME."),
+        ("delete-super", delete_super_stream, "Delete a super stream, its streams and their messages."),
+    ):
+        asking = _add_control(actions, environ, name, command, what)
+        asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+        if command is not list_streams:
+            asking.add_argument("name", metavar="NAME")
+        if command is add_super_stream:
+            asking.add_argument("--partitions", metavar="N", type=int, required=True, help="how many streams")
 
 
 def _add_store(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -290,6 +309,27 @@ def explain(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     asked += [("user", options.as_user)] if options.as_user else []
     asked += [("header", header) for header in options.header]
     return _asked(options, environ, "GET", f"/api/leveret/explain?{urlencode(asked)}")
+
+
+def list_streams(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from urllib.parse import quote
+
+    return _asked(options, environ, "GET", f"/api/leveret/streams/{quote(options.vhost, safe='')}")
+
+
+def add_super_stream(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    path = f"{_super_stream(options)}?partitions={options.partitions}"
+    return _asked(options, environ, "PUT", path)
+
+
+def delete_super_stream(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _asked(options, environ, "DELETE", _super_stream(options))
+
+
+def _super_stream(options: argparse.Namespace) -> str:
+    from urllib.parse import quote
+
+    return f"/api/leveret/super-streams/{quote(options.vhost, safe='')}/{quote(options.name, safe='')}"
 
 
 def _asked(options: argparse.Namespace, environ: Mapping[str, str], method: str, path: str) -> int:

@@ -15,7 +15,7 @@ from broker_core.explain import explain
 from broker_core.kinds import REFUSED, AnyValue, Place, toml_value
 from broker_core.operations import Json
 from broker_core.values import Value
-from protocols.http import streams
+from protocols.http import streams, super_streams
 from protocols.http.asked import Asked, Level, Refused, Route
 
 # The functions.
@@ -84,6 +84,7 @@ ROUTES: Final = (
     Route("POST", "/api/leveret/plugins/reload", Level.ADMINISTRATOR, reload_plugins),
     Route("GET", "/api/leveret/explain", Level.MONITORING, explained),
     *streams.ROUTES,
+    *super_streams.ROUTES,
 )
 
 

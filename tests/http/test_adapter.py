@@ -24,6 +24,7 @@ from protocols.http.adapter import PROTOCOL, ControlConnection
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.routes import ROUTES, allowed, find
 from protocols.http.streams import ROUTES as STREAM_ROUTES
+from protocols.http.super_streams import ROUTES as SUPER_STREAM_ROUTES
 
 TAGS = ("administrator", "monitoring", "policymaker", "management", "impersonator", "none")
 USERS = "".join(
@@ -155,7 +156,9 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("route", set(ROUTES) - set(STREAM_ROUTES), ids=lambda route: route.path)
+@pytest.mark.parametrize(
+    "route", set(ROUTES) - {*STREAM_ROUTES, *SUPER_STREAM_ROUTES}, ids=lambda route: route.path
+)
 @pytest.mark.parametrize("tag", TAGS)
 def test_each_route_answers_those_with_the_right_tag(desk: Desk, route: Route, tag: str) -> None:
     response = desk.ask(route.path, route.method, f"{tag}:sesame")

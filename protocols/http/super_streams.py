@@ -1,0 +1,34 @@
+"""Super streams over HTTP, for operators: made and deleted as a whole (`broker_core/super_streams.py`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.errors import PreconditionFailed
+from broker_core.operations import Json
+from broker_core.super_streams import add_super_stream, delete_super_stream
+from protocols.http.asked import Asked, Level, Route
+
+PATH: Final = "/api/leveret/super-streams/{vhost}/{name}"
+DIGITS_MAX: Final = 9
+
+
+def add(asked: Asked) -> Json:
+    asked.only("partitions")
+    given = asked.one("partitions", "")
+    if not (given.isascii() and given.isdecimal() and len(given) <= DIGITS_MAX):
+        raise PreconditionFailed(f"parameter 'partitions' is '{given}', not a whole number")
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    return {"made": [*add_super_stream(host, asked.arguments["name"], int(given))]}
+
+
+def delete(asked: Asked) -> Json:
+    asked.only()
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    return {"deleted": [*delete_super_stream(host, asked.arguments["name"])]}
+
+
+ROUTES: Final = (
+    Route("PUT", PATH, Level.ADMINISTRATOR, add),
+    Route("DELETE", PATH, Level.ADMINISTRATOR, delete),
+)
