@@ -38,7 +38,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), before.get("PYTHONPATH"))))
-    os.environ["LEVERET_PASSWORD"] = "guest"
     settings = {
         "spark.driver.extraJavaOptions": QUICK,
         "spark.driver.host": "127.0.0.1",
