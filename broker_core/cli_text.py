@@ -69,6 +69,8 @@ def told(path: str, content: object) -> str:
     """The node's answer to a question, for people."""
     if path.startswith("/api/leveret/explain") and isinstance(content, Mapping):
         return explained(content)
+    if path.startswith("/api/leveret/streams/") and isinstance(content, list):
+        return "\n".join(_table(content, "")) if content else "no streams"
     return "\n".join(_lines(content)) or "done"
 
 
