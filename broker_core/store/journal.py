@@ -157,7 +157,8 @@ class Journal:
     @property
     def gathered(self) -> int:
         """How many messages are in the open commit."""
-        return len(self.arrivals) + sum([log.gathered for log in self.appends])
+        streams = sum([log.gathered for log in self.appends]) if self.appends else 0
+        return len(self.arrivals) + streams
 
     @property
     def dirty(self) -> bool:
@@ -170,11 +171,11 @@ class Journal:
             or self._tried
             or self._volatile
             or self._rewriter.done
-            or self._changes_streams()
+            or self.appends
+            or self.producers
+            or self._cut
+            or self._ended
         )
-
-    def _changes_streams(self) -> bool:
-        return bool(self.appends or self.producers or self._cut or self._ended)
 
     # The end of a batch.
 
@@ -197,7 +198,8 @@ class Journal:
         messages = [delivery.message for delivery in self.arrivals[self._counted :]]
         self._gathered += sum([each.size + len(each.properties) + OVERHEAD for each in messages])
         self._counted += len(messages)
-        self._gathered += sum([log.measured() for log in self.appends])
+        if self.appends:
+            self._gathered += sum([log.measured() for log in self.appends])
         self.behind = self._gathered + self._flying_octets > BEHIND_OCTETS
 
     # Committing.
@@ -230,7 +232,7 @@ class Journal:
             return False
         if self._objects or self._numbers or self._tried or self._volatile or self._rewriter.done:
             return False
-        if self._changes_streams():
+        if self.appends or self.producers or self._cut or self._ended:
             return False
         answered = {id(delivery) for delivery in settled if delivery.stored == PENDING}
         left = [delivery for delivery in arrivals if id(delivery) not in answered]
