@@ -10,11 +10,10 @@ from typing import Final
 
 from broker_core.access import Permission
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import Exchange
-from broker_core.limits import whole
 from broker_core.operations import Json
 from broker_core.queue import Queue
 from broker_core.stream import StreamQueue
+from broker_core.super_streams import partitions_of
 from broker_core.topology import VirtualHost
 from protocols.http import arrow
 from protocols.http.asked import Asked, Level, Refused, Route
@@ -29,8 +28,6 @@ OFFSET_MAX: Final = (1 << 63) - 1
 TIMESTAMP_MAX: Final = 253_402_300_800_000  # the year 10000
 PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "format")
 FORMATS: Final = ("blocks", "arrow")
-SUPER: Final = "x-super-stream"  # argument of an exchange
-ORDER: Final = "x-stream-partition-order"  # argument of its bindings
 
 
 def streams(asked: Asked) -> Json:
@@ -105,7 +102,7 @@ def number(asked: Asked, name: str, otherwise: int | None, least: int, most: int
 
 
 def entered(asked: Asked) -> VirtualHost:
-    """The virtual host, if the user may enter it. Raises NotAllowed, which also stands for one that is not there."""
+    """The virtual host, if the user may enter it. Raises Refused, which also stands for one that is not there."""
     name, user = asked.arguments["vhost"], asked.user
     if not asked.broker.access.may_enter(user, name):
         raise Refused(HTTPStatus.FORBIDDEN, f"access to vhost '{name}' refused for user '{user.name}'")
@@ -128,14 +125,6 @@ def may_read(asked: Asked, name: str) -> bool:
 
 def is_readable(asked: Asked, queue: Queue) -> bool:
     return isinstance(queue, StreamQueue) and may_read(asked, queue.name)
-
-
-def partitions_of(exchange: Exchange) -> list[StreamQueue]:
-    """The streams of a super stream, in their order; none if it is another exchange."""
-    if exchange.arguments.get(SUPER) is not True:
-        return []
-    ordered = sorted(exchange.bindings, key=lambda binding: whole(binding.arguments.get(ORDER)) or 0)
-    return [each.destination for each in ordered if isinstance(each.destination, StreamQueue)]
 
 
 def stream_json(queue: Queue) -> Json:
