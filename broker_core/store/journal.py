@@ -177,7 +177,7 @@ class Journal:
                 self._landed(commit.number)
 
     def _can_wait(self) -> float:
-        """For how many seconds the open commit had better be put off: nobody waits for it, or consumers may settle it."""
+        """How many seconds the open commit had better be put off: nobody waits for it, or consumers may settle it."""
         if self._held or self._overdue:
             return 0.0
         if not self._waiting:
