@@ -107,6 +107,7 @@ class Moment:
         def step(status: int, pages_left: int, pages: int) -> None:
             progress(done + (pages - pages_left) * PAGE_OCTETS, total)
 
+        file.touch(mode=0o600)
         with closing(sqlite3.connect(file, isolation_level=None)) as copied:
             self.database.backup(copied, pages=STEP_PAGES, progress=step)
             copied.execute("pragma journal_mode=delete").fetchone()  # one file, readable wherever it lies

@@ -181,6 +181,9 @@ def _make(file: Path, state: State) -> None:
     """A new database, whole before it gets its name."""
     made = file.with_suffix(".new")
     made.unlink(missing_ok=True)
+    made.touch(
+        mode=0o600
+    )  # others must not read it, wherever the folder is; SQLite gives its logs the same mode
     connection = sqlite3.connect(made, isolation_level=None)
     try:
         connection.execute(f"pragma page_size={PAGE_OCTETS}")

@@ -164,7 +164,7 @@ class SqliteStore(Store):
         for database in (self._folder.messages, self._folder.meta):
             with suppress(OSError):
                 if database.exists():
-                    tail.log_of(database).touch()
+                    tail.log_of(database).touch(mode=0o600)
 
     # Finding what is there.
 

@@ -131,6 +131,18 @@ def test_a_store_in_memory_cannot_be_copied(tmp_path: Path):
         MemoryStore().backup(tmp_path / "copy")
 
 
+def test_nobody_else_may_read_a_data_folder_or_its_copy_wherever_they_are(tmp_path: Path):
+    for folder in (tmp_path / "data", tmp_path / "copy"):
+        folder.mkdir(mode=0o755)
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(chunks=[entries(1, b"x")])
+    copying.copy(tmp_path / "data", tmp_path / "copy")
+    there = [file for folder in ("data", "copy") for file in (tmp_path / folder).glob("*.db*")]
+    shelf.store.close(None)
+    assert len(there) >= 6, "the logs are looked at, too"
+    assert {file.stat().st_mode & 0o077 for file in there if file.exists()} == {0}
+
+
 # Streams.
 
 
