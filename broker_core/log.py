@@ -88,8 +88,11 @@ class Log(ABC):
         """Get what is at `offset`: when `then` is called, maybe at once, `read` has it. Not called if the log ends."""
 
     @abstractmethod
-    def offset_since(self, wall: float) -> int:
-        """The first offset that arrived at `wall` or later, or some before it; the next one if there is none."""
+    def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
+        """Find the first offset that arrived at `wall` or later, or some before it; the next one if there is none.
+
+        `then`, which may be called at once, is always called.
+        """
 
     @abstractmethod
     def retain(self, max_octets: int | None, latest: float | None) -> None:
@@ -148,8 +151,8 @@ class MemoryLog(Log):
     def fetch(self, offset: int, then: Callable[[], None]) -> None:
         then()
 
-    def offset_since(self, wall: float) -> int:
-        return self.first + bisect_left(self._times, wall, self._gone) - self._gone
+    def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
+        then(self.first + bisect_left(self._times, wall, self._gone) - self._gone)
 
     def retain(self, max_octets: int | None, latest: float | None) -> None:
         """Message by message. The newest one stays however large it is, but not however old."""

@@ -276,19 +276,29 @@ class StreamQueue(Queue):
             if consumer.settled:
                 raise Unsupported(f"automatic acknowledgement not supported by stream {self.described}")
             raise PreconditionFailed(f"consumer prefetch count is not set for stream {self.described}")
-        self.cursors[consumer] = self._start(consumer.arguments.get(OFFSET))
-        self.consumers[consumer] = None
-        consumer.attached = True
-        self.offer(consumer)
-
-    def _start(self, asked: Value) -> int:
-        found = starting_offset(asked, self.log, self.virtual_host.broker.clock.wall())
-        if found is None:
+        asked = consumer.arguments.get(OFFSET)
+        start = starting_offset(asked, self.log)
+        since = starting_time(asked, self.virtual_host.broker.clock.wall()) if start is None else None
+        if start is None and since is None:
             raise PreconditionFailed(
                 f"invalid arg '{OFFSET}' for {self.described}: '{printed(asked)}' is not first, last, next, "
                 "an offset, a timestamp or an age such as 7D (units Y M D h m s)"
             )
-        return found
+        self.cursors[consumer] = self.log.first if start is None else start
+        self.consumers[consumer] = None
+        consumer.attached = True
+        if since is None:
+            self.offer(consumer)
+        else:
+            consumer.able = True  # or it would be offered when it has credit
+            self.fetching[consumer] = None
+            self.log.offset_since(since, partial(self._placed, consumer))
+
+    def _placed(self, consumer: Consumer, offset: int) -> None:
+        """Where it begins has been found."""
+        if consumer in self.fetching:
+            self.cursors[consumer] = offset
+            self._fetched(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         if self.cursors.pop(consumer, None) is None:
@@ -333,7 +343,7 @@ WORDS: Final[dict[str | None, Callable[[Log], int]]] = {
 }
 
 
-def starting_offset(asked: Value, log: Log, wall: float) -> int | None:
+def starting_offset(asked: Value, log: Log) -> int | None:
     """Where a reader begins; None if that is not a place. Offsets beyond the log's ends mean its ends.
 
     Source: RabbitMQ, Streams, "Consuming": first, last, next, an offset, a timestamp, an interval.
@@ -341,10 +351,16 @@ def starting_offset(asked: Value, log: Log, wall: float) -> int | None:
     if asked is None:
         return log.next
     if isinstance(asked, Timestamp):
-        return log.offset_since(asked)
+        return None
     if (offset := whole(asked)) is not None:
         return min(max(offset, log.first), log.next) if offset >= 0 else None
-    if (found := WORDS.get(text(asked))) is not None:
-        return found(log)
+    found = WORDS.get(text(asked))
+    return None if found is None else found(log)
+
+
+def starting_time(asked: Value, wall: float) -> float | None:
+    """When that arrived where a reader begins, in seconds since 1970-01-01 UTC; None if that is not a time."""
+    if isinstance(asked, Timestamp):
+        return asked
     age = age_ms(asked)
-    return None if age is None else log.offset_since(wall - age / 1000)
+    return None if age is None else wall - age / 1000

@@ -379,21 +379,29 @@ class SegmentLog(Log):
                 except DamagedError as damage:
                     self._add_hole(offset, damage)
 
-    def offset_since(self, wall: float) -> int:
-        """The segments' times say which one to look into; one short look at the disk, at once."""
+    def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
+        """The segments' times say which one to look into. That may take a second, so a thread does it."""
         arrived = int(wall * 1000)
         at = bisect_left(self._segments, arrived, key=attrgetter("last"))
         if at == len(self._segments):
-            return self.next - len(self._open)  # these may have arrived before or after
+            then(self.next - len(self._open))  # these may have arrived before or after
+            return
         segment = self._segments[at]
         until = min(segment.next, self.committed)
         if segment.begun >= arrived or segment.first >= until:
-            return segment.first
-        try:
-            with self._journal.store.reader() as reader:
-                return reader.offset_since(self.number, segment.first, until, arrived)
-        except DamagedError:
-            return segment.first
+            then(segment.first)
+            return
+
+        def found(offset: int | Exception) -> None:
+            if isinstance(offset, Exception):
+                if not isinstance(offset, DamagedError):
+                    self._journal.reading_failed(offset)
+                offset = segment.first
+            then(offset)
+
+        self._journal.readings.soon(
+            lambda reader: reader.offset_since(self.number, segment.first, until, arrived), found
+        )
 
     # In bulk.
 

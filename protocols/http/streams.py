@@ -19,6 +19,7 @@ from protocols.http import arrow
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.bulk import BulkAnswer, Wanted
 from protocols.http.connection import Later
+from protocols.http.replies import json_response
 
 PATH: Final = "/api/leveret/streams/{vhost}"
 OCTETS: Final = 4 << 20  # of an answer, unless the client says otherwise
@@ -56,12 +57,17 @@ def stream(asked: Asked) -> Json:
     return stream_json(stream_named(asked))
 
 
-def offset(asked: Asked) -> Json:
+def offset(asked: Asked) -> Later:
     """Where to begin to read what arrived at a time or later."""
     asked.only("timestamp")
     since_ms = number(asked, "timestamp", None, 0, TIMESTAMP_MAX)
-    log = stream_named(asked).log
-    return {"offset": min(log.offset_since(since_ms / 1000), log.committed)}
+    log, later = stream_named(asked).log, Later()
+
+    def found(offset: int) -> None:
+        later.answer(json_response({"offset": min(offset, log.committed)}), asked.broker.now)
+
+    log.offset_since(since_ms / 1000, found)
+    return later
 
 
 def blocks(asked: Asked) -> Later:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker_core.broker import Outcome
@@ -10,7 +12,7 @@ from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.log import MemoryLog
 from broker_core.policy import Policy
 from broker_core.search import TESTS
-from broker_core.stream import StreamQueue, starting_offset
+from broker_core.stream import StreamQueue, starting_offset, starting_time
 from broker_core.values import Timestamp, Value
 
 from .fakes import DEAD, OVERHEAD, FakeConsumer, Only, World, calls, letters, message, waiting
@@ -314,13 +316,75 @@ def log_without_the_first(*times: float) -> MemoryLog:
 )
 def test_a_reader_begins_where_it_asks(asked: Value, offset: int) -> None:
     log = log_without_the_first(START, START + 10, START + 20, START + 30)
-    assert starting_offset(asked, log, START + 40) == offset
+    assert start(asked, log, START + 40) == offset
+
+
+def start(asked: Value, log: MemoryLog, wall: float) -> int:
+    found = starting_offset(asked, log)
+    if found is None:
+        since = starting_time(asked, wall)
+        assert since is not None
+        found = since_in(log, since)
+    return found
+
+
+def since_in(log: MemoryLog, wall: float) -> int:
+    found: list[int] = []
+    log.offset_since(wall, found.append)
+    return found[0]
 
 
 @pytest.mark.parametrize("asked", ["first", "last", "next", 0, 7, Timestamp(START), "1h", None])
 def test_in_an_empty_stream_every_beginning_is_the_next_message(asked: Value) -> None:
     log = log_without_the_first(START)
-    assert starting_offset(asked, log, START) == 1
+    assert start(asked, log, START) == 1
+
+
+class LateLog(MemoryLog):
+    """It takes its time to find out what arrived when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Callable[[], None]] = []
+
+    def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
+        self.found.append(lambda: super(LateLog, self).offset_since(wall, then))
+
+
+def late(world: World) -> tuple[StreamQueue, LateLog]:
+    queue = stream(world)
+    queue.log = log = LateLog()
+    world.publish("s", b"a")
+    world.clock.advance(10)
+    world.broker.tick()
+    world.publish("s", b"b", b"c")
+    return queue, log
+
+
+def test_a_reader_who_asks_for_a_time_waits_until_its_place_is_found() -> None:
+    world = World()
+    queue, log = late(world)
+    reader = FakeConsumer(queue, credit=1, arguments={"x-stream-offset": "5s"})
+    world.settle()
+    reader.grant(1)
+    world.publish("s", b"d")
+    assert (reader.bodies(), queue.seeks_for(reader)) == ("", True)
+    log.found.pop()()
+    world.settle()
+    assert (reader.bodies(), queue.seeks_for(reader)) == ("b c", False)
+    reader.grant(5)
+    world.settle()
+    assert reader.bodies() == "b c d"
+
+
+def test_a_reader_who_leaves_before_its_place_is_found_is_given_nothing() -> None:
+    world = World()
+    queue, log = late(world)
+    reader = FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "5s"})
+    reader.leave()
+    log.found.pop()()
+    world.settle()
+    assert reader.bodies() == ""
 
 
 @pytest.mark.parametrize("asked", ["", "First", "tomorrow", "7", "7d", "D", -1, 1.5, True, [0], {"first": 1}])
@@ -337,7 +401,7 @@ def test_what_is_no_offset_is_refused_in_clear_words(asked: Value) -> None:
 
 def test_a_clock_that_is_set_back_does_not_disturb_the_order_of_times() -> None:
     log = log_of(START, START + 10, START + 5, START + 20)
-    assert [log.offset_since(START + seconds) for seconds in (1, 6, 10, 11, 21)] == [1, 1, 1, 3, 4]
+    assert [since_in(log, START + seconds) for seconds in (1, 6, 10, 11, 21)] == [1, 1, 1, 3, 4]
 
 
 # Retention.
@@ -412,11 +476,11 @@ def test_a_reader_that_retention_has_overtaken_goes_on_with_what_is_left() -> No
 
 def test_what_is_dropped_is_soon_forgotten() -> None:
     log = log_without_the_first(*range(1000))
-    assert (log.first, log.oldest_at, log.offset_since(0)) == (1, 1, 1)
+    assert (log.first, log.oldest_at, since_in(log, 0)) == (1, 1, 1)
     for oldest in range(1, 990):
         log.retain(None, oldest)
     assert len(log._messages) <= 12
-    assert (log.first, log.next, log.offset_since(995)) == (990, 1000, 995)
+    assert (log.first, log.next, since_in(log, 995)) == (990, 1000, 995)
 
 
 # The price.
