@@ -144,6 +144,21 @@ def test_small_blocks_share_a_batch_and_large_ones_have_their_own():
     assert [each.num_rows for each in batches(large, "body")] == [20_000, 10]
 
 
+@pytest.mark.parametrize("size", [1, decode.MANY_ROWS - 1, decode.MANY_ROWS, 30])
+@pytest.mark.parametrize("other", [None, 2])
+def test_bodies_of_blocks_of_any_size_are_those_that_were_sent(size: int, other: int | None):
+    """Taken one by one or as they lie; a block of another protocol (the third, here) may be among them."""
+    count = 5 * size
+    sent = [b"%d" % n * (n % 4) for n in range(count)]
+    made = [
+        message10(b"", b"\0Su\xa0" + bytes([len(each)]) + each) if n // size == other else message(each)
+        for n, each in enumerate(sent)
+    ]
+    octets = b"".join(block(begin, *made[begin : begin + size]) for begin in range(0, count, size))
+    found = rows(octets, "body", "offset", first=2, until=count - 1)
+    assert found == [{"body": sent[n], "offset": n} for n in range(2, count - 1)]
+
+
 def test_a_batch_says_which_offsets_it_has():
     octets = block(10, *[message(b"x")] * 5)
     assert [(low, high) for _, low, high in decoder("body").batches(octets, 11, 13)] == [(11, 13)]
