@@ -180,11 +180,14 @@ class Journal:
     # The end of a batch.
 
     def settle(self, publishers: Sequence[Publisher]) -> None:
-        """All that was done until now is one. Publishers who need not wait are told at once, the others later."""
-        dirty = self.dirty
+        """All that was done until now is one. Publishers who need not wait are told at once, the others later.
+
+        Streams keep every message: if one had any, all wait, for who published it is not known here.
+        """
+        dirty, has_appends = self.dirty, bool(self.appends)
         for publisher in publishers:
             waits = publisher in self._waiting or publisher in self._flying_waiting
-            if waits or (dirty and publisher.persistent):
+            if waits or (dirty and (has_appends or publisher.persistent)):
                 self._waiting[publisher] = publisher.mark()
             else:
                 publisher.taken(publisher.mark())

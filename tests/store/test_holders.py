@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker import Broker, Outcome
+from broker_core.broker import Broker, Outcome, Publisher
 from broker_core.clock import ManualClock
 from broker_core.exchange import Exchange, ExchangeType
 from broker_core.exchanges import STANDARD
@@ -186,6 +186,26 @@ def test_readers_see_what_is_on_disk_so_that_an_offset_means_one_message() -> No
     after = before.again(crash=True)
     after.publish(b"b")
     assert after.reads() == after.again(crash=True).reads() == [(0, "a"), (1, "b")]
+
+
+def test_the_confirm_of_a_transient_message_in_a_stream_waits_for_the_disk() -> None:
+    class Told(Publisher):
+        persistent = False
+        safe = 0
+
+        def mark(self) -> int:
+            return 1
+
+        def taken(self, mark: int) -> None:
+            self.safe = mark
+
+    site, publisher = Site(MemoryStore(held=True)).start(), Told()
+    site.land()
+    site.broker.publishers.append(publisher)
+    site.publish(b"a", facts=Facts())
+    assert publisher.safe == 0
+    site.land()
+    assert (publisher.safe, site.reads()) == (1, [(0, "a")])
 
 
 def test_a_reader_that_waits_at_the_end_gets_what_becomes_durable() -> None:
