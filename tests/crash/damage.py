@@ -11,7 +11,7 @@ import attrs
 from .actors import Publisher
 from .line import Line091
 from .node import SERVE, Node
-from .scene import Inspector, Scene, declare
+from .scene import Scene, compare, declare
 
 MESSAGES: Final = 20
 SPOILT: Final = 7  # which of them
@@ -47,7 +47,8 @@ def damaged(folder: Path, program: Sequence[str] = SERVE) -> Damage:
         node.kill()
     scene.ledger.restarted(closed=True)
     _spoil(folder, messages[SPOILT].body)
-    return _look(scene, folder, program, messages[SPOILT].name)
+    log = compare(scene, folder, program)
+    return Damage(scene.ledger.complaints, messages[SPOILT].name, log)
 
 
 def _spoil(folder: Path, body: bytes) -> None:
@@ -61,14 +62,3 @@ def _spoil(folder: Path, body: bytes) -> None:
             path.write_bytes(octets)
             return
     raise AssertionError("the message is in none of the files")
-
-
-def _look(scene: Scene, folder: Path, program: Sequence[str], name: str) -> Damage:
-    node = Node(folder, program)
-    try:
-        inspector = Inspector(scene, node)
-        inspector.compare()
-        inspector.line.drop()
-    finally:
-        node.kill()
-    return Damage(scene.ledger.complaints, name, node.log)

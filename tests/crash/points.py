@@ -25,7 +25,7 @@ import attrs
 
 from .cuts import Disk, Fate
 from .node import SERVE, Node, NodeFailed
-from .scene import Inspector, Scene
+from .scene import Scene, compare
 from .script import SEED, Script, inspect, prepare
 from .tracing import WRITING, Call, calls_in, injecting, recording
 
@@ -91,18 +91,7 @@ def kill_after(prepared: Prepared, step: str, program: Sequence[str] = SERVE) ->
     finally:
         node.kill()
     scene.ledger.restarted()
-    return look(scene, folder, program)
-
-
-def look(scene: Scene, folder: Path, program: Sequence[str]) -> list[str]:
-    """What is wrong with what a node of its own finds in a folder."""
-    node = Node(folder, program)
-    try:
-        inspector = Inspector(scene, node)
-        inspector.compare()
-        inspector.line.drop()
-    finally:
-        node.kill()
+    compare(scene, folder, program)
     return scene.ledger.complaints
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -230,3 +231,15 @@ class Inspector:
         _, answer = self.line.answers.popleft()
         assert isinstance(answer, m.BasicAck), answer
         ledger.safe(deed)
+
+
+def compare(scene: Scene, folder: Path, program: Sequence[str]) -> str:
+    """Have a node of its own look at a folder, and the ledger complain of what is wrong. Returns the node's log."""
+    node = Node(folder, program)
+    try:
+        inspector = Inspector(scene, node)
+        inspector.compare()
+        inspector.line.drop()
+    finally:
+        node.kill()
+    return node.log
