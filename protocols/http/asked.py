@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 import attrs
@@ -19,6 +19,8 @@ from broker_core.broker import Broker
 from broker_core.errors import PreconditionFailed
 from broker_core.operations import Json, Operations
 from protocols.http.connection import HeaderList, Later
+
+DIGITS_MAX: Final = 20  # of a number; more are not looked at
 
 
 class Refused(Exception):  # noqa: N818 - said like the core's failures
@@ -87,6 +89,18 @@ class Asked:
         if len(given) > 1:
             raise PreconditionFailed(f"parameter '{name}' is given {len(given)} times")
         return given[0]
+
+    def number(self, name: str, otherwise: int | None, least: int, most: int) -> int:
+        """A parameter that is a whole number; without `otherwise` it must be given. Raises PreconditionFailed."""
+        given = self.one(name, "" if otherwise is None else str(otherwise))
+        if not given:
+            raise PreconditionFailed(f"parameter '{name}' is missing")
+        is_number = given.isascii() and given.isdigit() and len(given) <= DIGITS_MAX
+        if not is_number or not least <= int(given) <= most:
+            raise PreconditionFailed(
+                f"parameter '{name}' is '{given[:40]}', not a whole number from {least} to {most}"
+            )
+        return int(given)
 
 
 Answer: TypeAlias = Callable[[Asked], "Json | Later"]

@@ -60,7 +60,7 @@ def stream(asked: Asked) -> Json:
 def offset(asked: Asked) -> Later:
     """Where to begin to read what arrived at a time or later."""
     asked.only("timestamp")
-    since_ms = number(asked, "timestamp", None, 0, TIMESTAMP_MAX)
+    since_ms = asked.number("timestamp", None, 0, TIMESTAMP_MAX)
     log, later = stream_named(asked).log, Later()
 
     def found(offset: int) -> None:
@@ -73,35 +73,22 @@ def offset(asked: Asked) -> Later:
 def blocks(asked: Asked) -> Later:
     """Messages from an offset on; waits for them if the client wants that."""
     asked.only(*PARAMETERS)
-    begin = number(asked, "from", None, 0, OFFSET_MAX)
+    begin = asked.number("from", None, 0, OFFSET_MAX)
     kind = asked.one("format", FORMATS[0])
     if kind not in FORMATS:
         raise PreconditionFailed(f"parameter 'format' is '{kind}', not one of {', '.join(FORMATS)}")
     wanted = Wanted(
         begin,
-        number(asked, "until", None, begin + 1, OFFSET_MAX) if "until" in asked.query else None,
-        number(asked, "max_octets", OCTETS, 1, OCTETS_MAX),
+        asked.number("until", None, begin + 1, OFFSET_MAX) if "until" in asked.query else None,
+        asked.number("max_octets", OCTETS, 1, OCTETS_MAX),
         asked.one("incarnation", "") or None,
-        number(asked, "wait_ms", 0, 0, WAIT_MS_MAX) / 1000,
+        asked.number("wait_ms", 0, 0, WAIT_MS_MAX) / 1000,
         kind == "arrow",
     )
     found = stream_named(asked)
     if wanted.arrow and not arrow.is_there():
         raise Refused(HTTPStatus.NOT_IMPLEMENTED, "format=arrow needs pyarrow: pip install 'leveret[arrow]'")
     return BulkAnswer(asked.broker, asked.user, found, wanted).begin()
-
-
-def number(asked: Asked, name: str, otherwise: int | None, least: int, most: int) -> int:
-    """A parameter that is a whole number. Raises PreconditionFailed."""
-    given = asked.one(name, "" if otherwise is None else str(otherwise))
-    if not given:
-        raise PreconditionFailed(f"parameter '{name}' is missing")
-    is_number = given.isascii() and given.isdigit() and len(given) <= 20
-    if not is_number or not least <= int(given) <= most:
-        raise PreconditionFailed(
-            f"parameter '{name}' is '{given[:40]}', not a whole number from {least} to {most}"
-        )
-    return int(given)
 
 
 # Who may see what.
