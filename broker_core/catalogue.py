@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from broker_core.access import Permissions, TopicPermissions, User
     from broker_core.exchange import Binding, Exchange
+    from broker_core.lease import Lease
     from broker_core.policy import Policy
     from broker_core.queue import Queue
+    from broker_core.staging import Staging
     from broker_core.topology import VirtualHost
 
 
@@ -94,6 +96,22 @@ class Catalogue(ABC):
     @abstractmethod
     def forget_queue(self, queue: Queue) -> None:
         """It was deleted. Of the bindings that lead to it that is told as well."""
+
+    @abstractmethod
+    def keep_lease(self, lease: Lease) -> None:
+        """It was made, or has another fence. What is kept gets a number and the journal."""
+
+    @abstractmethod
+    def forget_lease(self, lease: Lease) -> None:
+        """It has ended, or its queue was deleted."""
+
+    @abstractmethod
+    def keep_staging(self, staging: Staging) -> None:
+        """It was made. It gets a number and the journal."""
+
+    @abstractmethod
+    def forget_staging(self, staging: Staging) -> None:
+        """It has ended."""
 
     @abstractmethod
     def keep_binding(self, binding: Binding) -> None:

@@ -65,6 +65,19 @@ class Log(ABC):
     def keep_sequence(self, producer: str, sequence: int) -> None:
         """It has changed, or is to be on disk before the next confirm."""
 
+    def note(self, name: str, number: int) -> None:
+        """Keep a number (0 or more) under a name, in one commit with what else is done now. It stands in `sequences`.
+
+        For logs of the broker's own, which have no producers.
+        """
+        self.sequences[name] = number
+        self.keep_sequence(name, number)
+
+    def unnote(self, name: str) -> None:
+        """Keep it no more."""
+        if self.sequences.pop(name, None) is not None:
+            self.keep_sequence(name, FORGOTTEN)
+
     @property
     @abstractmethod
     def oldest_at(self) -> float | None:
@@ -74,13 +87,15 @@ class Log(ABC):
         """These will be kept to, with `retain`."""
 
     @abstractmethod
-    def append(self, message: Message, wall: float) -> None:
-        """`wall`: seconds since 1970-01-01 UTC. A clock that was set back does not count."""
+    def append(self, message: Message, wall: float, position: int | None = None) -> None:
+        """`wall`: seconds since 1970-01-01 UTC. A clock that was set back does not count. `position`: its place in a
+        queue (64 bits), to be found in blocks; a log has one of every message, or of none.
+        """
 
     @abstractmethod
-    def read(self, offset: int, quota: int, room: int) -> Found | None:
+    def read(self, offset: int, quota: int, room: int, noted: bool = True) -> Found | None:
         """Up to `quota` committed messages from `offset` on, of no more than `room` octets and one message. What cannot
-        be read any more is passed over. None: they have to be fetched.
+        be read any more is passed over. None: they have to be fetched. `noted`: with their offsets noted on them.
         """
 
     @abstractmethod
@@ -97,6 +112,10 @@ class Log(ABC):
     @abstractmethod
     def retain(self, max_octets: int | None, latest: float | None) -> None:
         """Let the oldest go: what is more than so many octets, and what arrived at `latest` or before."""
+
+    @abstractmethod
+    def drop_until(self, offset: int) -> None:
+        """What is below is needed no more. It goes when all of its segment does; the last one on disk stays a while."""
 
     @abstractmethod
     def raw(self, offset: int, until: int, octets: int, then: Raw) -> None:
@@ -118,27 +137,30 @@ class Log(ABC):
 class MemoryLog(Log):
     """In memory: lists, whose dropped front is cut off when it is an eighth of them."""
 
-    __slots__ = ("_gone", "_messages", "_times")
+    __slots__ = ("_gone", "_messages", "_positions", "_times")
 
     def __init__(self) -> None:
         super().__init__()
         self._gone = 0  # elements of the lists that are dropped
         self._messages: list[Message] = []
         self._times = array("d")  # of arrival, seconds since 1970-01-01 UTC; never falling
+        self._positions = array("Q")  # of all messages, or none
 
     @property
     def oldest_at(self) -> float | None:
         return self._times[self._gone] if self.messages else None
 
-    def append(self, message: Message, wall: float) -> None:
+    def append(self, message: Message, wall: float, position: int | None = None) -> None:
         self._messages.append(numbered(message, self.next))
+        if position is not None:
+            self._positions.append(position)
         self._times.append(max(wall, self._times[-1]) if self._times else wall)
         self.next += 1
         self.committed = self.next
         self.messages += 1
         self.octets += message.size
 
-    def read(self, offset: int, quota: int, room: int) -> Found:
+    def read(self, offset: int, quota: int, room: int, noted: bool = True) -> Found:
         base = self.first - self._gone  # the offset of the lists' first element
         start = end = max(offset - base, self._gone)
         messages = self._messages
@@ -146,7 +168,8 @@ class MemoryLog(Log):
         while end < stop and room > 0:
             room -= messages[end].size + len(messages[end].properties) + OVERHEAD
             end += 1
-        return range(base + start, base + end), messages[start:end]
+        found = messages[start:end]
+        return range(base + start, base + end), found if noted else list(map(unnumbered, found))
 
     def fetch(self, offset: int, then: Callable[[], None]) -> None:
         then()
@@ -161,13 +184,17 @@ class MemoryLog(Log):
         ):
             self._drop()
 
+    def drop_until(self, offset: int) -> None:
+        while self.first < min(offset, self.next):
+            self._drop()
+
     def _drop(self) -> None:
         self.messages -= 1
         self.octets -= self._messages[self._gone].size
         self.first += 1
         self._gone = gone = self._gone + 1
         if gone * 8 > len(self._messages):
-            del self._messages[:gone], self._times[:gone]
+            del self._messages[:gone], self._times[:gone], self._positions[:gone]
             self._gone = 0
 
     def raw(self, offset: int, until: int, octets: int, then: Raw) -> None:
@@ -181,7 +208,10 @@ class MemoryLog(Log):
             at = first - self.first + self._gone
             end = bisect_left(self._times, self._times[at] + TOGETHER_S, at) - at + begin
             piece = messages[begin : min(end, begin + block.BLOCK_MESSAGES)]
-            blocks.append(block.pack(Append(0, first, first, int(self._times[at] * 1000), piece)))
+            append = Append(0, first, first, int(self._times[at] * 1000), piece)
+            if self._positions:
+                append.positions = self._positions[at : at + len(piece)]
+            blocks.append(block.pack(append))
             begin += len(piece)
             first += len(piece)
         then(b"".join(blocks))
@@ -193,7 +223,7 @@ class MemoryLog(Log):
         return self._messages
 
 
-def numbered(message: Message, offset: int) -> Message:
+def numbered(message: Message, offset: int | None) -> Message:
     """The message with its offset noted on it, so that it is rendered once for all readers."""
     notes, before = Notes(), message.notes
     if before is not None:
@@ -203,6 +233,20 @@ def numbered(message: Message, offset: int) -> Message:
             before.last_death,
         )
     notes.offset = offset
+    return _with_notes(message, notes)
+
+
+def unnumbered(message: Message) -> Message:
+    """The message as it was before it came into a log."""
+    notes = message.notes
+    if notes is None or notes.offset is None:
+        return message
+    if notes.deaths or notes.first_death is not None or notes.last_death is not None:
+        return numbered(message, None)
+    return _with_notes(message, None)
+
+
+def _with_notes(message: Message, notes: Notes | None) -> Message:
     return Message(
         message.encoding,
         message.exchange,

@@ -39,7 +39,9 @@ from broker_core.work_queue import WorkQueue
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.client import Client
+    from broker_core.lease import Lease
     from broker_core.selector import Selector
+    from broker_core.staging import Staging
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),
@@ -84,6 +86,8 @@ class VirtualHost:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, listed nowhere
+        self.leases: dict[tuple[str, str], Lease] = {}  # by queue and reader
+        self.stagings: dict[str, Staging] = {}  # by name
         self.connections = 0  # clients that have entered
         # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
         # It lasts as long as somebody who asked for it does: users come and go.
@@ -400,6 +404,8 @@ class VirtualHost:
         self._drop_exchanges(self._drop_incoming(queue))
         if self.broker.compat.dead_letter_on_delete:
             queue.bury_all()
+        for key in [each for each in self.leases if each[0] == queue.name]:
+            self.leases.pop(key).end()
         queue.closed()
         return count
 
@@ -437,6 +443,8 @@ class VirtualHost:
         """The virtual host is deleted: everything in it goes."""
         for queue in [*self.queues.values(), *self.hidden_queues.values()]:
             self.delete_queue(queue)
+        for name in list(self.stagings):
+            self.stagings.pop(name).end()
         for exchange in self.exchanges.values():
             self._no_longer_kept(exchange)
             self._tell(exchange, exchange.type.close)

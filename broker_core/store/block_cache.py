@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from broker_core.log import numbered
+from broker_core.log import numbered, unnumbered
 
 if TYPE_CHECKING:
     from broker_core.message import Message
@@ -57,6 +57,11 @@ class Run:
             messages[at] = numbered(messages[at], self.first + at)
         self.numbered = max(self.numbered, end)
         return messages[start:end]
+
+    def unnoted(self, start: int, end: int) -> list[Message]:
+        """Some of the messages, without offsets."""
+        found = self.messages[start:end]
+        return list(map(unnumbered, found)) if start < self.numbered else found
 
 
 def octets_of(message: Message) -> int:

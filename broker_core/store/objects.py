@@ -32,7 +32,9 @@ from broker_core.store.records import (
     BINDING,
     EXCHANGE,
     LAST_NUMBER,
+    LEASE,
     QUEUE,
+    STAGING,
     UNREADABLE,
     key_of,
     text_of,
@@ -41,8 +43,10 @@ from broker_core.store.records import (
 if TYPE_CHECKING:
     from broker_core.access import Permissions, TopicPermissions, User
     from broker_core.exchange import Binding, Destination, Exchange
+    from broker_core.lease import Lease
     from broker_core.operations import Json
     from broker_core.policy import Policy
+    from broker_core.staging import Staging
     from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost
 
@@ -154,6 +158,25 @@ class StoredCatalogue(Catalogue):
         self._journal.put(key_of(LAST_NUMBER), text_of(number))
         return number
 
+    def keep_lease(self, lease: Lease) -> None:
+        if not is_kept(lease.queue):
+            return
+        if not lease.number:
+            lease.keep_in(self._journal, self._next_number())
+        self._put(lease_key(lease), records.lease_record(lease))
+
+    def forget_lease(self, lease: Lease) -> None:
+        if lease.number:
+            self._journal.remove(lease_key(lease))
+
+    def keep_staging(self, staging: Staging) -> None:
+        if not staging.number:
+            staging.keep_in(self._journal, self._next_number())
+        self._put(key_of(STAGING, staging.virtual_host.name, staging.name), records.staging_record(staging))
+
+    def forget_staging(self, staging: Staging) -> None:
+        self._journal.remove(key_of(STAGING, staging.virtual_host.name, staging.name))
+
     def keep_binding(self, binding: Binding) -> None:
         if binding.source.durable and is_kept(binding.destination):
             self.last_binding += 1
@@ -199,6 +222,10 @@ class StoredCatalogue(Catalogue):
 def is_kept(destination: Destination) -> bool:
     """Whether an exchange or a queue outlives the node."""
     return destination.durable and not (isinstance(destination, Queue) and destination.exclusive)
+
+
+def lease_key(lease: Lease) -> str:
+    return key_of(LEASE, lease.queue.virtual_host.name, lease.queue.name, lease.reader)
 
 
 def binding_key(binding: Binding) -> str:

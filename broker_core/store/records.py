@@ -23,7 +23,9 @@ from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.exchange import Binding, Exchange
+    from broker_core.lease import Lease
     from broker_core.queue import Queue
+    from broker_core.staging import Staging
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -32,6 +34,8 @@ NUMBER_MAX: Final = (1 << 32) - 1  # as chunks have it
 # Kinds and names; those of catalogue.py besides.
 EXCHANGE: Final = "exchange"  # virtual host, name
 QUEUE: Final = "queue"  # virtual host, name
+LEASE: Final = "lease"  # virtual host, queue, reader
+STAGING: Final = "staging"  # virtual host, name
 BINDING: Final = "binding"  # virtual host, number: they are in order, and nothing else tells equal ones apart
 LAST_NUMBER: Final = "last-number"  # the last one that a queue got: no number is used twice
 UNREADABLE: Final = (
@@ -209,6 +213,14 @@ def queue_record(queue: Queue) -> Json:
         "arguments": written_table(queue.arguments),
         "notes": written_table(queue.notes),
     }
+
+
+def lease_record(lease: Lease) -> Json:
+    return {"number": lease.number, "fence": lease.fence, "incarnation": lease.incarnation}
+
+
+def staging_record(staging: Staging) -> Json:
+    return {"number": staging.number}
 
 
 def binding_record(binding: Binding) -> Json:

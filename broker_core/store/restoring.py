@@ -29,15 +29,19 @@ from broker_core.errors import Failure
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.exchanges.missing import Missing, missing
 from broker_core.holding import Holding
+from broker_core.lease import Lease
 from broker_core.limits import QueueLimits, limits_of, parse_queue_arguments, queue_type
 from broker_core.selector import compile_selector
+from broker_core.staging import Staging
 from broker_core.store import records
 from broker_core.store.objects import StoredCatalogue
 from broker_core.store.records import (
     BINDING,
     EXCHANGE,
     LAST_NUMBER,
+    LEASE,
     QUEUE,
+    STAGING,
     UNREADABLE,
     Names,
     Record,
@@ -48,6 +52,7 @@ from broker_core.store.records import (
 from broker_core.store.values_text import Unreadable
 from broker_core.topology import VirtualHost, new_queue
 from broker_core.values import Table
+from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -68,6 +73,8 @@ NAMES: Final = {  # kinds, in the order in which one needs the other, and how ma
     OPERATOR_POLICY: 2,
     EXCHANGE: 2,
     QUEUE: 2,
+    LEASE: 3,
+    STAGING: 2,
     BINDING: 2,
 }
 LAYERED: Final = frozenset({VIRTUAL_HOST, USER, PERMISSIONS, TOPIC_PERMISSIONS, POLICY, OPERATOR_POLICY})
@@ -88,6 +95,10 @@ def begin(broker: Broker) -> None:
     for host in broker.hosts():
         for queue in host.queues.values():
             queue.used_at = now
+        for lease in host.leases.values():
+            lease.begin()
+        for staging in host.stagings.values():
+            staging.begin()
 
 
 @contextmanager
@@ -158,6 +169,8 @@ class Restoring:
             OPERATOR_POLICY: self._operator_policy,
             EXCHANGE: self._exchange,
             QUEUE: self._queue,
+            LEASE: self._lease,
+            STAGING: self._staging,
             BINDING: self._binding,
         }
         self._found[BINDING].sort(key=lambda found: found.place)
@@ -268,6 +281,24 @@ class Restoring:
         queue.notes = record.table("notes")
         self._has_number(queue.number)
         host.add_queue(queue)
+
+    def _lease(self, names: Names, record: Record) -> None:
+        host, name, reader = names
+        queue = self._host(host).queues.get(name)
+        if not isinstance(queue, WorkQueue):
+            raise Unreadable("its queue is not there")
+        lease = Lease(queue, reader)
+        lease.fence, lease.incarnation = record.whole("fence"), record.text("incarnation")
+        lease.keep_in(self._journal, record.number("number", least=1))
+        self._has_number(lease.number)
+        queue.virtual_host.leases[name, reader] = lease
+
+    def _staging(self, names: Names, record: Record) -> None:
+        host, name = self._host(names[0]), names[1]
+        staging = Staging(host, name)
+        staging.keep_in(self._journal, record.number("number", least=1))
+        self._has_number(staging.number)
+        host.stagings[name] = staging
 
     def _limits(self, host: VirtualHost, name: str, auto_delete: bool, arguments: Table) -> QueueLimits:
         try:

@@ -13,6 +13,7 @@ What cannot be read any more is a hole: that is said once, and readers pass over
 from __future__ import annotations
 
 import logging
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,13 +27,13 @@ from broker_core.queue import OVERHEAD
 from broker_core.store import block
 from broker_core.store.block_cache import Run
 from broker_core.store.contract import Append, DamagedError, Span
+from broker_core.store.segment_reading import Part, read_part, some_blocks
 
 if TYPE_CHECKING:
     from broker_core.limits import QueueLimits
     from broker_core.message import Message
     from broker_core.store.contract import Reader
     from broker_core.store.journal import Journal
-    from broker_core.store.origin import EncodingOf
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -40,7 +41,6 @@ SEGMENT_OCTETS: Final = 64 << 20  # of a segment, roughly, unless the stream say
 SEGMENT_OCTETS_MIN: Final = 64 << 10  # however little is to be retained
 SHARE: Final = 16  # of what is retained, a segment is so small a part
 AGE_MS_MIN: Final = 1000  # of a segment, however short a time is to be retained
-FETCH_OCTETS: Final = 256 << 10  # of blocks that are read at once, and one block
 RUN_OCTETS: Final = 256 << 10  # in the cache: a run grows by what follows, up to that
 
 FIRST: Final = attrgetter("first")
@@ -72,6 +72,7 @@ class SegmentLog(Log):
         "_journal",
         "_new_segment",
         "_open",
+        "_positions",
         "_runs",
         "_segment_ms",
         "_segment_octets",
@@ -88,6 +89,7 @@ class SegmentLog(Log):
         self._changed = changed
         self._segments: list[Segment] = []  # by offset; there may be gaps where the store has lost some
         self._open: list[Message] = []  # not in a commit yet
+        self._positions = array("Q")  # of these, or empty
         self._counted = 0  # of these, how many the journal has heard of
         self._flying: list[
             tuple[int, list[Message]]
@@ -102,11 +104,13 @@ class SegmentLog(Log):
 
     # Arrival.
 
-    def append(self, message: Message, wall: float) -> None:
+    def append(self, message: Message, wall: float, position: int | None = None) -> None:
         """It counts as arrived when its commit is closed: so none is older than who asks for a time is told."""
         if not self._open:
             self._journal.appends[self] = None
         self._open.append(message)
+        if position is not None:
+            self._positions.append(position)
         self.next += 1
         self.messages += 1
         self.octets += message.size
@@ -125,6 +129,7 @@ class SegmentLog(Log):
     def closed(self, wall: float) -> tuple[list[Append], int]:
         """What goes into the commit that is closed now, in pieces, and its octets."""
         messages, self._open, self._counted = self._open, [], 0
+        positions, self._positions = self._positions, array("Q")
         arrived = max(int(wall * 1000), self._segments[-1].last if self._segments else 0)
         ends = list(accumulate([each.size + len(each.properties) + OVERHEAD for each in messages]))
         piece_octets = min(block.BLOCK_OCTETS, self._segment_octets)
@@ -134,9 +139,10 @@ class SegmentLog(Log):
             end = min(
                 bisect_left(ends, before + piece_octets, begin) + 1, begin + block.BLOCK_MESSAGES, len(ends)
             )
-            appends.append(
-                self._appended(messages[begin:end], first + begin, ends[end - 1] - before, arrived)
-            )
+            append = self._appended(messages[begin:end], first + begin, ends[end - 1] - before, arrived)
+            if positions:
+                append.positions = positions[begin:end]
+            appends.append(append)
             begin, before = end, ends[end - 1]
         return appends, before
 
@@ -221,11 +227,25 @@ class SegmentLog(Log):
 
     def retain(self, max_octets: int | None, latest: float | None) -> None:
         """Segment by segment; the last one stays."""
+
+        def is_too_much(oldest: Segment) -> bool:
+            is_surplus = max_octets is not None and self.octets > max_octets
+            return is_surplus or (latest is not None and oldest.last / 1000 <= latest)
+
+        self._drop_while(is_too_much)
+
+    def drop_until(self, offset: int) -> None:
+        """The last segment goes when there is another one: what comes next begins that."""
+        self._drop_while(lambda oldest: oldest.next <= offset)
+        last = self._segments[-1] if self._segments else None
+        self._new_segment |= last is not None and last.next <= min(offset, self.committed)
+
+    def _drop_while(self, is_too_much: Callable[[Segment], bool]) -> None:
+        """Let go of the oldest segments, as long as they are on disk, and there are others."""
         segments, gone = self._segments, 0
         while gone + 1 < len(segments) and segments[gone].next <= self.committed:
             oldest = segments[gone]
-            is_surplus = max_octets is not None and self.octets > max_octets
-            if not is_surplus and (latest is None or oldest.last / 1000 > latest):
+            if not is_too_much(oldest):
                 break
             self.messages -= oldest.next - oldest.first
             self.octets -= oldest.bodies
@@ -246,7 +266,7 @@ class SegmentLog(Log):
 
     # Reading.
 
-    def read(self, offset: int, quota: int, room: int) -> Found | None:
+    def read(self, offset: int, quota: int, room: int, noted: bool = True) -> Found | None:
         offset = max(offset, self.first)
         begin = offset
         found: list[Message] = []
@@ -266,7 +286,7 @@ class SegmentLog(Log):
                 room -= messages[end].size + len(messages[end].properties) + OVERHEAD
                 end += 1
             self._journal.cache.use(run)
-            found += run.shown(start, end)
+            found += run.shown(start, end) if noted else run.unnoted(start, end)
             offset += end - start
         return range(begin, begin + len(found)), found
 
@@ -440,46 +460,3 @@ class SegmentLog(Log):
             messages += run.messages
         self._runs, self._asked, self._open = [], {}, []
         return messages
-
-
-# In a reading thread.
-
-Part = tuple[int, "list[Message]"]  # an offset, and the messages that follow each other from there
-
-
-def some_blocks(reader: Reader, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
-    """As `Reader.blocks`; damage behind the first block shortens them only."""
-    try:
-        found = reader.blocks(stream, segment, offset, until, octets)
-    except DamagedError:
-        found = reader.blocks(stream, segment, offset, until, 0)
-    if not found:
-        raise DamagedError(f"segment {segment} ends before message {offset}", until)
-    return found
-
-
-def read_part(
-    reader: Reader, stream: int, segment: int, offset: int, until: int, encoding_of: EncodingOf
-) -> Part:
-    """The messages at an offset, and what follows, as far as it goes. Raises DamagedError, StoreError."""
-    octets = some_blocks(reader, stream, segment, offset, until, FETCH_OCTETS)
-    messages: list[Message] = []
-    at = 0
-    first = -1
-    while at < len(octets):
-        each = block.Block(octets, at)
-        head = each.header
-        if first < 0:
-            first = head.first
-            if not first <= offset < head.next:
-                raise DamagedError(f"message {offset} is not where it should be", max(first, offset + 1))
-        elif head.first != first + len(messages):
-            break
-        try:
-            messages += block.messages_of(each, encoding_of)
-        except DamagedError as damage:
-            if messages:
-                break
-            raise DamagedError(str(damage), head.next) from None
-        at += head.octets
-    return first, messages

@@ -92,6 +92,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 30), credit=st.integers(1, 9))
     def join(self, at: int, credit: int) -> None:
+        if self.budget < 1 << 30 and self.readers:
+            return  # where readings take no time, two readers would push each other out of a small cache for ever
         consumer = FakeConsumer(self.site.stream, credit=credit, arguments={"x-stream-offset": at})
         self.readers.append(Reader(consumer, min(max(at, self.log.first), len(self.written)), credit))
         self.site.broker.settle()
