@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.client import password_of
+from pipeline.asking import password_of
 from pipeline.errors import BadOption
 from pipeline.options import (
     Edge,
