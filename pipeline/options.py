@@ -19,6 +19,7 @@ from pipeline.errors import BadOption
 
 T = TypeVar("T")
 Numbers: TypeAlias = Mapping[str, Mapping[int, int]]  # by stream and partition
+Table: TypeAlias = "Mapping[str, attrs.Attribute[object]]"  # fields by their options' names, in lower case
 
 EARLIEST, LATEST = -2, -1  # in place of an offset
 OFFSET_MAX: Final = (1 << 63) - 1
@@ -311,31 +312,35 @@ ELSEWHERE: Final = {
 
 def read_options(given: Mapping[str, str], use: Use) -> Options:
     """Checked options. Names may be in any case. Raises BadOption, naming the option."""
-    lower = {name.lower(): str(value) for name, value in given.items()}
-    for name in lower:
-        _require_known(name, given)
+    require_known(given, TABLE, ELSEWHERE)
+    lower = {name.lower() for name in given}
     for choice in CHOICES:
         both = [name for name in choice if name.lower() in lower]
         if len(both) > 1:
             raise BadOption(f"options {both[0]} and {both[1]} exclude each other")
-    values: dict[str, object] = {}
-    for name, field in TABLE.items():
-        values[field.name] = _value(field, lower.get(name), use)
-    options = Options(**values)  # type: ignore[arg-type]
+    options = Options(**values_of(given, TABLE, use))  # type: ignore[arg-type]
     if not any(getattr(options, FIELDS[name]) is not None for name in CHOICES[0]):
         raise BadOption("one of the options subscribe, subscribePattern and assign must name the streams")
     return options
 
 
-def _require_known(name: str, given: Mapping[str, str]) -> None:
-    if name in TABLE:
-        return
-    if name in ELSEWHERE:
-        raise BadOption(ELSEWHERE[name])
-    shown = next(each for each in given if each.lower() == name)
-    near = get_close_matches(name, TABLE, 1, 0.5)
-    hint = f"; did you mean {TABLE[near[0]].metadata['name']}?" if near else ""
-    raise BadOption(f"unknown option '{shown}'{hint}")
+def require_known(given: Mapping[str, str], table: Table, elsewhere: Mapping[str, str]) -> None:
+    """`elsewhere`: what to say of names that one might think are options. Raises BadOption."""
+    for shown in given:
+        name = shown.lower()
+        if name in table:
+            continue
+        if name in elsewhere:
+            raise BadOption(elsewhere[name])
+        near = get_close_matches(name, table, 1, 0.5)
+        hint = f"; did you mean {table[near[0]].metadata['name']}?" if near else ""
+        raise BadOption(f"unknown option '{shown}'{hint}")
+
+
+def values_of(given: Mapping[str, str], table: Table, use: Use) -> dict[str, object]:
+    """What each field is, by its name. Raises BadOption."""
+    lower = {name.lower(): str(value) for name, value in given.items()}
+    return {field.name: _value(field, lower.get(name), use) for name, field in table.items()}
 
 
 def _value(field: attrs.Attribute[object], given: str | None, use: Use) -> object:
@@ -357,11 +362,11 @@ def _shown(given: str) -> str:
     return re.sub(r"[^/,\s]*@", "***@", given[:200])
 
 
-def documentation() -> Iterator[str]:
-    """The table of docs/spark.md, line by line."""
+def documentation(record: type[attrs.AttrsInstance] = Options) -> Iterator[str]:
+    """A table of docs/spark.md, line by line."""
     yield "| Option | Default | What for |"
     yield "|---|---|---|"
-    for field in attrs.fields(Options):
+    for field in attrs.fields(record):
         said = field.metadata
         default = said["default"]
         if default is REQUIRED:
