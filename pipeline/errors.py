@@ -11,6 +11,10 @@ class BadOption(PipelineError):  # noqa: N818 - a state of affairs, not a mistak
     """An option that is unknown, missing, or has a value that makes no sense."""
 
 
+class BadRow(PipelineError):  # noqa: N818
+    """A column that cannot be published, or what stands in one of its rows."""
+
+
 class Refused(PipelineError):  # noqa: N818
     """The broker has understood, and will not: wrong password, no permission, no such stream."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from struct import Struct
 from typing import Final, TypeAlias, cast
@@ -89,12 +89,28 @@ def pack(append: Append) -> bytes:
     else:
         properties_octets = _append_all(parts, properties)
     bodies_octets = _append_all(parts, bodies)
+    sizes = len(origins), len(kinds), properties_octets, bodies_octets
+    return sealed(flags, len(messages), append.first, append.arrived, sizes, parts)
+
+
+def sealed(
+    flags: int,
+    count: int,
+    first: int,
+    arrived: int,
+    sizes: tuple[int, int, int, int],
+    parts: Iterable[bytes | memoryview[int]],
+) -> bytes:
+    """A block of what its flags announce. `sizes`: origins; octets of origins, of properties, and of bodies.
+
+    Raises ValueError if it would have more octets than a header can say.
+    """
     payload = b"".join(chain.from_iterable((part, bytes(-len(part) % 8)) for part in parts))
     octets = HEADER_OCTETS + len(payload)
     if octets >= OCTETS_MAX:
         raise ValueError(TOO_LARGE)
-    said = (MAGIC, VERSION, flags, 0, octets, len(messages), append.first, append.arrived)
-    header = HEADER.pack(*said, len(origins), len(kinds), properties_octets, bodies_octets, crc32(payload))
+    said = (MAGIC, VERSION, flags, 0, octets, count, first, arrived)
+    header = HEADER.pack(*said, *sizes, crc32(payload))
     return b"".join((header, CHECKSUM.pack(crc32(header)), payload))
 
 
