@@ -209,14 +209,14 @@ def option(
 
 
 @attrs.frozen(kw_only=True)
-class Options:
-    """What a query asks for. There is no password in it, so that it may be printed."""
+class Connection:
+    """Where the broker is and who asks: options of the source and of the sink."""
 
     endpoints: tuple[str, ...] = option(
         "endpoints", addresses, REQUIRED, "URLs of the broker's HTTP front-end, with commas between them"
     )
     vhost: str = option("vhost", text, "/", "the virtual host")
-    username: str = option("username", text, "guest", "who reads")
+    username: str = option("username", text, "guest", "the user as whom the broker is asked")
     password_file: str | None = option(
         "passwordFile",
         text,
@@ -227,6 +227,16 @@ class Options:
     ca_file: str | None = option(
         "tls.caFile", text, None, "certificates to trust at https URLs; otherwise those of the system"
     )
+    timeout_s: int = option("timeoutSeconds", whole(1, 3600), 30, "how long to wait for an answer")
+    retry_s: int = option(
+        "retrySeconds", whole(0, 86_400), 60, "how long a broker that does not answer is asked again"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Options(Connection):
+    """What a query asks for. There is no password in it, so that it may be printed."""
+
     subscribe: tuple[str, ...] | None = option(
         "subscribe", names, None, "streams and super streams, with commas between them"
     )
@@ -280,10 +290,6 @@ class Options:
     )
     fetch_octets: int = option(
         "fetchBytes", whole(FETCH_MIN, FETCH_MAX), 4 << 20, "octets that a task asks for at once"
-    )
-    timeout_s: int = option("timeoutSeconds", whole(1, 3600), 30, "how long to wait for an answer")
-    retry_s: int = option(
-        "retrySeconds", whole(0, 86_400), 60, "how long a broker that does not answer is asked again"
     )
 
     @property
