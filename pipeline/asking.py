@@ -39,6 +39,10 @@ class Reach(Protocol):
     @property
     def ca_file(self) -> str | None: ...
     @property
+    def cert_file(self) -> str | None: ...
+    @property
+    def key_file(self) -> str | None: ...
+    @property
     def timeout_s(self) -> float: ...
     @property
     def retry_s(self) -> float: ...
@@ -75,6 +79,27 @@ def password_of(options: Reach, environ: Mapping[str, str]) -> str:
             f"option passwordFile: '{options.password_file}' cannot be read here ({error});"
             " it must be there on the driver and on every executor"
         ) from None
+
+
+def trust_of(options: Reach) -> ssl.SSLContext:
+    """Whom to trust at https URLs, and the certificate to show there. Raises BadOption."""
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file)
+    except OSError as error:
+        raise BadOption(f"option tls.caFile: '{options.ca_file}' cannot be used here ({error})") from None
+    if options.cert_file is None:
+        if options.key_file is not None:
+            raise BadOption("option tls.keyFile needs tls.certFile, the certificate of that key")
+        return context
+    try:
+        # A key with a password would have OpenSSL ask for it at the terminal.
+        context.load_cert_chain(options.cert_file, options.key_file, password=lambda: "")
+    except (OSError, ValueError) as error:
+        shown = options.cert_file + (f"' with tls.keyFile '{options.key_file}" if options.key_file else "")
+        raise BadOption(
+            f"option tls.certFile: '{shown}' cannot be used here ({error}); it needs a key without a password"
+        ) from None
+    return context
 
 
 class Asker:
@@ -166,12 +191,7 @@ class Asker:
         assert parts.hostname is not None
         if parts.scheme == "http":
             return http.client.HTTPConnection(parts.hostname, parts.port, timeout=self._options.timeout_s)
-        try:
-            context = ssl.create_default_context(cafile=self._options.ca_file)
-        except OSError as error:
-            raise BadOption(
-                f"option tls.caFile: '{self._options.ca_file}' cannot be used here ({error})"
-            ) from None
+        context = trust_of(self._options)
         return http.client.HTTPSConnection(
             parts.hostname, parts.port, timeout=self._options.timeout_s, context=context
         )

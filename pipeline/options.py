@@ -227,6 +227,15 @@ class Connection:
     ca_file: str | None = option(
         "tls.caFile", text, None, "certificates to trust at https URLs; otherwise those of the system"
     )
+    cert_file: str | None = option(
+        "tls.certFile",
+        text,
+        None,
+        "a certificate to show at https URLs, on the driver and on executors; with its key, or see the next",
+    )
+    key_file: str | None = option(
+        "tls.keyFile", text, None, "the key of that certificate, without a password of its own"
+    )
     timeout_s: int = option("timeoutSeconds", whole(1, 3600), 30, "how long to wait for an answer")
     retry_s: int = option(
         "retrySeconds", whole(0, 86_400), 60, "how long a broker that does not answer is asked again"

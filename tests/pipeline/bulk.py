@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -154,7 +155,7 @@ def said(status: int, content: object) -> tuple[int, dict[str, str], bytes]:
 
 
 @contextmanager
-def serving(broker: FakeBroker) -> Iterator[FakeBroker]:
+def serving(broker: FakeBroker, tls: ssl.SSLContext | None = None) -> Iterator[FakeBroker]:
     """On a port of its own, until the end of the block."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -190,11 +191,24 @@ def serving(broker: FakeBroker) -> Iterator[FakeBroker]:
                 octets = octets[: len(octets) // 2]
             self.wfile.write(octets)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that is not let in is no news."""
+
+        def finish_request(self, request: object, client_address: object) -> None:
+            """In a thread of its own, where a handshake may take its time."""
+            if tls is None:
+                super().finish_request(request, client_address)  # type: ignore[arg-type]
+                return
+            with tls.wrap_socket(request, server_side=True) as wrapped:  # type: ignore[arg-type]
+                super().finish_request(wrapped, client_address)  # type: ignore[arg-type]
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    broker.url = f"http://127.0.0.1:{server.server_port}"
+    broker.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     try:
         yield broker
     finally:
