@@ -1,0 +1,152 @@
+"""A standalone Spark cluster on this machine: a master, workers, and `spark-submit`.
+
+Its Python has neither Leveret nor anything else of this environment but what the documentation says an executor needs:
+so what a query uses of Leveret came with `--py-files`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+SHIPPED: Final = ("broker_core", "pipeline", "protocols")  # and pyspark_amqp.py
+NEEDED: Final = ("attr", "attrs", "pyarrow")  # on every executor
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+BEGIN_TIMEOUT_S: Final = 60
+RUN_TIMEOUT_S: Final = 150
+
+
+def package(folder: Path) -> Path:
+    """What `--py-files` takes."""
+    made = folder / "leveret.zip"
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.write(ROOT / "pyspark_amqp.py", "pyspark_amqp.py")
+        for package_name in SHIPPED:
+            for path in sorted((ROOT / package_name).rglob("*.py")):
+                archive.write(path, path.relative_to(ROOT))
+    return made
+
+
+def bare_python(folder: Path) -> Path:
+    """An interpreter without this environment's packages."""
+    packages = folder / "packages"
+    packages.mkdir()
+    for name in NEEDED:
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        (packages / name).symlink_to(Path(spec.origin).parent)
+    shim = folder / "python"
+    shim.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
+    shim.chmod(0o755)
+    return shim
+
+
+class Cluster:
+    """One master and some workers of a core each."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        import pyspark
+
+        self._folder = folder
+        self._home = Path(pyspark.__file__).parent
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            "SPARK_HOME": str(self._home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "PYSPARK_PYTHON": str(bare_python(folder)),
+        }
+        try:
+            master = self._daemon("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+            (self.url,) = self._said(master, r"Starting Spark master at (spark://\S+)")
+            for number in range(workers):
+                work = str(folder / f"work{number}")
+                arguments = ("--cores", "1", "--memory", "700m", "--webui-port", "0", "--work-dir", work)
+                self._daemon("worker.Worker", "--host", "127.0.0.1", *arguments, self.url)
+            self._said(master, r"(Registering worker)", workers)
+        except BaseException:
+            self.end()
+            raise
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def _daemon(self, what: str, *arguments: str) -> Path:
+        """Start one. Returns its log."""
+        log = self._folder / f"{what}{len(self._daemons)}.log"
+        command = [str(self._home / "bin/spark-class"), f"org.apache.spark.deploy.{what}", *arguments]
+        with log.open("wb") as stream:
+            self._daemons.append(
+                subprocess.Popen(
+                    command, stdout=stream, stderr=stream, env=self._environment, start_new_session=True
+                )
+            )
+        return log
+
+    def _said(self, log: Path, pattern: str, times: int = 1) -> list[str]:
+        """Wait until a daemon has said this so often."""
+        give_up = time.monotonic() + BEGIN_TIMEOUT_S
+        while len(found := re.findall(pattern, log.read_text(errors="replace"))) < times:
+            if time.monotonic() > give_up or any(each.poll() is not None for each in self._daemons):
+                raise AssertionError(log.read_text(errors="replace"))
+            time.sleep(0.05)
+        return found
+
+    def submit(self, program: Path, *arguments: str) -> str:
+        """Run a program on it, in the user's words: its output."""
+        leveret = str(package(self._folder))
+        command = [str(self._home / "bin/spark-submit"), "--master", self.url]
+        command += ["--py-files", leveret, "--executor-memory", "512m"]
+        settings = {
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.log.level": "ERROR",
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+        }
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        done = subprocess.run(
+            [*command, str(program), *arguments],
+            cwd=self._folder,
+            env={
+                **self._environment,
+                "PYTHONPATH": leveret,
+            },  # Spark plans streams in a process that knows no py-files
+            capture_output=True,
+            text=True,
+            timeout=RUN_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr[-8000:]
+        return done.stdout
+
+    def end(self) -> None:
+        for each in reversed(self._daemons):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
+
+
+def said(text: str) -> dict[str, str]:
+    """What a program has printed as NAME=VALUE."""
+    return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
