@@ -1,0 +1,79 @@
+"""What is killed in mid-batch: one driver with four queries, each of which carries messages once. See rounds.py.
+
+stream "events" ──> table "stream"        queue "for-table" ────> table "queue"
+stream "events" ──> exchange "copies"     queue "for-copies" ───> exchange "taken"
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pipeline.session import session
+
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+BATCH: Final = 400  # messages
+ALL_IS_READ: Final = "all is read"
+QUERIES: Final = ("stream-to-table", "stream-to-exchange", "queue-to-table", "queue-to-exchange")
+
+
+class Bridge:
+    """The queries of one folder at one broker."""
+
+    def __init__(self, spark: SparkSession, endpoint: str, folder: Path) -> None:
+        self._spark = spark
+        self._endpoint = endpoint
+        self._folder = folder
+
+    def begin(self) -> list[StreamingQuery]:
+        """Each ends when it has read what is there now."""
+        events = {"subscribe": "events", "startingOffsets": "earliest"}
+        return [
+            self._table(QUERIES[0], self._read(**events)),
+            self._exchange(QUERIES[1], self._read(**events), "copies"),
+            self._table(QUERIES[2], self._read(subscribe="for-table", readerName="table")),
+            self._exchange(QUERIES[3], self._read(subscribe="for-copies", readerName="copies"), "taken"),
+        ]
+
+    def _read(self, **options: str) -> DataFrame:
+        reader = self._spark.readStream.format("amqp").option("endpoints", self._endpoint)
+        return reader.options(maxOffsetsPerTrigger=str(BATCH), minPartitions="2", **options).load()
+
+    def _table(self, name: str, rows: DataFrame) -> StreamingQuery:
+        writer = rows.select("body").writeStream.format("parquet")
+        return self._started(name, writer.option("path", str(self._folder / name / "table")))
+
+    def _exchange(self, name: str, rows: DataFrame, exchange: str) -> StreamingQuery:
+        writer = rows.select("body").writeStream.format("amqp").option("endpoints", self._endpoint)
+        return self._started(name, writer.option("exchange", exchange))
+
+    def _started(self, name: str, writer: DataStreamWriter) -> StreamingQuery:
+        checkpoint = str(self._folder / name / "checkpoint")
+        return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+
+def main() -> None:
+    """For each line of input: run until everything is read, and say so. A query that fails ends it."""
+    endpoint, folder = sys.argv[1:]
+    settings = {
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    spark = session("bridge", "local[2,4]", settings)  # a task that dies is repeated
+    spark.sparkContext.setLogLevel("OFF")
+    bridge = Bridge(spark, endpoint, Path(folder))
+    for _ in sys.stdin:
+        for query in bridge.begin():
+            query.awaitTermination()
+        print(ALL_IS_READ, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Rounds of messages through Spark, in which something is killed in mid-batch; at the end each message is there once.
+
+    python -m tests.pipeline.rounds --rounds 20 --seed 7
+
+What dies, in turn: the driver with all that it started, a process that does a task, the broker. A round goes on where
+the one before was cut off: with the same checkpoints, the same tables and the same data folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from select import select
+from subprocess import PIPE
+from typing import Final
+
+import pika
+
+from tests.pipeline.bridge import ALL_IS_READ, QUERIES
+from tests.pipeline.conftest import ROOT, LocalNode
+
+MESSAGES: Final = 2500  # in a round
+VICTIMS: Final = ("driver", "task", "broker")
+MID_BATCH_TIMEOUT_S: Final = 120
+END_TIMEOUT_S: Final = 240
+FAILED_MAX: Final = 50
+STREAM: Final = {"x-queue-type": "stream"}
+
+
+class Rounds:
+    """One broker, one folder, and the drivers that follow each other."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.killed: list[str] = []
+        self.failed = 0  # drivers that gave up
+        self._folder = folder
+        self._chance = random.Random(seed)
+        self.published = 0
+        self._driver: subprocess.Popen[str] | None = None
+        self._node = LocalNode(folder / "data")
+        self._node.start()
+        with self._channel() as channel:
+            declare(channel)
+
+    def close(self) -> None:
+        self._kill_driver()
+        self._node.kill()
+
+    def run(self) -> None:
+        """One round: publish, and kill something while a micro-batch is under way."""
+        self._publish()
+        self._begin()
+        if self._wait_for_batch():
+            time.sleep(self._chance.random() * 0.3)
+        victim = VICTIMS[len(self.killed) % len(VICTIMS)]
+        {"driver": self._kill_driver, "task": self._kill_task, "broker": self._kill_broker}[victim]()
+        self.killed.append(victim)
+        self._end()
+
+    def finish(self) -> list[str]:
+        """Read everything to the end: what is wrong then."""
+        ends = 0
+        while ends < 2 and self.failed < FAILED_MAX:  # the first time leaves the last batches with the leases
+            self._begin()
+            self._end()
+            ends += self._driver is not None
+        with self._channel() as channel:
+            left = {name: channel.queue_declare(name, passive=True).method.message_count for name in QUEUES}
+            found = {name: Counter(consumed(channel, name)) for name in ("copies", "taken")}
+        for name in ("stream-to-table", "queue-to-table"):
+            found[name] = Counter(table(self._folder / name / "table"))
+        wrong = [f"{count} messages are left in {name}" for name, count in left.items() if count]
+        return wrong + [line for name, each in found.items() for line in self._compare(name, each)]
+
+    def _compare(self, name: str, found: Counter[int]) -> Iterator[str]:
+        wanted = range(self.published)
+        if missing := [number for number in wanted if number not in found]:
+            yield f"{name}: {len(missing)} of {self.published} messages are missing, such as {missing[:5]}"
+        if double := [number for number, count in found.items() if count > 1]:
+            yield f"{name}: {len(double)} messages are there more than once, such as {double[:5]}"
+        if strange := [number for number in found if number not in wanted]:
+            yield f"{name}: {strange[:5]} were never published"
+
+    # What lives and dies.
+
+    def _begin(self) -> None:
+        """Have everything read, by a new driver if need be."""
+        if self._driver is None:
+            command = [sys.executable, "-m", "tests.pipeline.bridge", self._node.url, str(self._folder)]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            with (self._folder / "driver.log").open("a") as log:
+                self._driver = subprocess.Popen(
+                    command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=log, text=True
+                )
+        assert self._driver.stdin is not None
+        self._driver.stdin.write("again\n")
+        self._driver.stdin.flush()
+
+    def _end(self) -> None:
+        """Wait until everything is read. A driver whose query has failed is let go: the next one goes on."""
+        if self._driver is None:
+            return
+        assert self._driver.stdout is not None
+        ready, _, _ = select([self._driver.stdout], (), (), END_TIMEOUT_S)
+        if not ready:
+            log = (self._folder / "driver.log").read_text(errors="replace")
+            raise AssertionError(f"the driver does not come to an end: {log[-4000:]}")
+        if self._driver.stdout.readline().strip() != ALL_IS_READ:
+            self.failed += 1
+            self._kill_driver()
+
+    def _kill_driver(self) -> None:
+        """With its Java and all that does tasks."""
+        if self._driver is not None:
+            for process in (*descendants(self._driver.pid), self._driver.pid):
+                kill(process)
+            self._driver.communicate()
+            self._driver = None
+
+    def _kill_task(self) -> None:
+        assert self._driver is not None
+        workers = [each for each in descendants(self._driver.pid) if "pyspark.daemon" in command_of(each)]
+        if workers:
+            kill(self._chance.choice(workers))
+
+    def _kill_broker(self) -> None:
+        self._node.kill()
+        self._node.start()
+
+    def _wait_for_batch(self) -> bool:
+        """Wait until a query, whichever chance wants, is in the middle of a micro-batch. False: it has read all."""
+        assert self._driver is not None
+        checkpoint = self._folder / self._chance.choice(QUERIES) / "checkpoint"
+        skipped = self._chance.randrange(3)
+        seen = numbers(checkpoint / "offsets") if checkpoint.exists() else set()
+        give_up = time.monotonic() + MID_BATCH_TIMEOUT_S
+        while time.monotonic() < give_up and self._driver.poll() is None:
+            with contextlib.suppress(FileNotFoundError):
+                begun = numbers(checkpoint / "offsets") - seen
+                if len(begun) > skipped and not begun <= numbers(checkpoint / "commits"):
+                    return True
+            time.sleep(0.01)
+        return False
+
+    # Messages.
+
+    @contextlib.contextmanager
+    def _channel(self) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+        with pika.BlockingConnection(pika.URLParameters(self._node.amqp_url)) as connection:
+            yield connection.channel()
+
+    def _publish(self) -> None:
+        persistent = pika.BasicProperties(delivery_mode=2)
+        begin, self.published = self.published, self.published + MESSAGES
+        with self._channel() as channel:
+            for number in range(begin, self.published - 1):
+                channel.basic_publish("events", "", b"%d" % number, persistent)
+            channel.confirm_delivery()  # and with the last one, all before it
+            channel.basic_publish("events", "", b"%d" % (self.published - 1), persistent)
+
+
+QUEUES: Final = ("for-table", "for-copies")
+
+
+def declare(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
+    """Everything published reaches the stream and both queues; what Spark publishes, a queue each."""
+    for name in ("events", "copies", "taken"):
+        channel.exchange_declare(name, "fanout", durable=True)
+    for name, arguments, exchange in (
+        ("events", STREAM, "events"),
+        *((name, None, "events") for name in QUEUES),
+        ("copies", None, "copies"),
+        ("taken", None, "taken"),
+    ):
+        channel.queue_declare(name, durable=True, arguments=arguments)
+        channel.queue_bind(name, exchange)
+
+
+def consumed(channel: pika.adapters.blocking_connection.BlockingChannel, queue: str) -> Iterator[int]:
+    """All that waits in a queue."""
+    for method, _, body in channel.consume(queue, auto_ack=True, inactivity_timeout=2):
+        if method is None:
+            break
+        yield int(body)
+    channel.cancel()
+
+
+def table(folder: Path) -> Iterator[int]:
+    """The rows of a table as Spark would read them: of the files that its log names, and no others."""
+    import pyarrow.parquet as parquet
+
+    log = folder / "_spark_metadata"
+    compacted = max((int(path.stem) for path in log.glob("*.compact")), default=-1)
+    entries = [log / f"{compacted}.compact"] if compacted >= 0 else []
+    entries += [log / str(number) for number in sorted(numbers(log)) if number > compacted]
+    for entry in entries:
+        for line in entry.read_text().splitlines()[1:]:
+            path = json.loads(line)["path"].removeprefix("file:")
+            for body in parquet.read_table(path)["body"].to_pylist():
+                yield int(body)
+
+
+def numbers(folder: Path) -> set[int]:
+    """The batches that a folder of a checkpoint has a file of."""
+    return {int(name) for name in os.listdir(folder) if name.isdecimal()}
+
+
+# Processes.
+
+
+def descendants(parent: int) -> list[int]:
+    """The processes that one has started, and those that they have."""
+    parents: dict[int, int] = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError):
+            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+    found = [parent]
+    for each in found:
+        found += [process for process, its in parents.items() if its == each]
+    return found[1:]
+
+
+def command_of(process: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_text(errors="replace")
+    return ""
+
+
+def kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, help="what chance decides; default: something new")
+    options = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix="leveret-rounds-"))
+    rounds = Rounds(folder, seed)
+    started = time.monotonic()
+    try:
+        for number in range(options.rounds):
+            rounds.run()
+            print(f"\rround {number + 1} of {options.rounds}", end="", flush=True)
+        wrong = rounds.finish()
+    finally:
+        rounds.close()
+    print(
+        f", {rounds.published} messages, {rounds.failed} queries failed, {time.monotonic() - started:.0f} s"
+    )
+    if not wrong:
+        shutil.rmtree(folder)
+        return 0
+    again = f"python -m tests.pipeline.rounds --rounds {options.rounds} --seed {seed}"
+    print("\n".join(wrong), f"what is left of it: {folder}", f"again: {again}", sep="\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
