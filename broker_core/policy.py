@@ -83,6 +83,7 @@ KEYS: Final[dict[str, Check]] = {
     "delivery-limit": whole_fault,
     "consumer-timeout": count_fault,
     "max-age": age_fault,
+    "stream-max-segment-size-bytes": count_fault,
     "alternate-exchange": text_fault,
 }
 
@@ -102,7 +103,6 @@ IGNORED_KEYS: Final[dict[str, Check]] = {
     "initial-cluster-size": count_fault,
     "target-group-size": count_fault,
     "max-segment-size": count_fault,
-    "stream-max-segment-size-bytes": count_fault,
     "stream-filter-size-bytes": count_fault,
     "federation-upstream": anything,
     "federation-upstream-set": anything,
@@ -126,8 +126,8 @@ OPERATOR_KEYS: Final = (
 )
 """What an operator policy may hold: RabbitMQ's list, numbers only."""
 
-STREAM_KEYS: Final = ("max-length-bytes", "max-age")
-"""What bounds a stream; the other keys are for queues that settle deliveries."""
+STREAM_KEYS: Final = ("max-length-bytes", "max-age", "stream-max-segment-size-bytes")
+"""What bounds a stream and its segments; the other keys are for queues that settle deliveries."""
 
 
 @attrs.frozen(slots=False)  # cached_property needs a dictionary
@@ -282,11 +282,12 @@ def lower(one: int | None, other: int | None, unlimited_below: int = 0) -> int |
 def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
     """What a queue's arguments and its policies say together.
 
-    Of two numbers the lower holds; of two exchanges, keys or overflows the argument's (S128, X031).
+    Of two numbers the lower holds; of two exchanges, keys, overflows or sizes of segments the argument's (S128, X031).
     """
     if not definition:
         return asked
     timeout_ms = whole(definition.get("consumer-timeout"))
+    segment_bytes = whole(definition.get("stream-max-segment-size-bytes"))
     return attrs.evolve(
         asked,
         message_ttl_ms=lower(asked.message_ttl_ms, whole(definition.get("message-ttl"))),
@@ -294,6 +295,7 @@ def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
         max_length=lower(asked.max_length, whole(definition.get("max-length"))),
         max_bytes=lower(asked.max_bytes, whole(definition.get("max-length-bytes"))),
         max_age_ms=lower(asked.max_age_ms, age_ms(definition.get("max-age"))),
+        max_segment_bytes=asked.max_segment_bytes or segment_bytes or None,
         overflow=effective_overflow(asked, definition),
         dead_letter_exchange=first(asked.dead_letter_exchange, definition.get("dead-letter-exchange")),
         dead_letter_key=first(asked.dead_letter_key, definition.get("dead-letter-routing-key")),

@@ -114,6 +114,13 @@ def test_a_stream_passes_over_what_it_has_no_use_for() -> None:
     assert policies.for_queue("/", "s", QueueType.STREAM) == {"max-length-bytes": 2, "max-age": "7D"}
 
 
+def test_a_policy_says_how_large_segments_are_unless_the_argument_does() -> None:
+    said = holding(policy("p", {"stream-max-segment-size-bytes": 5})).for_queue("/", "s", QueueType.STREAM)
+    assert effective_limits(QueueLimits(), said).max_segment_bytes == 5
+    assert effective_limits(QueueLimits(max_segment_bytes=9), said).max_segment_bytes == 9
+    assert effective_limits(QueueLimits(max_segment_bytes=9), {"max-age": "7D"}).max_segment_bytes == 9
+
+
 REFUSED: list[tuple[Definition, str]] = [
     ({}, "the definition is empty"),
     ({"max-length": -1}, "max-length: -1 is negative"),
