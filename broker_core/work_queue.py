@@ -118,9 +118,8 @@ class WorkQueue(Queue):
     def _drop_page(self, lane: Lane) -> bool:
         """Drop what comes first without reading it, if all of it is too much, and none of it is buried."""
         page = lane.page_at_head()
-        if page is None or self.limits.dead_letter_exchange is not None:
-            return False
-        if not self._over_limit(-len(page), -page.octets):
+        is_buried = self.limits.dead_letter_exchange is not None
+        if page is None or is_buried or not self._over_limit(-len(page), -page.octets):
             return False
         lane.drop_page()
         self.ready -= len(page)
@@ -173,15 +172,10 @@ class WorkQueue(Queue):
         if self.journal is not None and message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
-        ttl_ms = message.facts.ttl_ms
-        if ttl_ms is not None or self.ttl_s != NEVER:
-            ttl_s = self.ttl_s if ttl_ms is None else min(self.ttl_s, ttl_ms / 1000)
-            delivery.expires_at = self.virtual_host.broker.now + ttl_s
+        if message.facts.ttl_ms is not None or self.ttl_s != NEVER:
+            delivery.expires_at = self._end_of(message)
             self.expiring += 1
-        if len(self.lanes) == 1:
-            self.lanes[0].arrivals.append(delivery)
-        else:
-            self.lanes[min(message.facts.priority, len(self.lanes) - 1)].arrivals.append(delivery)
+        (self.lanes[0] if len(self.lanes) == 1 else self._lane(delivery)).arrivals.append(delivery)
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
@@ -190,6 +184,11 @@ class WorkQueue(Queue):
         if self.watched and self._over_limit():
             self.dispatch()  # what a consumer takes at once was never over the limit
         return True
+
+    def _end_of(self, message: Message) -> float:
+        """When it expires, if its term begins now."""
+        own_ms = message.facts.ttl_ms
+        return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
 
     def _refuses(self, message: Message) -> bool:
         if self.limits.overflow is Overflow.DROP_HEAD or not self._over_limit(1, message.size):
@@ -326,6 +325,14 @@ class WorkQueue(Queue):
             self.expiring += 1
         self.touch()
 
+    def take_back(self, delivery: Delivery) -> None:
+        """What was leased is released; to the store it is new, and its time to live begins anew."""
+        if self.journal is not None and delivery.message.facts.durable and self.number:
+            delivery.stored = PENDING
+            self.journal.arrivals.append(delivery)
+        delivery.expires_at = self._end_of(delivery.message)
+        self.release(delivery, failed=False)
+
     def reject(self, delivery: Delivery) -> None:
         """The consumer does not want it, and nobody else should get it."""
         self.unsettled -= 1
@@ -418,14 +425,12 @@ class WorkQueue(Queue):
 
     def offer(self, consumer: Consumer) -> None:
         """A consumer can take messages (again): it joins the ring of its priority."""
-        if consumer.able or not self._is_served(consumer):
+        is_served = consumer is self.active or consumer.browses or not self.limits.single_active
+        if consumer.able or not is_served:
             return
         consumer.able = True
         ring_of(self.rings, consumer.priority).able.append(consumer)
         self.touch()
-
-    def _is_served(self, consumer: Consumer) -> bool:
-        return consumer is self.active or consumer.browses or not self.limits.single_active
 
     # Time.
 

@@ -1,24 +1,25 @@
-"""Blocks of a stream as the answer to one request: looked for, waited for if need be, read, and handed over.
+"""Blocks of a stream or a lease as the answer to one request: looked for, waited for if need be, read, handed over.
 
     asked ──there is something──────────────────────> in line for room ──> read ──(made Arrow)──> answered
       └─nothing yet─> looks out ──told of more──────────┘
                           └─wait_ms are over──> answered with nothing
 
-Nothing runs while somebody looks out: the stream tells him. What is read counts against the room that all bulk answers
-have (`room.py`) until most of it has been sent.
+Nothing runs while somebody looks out: stream or lease tells him. What is read counts against the room that all bulk
+answers have (`room.py`) until most of it has been sent.
 """
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
 from broker_core.access import Permission, User
-from broker_core.errors import Failure, no_queue
+from broker_core.errors import Failure
 from broker_core.message import Encoding
 from broker_core.store import block
 from broker_core.store.contract import DamagedError
@@ -31,7 +32,7 @@ from protocols.http.room import Share, room_of
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.clock import Timer
-    from broker_core.stream import StreamQueue
+    from broker_core.log import Log
 
 log: Final = logging.getLogger("leveret.http")
 
@@ -56,16 +57,63 @@ class Wanted:
     arrow: bool = False
 
 
+class Readable(Protocol):
+    """What has a log, and tells when there is more in it."""
+
+    log: Log
+
+    @property
+    def described(self) -> str:
+        """As error texts name it."""
+
+    def look_out(self, tell: Callable[[], None]) -> None:
+        """Have it called once, when there is something more to read, or when there will be no more."""
+
+    def look_away(self, tell: Callable[[], None]) -> None:
+        """It is not called any more."""
+
+
+class Source(ABC):
+    """What blocks are made of: a stream, or a lease. `queue`: whose readers may read it."""
+
+    def __init__(self, readable: Readable, host: str, queue: str, incarnation: str) -> None:
+        self.readable = readable
+        self.host = host
+        self.queue = queue
+        self.incarnation = incarnation
+
+    @property
+    @abstractmethod
+    def first(self) -> int:
+        """The first offset that may be asked for."""
+
+    @abstractmethod
+    def require_there(self) -> None:
+        """Raises NotFound if it is there no more, or Refused."""
+
+
 class BulkAnswer:
     """One request's way from the question to the answer."""
 
-    __slots__ = ("_broker", "_ended", "_reading", "_share", "_stream", "_timer", "_user", "_wanted", "later")
+    __slots__ = (
+        "_broker",
+        "_ended",
+        "_readable",
+        "_reading",
+        "_share",
+        "_source",
+        "_timer",
+        "_user",
+        "_wanted",
+        "later",
+    )
 
-    def __init__(self, broker: Broker, user: User, stream: StreamQueue, wanted: Wanted) -> None:
+    def __init__(self, broker: Broker, user: User, source: Source, wanted: Wanted) -> None:
         self.later = Later()
         self._broker = broker
         self._user = user
-        self._stream = stream
+        self._source = source
+        self._readable = source.readable
         self._wanted = wanted
         self._timer: Timer | None = None
         self._share: Share | None = None
@@ -79,34 +127,29 @@ class BulkAnswer:
         if self._has_more or not self._wanted.wait_s:
             self._guarded(self._ask_for_room)
         else:
-            self._stream.look_out(self._told)
+            self._readable.look_out(self._told)
             self._timer = self._broker.timers.at(self._broker.now + self._wanted.wait_s, self._time_is_over)
         return self.later
 
     @property
     def _has_more(self) -> bool:
-        return self._stream.log.committed > self._wanted.offset
+        return self._readable.log.committed > self._wanted.offset
 
     def _require_right_place(self) -> None:
-        """It is the stream that was meant, and has the offset, or will have. Raises Refused or a Failure."""
-        stream, wanted, found = self._stream, self._wanted, self._stream.log
-        host = stream.virtual_host.name
-        self._broker.access.check(self._user, host, Permission.READ, "queue", stream.name)
-        if stream.deleted:
-            raise no_queue(stream.name, host)
-        if wanted.incarnation not in (None, stream.incarnation):
-            reason = (
-                f"{stream.described} is another one than that with the incarnation '{wanted.incarnation}'"
-            )
-            raise Refused(HTTPStatus.CONFLICT, reason, {"incarnation": stream.incarnation})
-        bounds = {"first": found.first, "next": found.committed}
-        if wanted.offset < found.first:
-            reason = (
-                f"offset {wanted.offset} of {stream.described} is there no more; its first is {found.first}"
-            )
+        """It is the one that was meant, and has the offset, or will have. Raises Refused or a Failure."""
+        source, wanted = self._source, self._wanted
+        self._broker.access.check(self._user, source.host, Permission.READ, "queue", source.queue)
+        source.require_there()
+        described, first, following = self._readable.described, source.first, self._readable.log.committed
+        if wanted.incarnation not in (None, source.incarnation):
+            reason = f"{described} is another one than that with the incarnation '{wanted.incarnation}'"
+            raise Refused(HTTPStatus.CONFLICT, reason, {"incarnation": source.incarnation})
+        bounds = {"first": first, "next": following}
+        if wanted.offset < first:
+            reason = f"offset {wanted.offset} of {described} is there no more; its first is {first}"
             raise Refused(HTTPStatus.GONE, reason, bounds)
-        if wanted.offset > found.committed:
-            reason = f"{stream.described} has no offset {wanted.offset} yet; its next is {found.committed}"
+        if wanted.offset > following:
+            reason = f"{described} has no offset {wanted.offset} yet; its next is {following}"
             raise Refused(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, reason, bounds)
 
     # Looking out.
@@ -119,10 +162,10 @@ class BulkAnswer:
         if self._has_more:
             self._ask_for_room()
         else:
-            self._stream.look_out(self._told)
+            self._readable.look_out(self._told)
 
     def _time_is_over(self, now: float) -> None:
-        self._stream.look_away(self._told)
+        self._readable.look_away(self._told)
         self._guarded(self._take, b"")
 
     # Reading.
@@ -146,7 +189,7 @@ class BulkAnswer:
 
     def _read(self) -> None:
         self._require_right_place()
-        wanted, found = self._wanted, self._stream.log
+        wanted, found = self._wanted, self._readable.log
         until = found.committed if wanted.until is None else min(wanted.until, found.committed)
         octets = wanted.octets
         if self._broker.journal is None:
@@ -172,12 +215,12 @@ class BulkAnswer:
     def _unreadable(self, error: Exception) -> Exception:
         """What is damaged is as good as gone: whoever goes on behind it is told where that is."""
         if not isinstance(error, DamagedError) or error.next is None:
-            log.error("%s cannot be read: %s", self._stream.described, error)
+            log.error("%s cannot be read: %s", self._readable.described, error)
             return Refused(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{self._stream.described} cannot be read: {error}"
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{self._readable.described} cannot be read: {error}"
             )
-        reason = f"offset {self._wanted.offset} of {self._stream.described} is damaged: {error}"
-        return Refused(HTTPStatus.GONE, reason, {"first": error.next, "next": self._stream.log.committed})
+        reason = f"offset {self._wanted.offset} of {self._readable.described} is damaged: {error}"
+        return Refused(HTTPStatus.GONE, reason, {"first": error.next, "next": self._readable.log.committed})
 
     def _make_arrow(self, blocks: bytes) -> None:
         wanted, journal = self._wanted, self._broker.journal
@@ -197,7 +240,7 @@ class BulkAnswer:
 
     def _encodings_at_hand(self) -> dict[str, Encoding]:
         """Of what was read, where there is no store: the messages are in memory and know theirs."""
-        found = self._stream.log.read(self._wanted.offset, ARROW_OCTETS, ARROW_OCTETS)
+        found = self._readable.log.read(self._wanted.offset, ARROW_OCTETS, ARROW_OCTETS)
         messages = () if found is None else found[1]
         return {each.encoding.name: each.encoding for each in messages}
 
@@ -213,17 +256,16 @@ class BulkAnswer:
 
     def _respond(self, octets: bytes, following: int | None = None) -> None:
         """`following`: the offset to ask for next, where the octets do not tell."""
-        stream, wanted = self._stream, self._wanted
-        first = wanted.offset
+        first = self._wanted.offset
         if following is None:
             first, following = block.range_of(octets) if octets else (first, first)
         headers = (
             ("Leveret-First", str(first)),
             ("Leveret-Next", str(following)),
-            ("Leveret-Committed", str(stream.log.committed)),
-            ("Leveret-Incarnation", stream.incarnation),
+            ("Leveret-Committed", str(self._readable.log.committed)),
+            ("Leveret-Incarnation", self._source.incarnation),
         )
-        kind = ARROW if wanted.arrow else BLOCKS
+        kind = ARROW if self._wanted.arrow else BLOCKS
         self._answer(Response(HTTPStatus.OK, octets, kind, headers), keep_share=True)
 
     def _answer(self, response: Response, keep_share: bool = False) -> None:
@@ -247,7 +289,7 @@ class BulkAnswer:
     def _end(self) -> None:
         self._ended = True
         self._broker.timers.cancel(self._timer)
-        self._stream.look_away(self._told)
+        self._readable.look_away(self._told)
 
     def _give_back(self) -> None:
         share, self._share = self._share, None
@@ -261,7 +303,7 @@ class BulkAnswer:
         except (Failure, Refused) as refused:
             self._answer(refused_response(refused))
         except Exception:
-            log.exception("a mistake of ours while answering with blocks of %s", self._stream.described)
+            log.exception("a mistake of ours while answering with blocks of %s", self._readable.described)
             if self._ended:  # perhaps nobody else does
                 self._give_back()
             self._answer(mistake())

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Final
 
 from broker_core.access import Permission
-from broker_core.errors import PreconditionFailed
+from broker_core.errors import PreconditionFailed, no_queue
 from broker_core.operations import Json
 from broker_core.queue import Queue
 from broker_core.stream import StreamQueue
@@ -17,7 +17,7 @@ from broker_core.super_streams import partitions_of
 from broker_core.topology import VirtualHost
 from protocols.http import arrow
 from protocols.http.asked import Asked, Level, Refused, Route
-from protocols.http.bulk import BulkAnswer, Wanted
+from protocols.http.bulk import BulkAnswer, Source, Wanted
 from protocols.http.connection import Later
 from protocols.http.replies import json_response
 
@@ -73,11 +73,19 @@ def offset(asked: Asked) -> Later:
 def blocks(asked: Asked) -> Later:
     """Messages from an offset on; waits for them if the client wants that."""
     asked.only(*PARAMETERS)
+    wanted = wanted_blocks(asked)
+    return BulkAnswer(asked.broker, asked.user, StreamSource(stream_named(asked)), wanted).begin()
+
+
+def wanted_blocks(asked: Asked) -> Wanted:
+    """Raises PreconditionFailed, Refused."""
     begin = asked.number("from", None, 0, OFFSET_MAX)
     kind = asked.one("format", FORMATS[0])
     if kind not in FORMATS:
         raise PreconditionFailed(f"parameter 'format' is '{kind}', not one of {', '.join(FORMATS)}")
-    wanted = Wanted(
+    if kind == "arrow" and not arrow.is_there():
+        raise Refused(HTTPStatus.NOT_IMPLEMENTED, "format=arrow needs pyarrow: pip install 'leveret[arrow]'")
+    return Wanted(
         begin,
         asked.number("until", None, begin + 1, OFFSET_MAX) if "until" in asked.query else None,
         asked.number("max_octets", OCTETS, 1, OCTETS_MAX),
@@ -85,10 +93,22 @@ def blocks(asked: Asked) -> Later:
         asked.number("wait_ms", 0, 0, WAIT_MS_MAX) / 1000,
         kind == "arrow",
     )
-    found = stream_named(asked)
-    if wanted.arrow and not arrow.is_there():
-        raise Refused(HTTPStatus.NOT_IMPLEMENTED, "format=arrow needs pyarrow: pip install 'leveret[arrow]'")
-    return BulkAnswer(asked.broker, asked.user, found, wanted).begin()
+
+
+class StreamSource(Source):
+    """A stream as blocks are made of it."""
+
+    def __init__(self, stream: StreamQueue) -> None:
+        super().__init__(stream, stream.virtual_host.name, stream.name, stream.incarnation)
+        self._stream = stream
+
+    @property
+    def first(self) -> int:
+        return self._stream.log.first
+
+    def require_there(self) -> None:
+        if self._stream.deleted:
+            raise no_queue(self.queue, self.host)
 
 
 # Who may see what.

@@ -114,9 +114,11 @@ class Asking:
         self.connection = connection
         self._method = ""
 
-    def ask(self, path: str, user: str = "reader", method: str = "GET", host: str = "%2F") -> None:
+    def ask(
+        self, path: str, user: str = "reader", method: str = "GET", host: str = "%2F", what: str = "streams"
+    ) -> None:
         self._method = method
-        head = f"{method} /api/leveret/streams/{host}{path} HTTP/1.1\r\nHost: localhost\r\n"
+        head = f"{method} /api/leveret/{what}/{host}{path} HTTP/1.1\r\nHost: localhost\r\n"
         octets = f"{head}Authorization: {basic(f'{user}:sesame')}\r\n\r\n".encode()
         self.connection.receive(octets, self.broker.now)
 
