@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NPM := tests/interop
 INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help run test lint format bench crash points power docs clean
+.PHONY: help run test lint format bench crash points power rounds docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -45,6 +45,9 @@ points: $(VENV)/.ready-to-test ## cut a fixed script off at each system call tha
 
 power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
 	$(BIN)/python -m tests.crash.power $(ARGS)
+
+rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 times (ARGS="--rounds N --seed N")
+	$(BIN)/python -m tests.pipeline.rounds $(ARGS)
 
 docs: $(VENV)/.ready-to-run ## print the pages that come from the code
 	$(BIN)/python -m broker_core.config --docs > docs/configuration.md
