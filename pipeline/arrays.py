@@ -1,0 +1,212 @@
+"""The little of pyarrow that writing needs, with types: octets as they lie in memory, and equal rows as one.
+
+Rows that are equal are found by Arrow, column by column, so that Python sees each distinct one once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar, cast
+
+import attrs
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from pipeline.arrow import Array, Kind
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Buffered(Array, Protocol):
+    """An array as it lies in memory."""
+
+    null_count: int
+    offset: int
+    type: Kind
+
+    def buffers(self) -> list[memoryview[int] | None]: ...
+
+
+class Encoded(Protocol):
+    """What is distinct in an array, and which of it each row has."""
+
+    indices: Array
+    dictionary: Array
+
+
+class Nested(Buffered, Protocol):
+    """Of structs, lists or maps; what an array of the others has raises AttributeError."""
+
+    offsets: Array
+    values: Nested
+    keys: Array
+    items: Array
+
+    def flatten(self) -> list[Array]: ...
+
+
+def nulls_in(array: Array) -> int:
+    return cast(Buffered, array).null_count
+
+
+def as_octets(array: Array) -> Array:
+    """Texts, too, and what has wide offsets. Only the latter is copied."""
+    found: Array = pc.cast(array, pa.binary())
+    return found
+
+
+def as_whole_numbers(array: Array) -> Array:
+    """Times as well: microseconds since 1970."""
+    found: Array = pc.cast(array, pa.int64())
+    return found
+
+
+def is_time(array: Array) -> bool:
+    return bool(pa.types.is_timestamp(cast(Buffered, array).type))
+
+
+class Octets:
+    """Octet strings one after the other, none of them null."""
+
+    __slots__ = ("_array", "_ends", "_octets")
+
+    def __init__(self, array: Array) -> None:
+        self._array = cast(Buffered, array)
+        _, ends, octets = self._array.buffers()
+        assert ends is not None
+        self._ends = memoryview(ends).cast("b").cast("i")[self._array.offset :]
+        self._octets = memoryview(b"" if octets is None else octets)
+
+    def lengths(self) -> Array:
+        return as_whole_numbers(pc.binary_length(self._array))
+
+    def ends(self, low: int, high: int) -> memoryview[int]:
+        """0, then where each of the rows [low, high) ends."""
+        buffers = [None, self._array.buffers()[1]]
+        count, offset = high - low + 1, self._array.offset + low
+        absolute = pa.Array.from_buffers(pa.int32(), count, buffers, offset=offset)
+        found: Buffered = pc.subtract(absolute, pa.scalar(self._ends[low], type=pa.int32()))
+        (_, octets) = found.buffers()
+        assert octets is not None
+        return memoryview(octets).cast("b").cast("I")[:count]
+
+    def octets(self, low: int, high: int) -> memoryview[int]:
+        """What is in those rows."""
+        return self._octets[self._ends[low] : self._ends[high]]
+
+
+@attrs.frozen
+class Groups(Generic[T]):
+    """The distinct values of some rows, and which of them each row has; None: all have the first."""
+
+    which: Array | None
+    distinct: Sequence[T]
+
+    def within(self, low: int, high: int) -> Groups[T]:
+        """Of the rows [low, high)."""
+        if self.which is None:
+            return self
+        encoded = _encoded(self.which.slice(low, high - low))
+        return _groups(encoded, [self.distinct[cast(int, at)] for at in encoded.dictionary.to_pylist()])
+
+
+def _encoded(array: Array) -> Encoded:
+    encoded: Encoded = pc.dictionary_encode(array, null_encoding="encode")
+    return encoded
+
+
+def _groups(encoded: Encoded, distinct: Sequence[T]) -> Groups[T]:
+    return Groups(as_whole_numbers(encoded.indices) if len(distinct) > 1 else None, distinct)
+
+
+def grouped(array: Array) -> Groups[object]:
+    """By value. None stands for null."""
+    if nulls_in(array) == len(array):
+        return Groups(None, [None])
+    encoded = _encoded(array)
+    return _groups(encoded, encoded.dictionary.to_pylist())
+
+
+def paired(one: Groups[T], other: Groups[S]) -> Groups[tuple[T, S]]:
+    """By both."""
+    if one.which is None:
+        return Groups(other.which, [(one.distinct[0], each) for each in other.distinct])
+    if other.which is None:
+        return Groups(one.which, [(each, other.distinct[0]) for each in one.distinct])
+    width = len(other.distinct)
+    encoded = _encoded(pc.add(pc.multiply(one.which, width), other.which))
+    codes = cast("list[int]", encoded.dictionary.to_pylist())
+    pairs = [(one.distinct[code // width], other.distinct[code % width]) for code in codes]
+    return _groups(encoded, pairs)
+
+
+def grouped_structs(array: Array, names: Sequence[str]) -> Groups[tuple[tuple[str, object], ...]]:
+    """By all fields. What differs most comes last, so that a tuple of all is made once for each distinct row."""
+    fields = cast(Nested, array).flatten()
+    columns = [grouped(as_whole_numbers(each) if is_time(each) else each) for each in fields]
+    order = sorted(range(len(columns)), key=lambda at: len(columns[at].distinct))
+    found: Groups[tuple[tuple[str, object], ...]] = Groups(None, [()])
+    for at in order:
+        both = paired(found, columns[at])
+        found = Groups(both.which, [(*before, (names[at], value)) for before, value in both.distinct])
+    return found
+
+
+def grouped_pairs(array: Array) -> Groups[tuple[tuple[object, object], ...] | None]:
+    """Maps, and lists of structs of two: by what they hold, in order.
+
+    A list of numbers, one for each distinct pair, is an octet string, and those Arrow compares.
+    """
+    nested = cast(Nested, array)
+    names, values = (nested.keys, nested.items) if _is_map(nested) else nested.values.flatten()
+    pairs = paired(grouped(names), grouped(values))
+    codes = pairs.which
+    if codes is None:
+        codes = pa.repeat(pa.scalar(0, type=pa.int64()), len(names))
+    ends: Buffered = pc.multiply(nested.offsets, pa.scalar(8, type=pa.int32()))
+    buffers = [None, ends.buffers()[1], cast(Buffered, codes).buffers()[1]]
+    lists: Array = pa.Array.from_buffers(pa.binary(), len(array), buffers)
+    if nested.null_count:
+        lists = pc.if_else(pc.is_null(array), pa.scalar(None, type=pa.binary()), lists)
+    encoded = _encoded(lists)
+    found = [
+        None if each is None else tuple(pairs.distinct[code] for code in memoryview(each).cast("q"))
+        for each in cast("list[bytes | None]", encoded.dictionary.to_pylist())
+    ]
+    return _groups(encoded, found)
+
+
+def _is_map(array: Nested) -> bool:
+    return bool(pa.types.is_map(array.type))
+
+
+def taken(distinct: Sequence[bytes], which: Array) -> Octets:
+    """Octet strings by their places."""
+    return Octets(pa.array(distinct, type=pa.binary()).take(which))
+
+
+def chosen(numbers: Sequence[int], groups: Groups[T]) -> Array | int:
+    """The number of each row's group, one being all there is if all rows are in one."""
+    if groups.which is None:
+        return numbers[0]
+    found: Array = pa.array(numbers, type=pa.int64()).take(groups.which)
+    return found
+
+
+def running_sum(first: Array, *others: Array | int) -> memoryview[int]:
+    """Of the sums of each row."""
+    total: Array = first
+    for each in others:
+        total = pc.add(total, each)
+    (_, octets) = cast(Buffered, pc.cumulative_sum(total)).buffers()
+    assert octets is not None
+    return memoryview(octets).cast("b").cast("q")[: len(first)]
+
+
+def as_places(which: Array) -> memoryview[int]:
+    """Indices of groups as a block has them."""
+    narrow: Buffered = pc.cast(which, pa.uint32())
+    (_, octets) = narrow.buffers()
+    assert octets is not None
+    return memoryview(octets).cast("b").cast("I")[: len(which)]

@@ -1,0 +1,143 @@
+"""Which column of a table becomes what of a message. Mistakes are found here, before any task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+import attrs
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+from pipeline.errors import BadRow
+from pipeline.schema import PROPERTIES, SCHEMAS
+from pipeline.sink_options import SinkOptions
+
+
+@attrs.frozen
+class Columns:
+    """Names of columns, each for one thing. None: rows have none."""
+
+    body: str
+    exchange: str | None
+    routing_key: str | None
+    properties: str | None
+    headers: str | None
+    fields: tuple[str, ...] = ()  # of properties
+
+
+def is_octets(kind: DataType) -> bool:
+    return isinstance(kind, BinaryType | StringType)
+
+
+def is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def are_headers(kind: DataType) -> bool:
+    """A map of strings; or what Kafka's sink takes."""
+    if isinstance(kind, MapType):
+        return is_text(kind.keyType) and is_octets(kind.valueType)
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = {field.name: field.dataType for field in kind.elementType.fields}
+    return list(fields) == ["key", "value"] and is_text(fields["key"]) and is_octets(fields["value"])
+
+
+def are_properties(kind: DataType) -> bool:
+    return isinstance(kind, StructType) and bool(kind.fields)
+
+
+# Each thing: the columns that may hold it, whether a type will do, and what types do.
+PARTS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[DataType], bool], str]]] = {
+    "body": (("body", "value"), is_octets, "binary or string"),
+    "exchange": (("exchange",), is_text, "string"),
+    "routing_key": (("routing_key", "key"), is_octets, "string or binary"),
+    "properties": (("properties",), are_properties, f"a struct of some of {', '.join(PROPERTIES.names)}"),
+    "headers": (
+        ("headers",),
+        are_headers,
+        "map<string,string> or array<struct<key:string,value:binary>>",
+    ),
+}
+KNOWN: Final = tuple(name for names, _, _ in PARTS.values() for name in names)
+# What our own source says of where a message was, so that its rows may be written as they are.
+PASSED_OVER: Final = frozenset(name for each in SCHEMAS.values() for name in each.names) - set(KNOWN)
+
+
+def columns_of(schema: StructType, options: SinkOptions) -> Columns:
+    """Raises BadRow, naming the column."""
+    kinds: dict[str, DataType] = {}
+    for field in schema.fields:
+        if field.name in kinds:
+            raise BadRow(f"there are two columns '{field.name}'")
+        if field.name in KNOWN:
+            kinds[field.name] = field.dataType
+        elif field.name not in PASSED_OVER:
+            raise BadRow(_unknown(field.name))
+    columns = Columns(**{part: _column(part, kinds) for part in PARTS})  # type: ignore[arg-type]
+    if columns.body is None:
+        raise BadRow("there is no column 'body' (or 'value'), which is what a message holds")
+    if columns.properties is not None:
+        columns = attrs.evolve(columns, fields=_fields(kinds[columns.properties]))
+    _check_address(columns, options)
+    return columns
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name.lower(), KNOWN, 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else "to_json(struct(*)) makes one body of several columns"
+    return f"column '{name}' is no part of a message: those are {', '.join(KNOWN)}; {hint}"
+
+
+def _column(part: str, kinds: Mapping[str, DataType]) -> str | None:
+    names, fits, wanted = PARTS[part]
+    found = [name for name in names if name in kinds]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise BadRow(f"columns '{found[0]}' and '{found[1]}' are for the same thing; select one of them")
+    if not fits(kinds[found[0]]):
+        raise BadRow(f"column '{found[0]}' is {kinds[found[0]].simpleString()}; it must be {wanted}")
+    return found[0]
+
+
+def _fields(given: DataType) -> tuple[str, ...]:
+    assert isinstance(given, StructType)
+    known = {field.name: field.dataType for field in PROPERTIES.fields}
+    for field in given.fields:
+        kind = known.get(field.name)
+        if kind is None:
+            raise BadRow(f"column 'properties' has a field '{field.name}'; known are {', '.join(known)}")
+        if isinstance(kind, IntegralType):
+            fits = isinstance(field.dataType, IntegralType)
+        else:
+            fits = isinstance(field.dataType, type(kind))
+        if not fits:
+            raise BadRow(
+                f"column 'properties.{field.name}' is {field.dataType.simpleString()};"
+                f" it must be {kind.simpleString()}"
+            )
+    return tuple(given.names)
+
+
+def _check_address(columns: Columns, options: SinkOptions) -> None:
+    if columns.exchange is None and options.exchange is None:
+        raise BadRow(
+            "nothing says to which exchange rows go: give the option exchange (the empty one is the default exchange,"
+            " which routes by queue name) or a column 'exchange'"
+        )
+    is_default = columns.exchange is None and not options.exchange
+    if is_default and columns.routing_key is None and not options.routing_key:
+        raise BadRow(
+            "the default exchange routes by queue name: give the queue's as option routingKey,"
+            " or a column 'routing_key'"
+        )

@@ -1,0 +1,264 @@
+"""Arrow record batches to blocks of messages for the broker (broker_core/store/block.py has the format).
+
+    batch ── equal addresses, equal properties ──> groups ── pieces of about 1 MiB ──> blocks
+
+Bodies are not touched: the column's octets and ends are the block's. Exchanges, routing keys and properties are made
+once for each distinct one; what costs a moment of Python for every row is only a property that is another in every row.
+
+An origin in these blocks says exchange and routing key. The broker reads the facts from the properties itself.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias, cast
+
+import attrs
+
+from broker_core.limits import TTL_MAX_MS
+from broker_core.store.block import BLOCK_MESSAGES, SAME, WHICH, sealed
+from broker_core.store.chunk import BIG_ENDIAN, octets_of
+from broker_core.values import Properties
+from pipeline.arrays import (
+    Groups,
+    Octets,
+    as_octets,
+    as_places,
+    chosen,
+    grouped,
+    grouped_pairs,
+    grouped_structs,
+    nulls_in,
+    paired,
+    running_sum,
+    taken,
+)
+from pipeline.arrow import Batch
+from pipeline.columns import Columns
+from pipeline.errors import BadRow
+from pipeline.sink_options import SHORT_MAX, SinkOptions
+from protocols.amqp091.encoding import ENCODING, WRITTEN_MAX
+
+REQUEST_OCTETS: Final = 1 << 20  # of blocks in a request, unless one row has more
+ORIGINS_OCTETS: Final = 64 << 10  # of origins that are not counted for each row
+BLOCK_OCTETS: Final = REQUEST_OCTETS - ORIGINS_OCTETS - 1024  # of rows, and what each needs besides
+ROW_OCTETS: Final = 12  # which origin, where the properties end, where the body ends
+REMEMBERED_MAX: Final = 4096  # distinct properties whose octets are kept
+ORIGIN: Final = json.dumps(
+    [ENCODING.name, False, 0, None, None, None, [], [], False, None], separators=(",", ":")
+)
+KEY_LISTS: Final = frozenset(
+    ("CC", "BCC")
+)  # headers of further routing keys, which the broker wants as lists
+LEAST_AND_MOST: Final = {"priority": (0, 255), "ttl_ms": (0, TTL_MAX_MS), "timestamp": (0, (1 << 63) - 1)}
+MICROSECONDS: Final = 1_000_000  # in a second
+IDS: Final = ("correlation_id", "message_id")  # which may be of any length
+
+Fields: TypeAlias = tuple[tuple[str, object], ...]
+Pairs: TypeAlias = "tuple[tuple[object, object], ...] | None"
+
+
+@attrs.frozen
+class Made:
+    """A block, or some, and how many rows are in it."""
+
+    octets: bytes
+    rows: int
+
+
+def together(blocks: Iterable[Made]) -> Iterator[Made]:
+    """As many as fit a request: small batches are one request, and one commit of the broker."""
+    held: list[bytes] = []
+    octets = rows = 0
+    for block in blocks:
+        if held and octets + len(block.octets) > REQUEST_OCTETS:
+            yield Made(b"".join(held), rows)
+            held, octets, rows = [], 0, 0
+        held.append(block.octets)
+        octets += len(block.octets)
+        rows += block.rows
+    if held:
+        yield Made(b"".join(held), rows)
+
+
+class Encoder:
+    """Blocks of the rows of a query."""
+
+    def __init__(self, columns: Columns, options: SinkOptions) -> None:
+        self._columns = columns
+        self._options = options
+        self._remembered: dict[tuple[Fields, Pairs], bytes] = {}
+
+    def blocks(self, batch: Batch) -> Iterator[Made]:
+        """All rows in order. Raises BadRow."""
+        if not batch.num_rows:
+            return
+        bodies = self._bodies(batch)
+        origins = self._origins(batch)
+        properties = self._properties(batch)
+        sizes = [chosen(list(map(len, each.distinct)), each) for each in (properties, origins)]
+        if sum(map(len, origins.distinct)) <= ORIGINS_OCTETS:
+            sizes.pop()
+        sums = running_sum(bodies.lengths(), ROW_OCTETS, *sizes)
+        low = 0
+        while low < batch.num_rows:
+            most = min(low + BLOCK_MESSAGES, batch.num_rows)
+            before = sums[low - 1] if low else 0
+            high = max(bisect_right(sums, before + BLOCK_OCTETS, low, most), low + 1)
+            made = _block(origins.within(low, high), properties.within(low, high), bodies, low, high)
+            yield Made(made, high - low)
+            low = high
+
+    def _bodies(self, batch: Batch) -> Octets:
+        name = self._columns.body
+        column = batch.column(name)
+        if nulls_in(column):
+            raise BadRow(
+                f"column '{name}' is null in a row; coalesce({name}, '') would make that an empty message"
+            )
+        return Octets(as_octets(column))
+
+    # Where rows go.
+
+    def _origins(self, batch: Batch) -> Groups[bytes]:
+        addresses = paired(self._exchanges(batch), self._keys(batch))
+        return Groups(addresses.which, [_origin(*each) for each in addresses.distinct])
+
+    def _exchanges(self, batch: Batch) -> Groups[str]:
+        name, otherwise = self._columns.exchange, self._options.exchange
+        if name is None:
+            assert otherwise is not None
+            return Groups(None, [otherwise])
+        found = grouped(batch.column(name))
+        if otherwise is None and None in found.distinct:
+            raise BadRow(f"column '{name}' is null in a row, and there is no option exchange for such rows")
+        return Groups(found.which, [_name(name, each, otherwise or "") for each in found.distinct])
+
+    def _keys(self, batch: Batch) -> Groups[str]:
+        name, otherwise = self._columns.routing_key, self._options.routing_key or ""
+        if name is None:
+            return Groups(None, [otherwise])
+        found = grouped(batch.column(name))
+        return Groups(found.which, [_name(name, each, otherwise) for each in found.distinct])
+
+    # Properties.
+
+    def _properties(self, batch: Batch) -> Groups[bytes]:
+        fields: Groups[Fields] = Groups(None, [()])
+        pairs: Groups[Pairs] = Groups(None, [None])
+        if self._columns.properties is not None:
+            fields = grouped_structs(batch.column(self._columns.properties), self._columns.fields)
+        if self._columns.headers is not None:
+            pairs = grouped_pairs(batch.column(self._columns.headers))
+        found = paired(fields, pairs)
+        return Groups(found.which, list(map(self._written, found.distinct)))
+
+    def _written(self, given: tuple[Fields, Pairs]) -> bytes:
+        octets = self._remembered.get(given)
+        if octets is None:
+            octets = written(dict(given[0]), given[1], self._options.persistent)
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[given] = octets
+        return octets
+
+
+def _name(column: str, given: object, otherwise: str) -> str:
+    """An exchange or a routing key. Octets that are no UTF-8 travel as surrogates."""
+    if given is None:
+        return otherwise
+    octets = given if isinstance(given, bytes) else str(given).encode()
+    if len(octets) > SHORT_MAX:
+        raise BadRow(
+            f"column '{column}' has more than {SHORT_MAX} octets in a row: it begins with {octets[:50]!r}"
+        )
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def _origin(exchange: str, key: str) -> bytes:
+    return f"{ORIGIN[:-1]},{json.dumps(exchange)},{json.dumps(key)}]".encode()
+
+
+def _block(origins: Groups[bytes], properties: Groups[bytes], bodies: Octets, low: int, high: int) -> bytes:
+    """Rows [low, high), of which the groups are already."""
+    kinds = b"[" + b",".join(origins.distinct) + b"]"
+    flags = 0
+    parts: list[bytes | memoryview[int]] = [kinds]
+    if origins.which is not None:
+        flags |= WHICH
+        parts.append(_listed(as_places(origins.which)))
+    if properties.which is None:
+        flags |= SAME
+        parts.append(properties.distinct[0])
+    else:
+        all_of_them = taken(properties.distinct, properties.which)
+        parts += (_listed(all_of_them.ends(0, high - low)), all_of_them.octets(0, high - low))
+    properties_octets = len(parts[-1])
+    parts += (_listed(bodies.ends(low, high)), bodies.octets(low, high))
+    sizes = len(origins.distinct), len(kinds), properties_octets, len(parts[-1])
+    return sealed(flags, high - low, 0, 0, sizes, parts)
+
+
+def _listed(numbers: memoryview[int]) -> bytes | memoryview[int]:
+    """As a block has them: little-endian."""
+    return octets_of(array("I", numbers)) if BIG_ENDIAN else numbers.cast("B")
+
+
+# What a message says of itself.
+
+
+def written(fields: Mapping[str, object], pairs: Pairs, persistent: bool) -> bytes:
+    """Octets of properties. Raises BadRow for what AMQP 0-9-1 cannot say: nothing is left out in silence."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    for name, (least, most) in LEAST_AND_MOST.items():
+        value = given.get(name)
+        if isinstance(value, int) and not least <= value <= most:
+            raise BadRow(f"column 'properties.{name}' is {value} in a row; it must be from {least} to {most}")
+    for name, value in given.items():
+        if isinstance(value, str) and name not in IDS:
+            _require_short(f"column 'properties.{name}'", value)
+    headers = None if pairs is None else _headers(pairs)
+    given.setdefault("durable", persistent)
+    if "timestamp" in given:
+        given["timestamp"] = cast(int, given["timestamp"]) // MICROSECONDS
+    octets = ENCODING.write(Properties(**given, headers=headers))  # type: ignore[arg-type]
+    # Headers of more than a frame are left out, and the rest is shorter than they are.
+    if headers and len(octets) < sum(len(name) + len(value or "") for name, value in headers.items()):
+        raise BadRow(f"column 'headers' and properties have more than {WRITTEN_MAX} octets in a row")
+    return octets
+
+
+def _headers(pairs: tuple[tuple[object, object], ...]) -> dict[str, str | list[str] | None]:
+    found: dict[str, str | list[str] | None] = {}
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise BadRow("column 'headers' has one without a name in a row")
+        _require_short("the name of a header in column 'headers'", name)
+        text = (
+            value.decode("utf-8", "surrogateescape")
+            if isinstance(value, bytes)
+            else cast("str | None", value)
+        )
+        found[name] = _keys(name, text) if name in KEY_LISTS else text
+    return found
+
+
+def _keys(name: str, text: str | None) -> list[str] | None:
+    """A list of routing keys, which is JSON in a table."""
+    try:
+        keys = None if text is None else json.loads(text)
+        if keys is None or (isinstance(keys, list) and all(isinstance(each, str) for each in keys)):
+            return keys
+    except (ValueError, RecursionError):
+        pass
+    raise BadRow(
+        f"header '{name}' in column 'headers' is {text!r:.100} in a row; it must be JSON such as [\"a\"]"
+    )
+
+
+def _require_short(what: str, text: str) -> None:
+    if len(text.encode()) > SHORT_MAX:
+        raise BadRow(f"{what} has more than {SHORT_MAX} octets in a row: it begins with '{text[:50]}'")

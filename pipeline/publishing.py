@@ -1,0 +1,190 @@
+"""What a writer asks of the broker: to stage pieces of a batch, to commit it, to publish (docs/bulk-access.md).
+
+Every request may come twice: pieces are numbered, and a batch that was committed stays committed. Errors name the
+exchange, the option, the user.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NoReturn, TypeAlias, cast
+from urllib.parse import quote
+
+import attrs
+
+from pipeline.asking import Answer, Asker
+from pipeline.errors import Missing, PipelineError, Refused, Unreachable
+from pipeline.sink_options import SinkOptions
+
+Part: TypeAlias = tuple[int, int, int]  # partition, attempt, rows
+
+COMMIT_S: Final = 40  # a commit is answered after 25 s at the latest: published, or to be asked for again
+
+
+@attrs.frozen
+class Taken:
+    """Rows of a part that are staged so far. `repeated`: the batch was committed before, and nothing was taken."""
+
+    rows: int
+    repeated: bool
+
+
+@attrs.frozen
+class Published:
+    """Rows of a commit, and those among them that no queue got. `repeated`: it had been committed before."""
+
+    rows: int
+    unroutable: int
+    repeated: bool = False
+
+
+@attrs.frozen
+class State:
+    """Of a name: the last batch committed, -1 if none was; rows of committed batches not yet published."""
+
+    batch: int
+    publishing: int
+
+
+class Publisher:
+    """Not for several threads at once."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        password: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._asker = Asker(options, password, sleep, now)
+        patient = attrs.evolve(options, timeout_s=max(options.timeout_s, COMMIT_S))
+        self._committer = Asker(patient, password, sleep, now)
+        self._vhost = quote(options.vhost, safe="")
+        self._asked = {"mandatory": "true"} if options.mandatory else {}
+
+    def close(self) -> None:
+        self._asker.close()
+        self._committer.close()
+
+    # Staging.
+
+    def stage(self, name: str, batch: int, partition: int, attempt: int, piece: int, blocks: bytes) -> Taken:
+        """Raises PipelineError."""
+        path = f"{self._staging(name)}/{batch}/{partition}/{attempt}"
+        answer = self._asker.ask("POST", path, {"piece": piece, **self._asked}, blocks)
+        found = self._content(answer)
+        return Taken(_whole(found, "rows"), found.get("repeated") is True)
+
+    def commit(self, name: str, batch: int, parts: Sequence[Part]) -> Published:
+        """Returns when everything is in its queues. Raises PipelineError.
+
+        Queues may have no room for a while: that is waited for, as long as some rows find room.
+        """
+        waiting = sum(rows for _, _, rows in parts)
+        while True:
+            try:
+                return self._committed(name, batch, parts)
+            except Unreachable as trouble:
+                state = self.state(name)
+                if state is None or state.batch < batch:
+                    raise
+                if state.publishing >= waiting:
+                    raise Unreachable(
+                        f"batch {batch} is committed, but {state.publishing} rows have found no room in their queues"
+                        f" for {self._options.retry_s} s (option retrySeconds). The broker publishes them as soon as"
+                        f" there is room; nothing is lost, and a query that is started again goes on: {trouble}"
+                    ) from None
+                waiting = state.publishing
+
+    def _committed(self, name: str, batch: int, parts: Sequence[Part]) -> Published:
+        body = json.dumps({"parts": parts}).encode()
+        path = f"{self._staging(name)}/{batch}/commit"
+        answer = self._committer.ask("POST", path, None, body, "application/json")
+        return _published(self._content(answer))
+
+    def drop(self, name: str, batch: int) -> None:
+        """What is staged of a batch. One that is committed stays."""
+        answer = self._asker.ask("DELETE", f"{self._staging(name)}/{batch}")
+        if answer.status not in (404, 409):
+            self._content(answer)
+
+    def forget(self, name: str) -> None:
+        """All that is known of a name."""
+        answer = self._asker.ask("DELETE", self._staging(name))
+        if answer.status != 404:
+            self._content(answer)
+
+    def state(self, name: str) -> State | None:
+        """None: the broker knows nothing of that name."""
+        answer = self._asker.ask("GET", self._staging(name))
+        if answer.status == 404:
+            return None
+        found = self._content(answer)
+        return State(_whole(found, "batch", -1), _whole(found, "publishing"))
+
+    def _staging(self, name: str) -> str:
+        return f"/api/leveret/staging/{self._vhost}/{quote(name, safe='')}"
+
+    # At once.
+
+    def publish(self, blocks: bytes) -> Published:
+        """Twice, if the answer was lost. Raises PipelineError."""
+        answer = self._asker.ask("POST", f"/api/leveret/publish/{self._vhost}", self._asked, blocks)
+        return _published(self._content(answer))
+
+    # Answers.
+
+    def _content(self, answer: Answer) -> Mapping[str, object]:
+        """Of an answer that is one. Raises PipelineError."""
+        if answer.status != 200:
+            self._refuse(answer)
+        return _object(answer)
+
+    def _refuse(self, answer: Answer) -> NoReturn:
+        user, where = self._options.username, f"virtual host '{self._options.vhost}'"
+        reason = answer.reason
+        if answer.status == 401:
+            raise Refused(
+                f"{self._asker.url} does not let '{user}' in: see the options username and passwordFile"
+            )
+        if answer.status == 403:
+            raise Refused(f"user '{user}' may not publish that in {where}: {reason}")
+        if answer.status == 404:
+            raise Missing(f"there is no place in {where} where rows should go: {reason}")
+        if answer.status == 409:
+            raise Refused(f"the broker does not have what was staged (any more): {reason}")
+        if answer.status == 413:
+            raise Refused(f"a row is larger than a message may be: {reason}")
+        if answer.status == 422:
+            raise Refused(f"a row would get into no queue (option mandatory): {reason}")
+        raise Refused(f"{self._asker.url} answers {answer.status}: {reason}")
+
+
+def _published(found: Mapping[str, object]) -> Published:
+    return Published(_whole(found, "published"), _whole(found, "unroutable"), found.get("repeated") is True)
+
+
+def _object(answer: Answer) -> Mapping[str, object]:
+    try:
+        found = json.loads(answer.octets)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _strange("an object")
+    return cast("Mapping[str, object]", found)
+
+
+def _whole(found: Mapping[str, object], name: str, least: int = 0) -> int:
+    value = found.get(name)
+    if type(value) is not int or value < least:
+        raise _strange(f"'{name}'")
+    return value
+
+
+def _strange(lacks: str) -> PipelineError:
+    return PipelineError(
+        f"the answer lacks {lacks}: is there a broker with staged publishing at the option endpoints?"
+    )

@@ -1,0 +1,68 @@
+"""The options of `df.write.format("amqp")` and `df.writeStream`: texts to one checked record, as for the source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from pipeline import options as source
+from pipeline.options import Connection, Use, flag, one_of, option, require_known, values_of
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+SHORT_MAX: Final = 255  # octets of a name in AMQP 0-9-1
+
+
+def short(given: str) -> str:
+    if len(given.encode()) > SHORT_MAX:
+        raise ValueError(f"must have no more than {SHORT_MAX} octets")
+    return given
+
+
+@attrs.frozen(kw_only=True)
+class SinkOptions(Connection):
+    """Where rows go, and how surely."""
+
+    exchange: str | None = option(
+        "exchange",
+        short,
+        None,
+        "where rows go that have none in a column `exchange`; the empty one is the default exchange, which routes by"
+        " queue name",
+    )
+    routing_key: str | None = option(
+        "routingKey", short, None, "the key of rows that have none in a column `routing_key` or `key`"
+    )
+    mandatory: bool = option(
+        "mandatory",
+        flag,
+        False,
+        "whether a row that no queue would get ends the query; otherwise it is dropped",
+    )
+    delivery: str = option(
+        "delivery",
+        one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
+        EXACTLY_ONCE,
+        f"`{EXACTLY_ONCE}`, or `{AT_LEAST_ONCE}`: tasks publish at once, and again when they are repeated",
+    )
+    persistent: bool = option(
+        "persistent", flag, True, "whether messages are durable, where `properties.durable` does not say"
+    )
+
+
+TABLE: Final = {field.metadata["name"].lower(): field for field in attrs.fields(SinkOptions)}
+ELSEWHERE: Final = {
+    **source.ELSEWHERE,
+    "path": "save() and start() take no path; say where rows go with the options exchange and routingKey",
+    "topic": "there are no topics; say where rows go with the options exchange and routingKey",
+    "subscribe": "subscribe is for reading; say where rows go with the options exchange and routingKey",
+}
+SPARKS: Final = frozenset(("checkpointlocation", "queryname"))  # of a query; it hands them to the sink, too
+
+
+def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Checked options. Names may be in any case. Raises BadOption, naming the option."""
+    ours = {name: value for name, value in given.items() if name.lower() not in SPARKS}
+    require_known(ours, TABLE, ELSEWHERE)
+    return SinkOptions(**values_of(ours, TABLE, Use.ALWAYS))  # type: ignore[arg-type]
