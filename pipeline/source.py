@@ -21,11 +21,15 @@ from pyspark.sql.types import StructType
 from pipeline import schema as schemas
 from pipeline.arrow import Batch, schema_of
 from pipeline.client import Client
+from pipeline.columns import columns_of
 from pipeline.decode import Decoder
+from pipeline.errors import BadOption
 from pipeline.offsets import Json, Range, from_json, to_json
 from pipeline.options import Options, Use, read_options
 from pipeline.planning import Limit, Planner
 from pipeline.reading import read
+from pipeline.sink import BatchWriter, StreamWriter, Writing
+from pipeline.sink_options import read_sink_options
 
 
 class AmqpSource(DataSource):
@@ -45,6 +49,18 @@ class AmqpSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(self._checked(schema, Use.STREAM), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(self._writing(schema, overwrite, "mode('append')"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(self._writing(schema, overwrite, "outputMode('append')"))
+
+    def _writing(self, schema: StructType, overwrite: bool, instead: str) -> Writing:
+        if overwrite:
+            raise BadOption(f"what was published cannot be overwritten; write with {instead}")
+        options = read_sink_options(self.options)
+        return Writing(options, columns_of(schema, options))
 
     def _checked(self, schema: StructType, use: Use) -> Options:
         options = read_options(self.options, use)
