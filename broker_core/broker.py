@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +26,7 @@ from broker_core.exchange import Destination, Exchange, ExchangeType
 from broker_core.exchanges import STANDARD
 from broker_core.flow import Alarms
 from broker_core.limits import NodeLimits, VirtualHostLimits
-from broker_core.message import Death, Facts, Message, Notes
+from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.policy import Policies
 from broker_core.queue import REJECTED, Queue
 from broker_core.routing import Route, route, walk
@@ -119,6 +119,9 @@ class Broker:
         self.journal: Journal | None = None  # without one, everything is in memory only
         self.paging: Paging | None = None  # with a journal: what is too much for the memory is on disk only
         self.catalogue: Catalogue | None = None  # told of what outlives the node
+        self.encodings: Mapping[
+            str, Callable[[], Encoding]
+        ] = {}  # by name, how messages of each protocol are read
 
     # Virtual hosts.
 
@@ -180,6 +183,22 @@ class Broker:
             return TAKEN if taken else REFUSED
         exchange.unroutable += 1
         return UNROUTABLE
+
+    def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:
+        """As `publish`, unless a queue has no room for it: None, and nothing has happened."""
+        found = self.route(exchange, message)
+        for queue in found.queues:
+            if not queue.has_room(1, message.size):
+                return None
+        exchange.published += 1
+        if found.only is not None:
+            return TAKEN if found.only.push(message) else REFUSED
+        taken = found.give(message)
+        self.work += len(found.queues)
+        if found.unroutable:
+            exchange.unroutable += 1
+            return UNROUTABLE
+        return TAKEN if taken else REFUSED
 
     def route(self, exchange: Exchange, message: Message) -> Route:
         """Where `message` would go from `exchange` now; does not change anything."""

@@ -8,7 +8,7 @@ group `leveret.protocols`, with `register_protocol`, or from a file in a plugin 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -103,3 +103,8 @@ class Protocol:
     title: str = ""
     encoding: Callable[[], Encoding] | None = None
     restored: Callable[[Broker], None] | None = None
+
+
+def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Encoding]]:
+    """By name, how messages of each of these are read."""
+    return {each.name: each.encoding for each in protocols if each.encoding is not None}

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from broker_core.frontend import encodings_of
 from broker_core.store import recovery, restoring
 from broker_core.store.contract import Store, StoreError
 from broker_core.store.journal import Journal
@@ -54,9 +55,8 @@ class Keeper:
     ) -> None:
         """`folder` is where the store is, if it is in one."""
         self._protocols = tuple(protocols)
-        encodings = {each.name: each.encoding for each in self._protocols if each.encoding is not None}
         self.folder = folder
-        self.journal = Journal(store, broker, encodings)
+        self.journal = Journal(store, broker, encodings_of(self._protocols))
         self.journal.on_durable = self._landed
         self.journal.patience_s = PATIENCE_S
         self.journal.quick_s = QUICK_S

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.errors import PreconditionFailed
+from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import text
 from broker_core.values import Properties, Table, Value, type_name
 
@@ -152,6 +152,14 @@ class Encoding(ABC):
         To be overridden where `facts` has more than the core knows of.
         """
         return facts
+
+    def published(self, properties: bytes) -> tuple[Facts, bytes]:
+        """The facts of a stranger's properties, and those as they are to be kept: for messages that come in otherwise
+        than over this protocol. To be overridden where they may.
+
+        Raises Unsupported, or PreconditionFailed for what the protocol would refuse.
+        """
+        raise Unsupported(f"messages of the protocol '{self.name}' are taken over that protocol only")
 
     def property(self, properties: bytes, name: str) -> Value:
         """One property under its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent.

@@ -30,7 +30,7 @@ from broker_core.clock import Clock
 from broker_core.config import Config, ConfigError
 from broker_core.config_sections import GUEST, ListenerEntry
 from broker_core.exchange import Exchange
-from broker_core.frontend import FrontEnd, Protocol
+from broker_core.frontend import FrontEnd, Protocol, encodings_of
 from broker_core.keeper import Keeper, opened
 from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operations import Json, Operations, Reloaded
@@ -125,6 +125,7 @@ class Node(Operations):
         self._plugins.load()
         self.broker: Broker = composition.broker(self.config, self._plugins.exchange_types, TrioClock())
         self.broker.operations = self
+        self.broker.encodings = encodings_of(self._plugins.protocols.values())
         folder = None if self._store is not None else self.config.node.data_dir
         store = self._store if folder is None else opened(folder)
         if store is not None:

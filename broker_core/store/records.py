@@ -220,7 +220,7 @@ def lease_record(lease: Lease) -> Json:
 
 
 def staging_record(staging: Staging) -> Json:
-    return {"number": staging.number}
+    return {"number": staging.number, "user": written_text(staging.user)}
 
 
 def binding_record(binding: Binding) -> Json:

@@ -295,7 +295,7 @@ class Restoring:
 
     def _staging(self, names: Names, record: Record) -> None:
         host, name = self._host(names[0]), names[1]
-        staging = Staging(host, name)
+        staging = Staging(host, name, record.text("user"))
         staging.keep_in(self._journal, record.number("number", least=1))
         self._has_number(staging.number)
         host.stagings[name] = staging

@@ -22,9 +22,9 @@ from protocols.amqp091 import declarations, wire
 from protocols.amqp091 import methods as m
 from protocols.amqp091.consumer import ChannelConsumer
 from protocols.amqp091.declarations import queue_name
-from protocols.amqp091.encoding import cut, rendered
+from protocols.amqp091.encoding import REPLY_TO, cut, rendered
 from protocols.amqp091.neutral import table
-from protocols.amqp091.publishing import REPLY_TO, Publishing, name_of
+from protocols.amqp091.publishing import Publishing, name_of
 from protocols.amqp091.timeouts import Timeouts
 from protocols.amqp091.wire import Method
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from broker_core.compat import NoCurrentQueue
 from broker_core.errors import AccessRefused, NotFound
 from protocols.amqp091 import methods as m
-from protocols.amqp091.publishing import REPLY_TO, name_of
+from protocols.amqp091.encoding import REPLY_TO
+from protocols.amqp091.publishing import name_of
 from protocols.amqp091.wire import AmqpError
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from protocols.amqp091.wire import BasicProperties, FieldTable
 DURABLE: Final = 2  # delivery-mode
 SHORT_MAX: Final = 255  # octets of a short string
 WRITTEN_MAX: Final = 120_000  # octets of properties: they have one frame, and x-death and the like are added
+REPLY_TO: Final = "amq.rabbitmq.reply-to"  # stands for the queue of a channel's own
 OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
 REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
 REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
@@ -73,6 +74,20 @@ class Encoding091(Encoding):
             app_id=_short(properties.app_id),
         ).encode()
         return octets if len(octets) <= WRITTEN_MAX else wire.edit_properties(octets, {"headers": None})
+
+    def published(self, properties: bytes) -> tuple[Facts, bytes]:
+        if (facts := remembered.get(properties)) is None:
+            if len(properties) > WRITTEN_MAX:
+                raise PreconditionFailed(
+                    f"the properties have {len(properties)} octets, {WRITTEN_MAX} are the most"
+                )
+            try:
+                facts, properties = project(properties)
+            except wire.MalformedError as error:
+                raise PreconditionFailed(f"the properties cannot be read: {error}") from None
+        if facts.reply_to == REPLY_TO:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        return facts, properties
 
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         edited = wire.edit_headers(properties, frozenset(), field_table(headers))

@@ -17,13 +17,12 @@ from broker_core.topology import Remembered
 from broker_core.transaction import Transaction
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
-from protocols.amqp091.encoding import ENCODING, project, remembered, rendered
+from protocols.amqp091.encoding import ENCODING, REPLY_TO, project, remembered, rendered
 
 if TYPE_CHECKING:
     from broker_core.client import Client
     from protocols.amqp091.channel import Channel
 
-REPLY_TO: Final = "amq.rabbitmq.reply-to"
 TARGETS_MAX: Final = 4096  # remembered publish targets per virtual host and user
 MANDATORY, IMMEDIATE = 1, 2  # the flags of basic.publish
 NO_PUBLISH: Final = b""  # what no publish is

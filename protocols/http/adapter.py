@@ -13,11 +13,11 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from broker_core.access import User
@@ -29,6 +29,7 @@ from broker_core.outbox import Outbox
 from broker_core.sasl import AuthenticationFailed, Plain
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import (
+    Allowance,
     Connection,
     Handler,
     HeaderList,
@@ -39,11 +40,16 @@ from protocols.http.connection import (
     refusal,
 )
 from protocols.http.replies import CHALLENGE, json_response, mistake, refused_response
+from protocols.http.room import bodies_of, taken_now
 from protocols.http.routes import find
 
 log: Final = logging.getLogger("leveret.http")
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 PARAMETERS_MAX: Final = 1000
+AROUND_OCTETS: Final = 1 << 20  # of a body that brings messages, besides the largest message
 COMMON: Final = (
     ("Server", "Leveret"),
     ("Cache-Control", "no-store"),
@@ -75,6 +81,7 @@ class ControlConnection(Handler, FrontEnd):
         self.broker = broker
         self.outbox = outbox
         self.peer = peer
+        self._config = config
         self._own_name = config.http.address.host
         self.wire = Connection(self, OutboxWriter(outbox), now)
 
@@ -112,8 +119,15 @@ class ControlConnection(Handler, FrontEnd):
         return (("Date", formatdate(self.broker.clock.wall(), usegmt=True)), *COMMON)
 
     def on_request(self, request: Request) -> Response | Later:
+        return self._guarded(self._answered, request)
+
+    def allow(self, head: Request, size: int | None) -> Allowance | Response | None:
+        return self._guarded(self._allowed, head, size)
+
+    def _guarded(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | Response:
+        """What fails is the answer."""
         try:
-            return self._answered(request)
+            return step(*arguments, **named)
         except AuthenticationFailed as failure:
             log.warning("%s: login refused: %s", self.peer.name, failure.reason)
             return refusal(HTTPStatus.UNAUTHORIZED, str(failure), CHALLENGE)
@@ -130,8 +144,28 @@ class ControlConnection(Handler, FrontEnd):
             return options(request)
         route, arguments = find(request.method, request.path)
         user = None if route.level is Level.ANYBODY else self._admitted(request, route)
-        answer = route.answer(Asked(self.broker, arguments, parameters(request.query), user))
+        if route.method != "GET" and route.level is not Level.USER:  # users' programs ask all the time
+            log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, route.path)
+        query, size_max = parameters(request.query), self._config.limits.message_size_max
+        answer = route.answer(Asked(self.broker, arguments, query, user, request.body, size_max))
         return answer if isinstance(answer, Later) else json_response(answer)
+
+    def _allowed(self, head: Request, size: int | None) -> Allowance | None:
+        """Larger bodies are for some routes, and for users who are let in. Raises Refused if there is no room."""
+        self._require_own_host(head)
+        require_own_origin(head)
+        route, _ = find(head.method, head.path)
+        if not route.large:
+            return None
+        self._admitted(head, route)
+        most = self._config.limits.message_size_max + AROUND_OCTETS
+        if size is not None and size > most:
+            return Allowance(most)
+        share = taken_now(bodies_of(self.broker), self.broker, size or most)
+        if share is None:
+            reason = "other requests take up the memory for their bodies; ask again later"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
+        return Allowance(most, share.end)
 
     def _require_own_host(self, request: Request) -> None:
         """From this machine only by names of this machine: another name is one that a web page made up (DNS rebinding).
@@ -150,8 +184,6 @@ class ControlConnection(Handler, FrontEnd):
         if not route.level.admits(user):
             tags = ", ".join(sorted(route.level.value))
             raise Refused(HTTPStatus.FORBIDDEN, f"user '{user.name}' has none of the tags {tags}")
-        if route.method != "GET":
-            log.info("%s: user '%s' asks for %s", self.peer.name, user.name, route.path)
         return user
 
     def _authenticated(self, request: Request) -> User:

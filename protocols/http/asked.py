@@ -62,6 +62,8 @@ class Asked:
     arguments: Mapping[str, str]  # from the path
     query: Mapping[str, Sequence[str]]
     admitted: User | None = None
+    body: bytes = b""
+    message_size_max: int = 0  # octets of a message's body, if the request brings any
 
     @property
     def user(self) -> User:
@@ -95,12 +97,26 @@ class Asked:
         given = self.one(name, "" if otherwise is None else str(otherwise))
         if not given:
             raise PreconditionFailed(f"parameter '{name}' is missing")
-        is_number = given.isascii() and given.isdigit() and len(given) <= DIGITS_MAX
-        if not is_number or not least <= int(given) <= most:
-            raise PreconditionFailed(
-                f"parameter '{name}' is '{given[:40]}', not a whole number from {least} to {most}"
-            )
-        return int(given)
+        return whole(f"parameter '{name}'", given, least, most)
+
+    def place(self, name: str, most: int) -> int:
+        """What stands in the path, a whole number. Raises PreconditionFailed."""
+        return whole(f"the {name} in the path", self.arguments[name], 0, most)
+
+    def flag(self, name: str) -> bool:
+        """A parameter that is `true` or, unless said, `false`. Raises PreconditionFailed."""
+        given = self.one(name, "false")
+        if given not in ("true", "false"):
+            raise PreconditionFailed(f"parameter '{name}' is '{given[:40]}', not true or false")
+        return given == "true"
+
+
+def whole(described: str, given: str, least: int, most: int) -> int:
+    """Raises PreconditionFailed."""
+    is_number = given.isascii() and given.isdigit() and len(given) <= DIGITS_MAX
+    if not is_number or not least <= int(given) <= most:
+        raise PreconditionFailed(f"{described} is '{given[:40]}', not a whole number from {least} to {most}")
+    return int(given)
 
 
 Answer: TypeAlias = Callable[[Asked], "Json | Later"]
@@ -114,6 +130,7 @@ class Route:
     path: str
     level: Level
     answer: Answer
+    large: bool = False  # its body may have as many octets as a message, and some
 
     def arguments_in(self, path: str) -> dict[str, str] | None:
         """The values of the pattern's `{names}`, or None if the path is another one."""

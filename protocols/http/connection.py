@@ -90,8 +90,23 @@ def refusal(status: int, reason: str, headers: HeaderList = (), close: bool = Fa
     return Response(status, json.dumps(content).encode(), headers=headers, close=close)
 
 
+@attrs.frozen
+class Allowance:
+    """So many octets a body may have. `end` is called when its request is answered, or nobody waits any more."""
+
+    octets: int
+    end: Callable[[], None] = nothing
+
+
 class Handler(ABC):
     """What a connection asks of the broker's side."""
+
+    def allow(self, head: Request, size: int | None) -> Allowance | Response | None:
+        """A body is larger than others; `size` is how large, if the head tells. None: that is too large.
+
+        The head has no body yet. A response refuses it before it is read. Must not raise.
+        """
+        return None
 
     @abstractmethod
     def on_request(self, request: Request) -> Response | Later:
@@ -125,10 +140,12 @@ class Bounds:
     head_size_max: int = 16 * 1024  # of request line and headers
     body_size_max: int = 1024 * 1024
     behind_size_max: int = 128 * 1024  # of what comes while an answer is to come, or to be sent
-    request_timeout_s: float = 10.0  # from a request's first byte to its last
+    request_timeout_s: float = (
+        10.0  # from a request's first byte to its last, or to `stall_size` more of its body
+    )
     idle_timeout_s: float = 60.0  # between requests
     stall_timeout_s: float = 30.0  # in which somebody who gets a large answer has to read
-    stall_size: int = 256 * 1024  # so much of it
+    stall_size: int = 256 * 1024  # so much of it; and who sends a large body
 
 
 class Connection:
@@ -143,6 +160,8 @@ class Connection:
         self._request: h11.Request | None = None
         self._body: list[bytes] = []
         self._body_size = 0
+        self._body_max = self._bounds.body_size_max
+        self._allowance: Allowance | None = None  # for a larger one
         self._waiting = True  # between requests
         self._working = False  # somebody up the stack goes on with what is there
         self._late: Later | None = None  # the answer that is still to come
@@ -151,7 +170,7 @@ class Connection:
         )
         self._over = False  # there is no request after the last answer
         self._behind_size = 0  # octets that came while another answer was to come or to be sent
-        self._gone = 0  # octets sent when the peer's time began
+        self._gone = 0  # octets sent, or received of a body, when the peer's time began
         self._until = now + self._bounds.request_timeout_s
 
     # Bytes in.
@@ -205,32 +224,51 @@ class Connection:
 
     def _on_head(self, request: h11.Request) -> None:
         self._request = request
+        self._gone = 0
+        try:
+            target_parts(request.target.decode("latin-1"))
+        except ValueError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"the request's target cannot be read: {error}")
+            return
         if head_size(request) > self._bounds.head_size_max:  # h11 bounds only what arrives in several pieces
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too long")
             return
-        if int(dict(request.headers).get(b"content-length", b"0")) > self._bounds.body_size_max:
-            self._refuse_size()
+        size = int(dict(request.headers).get(b"content-length", b"0"))
+        if size > self._body_max:
+            self._ask_for_more(size)
 
     def _on_body(self, data: bytes) -> None:
         self._body.append(data)
         self._body_size += len(data)
-        if self._body_size > self._bounds.body_size_max:
-            self._refuse_size()
+        if self._body_size > self._body_max:
+            self._ask_for_more(None)
 
-    def _refuse_size(self) -> None:
-        self._refuse(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {self._bounds.body_size_max} octets"
-        )
+    def _ask_for_more(self, size: int | None) -> None:
+        """The body is larger than others: whether it may be depends on what it is for, and who sends it."""
+        assert self._request is not None
+        answer = self._handler.allow(whole(self._request, b""), size) if self._allowance is None else None
+        if isinstance(answer, Response):
+            self._respond(attrs.evolve(answer, close=True))
+            self.closed = True
+            return
+        if answer is not None:
+            self._allowance = answer
+            self._body_max = answer.octets
+        if (size or self._body_size) > self._body_max:
+            reason = f"the body has more than {self._body_max} octets"
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+
+    def _end_allowance(self) -> None:
+        allowance, self._allowance = self._allowance, None
+        self._body_max = self._bounds.body_size_max
+        if allowance is not None:
+            allowance.end()
 
     def _on_end(self, now: float) -> None:
         assert self._request is not None
         body = b"".join(self._body)
         self._body, self._body_size = [], 0
-        try:
-            request = whole(self._request, body)
-        except ValueError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, f"the request's target cannot be read: {error}")
-            return
+        request = whole(self._request, body)
         answer = self._handler.on_request(request)
         if isinstance(answer, Later):
             self._late = answer
@@ -251,6 +289,7 @@ class Connection:
 
     def _conclude(self, response: Response, now: float) -> None:
         """Answer, and be ready for another request if there is room for another answer."""
+        self._end_allowance()
         self._respond(response)
         self._over = self._machine.our_state is not h11.DONE
         self._unsent = response.sent
@@ -289,6 +328,8 @@ class Connection:
     def end(self) -> None:
         """There is nobody to answer any more."""
         self.closed = True
+        self._body = []
+        self._end_allowance()
         late, self._late = self._late, None
         if late is not None:
             late.dropped()
@@ -355,6 +396,10 @@ class Connection:
             if self._writer.gone() - self._gone >= self._bounds.stall_size:
                 self._watch_reading(now)
                 return
+        elif self._body_size - self._gone >= self._bounds.stall_size:
+            self._gone = self._body_size
+            self._until = now + self._bounds.request_timeout_s
+            return
         elif not self._waiting:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
         self.closed = True

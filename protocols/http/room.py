@@ -2,6 +2,8 @@
 
 ask ──room──> taken ──end──> given to those in line
  └────none───> in line ──its turn──> taken        or it gives up: end
+
+Large bodies of requests have a room of their own, and nobody stands in line there: who sends one comes again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from broker_core.broker import Broker
+from protocols.http.connection import nothing
 
 ROOM_OCTETS: Final = 64 << 20
 
@@ -79,8 +82,22 @@ class Room:
 
 
 rooms: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
+rooms_of_bodies: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
 
 
 def room_of(broker: Broker) -> Room:
     """The broker's, made when it is first needed."""
     return rooms.setdefault(broker, Room())
+
+
+def bodies_of(broker: Broker) -> Room:
+    """The broker's for bodies of requests, made when it is first needed."""
+    return rooms_of_bodies.setdefault(broker, Room())
+
+
+def taken_now(room: Room, broker: Broker, octets: int) -> Share | None:
+    """A share, if there is room for it at once. Alone, it may be larger than the room."""
+    if room.taken and room.taken + octets > room.octets:
+        return None
+    room.taken += octets
+    return Share(room, broker, octets, nothing)

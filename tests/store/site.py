@@ -29,6 +29,7 @@ from broker_core.store.objects import StoredCatalogue
 from broker_core.store.restoring import begin, restore
 from broker_core.topology import PREDECLARED, VirtualHost
 from broker_core.values import Value
+from protocols.amqp091.encoding import ENCODING as ENCODING091
 from tests.core.fakes import ENCODING
 
 
@@ -62,7 +63,8 @@ class Site:
         compat = None if self.config == DEFAULTS else self.config.compat.chosen
         access = Access(random_octets=bytes)  # the built-in user's hash is made at each start
         self.broker = Broker(self.clock, exchange_types=self.types, access=access, compat=compat)
-        self.journal = Journal(self.store, self.broker, {ENCODING.name: lambda: ENCODING})
+        self.broker.encodings = {ENCODING.name: lambda: ENCODING, ENCODING091.name: lambda: ENCODING091}
+        self.journal = Journal(self.store, self.broker, self.broker.encodings)
         restore(self.broker, self.journal)
         assert isinstance(self.broker.catalogue, StoredCatalogue)
         self.catalogue = self.broker.catalogue
