@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker_core.commands import Parser
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
@@ -65,13 +66,16 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="leveret",
         description="A multi-protocol message broker.",
         epilog="`leveret COMMAND --help` tells more and shows examples.",
     )
     top.add_argument("--version", action="version", version=f"leveret {VERSION}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
+    )
+    top.own, top.environ = commands, environ
     _add_serve(commands, environ)
     _add_check(commands)
     for name, command, text in (

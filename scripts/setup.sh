@@ -133,7 +133,7 @@ case "${1:-}" in
     test)
         make_venv
         make_buildable
-        install_leveret '.[test,dev,interop,spark]'
+        install_leveret '.[test,dev,interop,spark,delta,charts]'
         make_java
         ;;
     peers) install_peers ;;

@@ -1,0 +1,332 @@
+"""`leveret pipeline ...`: what each job can be told. The jobs themselves, and Spark, are loaded when one runs.
+
+Exit codes are those of `leveret`: 0 done, 1 refused or failed, 2 wrong usage, 3 the broker cannot be reached or does
+not let us in; 130 if Ctrl-C ended a job that had more to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+TEXT: Final = "Move messages between the broker and a lake with Spark; see what died, and who is behind."
+CONNECTION: Final = """\
+The password comes from --password-file, from the variable LEVERET_PASSWORD, or is asked for; guest's is guest.
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the broker cannot be reached or does not let us in,
+130 ended by Ctrl-C with more to do. Ctrl-C ends a job behind the micro-batch that runs; the next run goes on there.
+"""
+ARCHIVE: Final = """\
+examples:
+  leveret pipeline archive orders /lake/orders                     what there is, then end; again: what is new
+  leveret pipeline archive orders /lake/orders --continuous --every 30s
+  leveret pipeline archive orders refunds /lake/all --partition-by day,stream --format delta
+  leveret pipeline archive jobs /lake/jobs --reader archive        a queue: its messages move to the lake
+"""
+REPLAY: Final = """\
+examples:
+  leveret pipeline replay /lake/orders --to-exchange orders --from 2026-11-01 --until 2026-11-02T12:00
+  leveret pipeline replay /lake/orders --to-exchange test --where "routing_key like 'eu.%'" --rate 500
+  leveret pipeline replay /lake/orders --to-exchange orders --checkpoint /lake/replays/1
+
+With --checkpoint, a replay that was interrupted goes on when it is run again, and nothing is published twice.
+"""
+ROUTE: Final = """\
+examples:
+  leveret pipeline route orders --to-exchange big --checkpoint /lake/big \\
+      --sql "select body, 'large' as routing_key from messages where length(body) > 1000"
+  leveret pipeline route orders --to-exchange checked --checkpoint /lake/checked --function shop:checked --continuous
+
+The SQL reads the view `messages`; a function MODULE:NAME takes a DataFrame and returns one. The result has a column
+`body`, and perhaps exchange, routing_key, properties, headers.
+"""
+DEAD_LETTERS: Final = """\
+examples:
+  leveret pipeline dead-letters dead
+  leveret pipeline dead-letters dead --from 2026-11-01 --per day --picture dead.svg
+  leveret pipeline dead-letters dead --csv > dead.csv
+
+Of a queue that is no stream, messages are reserved, looked at, and put back to their places, marked as redelivered.
+"""
+LAG: Final = """\
+examples:
+  leveret pipeline lag /lake/orders.checkpoint
+  leveret pipeline lag /lake/*.checkpoint --watch 5
+"""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+
+Run = Callable[[argparse.Namespace, Mapping[str, str]], int]
+Actions = argparse._SubParsersAction  # the type of `add_subparsers`, which argparse keeps private
+
+
+class Pipeline:
+    """The command, as `leveret` wants it."""
+
+    text = TEXT
+
+    def add_to(self, parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+        actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        _add_archive(actions, environ)
+        _add_replay(actions, environ)
+        _add_route(actions, environ)
+        _add_dead_letters(actions, environ)
+        _add_lag(actions, environ)
+
+
+COMMAND: Final = Pipeline()
+
+
+def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "Write streams and queues to a folder of Parquet or a Delta table, each message exactly once."
+    adding = _add(actions, environ, "archive", text, ARCHIVE)
+    adding.add_argument("sources", metavar="SOURCE", nargs="+", help="a stream, super stream, or queue")
+    adding.add_argument("target", metavar="TARGET", help="the folder of the table; a URI that Spark knows")
+    adding.add_argument("--format", choices=["parquet", "delta"], default="parquet", help="default: parquet")
+    adding.add_argument(
+        "--partition-by",
+        metavar="COLUMNS",
+        type=_columns,
+        default=("day",),
+        help="day, hour, stream, routing_key, with commas between them, or none (default: day)",
+    )
+    _add_query(adding, "beside the target")
+
+
+def _add_replay(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "Publish what an archive has to an exchange, in the order in which it came."
+    adding = _add(actions, environ, "replay", text, REPLAY)
+    adding.add_argument("lake", metavar="LAKE", help="what archive has written")
+    adding.add_argument("--format", choices=["parquet", "delta"], help="default: what it looks like")
+    adding.add_argument("--to-exchange", metavar="NAME", required=True, help="'' is the default exchange")
+    adding.add_argument(
+        "--routing-key", metavar="KEY", help="for all messages (default: the one each message had)"
+    )
+    _add_times(adding)
+    adding.add_argument("--where", metavar="SQL", help="a condition on the archive's columns")
+    adding.add_argument(
+        "--rate", metavar="N", type=_whole, default=0, help="messages/s (default: 0, as fast as it goes)"
+    )
+    adding.add_argument("--checkpoint", metavar="DIR", help="where to keep how far it has come")
+    _add_running(adding)
+
+
+def _add_route(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "Read streams or queues, change messages with SQL or a function, publish them to an exchange."
+    adding = _add(actions, environ, "route", text, ROUTE)
+    adding.add_argument("sources", metavar="SOURCE", nargs="+", help="a stream, super stream, or queue")
+    adding.add_argument("--to-exchange", metavar="NAME", required=True, help="'' is the default exchange")
+    how = adding.add_mutually_exclusive_group(required=True)
+    how.add_argument("--sql", help="a query of the view `messages`")
+    how.add_argument(
+        "--function", metavar="MODULE:NAME", type=_function, help="takes a DataFrame, returns one"
+    )
+    adding.add_argument(
+        "--delivery",
+        choices=["exactly-once", "at-least-once"],
+        default="exactly-once",
+        help="default: %(default)s",
+    )
+    _add_query(adding, None)
+
+
+def _add_dead_letters(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "Tell what died, where, why, and when: a table, and a picture if wanted."
+    adding = _add(actions, environ, "dead-letters", text, DEAD_LETTERS)
+    adding.add_argument("sources", metavar="SOURCE", nargs="+", help="where dead letters go: streams, queues")
+    _add_times(adding)
+    adding.add_argument("--per", choices=["minute", "hour", "day"], default="hour", help="default: hour")
+    adding.add_argument(
+        "--most",
+        metavar="N",
+        type=_whole,
+        default=100_000,
+        help="messages of a queue to look at (default: %(default)s)",
+    )
+    shown = adding.add_mutually_exclusive_group()
+    shown.add_argument("--csv", action="store_true", help="print CSV: time, queue, reason, messages")
+    shown.add_argument("--json", action="store_true", help="print JSON")
+    adding.add_argument(
+        "--picture", metavar="FILE", type=Path, help="bars over time, as .svg or .png; needs leveret[charts]"
+    )
+    _add_running(adding)
+
+
+def _add_lag(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "Tell how far queries are behind, by their checkpoints. Needs no Spark."
+    adding = _add(actions, environ, "lag", text, LAG)
+    adding.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", type=Path)
+    adding.add_argument(
+        "--watch", metavar="SECONDS", type=float, help="again at such intervals, until Ctrl-C"
+    )
+    adding.add_argument("--json", action="store_true", help="print JSON; with --watch, a line each time")
+
+
+# What several have.
+
+
+def _add(
+    actions: Actions[argparse.ArgumentParser],
+    environ: Mapping[str, str],
+    name: str,
+    text: str,
+    examples: str,
+) -> argparse.ArgumentParser:
+    """A job, with the options of its connection."""
+    adding = actions.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=f"{examples}\n{CONNECTION}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    adding.set_defaults(command=_loaded(name.replace("-", "_")))
+    endpoint = environ.get("LEVERET_URL") or "http://127.0.0.1:15672"
+    user = environ.get("LEVERET_USER") or "guest"
+    adding.add_argument(
+        "--endpoint",
+        metavar="URL",
+        default=endpoint,
+        help="the broker's HTTP front-end, or some with commas (default: $LEVERET_URL, else %(default)s)",
+    )
+    adding.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+    adding.add_argument("--user", default=user, help="who asks (default: $LEVERET_USER, else %(default)s)")
+    adding.add_argument("--password-file", metavar="FILE", help="a file with the password")
+    adding.add_argument("--ca-file", metavar="FILE", help="certificates to trust at https URLs")
+    return adding
+
+
+def _loaded(name: str) -> Run:
+    def run(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+        job: Run = getattr(import_module("pipeline.jobs.commands"), name)
+        return job(options, environ)
+
+    return run
+
+
+def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:
+    """A streaming query. `checkpoint`: where it is, if nothing is said."""
+    default = f" (default: {checkpoint})" if checkpoint else ""
+    adding.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        required=not checkpoint,
+        help=f"where the query keeps its place{default}",
+    )
+    adding.add_argument(
+        "--reader",
+        metavar="NAME",
+        help="read ordinary queues, too: under this name they keep what is reserved",
+    )
+    adding.add_argument(
+        "--starting",
+        choices=["earliest", "latest"],
+        default="earliest",
+        help="where a new query begins in a stream (default: earliest)",
+    )
+    adding.add_argument(
+        "--batch", metavar="N", type=_whole, help="messages in a micro-batch, at most (default: 1000000)"
+    )
+    adding.add_argument(
+        "--option",
+        metavar="KEY=VALUE",
+        type=_pair,
+        action="append",
+        default=[],
+        help="any other option of the source, such as failOnDataLoss=false; may be repeated",
+    )
+    when = adding.add_mutually_exclusive_group()
+    when.add_argument(
+        "--available-now", action="store_true", help="end with what there is at the start (default)"
+    )
+    when.add_argument("--continuous", action="store_true", help="go on until Ctrl-C")
+    adding.add_argument(
+        "--every",
+        metavar="TIME",
+        type=_interval,
+        default="10s",
+        help="with --continuous: how often, such as 500ms, 10s, 5m (default: 10s)",
+    )
+    _add_running(adding)
+
+
+def _add_running(adding: argparse.ArgumentParser) -> None:
+    adding.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
+    adding.add_argument(
+        "--metrics", metavar="FILE", type=Path, help="add a line of JSON for each micro-batch"
+    )
+    adding.add_argument("--master", default="local[*]", help="where Spark runs (default: %(default)s)")
+    adding.add_argument(
+        "--spark",
+        metavar="KEY=VALUE",
+        type=_pair,
+        action="append",
+        default=[],
+        help="a setting of Spark's, such as spark.driver.memory=4g; may be repeated",
+    )
+
+
+def _add_times(adding: argparse.ArgumentParser) -> None:
+    for name, what in (("from", "at this time or later"), ("until", "before this time")):
+        adding.add_argument(
+            f"--{name}",
+            dest={"from": "since", "until": "until"}[name],
+            metavar="TIME",
+            type=_time,
+            help=f"what came {what}: 2026-11-22, 2026-11-22T08:30 (UTC), 2026-11-22T08:30+01:00",
+        )
+
+
+# How a text is read.
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    known = ("day", "hour", "stream", "routing_key")
+    found = () if text == "none" else tuple(dict.fromkeys(text.split(",")))
+    if not set(found) <= set(known):
+        raise argparse.ArgumentTypeError(f"{text!r} is not none, or some of {', '.join(known)}")
+    return found
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,15}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _function(text: str) -> str:
+    if not re.fullmatch(r"[\w.]+:\w+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODULE:NAME")
+    return text
+
+
+def _interval(text: str) -> str:
+    """As Spark says it."""
+    found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 500ms, 10s, 5m, 1h")
+    return f"{found[1]} {UNITS[found[2]]}"
+
+
+def _time(text: str) -> int:
+    """In ms since 1970."""
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-11-22T08:30") from None
+    since = (given if given.tzinfo else given.replace(tzinfo=UTC)) - EPOCH
+    ms = since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    if ms < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is before 1970")
+    return ms

@@ -1,0 +1,314 @@
+"""`leveret pipeline ...`: parsed arguments to jobs that run, and what they say to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from pipeline.asking import Asker
+from pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
+from pipeline.jobs import dead_letters as deaths
+from pipeline.jobs import delta
+from pipeline.jobs import lag as lags
+from pipeline.jobs.archive import DELTA, Target, checkpoint_of
+from pipeline.jobs.planned import as_lines, marks_in, planned
+from pipeline.jobs.reach import Reach
+from pipeline.jobs.running import Report, Stop, metrics_in, watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+NOT_LET_IN: Final = "does not let"
+BATCH: Final = 1_000_000  # messages in a micro-batch
+DRIVER_BATCH: Final = 100_000  # in one that is written in the driver
+SETTINGS: Final = {
+    "spark.log.level": "OFF",  # what a query fails with is told by us, in a line
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream `17` is a text
+}
+RAISED: Final = re.compile(r"^(?:pipeline\.errors\.|pipeline\.jobs\.\w+\.)(\w+): (.*)$", re.MULTILINE)
+
+Environ = Mapping[str, str]
+Command = Callable[[argparse.Namespace, Environ], int]
+
+
+def told(command: Command) -> Command:
+    """What a job fails with, in a line."""
+
+    def run(options: argparse.Namespace, environ: Environ) -> int:
+        try:
+            return command(options, environ)
+        except PipelineError as error:
+            return _failed(str(error), _code(type(error).__name__, str(error)))
+        except OSError as error:
+            return _failed(str(error), FAILED)
+        except Exception as error:
+            if not type(error).__module__.startswith("pyspark."):
+                raise
+            name, text = what_spark_says(str(error))
+            return _failed(text, _code(name, text))
+
+    return run
+
+
+def _code(error: str, text: str) -> int:
+    if error == Unreachable.__name__ or NOT_LET_IN in text:
+        return UNREACHABLE
+    return USAGE if error == BadOption.__name__ else FAILED
+
+
+def what_spark_says(text: str) -> tuple[str, str]:
+    """An error of Spark's: ours that is in it, by name and text, or its own first line."""
+    ours = RAISED.findall(text)
+    if ours:
+        name, said = ours[-1]
+        return name, said
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "", lines[0] if lines else "Spark gives no reason"
+
+
+def _failed(reason: str, code: int) -> int:
+    print(f"leveret: {reason}", file=sys.stderr)
+    return code
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# The jobs.
+
+
+@told
+def archive(options: argparse.Namespace, environ: Environ) -> int:
+    from pipeline.jobs.archive import archive as start
+
+    target = Target(options.target, options.format, options.partition_by)
+    if target.format == DELTA:
+        delta.require()
+    checkpoint = options.checkpoint or checkpoint_of(target.where)
+    if options.dry_run:
+        by = f", partitioned by {', '.join(target.by)}" if target.by else ""
+        return _plan(options, environ, checkpoint, f"{target.format} at {target.where}{by}")
+    batch = DRIVER_BATCH if target.format == DELTA else BATCH
+
+    def started(rows: DataFrame) -> StreamingQuery:
+        return start(rows, target, checkpoint, _every(options))
+
+    return _query(options, environ, "archive", batch, started)
+
+
+@told
+def route(options: argparse.Namespace, environ: Environ) -> int:
+    from pipeline.jobs.route import function_named, routed
+    from pipeline.jobs.route import route as start
+
+    if options.function:
+        _show_workers(Path.cwd())
+    how = options.sql or function_named(options.function)
+    if options.dry_run:
+        to = f"exchange '{options.to_exchange}', {options.delivery}"
+        return _plan(options, environ, options.checkpoint, to)
+    sink = {
+        **_reach(options, environ).options,
+        "exchange": options.to_exchange,
+        "delivery": options.delivery,
+    }
+
+    def started(rows: DataFrame) -> StreamingQuery:
+        return start(routed(rows, how), sink, options.checkpoint, _every(options))
+
+    return _query(options, environ, "route", BATCH, started)
+
+
+@told
+def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
+    from pipeline.jobs import looking, picture
+
+    if options.picture:
+        picture.require(options.picture)
+    reach = _reach(options, environ)
+    streams, queues = looking.sorted_out(reach, options.sources)
+    if options.dry_run:
+        return _dry_look(options, reach, streams, queues)
+    with _spark(options) as spark:
+        rows = looking.rows(
+            spark, reach, streams, queues, (options.since, options.until), options.most, _tell
+        )
+        counts = deaths.collected(deaths.counted(deaths.deaths(rows), options.per).collect())
+    if options.csv or options.json:
+        print(deaths.as_csv(counts) if options.csv else deaths.as_json(counts))
+    else:
+        print(deaths.as_text(counts))
+    if options.picture:
+        picture.draw(counts, options.per, options.picture)
+        _tell(f"dead-letters: the picture is {options.picture}")
+    with metrics_in(options.metrics) as file:
+        report = Report("dead-letters", _tell, file)
+        report.rows = sum(each.messages for each in counts)
+        report.end("done")
+    return DONE
+
+
+def _dry_look(
+    options: argparse.Namespace, reach: Reach, streams: Sequence[str], queues: Sequence[str]
+) -> int:
+    client = reach.client()
+    try:
+        for line in as_lines(planned(streams, {}, "earliest", client, [], None)):
+            print(line)
+    finally:
+        client.close()
+    for queue in queues:
+        print(
+            f"queue '{queue}': up to {options.most:,} messages are reserved, looked at, and put back as redelivered"
+        )
+    return DONE
+
+
+@told
+def lag(options: argparse.Namespace, environ: Environ) -> int:
+    reach = _reach(options, environ)
+    while True:
+        found = lags.measure(options.checkpoints, reach)
+        if options.json:
+            said = [attrs.asdict(each) for each in found]
+            print(json.dumps(said) if options.watch else json.dumps(said, indent=2), flush=True)
+        else:
+            print("\n".join(lag_lines(found)), flush=True)
+        if not options.watch:
+            return DONE
+        time.sleep(options.watch)
+        if not options.json:
+            print()
+
+
+def lag_lines(found: Sequence[lags.Lag]) -> list[str]:
+    """A table for people, with a sum for each checkpoint."""
+    if not found:
+        return ["nothing has been read yet"]
+    head = ("checkpoint", "source", "partition", "position", "end", "ready", "leased", "seconds", "behind")
+    rows = [_lag_row(each) for each in found]
+    lines = deaths.columns([head, *rows])
+    lines += [f"{each.source}/{each.partition}: {each.trouble}" for each in found if each.trouble]
+    return [*lines, f"{sum(each.behind or 0 for each in found):,} messages behind in all"]
+
+
+def _lag_row(each: lags.Lag) -> tuple[str, ...]:
+    numbers = (each.end, each.ready, each.leased, each.behind_s, each.behind)
+    said = ("-" if number is None else f"{number}" for number in numbers)
+    return (Path(each.checkpoint).name, each.source, str(each.partition), str(each.position), *said)
+
+
+# What several do.
+
+
+def _reach(options: argparse.Namespace, environ: Environ) -> Reach:
+    if not options.password_file and "LEVERET_PASSWORD" not in environ and options.user != "guest":
+        if sys.stdin.isatty():
+            from getpass import getpass
+
+            os.environ["LEVERET_PASSWORD"] = getpass(f"Password of {options.user}: ")
+    return Reach(options.endpoint, options.vhost, options.user, options.password_file, options.ca_file)
+
+
+def _reading(options: argparse.Namespace, batch: int) -> dict[str, str]:
+    """Options of the source, besides where it is and what it reads."""
+    found = {"startingOffsets": options.starting, "maxOffsetsPerTrigger": str(options.batch or batch)}
+    if options.reader:
+        found["readerName"] = options.reader
+    given = dict(options.option)
+    if any(name.lower().startswith("starting") for name in given):
+        del found["startingOffsets"]
+    return {**found, **given}
+
+
+def _every(options: argparse.Namespace) -> str | None:
+    return options.every if options.continuous else None
+
+
+def _plan(options: argparse.Namespace, environ: Environ, checkpoint: str, to: str) -> int:
+    """Of a query: tell, and start nothing."""
+    reach = _reach(options, environ)
+    more = _reading(options, BATCH)
+    checked = reach.checked(options.sources, more)
+    client, asker = reach.client(), Asker(checked)
+    try:
+        found = planned(
+            options.sources,
+            marks_in(checkpoint),
+            options.starting,
+            client,
+            lags.leases(asker, reach.vhost) if options.reader else [],
+            options.reader,
+        )
+    finally:
+        client.close()
+        asker.close()
+    print("\n".join([*as_lines(found), f"to {to}", f"checkpoint {checkpoint}"]))
+    return DONE
+
+
+def _query(
+    options: argparse.Namespace,
+    environ: Environ,
+    job: str,
+    batch: int,
+    started: Callable[[DataFrame], StreamingQuery],
+) -> int:
+    """Run a streaming query to its end, telling how far it is."""
+    reach = _reach(options, environ)
+    reading = reach.reading(options.sources, _reading(options, batch))
+    _require_readable(reach, options.sources, options.reader)
+    with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
+        report = Report(job, _tell, file)
+        try:
+            by_itself = watch(
+                started(spark.readStream.format("amqp").options(**reading).load()), report, stop
+            )
+        except BaseException:
+            report.end("failed")
+            raise
+        report.end("done" if by_itself else "stopped")
+    return DONE if by_itself or options.continuous else INTERRUPTED
+
+
+def _require_readable(reach: Reach, sources: Sequence[str], reader: str | None) -> None:
+    """Known before Spark is started, which takes seconds. Raises PipelineError."""
+    client = reach.client(retry_s=5)
+    try:
+        for source in sources:
+            client.partitions(source)
+    except NoStream:
+        if reader is None:
+            raise Refused(f"'{source}' is a queue, no stream: --reader NAME reads it") from None
+    finally:
+        client.close()
+
+
+@contextmanager
+def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
+    from pipeline.session import session
+
+    made = session("leveret pipeline", options.master, {**SETTINGS, **dict(options.spark)})
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def _show_workers(folder: Path) -> None:
+    """Spark's workers on this machine import what the driver imports from a folder."""
+    known = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), known)))

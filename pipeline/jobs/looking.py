@@ -1,0 +1,111 @@
+"""Messages of streams and queues to rows for a look at them: nothing is taken, and nothing is kept.
+
+A queue is looked at through a lease, which is given back: its messages return to their places, marked as redelivered.
+Meanwhile consumers do not get those that are reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from pipeline.asking import Asker
+from pipeline.client import Client
+from pipeline.errors import NoStream
+from pipeline.jobs.dead_letters import COLUMNS
+from pipeline.jobs.lag import LEASES
+from pipeline.jobs.reach import Reach
+from pipeline.leases import MESSAGES_MAX, OCTETS_MAX, LeasedBlocks
+from pipeline.offsets import Range
+from pipeline.options import Options
+from pipeline.reading import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+READER: Final = "leveret-dead-letters"
+Times = tuple[int | None, int | None]  # ms since 1970: from, until
+
+
+def sorted_out(reach: Reach, sources: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Streams, and queues. Raises PipelineError."""
+    streams, queues = [], []
+    client = reach.client(retry_s=5)
+    try:
+        for source in sources:
+            try:
+                client.partitions(source)
+            except NoStream:
+                queues.append(source)
+            else:
+                streams.append(source)
+    finally:
+        client.close()
+    return streams, queues
+
+
+def rows(
+    spark: SparkSession,
+    reach: Reach,
+    streams: Sequence[str],
+    queues: Sequence[str],
+    times: Times,
+    most: int,
+    tell: Callable[[str], None],
+) -> DataFrame:
+    """The columns that dead letters need, of what is there now. Raises PipelineError."""
+    found = [_of_streams(spark, reach, streams, times)] if streams else []
+    found += [_of_queue(spark, reach, queue, most, tell) for queue in queues]
+    return reduce(lambda a, b: a.unionByName(b), found)
+
+
+def _of_streams(spark: SparkSession, reach: Reach, streams: Sequence[str], times: Times) -> DataFrame:
+    since, until = times
+    more = {} if since is None else {"startingTimestamp": str(since)}
+    more |= {} if until is None else {"endingTimestamp": str(until)}
+    return spark.read.format("amqp").schema(COLUMNS).options(**reach.reading(streams, more)).load()
+
+
+def _of_queue(
+    spark: SparkSession, reach: Reach, queue: str, most: int, tell: Callable[[str], None]
+) -> DataFrame:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from pipeline.arrow import schema_of
+    from pipeline.decode import Decoder
+
+    columns = spark.createDataFrame([], COLUMNS).schema
+    schema = schema_of(columns)
+    with leased(reach, queue, most, tell) as (options, client, asked):
+        assert asked.fence is not None
+        decoder = Decoder(schema, options.columns, queue, 0)
+        found = list(read(options, LeasedBlocks(client, asked.fence), decoder, asked))
+    return spark.createDataFrame(pa.Table.from_batches(found, schema), columns)
+
+
+@contextmanager
+def leased(
+    reach: Reach, queue: str, most: int, tell: Callable[[str], None]
+) -> Iterator[tuple[Options, Client, Range]]:
+    """What waits in a queue, `most` messages at most, set aside until the end of the block. Raises PipelineError."""
+    options = reach.checked([queue], {"readerName": READER})
+    client, asker = Client(options), Asker(options)
+    try:
+        lease, fence = client.open_lease(queue)
+        try:
+            lease = client.reserve(queue, fence, lease.first, min(most, MESSAGES_MAX), OCTETS_MAX)
+            tell(
+                f"queue '{queue}' is no stream: {lease.messages:,} of its messages are set aside for a look,"
+                f" and put back marked as redelivered; {lease.ready:,} more wait there"
+            )
+            yield options, client, Range(queue, 0, queue, lease.incarnation, lease.first, lease.next, fence)
+        finally:
+            asker.ask(
+                "DELETE", "/".join((LEASES + quote(reach.vhost, safe=""), quote(queue, safe=""), READER))
+            )
+    finally:
+        client.close()
+        asker.close()

@@ -1,0 +1,91 @@
+"""What a query would read if it were started now, told without Spark and without reserving anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from pipeline.client import Stream
+from pipeline.errors import NoStream, Refused
+from pipeline.jobs.checkpoints import position
+from pipeline.jobs.lag import Lease, Streams
+from pipeline.offsets import Mark, Partition
+
+
+@attrs.frozen
+class Planned:
+    """Of one partition. None: nobody knows."""
+
+    source: str
+    partition: int
+    kind: str  # stream or queue
+    first: int
+    messages: int
+    octets: int | None  # of their bodies, about
+
+
+def marks_in(checkpoint: str) -> Mapping[Partition, Mark]:
+    """How far the query is; nowhere, if it is new, or its checkpoint is not on this machine."""
+    folder = Path(checkpoint.removeprefix("file:"))
+    if "://" in checkpoint or not (folder / "offsets").is_dir():
+        return {}
+    return position(folder).marks
+
+
+def planned(
+    sources: Iterable[str],
+    marks: Mapping[Partition, Mark],
+    starting: str,
+    streams: Streams,
+    leased: Sequence[Lease],
+    reader: str | None,
+) -> list[Planned]:
+    """`starting`: earliest or latest. Raises Refused, also for a queue that nobody has read under this name."""
+    found = []
+    for source in sources:
+        try:
+            partitions = streams.partitions(source)
+        except NoStream:
+            found.append(_of_queue(source, leased, reader))
+            continue
+        for number, stream in enumerate(partitions):
+            found.append(_of_stream(source, number, stream, marks.get((source, number)), starting))
+    return found
+
+
+def _of_stream(source: str, number: int, stream: Stream, mark: Mark | None, starting: str) -> Planned:
+    if mark is not None and mark.incarnation == stream.incarnation:
+        first = min(max(mark.next, stream.first), stream.next)
+    else:
+        first = stream.next if starting == "latest" and mark is None else stream.first
+    messages = stream.next - first
+    octets = messages * stream.octets // max(stream.messages, 1)
+    return Planned(source, number, "stream", first, messages, octets)
+
+
+def _of_queue(source: str, leased: Sequence[Lease], reader: str | None) -> Planned:
+    if reader is None:
+        raise Refused(f"'{source}' is a queue, no stream: --reader NAME reads it")
+    for each in leased:
+        if (each.queue, each.reader) == (source, reader):
+            return Planned(source, 0, "queue", each.first, each.messages + each.ready, None)
+    return Planned(source, 0, "queue", 0, -1, None)
+
+
+def as_lines(found: Sequence[Planned]) -> list[str]:
+    """For people."""
+    lines = []
+    for each in found:
+        where = f"{each.kind} '{each.source}'" + (f", partition {each.partition}" if each.partition else "")
+        if each.messages < 0:
+            lines.append(
+                f"{where}: all that waits there; how many is known once it has been read under this name"
+            )
+            continue
+        octets = "" if each.octets is None else f", about {each.octets:,} octets"
+        lines.append(f"{where}: {each.messages:,} messages from offset {each.first:,}{octets}")
+    known = [each.messages for each in found if each.messages >= 0]
+    lines.append(f"in all: {sum(known):,} messages")
+    return lines
