@@ -70,6 +70,12 @@ def numbers_of(column: Column, kind: Kind) -> Array:
     return array
 
 
+def flags_of(column: Column) -> Array:
+    """Of octets that are 0 or 1."""
+    array: Array = pc.cast(numbers_of(column, pa.uint8()), pa.bool_())
+    return array
+
+
 def places_of(column: Column) -> Array:
     """Indices for `take`."""
     return numbers_of(column, pa.uint32())

@@ -1,6 +1,7 @@
-"""Questions to the broker's HTTP front-end and its answers: streams, offsets, blocks (docs/bulk-access.md).
+"""Questions to the broker's HTTP front-end and its answers: streams, leases, blocks (docs/bulk-access.md).
 
-Errors name the stream or the option. Questions change nothing on the broker, so asking twice does no harm.
+Errors name the stream, the queue or the option. What is asked of streams changes nothing on the broker, and what is
+asked of leases changes it once, however often it is asked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import quote
 import attrs
 
 from pipeline.asking import TEXT_MAX, Answer, Asker
-from pipeline.errors import Ahead, Expired, Missing, PipelineError, Refused, Remade
+from pipeline.errors import Ahead, Expired, Fenced, Missing, NoStream, PipelineError, Refused, Remade
 from pipeline.options import Options
 
 Json: TypeAlias = Mapping[str, object]
@@ -33,6 +34,19 @@ class Stream:
     next: int  # and that behind the newest that may be read
     messages: int
     octets: int  # of their bodies
+
+
+@attrs.frozen
+class Lease:
+    """What a reader has of a queue, as the broker says it is now. What is below `first` is settled."""
+
+    queue: str
+    incarnation: str
+    first: int
+    next: int  # the offset behind the last message that is reserved
+    messages: int  # that are reserved
+    octets: int  # of their bodies
+    ready: int  # messages that wait in the queue
 
 
 @attrs.frozen
@@ -63,23 +77,27 @@ class Client:
     ) -> None:
         self._options = options
         self._asker = Asker(options, password, sleep, now)
-        self._base = f"/api/leveret/streams/{quote(options.vhost, safe='')}"
+        host = quote(options.vhost, safe="")
+        self._streams, self._leases = f"/api/leveret/streams/{host}", f"/api/leveret/leases/{host}"
 
     def close(self) -> None:
         self._asker.close()
 
-    # Questions.
+    # Streams.
 
     def listed(self) -> list[Listed]:
         """All streams that the user may read, by name."""
-        found = _content(self._answer("", {}, None))
+        found = _content(self._answer("GET", self._streams, {}, "streams"))
         if not isinstance(found, list):
             raise _strange("a list of streams")
         return sorted(map(_listed, found), key=lambda each: each.name)
 
     def partitions(self, name: str) -> list[Stream]:
-        """The partitions of a super stream in order, or the one stream. Raises Missing."""
-        found = _mapping(_content(self._answer("/" + quote(name, safe=""), {}, name)))
+        """The partitions of a super stream in order, or the one stream. Raises Missing, NoStream."""
+        answer = self._asker.ask("GET", self._stream_path(name), most=TEXT_MAX)
+        if answer.status == 400:  # nothing else can be wrong with this question
+            raise NoStream(f"'{name}' in virtual host '{self._options.vhost}' is no stream: {answer.reason}")
+        found = _mapping(_content(self._good(answer, self._stream(name))))
         partitions = found.get("partitions")
         if partitions is None:
             return [_stream(found)]
@@ -87,17 +105,63 @@ class Client:
 
     def offset_since(self, name: str, timestamp: int) -> int:
         """The first offset of what arrived at `timestamp` (ms since 1970) or later; behind the last, if nothing did."""
-        path = f"/{quote(name, safe='')}/offset"
-        found = _mapping(_content(self._answer(path, {"timestamp": timestamp}, name)))
-        return _whole(found, "offset")
+        path = self._stream_path(name) + "/offset"
+        found = self._answer("GET", path, {"timestamp": timestamp}, self._stream(name))
+        return _whole(_mapping(_content(found)), "offset")
 
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched:
         """Some of the messages [first, until). Raises Expired, Remade, Ahead, Missing."""
-        asked: dict[str, object] = {"from": first, "until": until, "max_octets": self._options.fetch_octets}
+        asked: dict[str, object] = {"from": first, "until": until}
+        return self._blocks(self._stream_path(name), incarnation, asked, self._stream(name))
+
+    def _stream_path(self, name: str) -> str:
+        return f"{self._streams}/{quote(name, safe='')}"
+
+    def _stream(self, name: str) -> str:
+        return f"stream '{name}' in virtual host '{self._options.vhost}'"
+
+    # Leases, in the name of the option readerName.
+
+    def open_lease(self, queue: str) -> tuple[Lease, int]:
+        """Make it if need be, and shut out who has opened it before; its fence. Raises Missing."""
+        found = self._asked_of_lease("PUT", queue, "", {})
+        return _lease(found), _whole(found, "fence")
+
+    def settle(self, queue: str, fence: int, until: int) -> Lease:
+        """Done with what is below `until`. Raises Fenced, Ahead, Missing."""
+        return _lease(self._asked_of_lease("POST", queue, "/settle", {"fence": fence, "to": until}))
+
+    def reserve(self, queue: str, fence: int, begin: int, messages: int, octets: int) -> Lease:
+        """Done with what is below `begin`; so much of what follows is to be reserved.
+
+        Raises Fenced, Expired, Ahead, Missing.
+        """
+        asked = {"fence": fence, "from": begin, "messages": messages, "octets": octets}
+        return _lease(self._asked_of_lease("POST", queue, "/reserve", asked))
+
+    def leased_blocks(self, queue: str, fence: int, incarnation: str, first: int, until: int) -> Fetched:
+        """Some of the messages [first, until). Raises Fenced, Expired, Remade, Ahead, Missing."""
+        asked: dict[str, object] = {"from": first, "until": until, "fence": fence}
+        return self._blocks(self._lease_path(queue), incarnation, asked, self._queue(queue))
+
+    def _asked_of_lease(self, method: str, queue: str, verb: str, asked: Mapping[str, object]) -> Json:
+        answer = self._answer(method, self._lease_path(queue) + verb, asked, self._queue(queue))
+        return _mapping(_content(answer))
+
+    def _lease_path(self, queue: str) -> str:
+        assert self._options.reader_name is not None
+        return f"{self._leases}/{quote(queue, safe='')}/{quote(self._options.reader_name, safe='')}"
+
+    def _queue(self, name: str) -> str:
+        return f"queue '{name}' in virtual host '{self._options.vhost}'"
+
+    # Answers.
+
+    def _blocks(self, path: str, incarnation: str, asked: dict[str, object], what: str) -> Fetched:
+        asked["max_octets"] = self._options.fetch_octets
         if incarnation:
             asked["incarnation"] = incarnation
-        path = f"/{quote(name, safe='')}/blocks"
-        answer = self._answer(path, asked, name, BLOCKS_MAX)
+        answer = self._answer("GET", path + "/blocks", asked, what, BLOCKS_MAX)
         if answer.headers.get("content-type", "").partition(";")[0] != BLOCKS_TYPE:
             raise _strange("blocks")
         try:
@@ -105,38 +169,41 @@ class Client:
         except ValueError:
             raise _strange("the header Leveret-Next") from None
 
-    # Answers.
-
     def _answer(
-        self, path: str, asked: Mapping[str, object], stream: str | None, most: int = TEXT_MAX
+        self, method: str, path: str, asked: Mapping[str, object], what: str, most: int = TEXT_MAX
     ) -> Answer:
-        """The answer to a GET. Raises PipelineError."""
-        answer = self._asker.ask("GET", self._base + path, asked, most=most)
-        if answer.status != 200:
-            self._refuse(answer, stream)
+        """`what`: for errors, what the question is about. Raises PipelineError."""
+        return self._good(self._asker.ask(method, path, asked, most=most), what)
+
+    def _good(self, answer: Answer, what: str) -> Answer:
+        if answer.status not in (200, 201):
+            self._refuse(answer, what)
         return answer
 
-    def _refuse(self, answer: Answer, stream: str | None) -> NoReturn:
+    def _refuse(self, answer: Answer, what: str) -> NoReturn:
         """Raise what an answer other than 200 means."""
-        where = f"stream '{stream}' in virtual host '{self._options.vhost}'"
-        status, reason = answer.status, answer.reason
+        status, reason, user = answer.status, answer.reason, self._options.username
         if status == 401:
             raise Refused(
-                f"{self._asker.url} does not let '{self._options.username}' in:"
-                " see the options username and passwordFile"
+                f"{self._asker.url} does not let '{user}' in: see the options username and passwordFile"
             )
         if status == 403:
-            raise Refused(f"user '{self._options.username}' may not read {where}: {reason}")
+            raise Refused(f"user '{user}' may not read {what}: {reason}")
         if status == 404:
-            raise Missing(f"there is no {where} that '{self._options.username}' may read: {reason}")
-        if status == 409:
-            raise Remade(f"{where} was deleted, and made anew")
+            raise Missing(f"there is no {what} that '{user}' may read: {reason}")
+        more = _more(answer)
+        if status == 409 and more.get("fenced") is True:
+            raise Fenced(
+                f"another query reads {what} as '{self._options.reader_name}' now (option readerName)"
+            )
+        if status == 409 and "incarnation" in more:
+            raise Remade(f"{what} was deleted, and made anew")
         if status == 410:
-            first = _whole(_mapping(_loaded(answer.octets)), "first")
-            raise Expired(f"{where} begins at offset {first} now: what was before is gone", first)
+            first = _whole(more, "first")
+            raise Expired(f"{what} begins at offset {first} now: what was before is gone", first)
         if status == 416:
-            raise Ahead(f"{where} ends before the offset that was asked for: {reason}")
-        raise Refused(f"{self._asker.url} answers {status} for {where}: {reason}")
+            raise Ahead(f"{what} ends before the offset that was asked for: {reason}")
+        raise Refused(f"{self._asker.url} answers {status} for {what}: {reason}")
 
 
 # What answers hold.
@@ -151,6 +218,15 @@ def _loaded(octets: bytes) -> object:
         return json.loads(octets)
     except (ValueError, RecursionError):
         raise _strange("JSON") from None
+
+
+def _more(answer: Answer) -> Json:
+    """What a refusal says besides its reason."""
+    try:
+        found = json.loads(answer.octets)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _mapping(found: object) -> Json:
@@ -169,6 +245,11 @@ def _listed(found: object) -> Listed:
 def _stream(found: Json) -> Stream:
     numbers = (_whole(found, name) for name in ("first", "next", "messages", "octets"))
     return Stream(_text(found, "name"), _text(found, "incarnation"), *numbers)
+
+
+def _lease(found: Json) -> Lease:
+    numbers = (_whole(found, name) for name in ("first", "next", "messages", "octets", "ready"))
+    return Lease(_text(found, "queue"), _text(found, "incarnation"), *numbers)
 
 
 def _text(found: Json, name: str) -> str:

@@ -32,6 +32,7 @@ from pipeline.arrow import (
     binary_of,
     counted,
     fields_of,
+    flags_of,
     joined,
     numbers_of,
     places_of,
@@ -303,8 +304,15 @@ def timestamp_type(rows: Rows, kind: Kind) -> Array:
 
 
 def redelivered(rows: Rows, kind: Kind) -> Array:
-    """Nothing is taken out of a stream, so nothing comes back."""
-    return repeated(False, rows.count, kind)
+    """What a lease has may have been delivered before; out of a stream nothing is taken, so nothing comes back."""
+    columns = [piece.block.positions for piece in rows.pieces]
+    if not any(columns):
+        return repeated(False, rows.count, kind)
+    found = array("B")
+    for piece, column in zip(rows.pieces, columns, strict=True):
+        places = column[piece.low : piece.high] if column is not None else (0,) * len(piece)
+        found.extend(place & 1 for place in places)
+    return flags_of(found)
 
 
 def properties(rows: Rows, kind: Kind) -> Array:

@@ -23,6 +23,14 @@ class Missing(Refused):
     """There is no such stream."""
 
 
+class NoStream(Refused):
+    """It is a queue, which is read through a lease."""
+
+
+class Fenced(PipelineError):  # noqa: N818
+    """Another query has opened the lease since this one did."""
+
+
 class Unreachable(PipelineError):  # noqa: N818
     """No endpoint has answered, however often it was asked."""
 

@@ -45,6 +45,7 @@ class Range:
     incarnation: str
     first: int
     until: int
+    fence: int | None = None  # of the lease, if it is a queue
 
     def __len__(self) -> int:
         return self.until - self.first

@@ -23,6 +23,7 @@ Table: TypeAlias = "Mapping[str, attrs.Attribute[object]]"  # fields by their op
 
 EARLIEST, LATEST = -2, -1  # in place of an offset
 OFFSET_MAX: Final = (1 << 63) - 1
+READER_OCTETS_MAX: Final = 255
 FETCH_MIN, FETCH_MAX = 64 << 10, 16 << 20  # octets; the latter is the broker's own limit
 
 
@@ -57,6 +58,17 @@ class SinceEach:
 Position: TypeAlias = Edge | Offsets | Since | SinceEach
 
 
+@attrs.frozen
+class Span:
+    """A stretch of time, as it was said."""
+
+    said: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return self.said
+
+
 # How a text is read. Each raises ValueError, saying what would have been right.
 
 
@@ -79,6 +91,23 @@ def whole(least: int, most: int = OFFSET_MAX) -> Callable[[str], int]:
         return int(given)
 
     return read
+
+
+UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def span(given: str) -> Span:
+    """As Spark reads it: milliseconds, unless a unit says otherwise."""
+    found = re.fullmatch(r"([0-9]{1,12}) *([a-z]*)", given.strip().lower())
+    if found is None or (found[2] or "ms") not in UNITS_MS:
+        raise ValueError(f"must be a time such as 500ms, 30s or 15m (units: {', '.join(UNITS_MS)})")
+    return Span(given, int(found[1]) * UNITS_MS[found[2] or "ms"] / 1000)
+
+
+def reader(given: str) -> str:
+    if not 0 < len(given.encode("utf-8", "surrogatepass")) <= READER_OCTETS_MAX:
+        raise ValueError(f"must have 1 to {READER_OCTETS_MAX} octets")
+    return given
 
 
 def one_of(*known: str) -> Callable[[str], str]:
@@ -247,13 +276,22 @@ class Options(Connection):
     """What a query asks for. There is no password in it, so that it may be printed."""
 
     subscribe: tuple[str, ...] | None = option(
-        "subscribe", names, None, "streams and super streams, with commas between them"
+        "subscribe",
+        names,
+        None,
+        "streams, super streams and (with `readerName`) queues, with commas between them",
     )
     subscribe_pattern: re.Pattern[str] | None = option(
         "subscribePattern", pattern, None, "all streams whose whole name fits a regular expression"
     )
     assign: Mapping[str, frozenset[int]] | None = option(
         "assign", assigned, None, 'some partitions of super streams: `{"orders":[0,1]}`'
+    )
+    reader_name: str | None = option(
+        "readerName",
+        reader,
+        None,
+        "as whom queues are read: a name for each query, which it keeps as long as its checkpoint",
     )
     starting_offsets: Position | None = option(
         "startingOffsets",
@@ -285,6 +323,20 @@ class Options(Connection):
         whole(1),
         None,
         "octets of bodies in a micro-batch, about (by the average of each stream)",
+        Use.STREAM,
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger",
+        whole(1),
+        None,
+        "messages that a micro-batch waits for; not with `Trigger.AvailableNow`",
+        Use.STREAM,
+    )
+    max_trigger_delay: Span = option(
+        "maxTriggerDelay",
+        span,
+        Span("15m", 900),
+        "how long it waits for them, since the last micro-batch or the start; then it has those that are there",
         Use.STREAM,
     )
     min_partitions: int | None = option(
@@ -336,6 +388,8 @@ def read_options(given: Mapping[str, str], use: Use) -> Options:
     options = Options(**values_of(given, TABLE, use))  # type: ignore[arg-type]
     if not any(getattr(options, FIELDS[name]) is not None for name in CHOICES[0]):
         raise BadOption("one of the options subscribe, subscribePattern and assign must name the streams")
+    if (options.min_offsets_per_trigger or 0) > (options.max_offsets_per_trigger or OFFSET_MAX):
+        raise BadOption("option minOffsetsPerTrigger is larger than maxOffsetsPerTrigger")
     return options
 
 

@@ -1,23 +1,32 @@
-"""What a query reads: the streams it names, where it begins, how far a micro-batch goes, which task reads what.
+"""What a query reads: the streams and queues it names, where it begins, how far a micro-batch goes, who reads what.
 
-All of it is decided in the driver, from the options, what the broker says, and how far the query has come.
+A queue is the one partition of itself, whose offsets are those of its lease (pipeline/leases.py). All of it is decided
+in the driver, from the options, what the broker says, and how far the query has come.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol, TypeAlias
 
 import attrs
 
 from pipeline.client import Listed, Stream
-from pipeline.errors import BadOption, DataLoss, Missing
+from pipeline.errors import BadOption, DataLoss, Missing, NoStream
+from pipeline.leases import MESSAGES_MAX, OCTETS_MAX, Leases
 from pipeline.offsets import Mark, Marks, Partition, Range, admitted, read_between, split
 from pipeline.options import EARLIEST, LATEST, Edge, Numbers, Offsets, Options, Position, Since, SinceEach
 
 log: Final = logging.getLogger("leveret.pipeline")
 Streams: TypeAlias = dict[Partition, Stream]
+NO_BATCH: Final = (
+    "spark.read cannot read a queue, because it never says when rows are safe and messages may go. Read what there is"
+    " with spark.readStream, the option readerName and trigger(availableNow=True)"
+)
+NAMELESS: Final = "to read a queue, say with the option readerName as whom"
+NOTHING: Final[Marks] = {}
 SAID_MAX: Final = 100  # losses that are remembered
 
 
@@ -40,9 +49,20 @@ class Limit:
 class Planner:
     """The plans of one query."""
 
-    def __init__(self, options: Options, broker: Broker) -> None:
+    def __init__(
+        self,
+        options: Options,
+        broker: Broker,
+        leases: Leases | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`leases`: for queues, which batch reads cannot read."""
         self._options = options
         self._broker = broker
+        self._leases = leases
+        self._queues: set[str] = set()  # names that turned out to be no streams
+        self._now = now
+        self._since = now()  # of the last micro-batch, or of the start
         self._said: set[str] = set()  # losses that the log has
         self._target: Marks | None = None  # of Trigger.AvailableNow: nothing beyond is read
 
@@ -64,14 +84,14 @@ class Planner:
     # Streaming reads.
 
     def initial(self) -> Marks:
-        """Where a new query begins."""
+        """Where a new query begins; with a queue at the oldest message that is not settled."""
         streams = self._streams()
         starting = self._options.starting or Edge.LATEST
         start = self._resolved("starting", starting, streams, Edge.EARLIEST)
         return {each: Mark(start[each], stream.incarnation) for each, stream in streams.items()}
 
     def prepare_available_now(self) -> None:
-        """Nothing that arrives after this call is read."""
+        """Of a queue: as many as are there now. Nothing that arrives after this call is read."""
         self._target = self.newest()
 
     def newest(self) -> Marks:
@@ -83,10 +103,13 @@ class Planner:
 
         Raises DataLoss, unless the options say that what is gone is to be passed over.
         """
-        streams = self._streams(known=start)
+        streams = self._streams(known=start, done=start)
         begins = {each: self._begin(each, start.get(each), stream) for each, stream in streams.items()}
         available = {each: self._available(each, begins[each], stream) for each, stream in streams.items()}
-        taken = admitted(available, self._messages(limit, streams, available))
+        if self._is_too_soon(sum(available.values())):
+            return dict(start)
+        shares = admitted(available, self._messages(limit, streams, available))
+        taken = self._reserved(begins, shares, limit)
         marks = dict(start)
         for each, stream in streams.items():
             begin = begins[each]
@@ -104,20 +127,32 @@ class Planner:
         streams = self._streams(known=end) if any(read_between(start, end)) else {}
         return self._ranges(start, end, streams)
 
+    def commit(self, end: Marks) -> None:
+        """What is below `end` is in the table. Of a query's last micro-batch `latest` hears it, in the next run."""
+        for (name, _), mark in end.items():
+            if self._leases is not None and name in self._queues:
+                try:
+                    self._leases.settle(name, mark)
+                except Missing:
+                    continue  # whether that ends the query, `latest` decides
+
     # The streams.
 
-    def _streams(self, known: Marks | None = None) -> Streams:
-        """All partitions that the query names. `known`: what it has read; a stream that is gone may be among that."""
+    def _streams(self, known: Marks | None = None, done: Marks = NOTHING) -> Streams:
+        """All partitions that the query names. `known`: what it has read; a stream that is gone may be among that.
+
+        `done`: what of queues is in the table, and may go.
+        """
         options = self._options
         if options.assign is not None:
-            return self._assigned(options.assign, known)
+            return self._assigned(options.assign, known, done)
         if options.subscribe is not None:
             names: tuple[str, ...] = options.subscribe
         else:
             names = tuple(self._matching())
         found: Streams = {}
         for name in names:
-            for number, stream in enumerate(self._partitions(name, known)):
+            for number, stream in enumerate(self._partitions(name, known, done)):
                 found[name, number] = stream
         for each in known or ():
             if each not in found:
@@ -132,10 +167,10 @@ class Planner:
         parts = {part for each in fitting for part in each.partitions or ()}
         return (each.name for each in fitting if each.name not in parts)
 
-    def _assigned(self, assign: Mapping[str, frozenset[int]], known: Marks | None) -> Streams:
+    def _assigned(self, assign: Mapping[str, frozenset[int]], known: Marks | None, done: Marks) -> Streams:
         found: Streams = {}
         for name, numbers in assign.items():
-            partitions = self._partitions(name, known)
+            partitions = self._partitions(name, known, done)
             for number in sorted(numbers):
                 if number < len(partitions):
                     found[name, number] = partitions[number]
@@ -145,15 +180,33 @@ class Planner:
                     )
         return found
 
-    def _partitions(self, name: str, known: Marks | None) -> list[Stream]:
+    def _partitions(self, name: str, known: Marks | None, done: Marks) -> list[Stream]:
         """None, if the query runs already, and what is gone is to be passed over."""
         try:
-            return self._broker.partitions(name)
+            return self._found(name, done)
         except Missing as missing:
             if known is None:
                 raise
             self._lost(str(missing))
             return []
+
+    def _found(self, name: str, done: Marks) -> list[Stream]:
+        """What has the name. Raises Missing."""
+        if name not in self._queues:
+            try:
+                return self._broker.partitions(name)
+            except NoStream as queue:
+                self._require_queues(queue)
+                self._queues.add(name)
+        assert self._leases is not None
+        return [self._leases.look(name, done.get((name, 0)))]
+
+    def _require_queues(self, queue: NoStream) -> None:
+        """Refuse a queue where none can be read."""
+        if self._leases is None:
+            raise BadOption(f"{queue}; {NO_BATCH}") from None
+        if self._options.reader_name is None:
+            raise BadOption(f"{queue}; {NAMELESS}") from None
 
     # Offsets.
 
@@ -163,9 +216,20 @@ class Planner:
         """A position as an offset for each partition. `otherwise`: for those that it does not name."""
         if isinstance(position, Offsets | SinceEach):
             self._require_all(which, position.by_partition, streams)
+            self._require_streams(position)
         return {each: self._offset(position, each, stream, otherwise) for each, stream in streams.items()}
 
+    def _require_streams(self, position: Offsets | SinceEach) -> None:
+        """Where to begin in a queue is not for the query to say."""
+        for name in self._queues.intersection(position.by_partition):
+            option = "startingOffsets" if isinstance(position, Offsets) else "startingOffsetsByTimestamp"
+            raise BadOption(
+                f"option {option} names '{name}', which is a queue: it is read from its oldest message on"
+            )
+
     def _offset(self, position: Position, each: Partition, stream: Stream, otherwise: Edge) -> int:
+        if each[0] in self._queues:
+            return stream.first
         if isinstance(position, Since):
             return self._broker.offset_since(stream.name, position.timestamp)
         if isinstance(position, Edge):
@@ -206,7 +270,7 @@ class Planner:
         """Where to go on. A partition that is new begins with what it has."""
         if mark is None:
             return stream.first
-        where = f"partition {each[1]} of stream '{each[0]}'"
+        where = self._where(each)
         if mark.incarnation != stream.incarnation:
             self._lost(f"{where} was deleted and made anew since offset {mark.next} was read")
             return stream.first
@@ -222,8 +286,26 @@ class Planner:
             return stream.next
         return mark.next
 
+    def _where(self, each: Partition) -> str:
+        if each[0] in self._queues:
+            return f"the lease '{self._options.reader_name}' of queue '{each[0]}'"
+        return f"partition {each[1]} of stream '{each[0]}'"
+
+    def _is_too_soon(self, available: int) -> bool:
+        """Whether the micro-batch is to wait for more messages; with Trigger.AvailableNow there may be no more."""
+        options, now = self._options, self._now()
+        least = options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        if available < least and (not available or now - self._since < options.max_trigger_delay.seconds):
+            return True
+        self._since = now
+        return False
+
     def _available(self, each: Partition, begin: int, stream: Stream) -> int:
         end = stream.next
+        if each[0] in self._queues:
+            end = min(end, begin + MESSAGES_MAX)
         if self._target is not None:
             target = self._target.get(each)
             if target is None or target.incarnation != stream.incarnation:
@@ -244,13 +326,33 @@ class Planner:
         messages = max(1, sum(available.values()) * limit.octets // octets)
         return messages if limit.messages is None else min(messages, limit.messages)
 
+    def _reserved(
+        self, begins: Mapping[Partition, int], shares: Mapping[Partition, int], limit: Limit
+    ) -> dict[Partition, int]:
+        """How many messages there are for each partition: of a queue there may be fewer by now."""
+        taken, total = dict(shares), sum(shares.values())
+        if self._leases is None:
+            return taken
+        for each, share in shares.items():
+            if share and each[0] in self._queues:
+                octets = OCTETS_MAX if limit.octets is None else max(1, limit.octets * share // total)
+                end = self._leases.reserve(each[0], begins[each], share, octets)
+                taken[each] = max(0, end - begins[each])
+        return taken
+
     def _ranges(self, start: Marks, end: Marks, streams: Streams) -> list[Range]:
         ranges = []
         for each, first, mark in read_between(start, end):
             found = streams.get(each)
             if found is not None:  # otherwise it is gone, and that was no failure
-                ranges.append(Range(*each, found.name, mark.incarnation, first, mark.next))
+                fence = self._fence(each[0])
+                ranges.append(Range(*each, found.name, mark.incarnation, first, mark.next, fence))
         return split(ranges, self._options.min_partitions)
+
+    def _fence(self, name: str) -> int | None:
+        if self._leases is None or name not in self._queues:
+            return None
+        return self._leases.fence(name)
 
     def _lost(self, text: str) -> None:
         """Said once: a query asks every few moments."""

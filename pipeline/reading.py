@@ -1,4 +1,4 @@
-"""A range of a stream to record batches: what one task does. What is gone is not passed over in silence."""
+"""A range of a stream or lease to record batches: what one task does. What is gone is not passed over in silence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.planning import lost
 
 
 class Blocks(Protocol):
-    """Where blocks come from: a `Client`."""
+    """Where blocks come from: a `Client`, or `LeasedBlocks`."""
 
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched: ...
 
@@ -55,4 +55,6 @@ def _gap(options: Options, asked: Range, begin: int, end: int, why: str) -> None
 
 
 def _where(asked: Range) -> str:
+    if asked.fence is not None:
+        return f"the lease of queue '{asked.stream}'"
     return f"partition {asked.partition} of stream '{asked.stream}'"

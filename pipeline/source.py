@@ -24,6 +24,7 @@ from pipeline.client import Client
 from pipeline.columns import columns_of
 from pipeline.decode import Decoder
 from pipeline.errors import BadOption
+from pipeline.leases import LeasedBlocks, Leases
 from pipeline.offsets import Json, Range, from_json, to_json
 from pipeline.options import Options, Use, read_options
 from pipeline.planning import Limit, Planner
@@ -33,7 +34,7 @@ from pipeline.sink_options import read_sink_options
 
 
 class AmqpSource(DataSource):
-    """Streams and super streams of a broker."""
+    """Streams, super streams and queues of a broker."""
 
     options: Mapping[str, str]  # type: ignore[assignment]
 
@@ -84,8 +85,9 @@ def batches(options: Options, schema: StructType, partition: InputPartition) -> 
         return
     client = Client(options)
     try:
+        source = client if asked.fence is None else LeasedBlocks(client, asked.fence)
         decoder = Decoder(schema_of(schema), options.columns, asked.stream, asked.partition)
-        yield from read(options, client, decoder, asked)
+        yield from read(options, source, decoder, asked)
     finally:
         client.close()
 
@@ -127,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planner(self) -> Planner:
         if self._made is None:
             client = Client(self._options)
-            self._made = Planner(self._options, client), client
+            self._made = Planner(self._options, client, Leases(client)), client
         return self._made[0]
 
     def initialOffset(self) -> Json:
@@ -164,7 +166,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Batch]:
         return batches(self._options, self._schema, partition)
 
+    def commit(self, end: Json) -> None:
+        self._planner.commit(from_json(end))
+
     def stop(self) -> None:
+        """Leases stay: the query may go on from its checkpoint."""
         if self._made is not None:
             self._made[1].close()
             self._made = None

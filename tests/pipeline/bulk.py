@@ -6,8 +6,10 @@ import base64
 import json
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -19,6 +21,7 @@ from protocols.amqp091.wire import BasicProperties
 
 FACTS = Facts(durable=True)
 ROOT = "/api/leveret/streams/"
+LEASES = "/api/leveret/leases/"
 
 
 def message(body: bytes, exchange: str = "", key: str = "orders", **properties: object) -> Message:
@@ -26,8 +29,14 @@ def message(body: bytes, exchange: str = "", key: str = "orders", **properties: 
     return Message(AMQP091, exchange, key, octets, body, FACTS)
 
 
-def block(first: int, *messages: Message, arrived: int = 1_000) -> bytes:
-    return pack(Append(1, first, first, arrived, list(messages)))
+def block(
+    first: int, *messages: Message, arrived: int = 1_000, positions: Sequence[int] | None = None
+) -> bytes:
+    """`positions`: as a lease has them, twice the place in the queue, and 1 for a message that was delivered before."""
+    append = Append(1, first, first, arrived, list(messages))
+    if positions is not None:
+        append.positions = array("Q", positions)
+    return pack(append)
 
 
 class FakeStream:
@@ -87,12 +96,79 @@ class FakeStream:
         return found, following
 
 
+class FakeLease(FakeStream):
+    """What one reader has of a queue."""
+
+    def __init__(self, queue: FakeQueue, number: int) -> None:
+        super().__init__(queue.name)
+        self.queue = queue
+        self.incarnation = f"{queue.name}!{number}"
+        self.fence = 0
+
+    def state(self) -> dict[str, object]:
+        return {**super().state(), "queue": self.name, "ready": len(self.queue.ready)}
+
+    def settle(self, until: int) -> None:
+        """As if all its messages had the same size."""
+        until = max(self.first, until)
+        self.octets = self.octets * (self.next - until) // max(1, self.next - self.first)
+        self.first = until
+        self.blocks = [each for each in self.blocks if header(each).next > self.first]
+
+    def reserve(self, begin: int, messages: int, octets: int) -> None:
+        self.settle(begin)
+        octets -= self.octets
+        most = min(begin + messages - self.next, self.queue.at_once)
+        taken: list[tuple[int, Message]] = []
+        while (
+            self.queue.ready and len(taken) < most and (octets > 0 or (self.first == self.next and not taken))
+        ):
+            taken.append(self.queue.ready.pop(0))
+            octets -= len(taken[-1][1].body)
+        if taken:
+            positions = [position for position, _ in taken]
+            self.blocks.append(block(self.next, *(each for _, each in taken), positions=positions))
+            self.octets += sum(each.size for _, each in taken)
+            self.next += len(taken)
+
+
+class FakeQueue:
+    """A work queue, with its leases by reader."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ready: list[tuple[int, Message]] = []  # with a position, as blocks have it
+        self.leases: dict[str, FakeLease] = {}
+        self.published = self.opened = 0
+        self.at_once = 1 << 30  # messages that one request reserves
+
+    def publish(self, *messages: Message, redelivered: bool = False) -> None:
+        for each in messages:
+            self.ready.append((2 * self.published + redelivered, each))
+            self.published += 1
+
+    def fill(self, count: int) -> None:
+        """Messages whose bodies are numbers."""
+        self.publish(
+            *(message(b"%d" % at, key=self.name) for at in range(self.published, self.published + count))
+        )
+
+    def lease(self, reader: str) -> FakeLease:
+        """As opened: with another fence."""
+        if reader not in self.leases:
+            self.opened += 1
+            self.leases[reader] = FakeLease(self, self.opened)
+        self.leases[reader].fence += 1
+        return self.leases[reader]
+
+
 class FakeBroker:
     """What a handler serves, and what it was asked."""
 
     def __init__(self) -> None:
         self.streams: dict[str, FakeStream] = {}
         self.supers: dict[str, list[str]] = {}
+        self.queues: dict[str, FakeQueue] = {}
         self.faults: list[int | str] = []  # for the next requests: a status, `cut` or `hang up`
         self.asked: list[str] = []
         self.connections = 0
@@ -102,6 +178,9 @@ class FakeBroker:
     def stream(self, name: str, first: int = 0) -> FakeStream:
         return self.streams.setdefault(name, FakeStream(name, first))
 
+    def queue(self, name: str) -> FakeQueue:
+        return self.queues.setdefault(name, FakeQueue(name))
+
     def super_stream(self, name: str, partitions: int) -> list[FakeStream]:
         self.supers[name] = [f"{name}-{number}" for number in range(partitions)]
         return [self.stream(each) for each in self.supers[name]]
@@ -109,6 +188,8 @@ class FakeBroker:
     def answer(self, target: str) -> tuple[int, dict[str, str], bytes]:
         parts = urlsplit(target)
         query = dict(parse_qsl(parts.query))
+        if parts.path.startswith(LEASES):
+            return self._of_lease("GET", parts.path, query)
         _, *path = parts.path.removeprefix(ROOT).split("/")
         if not path:
             return said(200, [*map(self._listed, sorted({*self.streams, *self.supers}))])
@@ -118,6 +199,8 @@ class FakeBroker:
                 200, {"name": name, "partitions": [self.streams[each].state() for each in self.supers[name]]}
             )
         stream = self.streams.get(name)
+        if name in self.queues:
+            return said(400, {"reason": f"queue '{name}' is no stream"})
         if stream is None:
             return said(404, {"reason": f"no stream '{name}'"})
         if len(path) == 1:
@@ -125,6 +208,36 @@ class FakeBroker:
         if path[1] == "offset":
             return said(200, {"offset": self._offset(stream, int(query["timestamp"]))})
         return self._blocks(stream, query)
+
+    def change(self, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
+        parts = urlsplit(target)
+        return self._of_lease(method, parts.path, dict(parse_qsl(parts.query)))
+
+    def _of_lease(self, method: str, path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        _, name, reader, *verb = map(unquote, path.removeprefix(LEASES).split("/"))
+        queue = self.queues.get(name)
+        if queue is None:
+            return said(404, {"reason": f"no queue '{name}'"})
+        if method == "PUT":
+            lease = queue.lease(reader)
+            return said(200, {**lease.state(), "fence": lease.fence})
+        found = queue.leases.get(reader)
+        if found is None:
+            return said(404, {"reason": f"no lease '{reader}'"})
+        if "fence" in query and int(query["fence"]) != found.fence:
+            return said(409, {"reason": "another one has it", "fenced": True})
+        if verb == ["blocks"]:
+            return self._blocks(found, query)
+        begin = int(query["from"] if verb == ["reserve"] else query["to"])
+        if begin > found.next:
+            return said(416, {"reason": f"the lease ends at {found.next}"})
+        if verb == ["settle"]:
+            found.settle(begin)
+        elif begin < found.first:
+            return said(410, {"first": found.first, "next": found.next})
+        else:
+            found.reserve(begin, int(query["messages"]), int(query["octets"]))
+        return said(200, found.state())
 
     def _listed(self, name: str) -> dict[str, object]:
         if name in self.supers:
@@ -140,7 +253,7 @@ class FakeBroker:
     def _blocks(stream: FakeStream, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
         first, until = int(query["from"]), int(query["until"])
         if query.get("incarnation", stream.incarnation) != stream.incarnation:
-            return said(409, {"reason": "another incarnation"})
+            return said(409, {"reason": "another incarnation", "incarnation": stream.incarnation})
         if first < stream.first:
             return said(410, {"first": stream.first, "next": stream.next})
         if first > stream.next:
@@ -170,6 +283,15 @@ def serving(broker: FakeBroker, tls: ssl.SSLContext | None = None) -> Iterator[F
             pass
 
         def do_GET(self) -> None:
+            self._answer(broker.answer)
+
+        def do_PUT(self) -> None:
+            self._answer(partial(broker.change, "PUT"))
+
+        def do_POST(self) -> None:
+            self._answer(partial(broker.change, "POST"))
+
+        def _answer(self, answer: Callable[[str], tuple[int, dict[str, str], bytes]]) -> None:
             broker.asked.append(self.path)
             credentials = base64.b64encode(":".join(broker.user).encode()).decode()
             fault = broker.faults.pop(0) if broker.faults else None
@@ -181,7 +303,7 @@ def serving(broker: FakeBroker, tls: ssl.SSLContext | None = None) -> Iterator[F
             elif self.headers["Authorization"] != f"Basic {credentials}":
                 status, headers, octets = said(401, {"reason": "not you"})
             else:
-                status, headers, octets = broker.answer(self.path)
+                status, headers, octets = answer(self.path)
             self.send_response(status)
             for name, value in (*headers.items(), ("Content-Length", str(len(octets)))):
                 self.send_header(name, value)

@@ -1,0 +1,101 @@
+"""Queues as the planner wants them: something with a first and a last offset, of which a micro-batch has a part.
+
+A queue has no offsets. Its lease gives them to messages as they are reserved, so the end of a queue is a guess: what is
+reserved and as many more as wait now. What a micro-batch really gets is known when it has reserved it.
+
+    opened ── settled up to where the last micro-batch ended ── reserved ──> read by tasks ── settled ...
+
+Nothing is released when a query stops: it may go on from its checkpoint, and finds the same messages at the same
+offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import attrs
+
+from pipeline.client import Fetched, Lease, Stream
+from pipeline.errors import Missing
+from pipeline.offsets import Mark
+
+MESSAGES_MAX: Final = 1_000_000  # of a queue that are reserved at a time: the broker's own limits
+OCTETS_MAX: Final = 1 << 30
+
+
+class LeaseBroker(Protocol):
+    """Whom to ask: a `Client`."""
+
+    def open_lease(self, queue: str) -> tuple[Lease, int]: ...
+    def settle(self, queue: str, fence: int, until: int) -> Lease: ...
+    def reserve(self, queue: str, fence: int, begin: int, messages: int, octets: int) -> Lease: ...
+    def leased_blocks(self, queue: str, fence: int, incarnation: str, first: int, until: int) -> Fetched: ...
+
+
+class Opened:
+    """A lease that this query has opened."""
+
+    __slots__ = ("done", "fence", "lease")
+
+    def __init__(self, lease: Lease, fence: int) -> None:
+        self.lease = lease  # as it was when the broker last spoke of it
+        self.fence = fence
+        self.done = lease.first  # what is below is in the table
+
+
+class Leases:
+    """Those of one query, in the driver."""
+
+    def __init__(self, broker: LeaseBroker) -> None:
+        self._broker = broker
+        self._opened: dict[str, Opened] = {}
+
+    def look(self, queue: str, done: Mark | None = None) -> Stream:
+        """What there is now. What is below `done` is in the table, and settled. Raises Fenced, Missing."""
+        opened = self._opened.get(queue) or self._open(queue)
+        if done is not None and done.incarnation == opened.lease.incarnation:
+            opened.done = max(opened.done, min(done.next, opened.lease.next))
+        try:
+            opened.lease = self._broker.settle(queue, opened.fence, opened.done)
+        except Missing:  # the lease, or the queue as well: to open it tells
+            opened = self._open(queue)
+        lease = opened.lease
+        end = lease.next + lease.ready
+        return Stream(queue, lease.incarnation, lease.first, end, lease.messages, lease.octets)
+
+    def settle(self, queue: str, done: Mark) -> None:
+        """What is below `done` is in the table. Who is asked knows it, mostly: it was told by `look`."""
+        opened = self._opened.get(queue)
+        if opened is None or opened.lease.incarnation != done.incarnation or done.next <= opened.lease.first:
+            return
+        self.look(queue, done)
+
+    def reserve(self, queue: str, begin: int, messages: int, octets: int) -> int:
+        """Have so many from `begin` on, as far as they are there; returns the offset behind them. Raises Fenced."""
+        opened = self._opened[queue]
+        wanted = min(messages, MESSAGES_MAX)
+        while True:
+            before = opened.lease.next
+            lease = self._broker.reserve(queue, opened.fence, begin, wanted, min(octets, OCTETS_MAX))
+            opened.lease = lease
+            if lease.next >= begin + wanted or lease.next <= before or not lease.ready:
+                return min(lease.next, begin + wanted)
+
+    def fence(self, queue: str) -> int:
+        return self._opened[queue].fence
+
+    def _open(self, queue: str) -> Opened:
+        lease, fence = self._broker.open_lease(queue)
+        opened = self._opened[queue] = Opened(lease, fence)
+        return opened
+
+
+@attrs.frozen
+class LeasedBlocks:
+    """Blocks of a queue for a task, which must not open the lease: its query has."""
+
+    broker: LeaseBroker
+    fence: int
+
+    def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched:
+        return self.broker.leased_blocks(name, self.fence, incarnation, first, until)
