@@ -1,0 +1,83 @@
+"""Work queues in a real Spark, from a real node: each message in the table once, and then it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+
+from pipeline.client import Client
+from pipeline.options import Use, read_options
+from tests.interop.conftest import need_module
+from tests.pipeline.conftest import LocalNode
+from tests.pipeline.test_spark import Archive, batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+errors = need_module("pyspark.errors")
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+QUEUE = {"subscribe": "jobs", "readerName": "archive"}
+
+
+def publish(node: LocalNode, bodies: Sequence[bytes]) -> int:
+    """Each confirmed; returns how many messages then wait in the queue."""
+    with pika.BlockingConnection(pika.URLParameters(node.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("jobs", durable=True)
+        for body in bodies:
+            channel.basic_publish("", "jobs", body, pika.BasicProperties(delivery_mode=2))
+        ready: int = channel.queue_declare("jobs", passive=True).method.message_count
+        return ready
+
+
+def test_a_queue_is_drained_into_a_table_over_several_runs(
+    spark: SparkSession, node: LocalNode, tmp_path: Path
+):
+    sent = [b"%d" % number for number in range(100)]
+    publish(node, sent[:60])
+    archive = Archive(spark, node, tmp_path)
+    assert archive.run(maxOffsetsPerTrigger=35, **QUEUE) == [35, 25]
+    assert publish(node, sent[60:]) == 40  # of the first ones none is ready any more
+    assert archive.run(**QUEUE) == [40]
+    assert archive.rows() == [(0, number, body) for number, body in enumerate(sent)]
+    assert publish(node, []) == 0
+    assert leased(node) == (60, 100)  # Spark may want its last micro-batch again
+
+
+def leased(node: LocalNode) -> tuple[int, int]:
+    options = read_options({"endpoints": node.url, **QUEUE}, Use.STREAM)
+    client = Client(options, "guest")
+    try:
+        lease, _ = client.open_lease("jobs")
+    finally:
+        client.close()
+    return lease.first, lease.next
+
+
+def test_a_second_query_of_the_same_name_ends_the_first(spark: SparkSession, node: LocalNode, tmp_path: Path):
+    publish(node, [b"1"])
+    options = {"endpoints": node.url, **QUEUE}
+    rows = spark.readStream.format("amqp").options(**options).load()
+    first = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "first")).start()
+    first.processAllAvailable()
+    Archive(spark, node, tmp_path).run(**QUEUE)
+    with pytest.raises(errors.StreamingQueryException) as caught:
+        first.awaitTermination(30)
+    assert "another query reads queue 'jobs' in virtual host '/' as 'archive' now (option readerName)" in str(
+        caught.value
+    )
+
+
+def test_a_batch_read_of_a_queue_says_what_to_do_instead(spark: SparkSession, node: LocalNode):
+    publish(node, [b"1"])
+    with pytest.raises(errors.AnalysisException) as caught:
+        batch(spark, node, **QUEUE).count()
+    assert "with spark.readStream, the option readerName and trigger(availableNow=True)" in str(caught.value)
+    assert publish(node, []) == 1
