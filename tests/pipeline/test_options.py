@@ -94,6 +94,15 @@ def test_a_query_begins_where_it_is_told(given: dict[str, str], read: object):
         ({"maxOffsetsPerTrigger": "0"}, "must be a whole number from 1"),
         ({"minPartitions": "1e3"}, "must be a whole number from 1 to 100000"),
         ({"fetchBytes": "16777217"}, "from 65536 to 16777216"),
+        ({"minOffsetsPerTrigger": "0"}, "option minOffsetsPerTrigger"),
+        (
+            {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"},
+            "option minOffsetsPerTrigger is larger than maxOffsetsPerTrigger",
+        ),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is 'soon': must be a time such as 500ms"),
+        ({"maxTriggerDelay": "3 weeks"}, "option maxTriggerDelay"),
+        ({"readerName": ""}, "must have 1 to 255 octets"),
+        ({"readerName": "ü" * 128}, "must have 1 to 255 octets"),
         ({"schema": "avro"}, "must be amqp or kafka"),
     ],
 )
@@ -122,6 +131,18 @@ def test_the_streams_must_be_named(given: dict[str, str], said: str):
 def test_the_endpoints_must_be_given():
     with pytest.raises(BadOption, match="option endpoints is missing"):
         read_options({"subscribe": "a"}, Use.BATCH)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("15m", 900), ("30 s", 30), ("500", 0.5), ("500ms", 0.5), ("2MIN", 120), ("1h", 3600), ("1d", 86_400)],
+)
+def test_times_are_said_as_spark_says_them(given: str, seconds: float):
+    assert options(maxTriggerDelay=given).max_trigger_delay.seconds == seconds
+
+
+def test_a_micro_batch_waits_for_a_quarter_of_an_hour_unless_it_is_told_otherwise():
+    assert options().max_trigger_delay.seconds == 900
 
 
 def test_an_option_of_micro_batches_is_none_of_a_batch():

@@ -245,6 +245,53 @@ def test_with_available_now_nothing_newer_is_read(broker: FakeBroker):
     assert query.latest(marks, ALL) == marks
 
 
+class Waiting:
+    """A query that wants 10 messages or 15 minutes, and has begun."""
+
+    def __init__(self, broker: FakeBroker, **given: str) -> None:
+        self.now = 100.0
+        asked = options(Use.STREAM, startingOffsets="earliest", minOffsetsPerTrigger="10", **given)
+        self.query = Planner(asked, Direct(broker), now=lambda: self.now)
+        self.marks = self.query.initial()
+
+    def trigger(self, after: float = 0.0) -> int:
+        """How far the query is afterwards."""
+        self.now += after
+        self.marks = self.query.latest(self.marks, ALL)
+        return self.marks["orders", 0].next
+
+
+def test_a_micro_batch_waits_for_so_many_messages(broker: FakeBroker):
+    stream = broker.stream("orders")
+    query = Waiting(broker)
+    assert query.trigger() == 0
+    stream.fill(9)
+    assert query.trigger(after=899.9) == 0
+    stream.fill(2)
+    assert query.trigger() == 11
+    stream.fill(9)
+    assert query.trigger(after=899.9) == 11  # since the last one
+
+
+def test_a_micro_batch_does_not_wait_for_ever(broker: FakeBroker):
+    stream = broker.stream("orders")
+    query = Waiting(broker, maxTriggerDelay="30s")
+    stream.fill(1)
+    assert (query.trigger(after=29.9), query.trigger(after=0.1)) == (0, 1)
+    assert query.trigger(after=100) == 1  # nothing is nothing
+    stream.fill(1)
+    assert query.trigger() == 2
+    stream.fill(1)
+    assert (query.trigger(after=29.9), query.trigger(after=0.1)) == (2, 3)
+
+
+def test_with_available_now_no_micro_batch_waits(broker: FakeBroker):
+    broker.stream("orders").fill(3)
+    query = Waiting(broker)
+    query.query.prepare_available_now()
+    assert query.trigger() == 3
+
+
 LOSSES = {
     "retention": ("begins at offset 100 now: offsets 10 to 99 are gone", [("orders", 0, 100, 200)]),
     "remade": ("was deleted and made anew since offset 10 was read", [("orders", 0, 0, 7)]),
