@@ -99,7 +99,7 @@ class Catalogue(ABC):
 
     @abstractmethod
     def keep_lease(self, lease: Lease) -> None:
-        """It was made, or has another fence. What is kept gets a number and the journal."""
+        """It was made, or has another fence. It gets a number and the journal, and is kept if its queue is."""
 
     @abstractmethod
     def forget_lease(self, lease: Lease) -> None:

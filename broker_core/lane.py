@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush, merge
+from heapq import heapify, heappop, heappush, merge
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER, Delivery
-from broker_core.store.backlog import first_run, last_run
+from broker_core.store.backlog import PAGE_MESSAGES, POSITION, first_run, last_run
 
 if TYPE_CHECKING:
     from broker_core.store.backlog import Backlog
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 AHEAD_MIN: Final = (
     128  # messages left in the head when the next page is asked for, unless that was too late before
 )
+RETURNED_MAX: Final = PAGE_MESSAGES  # that came back, and stay in memory however little there is of it
 
 
 class Pages:
@@ -167,6 +168,8 @@ class Lane:
 
     def page_out(self, backlog: Backlog, keep: int) -> bool:
         """Put a page's worth of what comes last on disk; the first `keep` messages stay. False: there is nothing."""
+        if len(self.returned) > RETURNED_MAX:
+            self._line_up()
         if self.pages is None:
             return self._open(backlog, keep)
         if self.arrivals:
@@ -177,6 +180,21 @@ class Lane:
             self.arrivals.extendleft(reversed(run))
             backlog.have_written(self.arrivals)
         return self._shorten(backlog, keep)
+
+    def _line_up(self) -> None:
+        """Much has come back: what belongs before all that is on disk stands in the head again, and can go there."""
+        end = None if self.pages is None else self.pages.on_disk[0].position
+        before = sorted((each for each in self.returned if end is None or each.position < end), key=POSITION)
+        if not before:
+            return
+        if self.fresh and self.fresh[0].position < before[-1].position:
+            if len(self.fresh) > RETURNED_MAX:
+                return  # to mix them would take too long
+            before = [*merge(before, self.fresh)]
+            self.fresh.clear()
+        self.returned = [] if end is None else [each for each in self.returned if each.position > end]
+        heapify(self.returned)
+        self.fresh.extendleft(reversed(before))
 
     def _open(self, backlog: Backlog, keep: int) -> bool:
         if len(self.fresh) <= keep:

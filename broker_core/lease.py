@@ -93,6 +93,11 @@ class Lease:
         return f"lease '{self.reader}' of {self.queue.described}"
 
     @property
+    def messages(self) -> int:
+        """How many are reserved."""
+        return self.log.next - self.first
+
+    @property
     def octets(self) -> int:
         """Of the bodies of what is reserved, roughly."""
         return self._sizes.total
@@ -112,10 +117,9 @@ class Lease:
         if settled > found.next:  # offsets that were used will be used again
             self.incarnation = secrets.token_hex(8)
             self._keep()
-        count = found.next - self.first
-        self.queue.unsettled += count
+        self.queue.unsettled += self.messages
         self.queue.position = max(self.queue.position, found.sequences.get(POSITION, 0))
-        self._sizes.add(self.first, found.next, found.octets * count // max(1, found.messages))
+        self._sizes.add(self.first, found.next, found.octets * self.messages // max(1, found.messages))
 
     def _keep(self) -> None:
         catalogue = self.queue.virtual_host.broker.catalogue

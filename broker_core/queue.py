@@ -262,6 +262,12 @@ class Queue(Destination):
         """How many consumers have not been suspended by their clients (S071)."""
         return sum(not consumer.suspended for consumer in self.consumers)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether it has consumers, or some of its messages are reserved for somebody (`lease.py`)."""
+        leases = self.virtual_host.leases.values()
+        return bool(self.consumers) or any(lease.messages for lease in leases if lease.queue is self)
+
     def require_access(self, client: Client | None) -> None:
         """Exclusive queues are for their owner alone (S066). Raises Locked."""
         if self.owner is not None and self.owner is not client:

@@ -82,7 +82,9 @@ class SearchedLane(Lane):
         super().__init__()
         self.first = self.last = Part()
         self.filled = 0  # slots, or messages on disk, of all parts
-        self.back = {each.position for each in lane.returned}  # where those that came back, and wait, belong
+        # Those that came back, and wait, by where they belong. What a heap has besides is there no more, also if
+        # another one has come back to the same place since.
+        self.back = {each.position: each for each in lane.returned}
         self.front = Cursor(self.first, lane.returned)
         self.cursors = [self.front]
         self.lookers: list[Cursor] = []  # those of them that leave everything where it is
@@ -154,7 +156,7 @@ class SearchedLane(Lane):
     def peek(self, cursor: Cursor) -> Delivery | None:
         """The waiting message that the cursor has come to; None at the end, and where it `lacks` something."""
         returned = cursor.returned
-        while returned and returned[0].position not in self.back:
+        while returned and self.back.get(returned[0].position) is not returned[0]:
             heappop(returned)
         arrived = self._slot(cursor)
         if returned:
@@ -238,7 +240,7 @@ class SearchedLane(Lane):
         """Take what was peeked at, and go on."""
         self.pass_by(cursor, delivery)
         if delivery.position in self.back:
-            self.back.remove(delivery.position)
+            del self.back[delivery.position]
             return
         for each in self.lookers:
             if each.met >= delivery.position:
@@ -409,7 +411,7 @@ class SearchedLane(Lane):
         return piles
 
     def put_back(self, delivery: Delivery) -> None:
-        self.back.add(delivery.position)
+        self.back[delivery.position] = delivery
         for cursor in self.cursors:
             heappush(cursor.returned, delivery)
             if len(cursor.returned) > 2 * len(self.back) + GAPS:
@@ -417,5 +419,4 @@ class SearchedLane(Lane):
 
     def _returned(self, heap: list[Delivery]) -> list[Delivery]:
         """The heap without what waits no more, each message once."""
-        waiting = {delivery.position: delivery for delivery in heap if delivery.position in self.back}
-        return [waiting[position] for position in sorted(waiting)]
+        return sorted({each for each in heap if self.back.get(each.position) is each}, key=POSITION)

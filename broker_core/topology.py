@@ -388,7 +388,7 @@ class VirtualHost:
 
     def delete_queue(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with its bindings and messages (X040). Returns how many messages were waiting."""
-        if if_unused and queue.consumers:
+        if if_unused and queue.in_use:
             raise PreconditionFailed(f"{queue.described} in use")
         if if_empty and queue.ready:
             raise PreconditionFailed(f"{queue.described} not empty")

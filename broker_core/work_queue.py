@@ -468,7 +468,7 @@ class WorkQueue(Queue):
 
     def _maybe_disused(self, now: float) -> None:
         assert self.limits.expires_ms is not None
-        if self.consumers or self.search is not None:
+        if self.in_use or self.search is not None:
             self.used_at = now
         if now >= self.used_at + self.limits.expires_ms / 1000:
             self.virtual_host.delete_queue(self)

@@ -159,14 +159,15 @@ class StoredCatalogue(Catalogue):
         return number
 
     def keep_lease(self, lease: Lease) -> None:
-        if not is_kept(lease.queue):
-            return
         if not lease.number:
             lease.keep_in(self._journal, self._next_number())
-        self._put(lease_key(lease), records.lease_record(lease))
+        if is_kept(
+            lease.queue
+        ):  # else its messages lie on disk, too, but nobody looks for them at the next start
+            self._put(lease_key(lease), records.lease_record(lease))
 
     def forget_lease(self, lease: Lease) -> None:
-        if lease.number:
+        if is_kept(lease.queue):
             self._journal.remove(lease_key(lease))
 
     def keep_staging(self, staging: Staging) -> None:

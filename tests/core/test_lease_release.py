@@ -1,0 +1,213 @@
+"""Leases in memory: how what is reserved goes back, and how a lease ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.errors import NotFound, PreconditionFailed
+from broker_core.lease import Busy, Fenced, lease_of
+from broker_core.values import Table
+from tests.core.fakes import DEAD, FakeConsumer, Only, World, fetched, morgue, reasons, waiting
+from tests.core.leased import Leased, settle_down
+from tests.core.test_lease import counts, filled
+
+# Releasing.
+
+
+def test_what_is_released_stands_where_it_stood_and_says_so() -> None:
+    world = World()
+    queue = filled(world)
+    reader = Leased(queue).reserve(2)
+    world.publish("q", b"d")
+    reader.settle(1).release()
+    assert (reader.told, reader.state) == ([None, None], (2, 2))
+    assert (waiting(queue), *counts(queue)) == ("b c d", 3, 0, 1)
+    assert [delivery.redelivered for delivery in queue.waiting()] == [True, False, False]
+    assert queue.ready_bytes == 3
+    assert reader.reserve().places() == [(1, True), (2, False), (3, False)]
+
+
+def test_consumers_get_what_is_released() -> None:
+    queue = filled(World())
+    reader = Leased(queue).reserve()
+    consumer = FakeConsumer(queue)
+    reader.release()
+    assert consumer.bodies() == "a b c"
+    consumer.accept_all()
+    assert counts(queue) == (0, 0, 3)
+
+
+def test_a_long_release_takes_turns() -> None:
+    world = World()
+    queue = filled(world, *[b"%d" % n for n in range(10_000)])
+    reader = Leased(queue).reserve()
+    reader.lease.release(reader.told.append)
+    before, most = 0, 0
+    while len(reader.told) < 2:
+        world.settle()
+        most, before = max(most, queue.ready - before), queue.ready
+    assert 0 < most <= 5_000
+    assert waiting(queue) == " ".join(map(str, range(10_000)))
+
+
+def test_the_time_to_live_of_what_is_released_begins_anew() -> None:
+    world = World()
+    queue = world.queue(x_message_ttl=5000, **DEAD)
+    dead = morgue(world)
+    world.publish("q", b"b", ttl_ms=1000)
+    world.publish("q", b"a")
+    reader = Leased(queue).reserve()
+    world.advance(60)
+    reader.release()
+    world.advance(1.5)
+    assert (waiting(queue), reasons(dead)) == ("a", ["b expired"])
+    world.advance(4)
+    assert (queue.ready, reasons(dead)) == (0, ["b expired", "a expired"])
+
+
+def test_what_is_released_into_a_full_queue_gives_way_as_what_comes_back_does() -> None:
+    world = World()
+    queue = world.queue(x_max_length=2, **DEAD)
+    dead = morgue(world)
+    world.publish("q", b"a", b"b")
+    reader = Leased(queue).reserve()
+    world.publish("q", b"c", b"d")
+    reader.release()
+    assert (waiting(queue), reasons(dead)) == ("c d", ["a maxlen", "b maxlen"])
+    assert counts(queue)[:2] == (2, 0)
+
+
+def test_what_is_released_into_a_queue_that_refuses_waits_there() -> None:
+    world = World()
+    queue = world.queue(x_max_length=1, x_overflow="reject-publish")
+    world.publish("q", b"a")
+    reader = Leased(queue).reserve()
+    world.publish("q", b"b")
+    reader.release()
+    assert waiting(queue) == "a b"
+
+
+def test_the_notes_of_the_dead_survive_a_lease() -> None:
+    world = World()
+    queue = world.queue(**DEAD)
+    dead = morgue(world)
+    world.publish("q", b"a", ttl_ms=0)
+    world.advance(1)
+    assert queue.ready == 0
+    Leased(dead).reserve().release()
+    assert reasons(dead) == ["a expired"]
+    (delivery,) = dead.waiting()
+    assert delivery.message.notes is not None
+    assert delivery.message.notes.offset is None
+
+
+def test_a_release_does_not_count_as_a_failed_delivery() -> None:
+    world = World()
+    arguments: Table = {"x-queue-type": "quorum", "x-delivery-limit": 1}
+    queue = world.host.declare_queue("q", durable=True, arguments=arguments)
+    world.publish("q", b"a")
+    for _ in range(3):
+        Leased(queue).reserve().release()
+    assert waiting(queue) == "a"
+
+
+def test_nothing_is_reserved_while_all_is_released() -> None:
+    world = World()
+    queue = filled(world)
+    reader = Leased(queue).reserve()
+    reader.lease.release(reader.told.append)
+    for refused in (reader.reserve, reader.release):
+        with pytest.raises(Busy):
+            refused()
+    settle_down(world.broker)
+    assert (reader.told, waiting(queue)) == ([None, None], "a b c")
+    assert reader.reserve().bodies() == "a b c"
+
+
+def test_a_release_ends_a_reservation() -> None:
+    queue = filled(World())
+    reader = Leased(queue).reserve(2)
+    reader.reserve(5, begin=2, wait_s=9.0)
+    assert reader.bodies() == "c"
+    reader = Leased(World().queue()).reserve(wait_s=9.0).release()
+    assert [type(each) for each in reader.told] == [Busy, type(None)]
+
+
+def test_opening_it_ends_a_release_and_keeps_the_rest() -> None:
+    world = World()
+    queue = filled(world, *[b"x"] * 10_000)
+    reader = Leased(queue).reserve()
+    reader.lease.release(reader.told.append)
+    while not queue.ready:
+        world.settle()
+    new = Leased(queue)
+    assert [type(each) for each in reader.told] == [type(None), Fenced]
+    assert queue.ready > 0
+    assert queue.ready + new.state[1] - new.state[0] == queue.ready + queue.unsettled == 10_000
+    assert new.reserve().state[1] - new.state[0] == 10_000
+
+
+def test_what_is_released_is_given_to_those_who_had_come_past_what_was_there_before() -> None:
+    """Each of those who search has a heap of what came back: an old delivery in it is not the new one."""
+    queue = filled(World(), b"a")
+    consumer = FakeConsumer(queue, selector=Only(b"a"), credit=0)
+    queue.release(fetched(queue, settled=False))
+    Leased(queue).reserve().release()
+    (standing,) = queue.waiting()
+    consumer.grant(1)
+    settle_down(queue.virtual_host.broker)
+    assert consumer.held == [standing]
+
+
+# The end.
+
+
+def test_a_lease_that_is_given_up_leaves_nothing() -> None:
+    queue = filled(World())
+    reader = Leased(queue).reserve(2).release(for_good=True)
+    assert (reader.told, waiting(queue)) == ([None, None], "a b c")
+    assert reader.lease.ended
+    with pytest.raises(NotFound, match="no lease 'r' of queue 'q' in vhost '/'"):
+        lease_of(queue.virtual_host, "q", "r")
+
+
+def test_a_lease_goes_with_its_queue_and_who_waits_is_told() -> None:
+    world = World()
+    queue = filled(world)
+    one, other = Leased(queue, "one").reserve(), Leased(queue, "other").reserve(wait_s=9.0)
+    one.lease.release(one.told.append)
+    seen: list[str] = []
+    one.lease.look_out(lambda: seen.append("one"))
+    world.host.delete_queue(queue)
+    settle_down(world.broker)
+    assert [str(each) for each in (one.told[-1], other.told[-1])] == ["no queue 'q' in vhost '/'"] * 2
+    assert (world.host.leases, seen, one.lease.ended, other.lease.ended) == ({}, ["one"], True, True)
+
+
+def test_a_queue_whose_messages_are_reserved_is_in_use() -> None:
+    world = World()
+    queue = filled(world, x_expires=1000)
+    reader = Leased(queue).reserve()
+    world.advance(5)
+    with pytest.raises(PreconditionFailed, match="in use"):
+        world.host.delete_queue(queue, if_unused=True)
+    reader.settle(3)
+    world.advance(0.9)
+    assert not queue.deleted
+    world.advance(2)
+    assert queue.deleted
+
+
+def test_who_looks_out_is_told_once_of_more() -> None:
+    world = World()
+    queue = world.queue()
+    reader = Leased(queue)
+    seen: list[str] = []
+    for name in ("one", "other"):
+        reader.lease.look_out(lambda name=name: seen.append(name))  # type: ignore[misc]
+    other = reader.lease._lookouts
+    reader.lease.look_away(next(iter(other)))
+    for body in (b"a", b"b"):
+        world.publish("q", body)
+        reader.reserve()
+    assert seen == ["other"]
