@@ -134,6 +134,7 @@ class Lease:
         self.stop(Fenced(f"somebody else has opened {self.described}"))
         self._keep()
         self._is_used()
+        self._committed()
         return self.fence
 
     def require(self, fence: int) -> None:
@@ -211,7 +212,7 @@ class Lease:
     # Reading.
 
     def look_out(self, tell: Callable[[], None]) -> None:
-        """Have it called once, when there is something more to read, or when the lease has ended."""
+        """Have it called once, when there is something more to read, or the lease was opened or has ended."""
         self._lookouts[tell] = None
 
     def look_away(self, tell: Callable[[], None]) -> None:
@@ -219,7 +220,14 @@ class Lease:
         self._lookouts.pop(tell, None)
 
     def _committed(self) -> None:
-        """The log has more for readers."""
+        """The log has more for readers, or something else is new to them. In the next turn: there may be no end to what
+        they do then.
+        """
+        if self._lookouts:
+            broker = self.queue.virtual_host.broker
+            broker.timers.at(broker.now, self._tell)
+
+    def _tell(self, now: float) -> None:
         lookouts, self._lookouts = self._lookouts, {}
         for tell in lookouts:
             tell()
