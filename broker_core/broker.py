@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.access import Access
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.compat import Compat
+from broker_core.delivery import UNLIMITED
 from broker_core.discard import Discarded
 from broker_core.errors import NotFound
 from broker_core.exchange import Destination, Exchange, ExchangeType
@@ -199,6 +200,12 @@ class Broker:
             exchange.unroutable += 1
             return UNROUTABLE
         return TAKEN if taken else REFUSED
+
+    def sole_queue(self, exchange: Exchange, message: Message) -> Queue | None:
+        """The queue that gets every message like this one, and nothing else does, if it takes whatever comes."""
+        found = self.route(exchange, message)
+        only = found.only
+        return only if only is not None and found.lasting and only.has_room(UNLIMITED, UNLIMITED) else None
 
     def route(self, exchange: Exchange, message: Message) -> Route:
         """Where `message` would go from `exchange` now; does not change anything."""

@@ -317,8 +317,8 @@ class _Sections:
             raise DamagedError("a block is longer than it says")
 
 
-def messages_of(block: Block, encoding_of: EncodingOf) -> list[Message]:
-    """The messages, with their offsets noted. Raises DamagedError if a protocol is not installed."""
+def messages_of(block: Block, encoding_of: EncodingOf, noted: bool = True) -> list[Message]:
+    """The messages, `noted`: with their offsets noted on them. Raises DamagedError if a protocol is not installed."""
     kinds = [_kind(each, encoding_of) for each in block.origins]
     head = block.header
     which = [0] * head.count if block.which is None else block.which.tolist()
@@ -334,7 +334,8 @@ def messages_of(block: Block, encoding_of: EncodingOf) -> list[Message]:
         restored = known.get((place, raw))
         if restored is None:
             restored = known[place, raw] = encoding.restored(facts, raw)
-        messages.append(Message(encoding, exchange, key, raw, body, restored, _noted(notes, offset)))
+        seen = _noted(notes, offset) if noted else notes
+        messages.append(Message(encoding, exchange, key, raw, body, restored, seen))
     return messages
 
 

@@ -78,6 +78,7 @@ class SegmentLog(Log):
         "_segment_octets",
         "_segments",
         "described",
+        "noted",
         "number",
     )
 
@@ -85,6 +86,7 @@ class SegmentLog(Log):
         super().__init__()
         self.number = number
         self.described = described
+        self.noted = True  # readers want offsets noted on messages as a rule: so they come from the disk
         self._journal = journal
         self._changed = changed
         self._segments: list[Segment] = []  # by offset; there may be gaps where the store has lost some
@@ -328,8 +330,8 @@ class SegmentLog(Log):
         segment = self._segment_at(offset)
         at = bisect_right(self._runs, offset, key=FIRST)
         until = min(segment.next, self.committed, self._runs[at].first if at < len(self._runs) else UNLIMITED)
-        encoding_of = self._journal.encoding
-        return lambda reader: read_part(reader, self.number, segment.first, offset, until, encoding_of)
+        encoding_of, noted = self._journal.encoding, self.noted
+        return lambda reader: read_part(reader, self.number, segment.first, offset, until, encoding_of, noted)
 
     def _arrived(self, offset: int, found: Part | Exception) -> None:
         waiting = self._asked.pop(offset, [])
@@ -358,7 +360,7 @@ class SegmentLog(Log):
         end = first + len(messages)
         if at < len(self._runs):
             end = min(end, self._runs[at].first)
-        run = Run(self, begin, messages[begin - first : end - first], noted=True)
+        run = Run(self, begin, messages[begin - first : end - first], self.noted)
         self._runs.insert(at, run)
         self._journal.cache.hold(run)
 

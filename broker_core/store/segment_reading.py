@@ -29,9 +29,12 @@ def some_blocks(reader: Reader, stream: int, segment: int, offset: int, until: i
 
 
 def read_part(
-    reader: Reader, stream: int, segment: int, offset: int, until: int, encoding_of: EncodingOf
+    reader: Reader, stream: int, segment: int, offset: int, until: int, encoding_of: EncodingOf, noted: bool
 ) -> Part:
-    """The messages at an offset, and what follows, as far as it goes. Raises DamagedError, StoreError."""
+    """The messages at an offset, and what follows, as far as it goes; `noted`: with their offsets noted on them.
+
+    Raises DamagedError, StoreError.
+    """
     octets = some_blocks(reader, stream, segment, offset, until, FETCH_OCTETS)
     messages: list[Message] = []
     at = 0
@@ -46,7 +49,7 @@ def read_part(
         elif head.first != first + len(messages):
             break
         try:
-            messages += block.messages_of(each, encoding_of)
+            messages += block.messages_of(each, encoding_of, noted)
         except DamagedError as damage:
             if messages:
                 break
