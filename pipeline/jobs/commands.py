@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from pipeline.jobs import lag as lags
 from pipeline.jobs.archive import DELTA, Target, checkpoint_of
 from pipeline.jobs.planned import as_lines, marks_in, planned
 from pipeline.jobs.reach import Reach
-from pipeline.jobs.running import Report, Stop, metrics_in, watch
+from pipeline.jobs.running import Report, Stop, ended, metrics_in, watch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,6 +130,35 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
         return start(routed(rows, how), sink, options.checkpoint, _every(options))
 
     return _query(options, environ, "route", BATCH, started)
+
+
+@told
+def replay(options: argparse.Namespace, environ: Environ) -> int:
+    from pipeline.jobs import replay as replays
+    from pipeline.publishing import Publisher
+    from pipeline.sink_options import read_sink_options
+
+    asked = replays.Asked(
+        options.lake, options.to_exchange, options.routing_key, options.since, options.until, options.where
+    )
+    checkpoint = replays.Checkpoint(Path(options.checkpoint)) if options.checkpoint else None
+    sink = read_sink_options({**_reach(options, environ).options, "exchange": options.to_exchange})
+    plan = checkpoint.plan(asked) if checkpoint else None
+    with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
+        if plan is None:
+            plan = replays.planned(spark, asked, options.format)
+            if checkpoint and not options.dry_run:
+                checkpoint.keep_plan(plan)
+        if options.dry_run:
+            print("\n".join(replays.as_lines(plan, checkpoint)))
+            return DONE
+        from pipeline.jobs.replaying import Pace, Replaying
+
+        report, publisher = Report("replay", _tell, file), Publisher(sink)
+        with ended(report) as end, closing(publisher):
+            replaying = Replaying(plan, publisher, sink, checkpoint)
+            end.well = replaying.run(spark, Pace(options.rate), report, stop)
+    return DONE if end.well else INTERRUPTED
 
 
 @told
@@ -273,15 +302,10 @@ def _query(
     _require_readable(reach, options.sources, options.reader)
     with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         report = Report(job, _tell, file)
-        try:
-            by_itself = watch(
-                started(spark.readStream.format("amqp").options(**reading).load()), report, stop
-            )
-        except BaseException:
-            report.end("failed")
-            raise
-        report.end("done" if by_itself else "stopped")
-    return DONE if by_itself or options.continuous else INTERRUPTED
+        with ended(report) as end:
+            rows = spark.readStream.format("amqp").options(**reading).load()
+            end.well = watch(started(rows), report, stop)
+    return DONE if end.well or options.continuous else INTERRUPTED
 
 
 def _require_readable(reach: Reach, sources: Sequence[str], reader: str | None) -> None:
@@ -299,13 +323,25 @@ def _require_readable(reach: Reach, sources: Sequence[str], reader: str | None) 
 
 @contextmanager
 def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
+    """A session; one that is there already is left running."""
     from pipeline.session import session
 
+    is_ours = not is_running()
     made = session("leveret pipeline", options.master, {**SETTINGS, **dict(options.spark)})
     try:
         yield made
     finally:
-        made.stop()
+        if is_ours:
+            made.stop()
+
+
+def is_running() -> bool:
+    """Whether this process has a session."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
 
 
 def _show_workers(folder: Path) -> None:

@@ -57,32 +57,26 @@ def draw(counts: Sequence[Count], period: str, file: Path) -> None:
     """Raises NoCharts, BadOption, OSError."""
     require(file)
     from matplotlib import colormaps
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
     from matplotlib.figure import Figure
 
     figure = Figure(INCHES, layout="constrained")
     axes = figure.subplots()
     found = series(counts)
     times = sorted({died for each in found.values() for died in each})
+    days = [float(date2num(died)) for died in times]  # type: ignore[no-untyped-call]
+    width = PERIODS[period] / timedelta(days=1) * 0.9
     below = [0] * len(times)
     colours = colormaps["tab20"]
     for place, (name, messages) in enumerate(found.items()):
         heights = [messages.get(died, 0) for died in times]
-        axes.bar(
-            times,
-            heights,
-            PERIODS[period] * 0.9,
-            bottom=below,
-            label=name,
-            color=colours(place),
-            align="edge",
-        )
+        axes.bar(days, heights, width, bottom=below, label=name, color=colours(place), align="edge")
         below = [a + b for a, b in zip(below, heights, strict=True)]
     axes.set_title(f"Dead letters per {period}, by queue and reason")
     axes.set_ylabel("messages")
     if found:
-        ticks = AutoDateLocator()
+        ticks = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(ticks)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))
-        figure.legend(loc="outside right upper")
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]
+        figure.legend(loc="outside right upper", reverse=True)  # as they stand above each other
     figure.savefig(file)

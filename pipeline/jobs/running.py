@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,11 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[Stop]:
-        """Begin after Spark has started: it takes signals for itself, and drops what it does."""
+        """Begin after Spark has started: it takes signals for itself, and drops what it does. Only the main thread
+        hears them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
         before = [signal.signal(each, self._on_signal) for each in SIGNALS]
         try:
             yield self
@@ -88,6 +93,24 @@ class Report:
             line = {"time": round(self._now(), 3), "job": self._job, **said}
             self._metrics.write(json.dumps(line) + "\n")
             self._metrics.flush()
+
+
+class End:
+    """How a job has ended: by itself, or because it was asked to."""
+
+    well = False
+
+
+@contextmanager
+def ended(report: Report) -> Iterator[End]:
+    """The last line, whatever happens."""
+    end = End()
+    try:
+        yield end
+    except BaseException:
+        report.end("failed")
+        raise
+    report.end("done" if end.well else "stopped")
 
 
 @contextmanager

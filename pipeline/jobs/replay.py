@@ -1,0 +1,234 @@
+"""What an archive has, to an exchange again, each message once, however often the replay is interrupted.
+
+A replay is a list of rows in a fixed order: of the files that the archive had when the replay was planned, those that
+fit, by (timestamp, stream, partition, offset). The broker is told how many of them are published, in the same commit
+that publishes: batches are staged under the replay's name, and the number of a batch is that of its last row. So a
+replay that goes on asks for that number, and skips as many rows, whatever the sizes of batches are now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import attrs
+
+from pipeline.errors import BadOption, PipelineError
+from pipeline.jobs import delta
+from pipeline.jobs.archive import DELTA, PARQUET
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDER: Final = ("timestamp", "stream", "partition", "offset")
+CHUNK_ROWS: Final = 100_000  # that the driver holds; and as many more as have the same timestamp
+DEATHS: Final = (
+    "x-death",
+    *(f"x-{which}-death-{what}" for which in ("first", "last") for what in ("reason", "queue", "exchange")),
+)
+
+
+# Rows.
+
+
+def chosen(
+    rows: DataFrame, since: int | None = None, until: int | None = None, where: str | None = None
+) -> DataFrame:
+    """Those that came in [since, until), in ms since 1970, and fit a SQL condition."""
+    from pyspark.sql.functions import expr
+
+    if since is not None:
+        rows = rows.where(expr(f"timestamp >= timestamp_millis({since})"))
+    if until is not None:
+        rows = rows.where(expr(f"timestamp < timestamp_millis({until})"))
+    return rows.where(f"({where})") if where else rows
+
+
+def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
+    """The columns that the sink takes, in the order of the archive.
+
+    What brokers write is left out: deaths among the headers, and whose message it was, as it is the replayer's now.
+    """
+    from pyspark.sql.functions import coalesce, col, lit, map_filter
+
+    found = [col("body")]
+    found.append(
+        lit(routing_key).alias("routing_key")
+        if routing_key is not None
+        else coalesce("routing_key", lit("")).alias("routing_key")  # an empty one in a folder's name is null
+    )
+    if "properties" in rows.columns:
+        found.append(col("properties").withField("user_id", lit(None).cast("string")).alias("properties"))
+    if "headers" in rows.columns:
+        found.append(map_filter("headers", lambda name, _: ~name.isin(*DEATHS)).alias("headers"))
+    return rows.orderBy(*ORDER).select(*found)
+
+
+def require_archive(rows: DataFrame, where: str) -> None:
+    """Raises PipelineError."""
+    missing = [name for name in ("body", "routing_key", *ORDER) if name not in rows.columns]
+    if missing:
+        raise PipelineError(f"{where} is no archive: it has no column {', '.join(missing)}")
+
+
+# The plan.
+
+
+@attrs.frozen
+class Asked:
+    """What is to be replayed where."""
+
+    lake: str
+    exchange: str
+    routing_key: str | None = None
+    since: int | None = None
+    until: int | None = None
+    where: str | None = None
+
+
+@attrs.frozen
+class Plan:
+    """What a replay will do, whatever is added to the archive meanwhile."""
+
+    name: str  # under which it is staged
+    asked: Asked
+    files: tuple[str, ...]
+    cuts: tuple[int, ...]  # us since 1970: chunk n has [cuts[n], cuts[n + 1])
+    rows: tuple[int, ...]  # of each chunk
+
+    @property
+    def total(self) -> int:
+        return sum(self.rows)
+
+
+def files_of(spark: SparkSession, lake: str, kind: str | None = None) -> tuple[str, ...]:
+    """What an archive consists of now. `kind`: parquet or delta; None: what it looks like. Raises PipelineError."""
+    if kind is None:
+        kind = DELTA if (Path(lake.removeprefix("file:")) / "_delta_log").is_dir() else PARQUET
+    if kind == DELTA:
+        delta.require()
+        from deltalake import DeltaTable
+
+        return tuple(sorted(map(unquote, DeltaTable(lake).file_uris())))
+    return tuple(sorted(map(unquote, spark.read.parquet(lake).inputFiles())))
+
+
+def rows_of(spark: SparkSession, asked: Asked, files: Sequence[str]) -> DataFrame:
+    """Those that fit. Raises PipelineError."""
+    rows = spark.read.option("basePath", asked.lake).parquet(*files)
+    require_archive(rows, asked.lake)
+    return chosen(rows, asked.since, asked.until, asked.where)
+
+
+def planned(spark: SparkSession, asked: Asked, kind: str | None = None, chunk: int = CHUNK_ROWS) -> Plan:
+    """Count what fits, and find where to cut it. Raises PipelineError."""
+    files = files_of(spark, asked.lake, kind)
+    if not files:
+        return Plan(_name(), asked, (), (), ())
+    times = rows_of(spark, asked, files).selectExpr("unix_micros(timestamp) as at").groupBy("at").count()
+    cuts, counts = cut(((row[0], row[1]) for row in times.orderBy("at").toLocalIterator()), chunk)
+    return Plan(_name(), asked, files, cuts, counts)
+
+
+def cut(times: Iterator[tuple[int, int]], chunk: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Times and how many rows each has, in order, to cuts between them and the rows of each piece."""
+    cuts: list[int] = []
+    counts: list[int] = []
+    for at, rows in times:
+        if not counts or counts[-1] + rows > chunk:
+            cuts.append(at)
+            counts.append(0)
+        counts[-1] += rows
+        last = at
+    return (*cuts, last + 1) if cuts else (), tuple(counts)
+
+
+def _name() -> str:
+    return f"replay-{token_hex(16)}"
+
+
+# The checkpoint: the plan, and how many rows of it are published as far as is known here.
+
+
+class Checkpoint:
+    """A folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._plan = folder / "replay.json"
+        self._done = folder / "published"
+
+    def plan(self, asked: Asked) -> Plan | None:
+        """None: there is none yet. Raises PipelineError if it is another replay's."""
+        if not self._plan.exists():
+            return None
+        try:
+            said = json.loads(self._plan.read_text())
+            known = Asked(**said["asked"])
+            lists = (tuple(said[name]) for name in ("files", "cuts", "rows"))
+            found = Plan(said["name"], known, *lists)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PipelineError(f"{self._plan} is no plan of a replay: {error}") from None
+        if known != asked:
+            different = [name for name in attrs.asdict(asked) if getattr(asked, name) != getattr(known, name)]
+            raise BadOption(
+                f"{self._plan.parent} is the checkpoint of another replay (see {', '.join(different)});"
+                " name another folder"
+            )
+        return found
+
+    def keep_plan(self, plan: Plan) -> None:
+        self._plan.parent.mkdir(parents=True, exist_ok=True)
+        _write(self._plan, json.dumps(attrs.asdict(plan)))
+
+    @property
+    def done(self) -> int:
+        return int(self._done.read_text()) if self._done.exists() else 0
+
+    def keep_done(self, rows: int) -> None:
+        _write(self._done, str(rows))
+
+
+def _write(file: Path, text: str) -> None:
+    """All of it or nothing."""
+    beside = file.with_name(file.name + ".new")
+    with beside.open("w") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+    beside.replace(file)
+
+
+def chunks(spark: SparkSession, plan: Plan, done: int) -> Iterator[tuple[int, pa.Table]]:
+    """Rows from the `done`th on, and the number of the first of each table."""
+    first = 0
+    for place, count in enumerate(plan.rows):
+        if first + count > done:
+            rows = rows_of(spark, plan.asked, plan.files)
+            low, high = (f"timestamp_micros({plan.cuts[place + each]})" for each in (0, 1))
+            part = rows.where(f"timestamp >= {low} and timestamp < {high}")
+            table = publishable(part, plan.asked.routing_key).toArrow()
+            if table.num_rows != count:
+                raise PipelineError(
+                    f"the archive has changed since the replay was planned: {table.num_rows} rows where {count} were"
+                )
+            begin = max(done - first, 0)
+            yield first + begin, table.slice(begin)
+        first += count
+
+
+def as_lines(plan: Plan, checkpoint: Checkpoint | None) -> list[str]:
+    """For people."""
+    lines = [f"{plan.total:,} messages of {len(plan.files):,} files"]
+    if plan.cuts:
+        first, last = (datetime.fromtimestamp(at / 1e6, UTC) for at in (plan.cuts[0], plan.cuts[-1] - 1))
+        lines.append(f"that came from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC")
+    if checkpoint is not None and checkpoint.done:
+        lines.append(f"of which {checkpoint.done:,} are published")
+    return [*lines, f"to exchange '{plan.asked.exchange}'"]

@@ -1,0 +1,138 @@
+"""Rows of a replay to staged commits, as fast as they are wanted. See replay.py for what makes them happen once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from secrets import randbits
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pipeline.columns import columns_of
+from pipeline.encode import Encoder, together
+from pipeline.jobs.replay import Checkpoint, Plan, chunks
+from pipeline.jobs.running import Report, Stop
+from pipeline.publishing import Part, Published, State, Taken
+from pipeline.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMMIT_ROWS: Final = 20_000  # as fast as it goes
+COMMITS_A_SECOND: Final = 10  # at a rate
+ATTEMPT_BITS: Final = 62
+TELL_S: Final = 1.0  # between two lines
+
+
+class Broker(Protocol):
+    """Whom to give batches: a `Publisher`."""
+
+    def stage(
+        self, name: str, batch: int, partition: int, attempt: int, piece: int, blocks: bytes
+    ) -> Taken: ...
+    def commit(self, name: str, batch: int, parts: Sequence[Part]) -> Published: ...
+    def state(self, name: str) -> State | None: ...
+    def forget(self, name: str) -> None: ...
+
+
+class Pace:
+    """Rows a second, on the whole."""
+
+    def __init__(
+        self,
+        rate: int,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate = rate
+        self._now = now
+        self._sleep = sleep
+        self._due = now()
+
+    @property
+    def step(self) -> int:
+        """Rows of a commit."""
+        return max(1, self._rate // COMMITS_A_SECOND) if self._rate else COMMIT_ROWS
+
+    def wait(self, rows: int) -> None:
+        """Until so many may be published. What a slow broker has held up is not made good for at once."""
+        if not self._rate:
+            return
+        now = self._now()
+        if self._due > now:
+            self._sleep(self._due - now)
+        self._due = max(self._due, now - 1) + rows / self._rate
+
+
+@attrs.frozen
+class Replaying:
+    """One replay and where it goes. `checkpoint`: None, if it need not go on another time."""
+
+    plan: Plan
+    broker: Broker
+    sink: SinkOptions
+    checkpoint: Checkpoint | None = None
+
+    def done(self) -> int:
+        """Rows that are published."""
+        state = self.broker.state(self.plan.name)
+        here = 0 if self.checkpoint is None else self.checkpoint.done
+        return here if state is None else max(here, state.batch + 1)
+
+    def run(self, spark: SparkSession, pace: Pace, report: Report, stop: Stop) -> bool:
+        """Publish what is left. Whether all of it is done, as it is not when `stop` is asked. Raises PipelineError."""
+        done, total = self.done(), self.plan.total
+        telling = Telling(report, total, done)
+        for first, table in chunks(spark, self.plan, done):
+            for done in self.pour(first, table, pace):
+                if self.checkpoint is not None:
+                    self.checkpoint.keep_done(done)
+                telling.upto(done, at_once=stop.asked > 0 or done == total)
+                if stop.asked and done < total:
+                    return False
+        self.broker.forget(self.plan.name)
+        return True
+
+    def pour(self, first: int, table: pa.Table, pace: Pace) -> Iterator[int]:
+        """Publish a table, whose first row is the `first`th of the replay. Gives how many are done, time and again."""
+        encoder = Encoder(columns_of(from_arrow_schema(table.schema), self.sink), self.sink)
+        at = 0
+        while at < table.num_rows:
+            rows = min(pace.step, table.num_rows - at)
+            number = first + at + rows - 1
+            part = self._staged(encoder, number, table.slice(at, rows))
+            pace.wait(rows)
+            self.broker.commit(self.plan.name, number, [part])
+            at += rows
+            yield first + at
+
+    def _staged(self, encoder: Encoder, number: int, table: pa.Table) -> Part:
+        attempt = randbits(ATTEMPT_BITS)  # so that what an earlier run has left is not taken for ours
+        blocks = together(made for batch in table.to_batches() for made in encoder.blocks(batch))
+        for piece, made in enumerate(blocks):
+            self.broker.stage(self.plan.name, number, 0, attempt, piece, made.octets)
+        return 0, attempt, table.num_rows
+
+
+class Telling:
+    """A line for each second or so, as commits are many."""
+
+    def __init__(
+        self, report: Report, total: int, done: int, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._report = report
+        self._total = total
+        self._done = done
+        self._now = now
+        self._told = now()
+
+    def upto(self, done: int, at_once: bool) -> None:
+        seconds = self._now() - self._told
+        if seconds < TELL_S and not at_once:
+            return
+        self._report.batch(self._report.batches, done - self._done, seconds, self._total - done)
+        self._done = done
+        self._told = self._now()

@@ -1,0 +1,158 @@
+"""Jobs with a real Spark and a real node, as their commands are given: what they move, once, and what they tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+
+from broker_core.cli import main
+from tests.interop.conftest import need_module
+from tests.pipeline.conftest import LocalNode
+
+if TYPE_CHECKING:
+    from pika.adapters.blocking_connection import BlockingChannel
+    from pyspark.sql import SparkSession
+
+need_module("pyspark")
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+STREAM = {"x-queue-type": "stream"}
+
+
+class Shop:
+    """A node, and a channel to it."""
+
+    def __init__(self, node: LocalNode, channel: BlockingChannel) -> None:
+        self.node = node
+        self.channel = channel
+        channel.confirm_delivery()
+        channel.queue_declare("orders", durable=True, arguments=STREAM)
+        channel.exchange_declare("again", "topic", durable=True)
+        channel.queue_declare("got", durable=True)
+        channel.queue_bind("got", "again", "#")
+
+    def order(self, first: int, until: int) -> None:
+        for number in range(first, until):
+            properties = pika.BasicProperties(headers={"n": number}, message_id=f"m{number}", user_id="guest")
+            self.channel.basic_publish("", "orders", b"%d" % number, properties)
+
+    def got(self) -> list[tuple[str, pika.BasicProperties, bytes]]:
+        """All that is in the queue; it is empty afterwards."""
+        found = []
+        while True:
+            method, properties, body = self.channel.basic_get("got", auto_ack=True)
+            if method is None:
+                return found
+            found.append((method.routing_key, properties, body))
+
+    def run(self, *words: str | Path) -> int:
+        return main(["pipeline", *map(str, words), "--endpoint", self.node.url], {})
+
+
+@pytest.fixture
+def shop(spark: SparkSession, node: LocalNode) -> Shop:
+    connection = pika.BlockingConnection(pika.URLParameters(node.amqp_url))
+    try:
+        yield Shop(node, connection.channel())
+    finally:
+        connection.close()
+
+
+def test_an_archive_has_each_message_once_and_is_replayed_once(
+    shop: Shop, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    lake, metrics, checkpoint = tmp_path / "lake", tmp_path / "metrics", tmp_path / "replay"
+    archive = (
+        "archive",
+        "orders",
+        lake,
+        "--partition-by",
+        "day,stream",
+        "--metrics",
+        metrics,
+        "--batch",
+        "40",
+    )
+    shop.order(0, 60)
+    assert shop.run(*archive) == 0
+    shop.order(60, 90)
+    assert shop.run(*archive) == 0
+    rows = spark.read.parquet(str(lake))
+    assert sorted(row.offset for row in rows.collect()) == list(range(90))
+    assert len(list(lake.glob("day=*/stream=orders/*.parquet"))) == 3
+    said = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [line["rows"] for line in said] == [40, 20, 60, 30, 30]
+    assert [line.get("behind") for line in said] == [20, 0, None, 0, None]
+
+    replay = ("replay", lake, "--to-exchange", "again", "--checkpoint", checkpoint)
+    capsys.readouterr()
+    assert shop.run(*replay, "--dry-run") == 0
+    assert capsys.readouterr().out.startswith("90 messages of 3 files")
+    assert shop.got() == []
+    assert shop.run(*replay) == 0
+    got = shop.got()
+    assert [body for _, _, body in got] == [b"%d" % number for number in range(90)]
+    key, properties, _ = got[7]
+    assert (key, properties.message_id, properties.headers, properties.user_id) == (
+        "orders",
+        "m7",
+        {"n": "7"},
+        None,
+    )
+    shop.order(90, 95)
+    assert shop.run(*archive) == 0
+    assert shop.run(*replay) == 0
+    assert shop.got() == []
+    chosen = ("--where", "cast(headers['n'] as int) % 30 = 0", "--routing-key", "k", "--rate", "1000")
+    assert shop.run("replay", lake, "--to-exchange", "again", *chosen) == 0
+    assert [(key, body) for key, _, body in shop.got()] == [
+        ("k", b"0"),
+        ("k", b"30"),
+        ("k", b"60"),
+        ("k", b"90"),
+    ]
+
+
+def test_a_route_changes_and_publishes_each_message_once(shop: Shop, tmp_path: Path):
+    sql = "select body, concat('n.', headers['n']) as routing_key from messages where headers['n'] >= 5"
+    route = ("route", "orders", "--to-exchange", "again", "--checkpoint", tmp_path / "place", "--sql", sql)
+    shop.order(0, 10)
+    assert shop.run(*route) == 0
+    shop.order(0, 7)
+    assert shop.run(*route) == 0
+    assert sorted((key, body) for key, _, body in shop.got()) == sorted(
+        (f"n.{number}", b"%d" % number) for number in (5, 6, 7, 8, 9, 5, 6)
+    )
+
+
+def test_dead_letters_are_counted_where_they_lie(
+    shop: Shop, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    channel = shop.channel
+    channel.exchange_declare("dead", "fanout", durable=True)
+    for name, arguments in (("dead-stream", STREAM), ("dead-queue", {})):
+        channel.queue_declare(name, durable=True, arguments=arguments)
+        channel.queue_bind(name, "dead")
+    channel.queue_declare(
+        "work", durable=True, arguments={"x-dead-letter-exchange": "dead", "x-max-length": 5}
+    )
+    for number in range(8):
+        channel.basic_publish("", "work", b"%d" % number)
+    for _ in range(2):
+        method, _, _ = channel.basic_get("work")
+        channel.basic_reject(method.delivery_tag, requeue=False)
+    channel.queue_declare("work", passive=True)  # so that the rejections are done
+    picture = tmp_path / "dead.svg"
+    assert shop.run("dead-letters", "dead-stream", "dead-queue", "--json", "--picture", picture) == 0
+    printed = capsys.readouterr()
+    counts = json.loads(printed.out)
+    told = {(each["queue"], each["reason"], each["routing_key"]): each["messages"] for each in counts}
+    assert told == {("work", "maxlen", "work"): 6, ("work", "rejected", "work"): 4}
+    assert "work: maxlen" in picture.read_text()
+    assert "5 of its messages are set aside for a look, and put back" in printed.err
+    assert channel.queue_declare("dead-queue", passive=True).method.message_count == 5
