@@ -33,7 +33,7 @@ class Taken:
 
 @attrs.frozen
 class Published:
-    """Rows of a commit, and those among them that no queue got. `repeated`: it had been committed before."""
+    """Rows that queues got, and rows that none did. `repeated`: they were committed before."""
 
     rows: int
     unroutable: int

@@ -24,7 +24,7 @@ from pipeline.arrow import Batch
 from pipeline.columns import Columns
 from pipeline.encode import Encoder, together
 from pipeline.errors import PipelineError
-from pipeline.publishing import Publisher
+from pipeline.publishing import Published, Publisher
 from pipeline.sink_options import AT_LEAST_ONCE, SinkOptions
 
 log: Final = logging.getLogger("leveret.pipeline")
@@ -124,20 +124,16 @@ class Writing:
         """In the driver: everything that the tasks have staged, and nothing else. Raises PipelineError."""
         done = _done(messages)
         staged = [each for each in done if each.place is not None and (each.rows or each.repeated)]
-        rows, unroutable = sum(each.rows for each in done), sum(each.unroutable for each in done)
+        unroutable = sum(each.unroutable for each in done)
         if staged:
             publisher = Publisher(self.options)
             try:
-                rows, unroutable = _commit(publisher, staged)
+                unroutable = _commit(publisher, staged).unroutable
             finally:
                 publisher.close()
         if unroutable:
-            log.warning(
-                "%s: %d of %d rows matched no queue and are gone; with the option mandatory they end the query",
-                what,
-                unroutable,
-                rows,
-            )
+            text = "%s: %d rows matched no queue and are gone; with the option mandatory they end the query"
+            log.warning(text, what, unroutable)
 
     def undo(self, undone: Callable[[Publisher], None], what: str) -> None:
         """In the driver, when it is over: what cannot be cleared up now, the broker clears up in time."""
@@ -154,8 +150,7 @@ def _done(messages: Iterable[WriterCommitMessage | None]) -> list[Done]:
     return [each for each in messages if isinstance(each, Done)]
 
 
-def _commit(publisher: Publisher, staged: Sequence[Done]) -> tuple[int, int]:
-    """Rows, and those that no queue got."""
+def _commit(publisher: Publisher, staged: Sequence[Done]) -> Published:
     places = [each.place for each in staged if each.place is not None]
     name, batch = places[0].name, places[0].batch
     parts = [
@@ -163,10 +158,9 @@ def _commit(publisher: Publisher, staged: Sequence[Done]) -> tuple[int, int]:
         for each, place in zip(staged, places, strict=True)
         if not each.repeated
     ]
-    published = publisher.commit(name, batch, parts)
-    if published.repeated:
-        log.warning("batch %d of '%s' was published before and is not published again", batch, name)
-    return published.rows, published.unroutable
+    if len(parts) < len(staged):
+        log.warning("batch %d of query %s was published before, and is not published again", batch, name)
+    return publisher.commit(name, batch, parts)
 
 
 # For Spark.

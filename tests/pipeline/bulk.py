@@ -171,6 +171,7 @@ class FakeBroker:
         self.queues: dict[str, FakeQueue] = {}
         self.faults: list[int | str] = []  # for the next requests: a status, `cut` or `hang up`
         self.asked: list[str] = []
+        self.body = b""  # of the last request
         self.connections = 0
         self.user = ("guest", "guest")
         self.url = ""
@@ -291,8 +292,12 @@ def serving(broker: FakeBroker, tls: ssl.SSLContext | None = None) -> Iterator[F
         def do_POST(self) -> None:
             self._answer(partial(broker.change, "POST"))
 
+        def do_DELETE(self) -> None:
+            self._answer(partial(broker.change, "DELETE"))
+
         def _answer(self, answer: Callable[[str], tuple[int, dict[str, str], bytes]]) -> None:
             broker.asked.append(self.path)
+            broker.body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             credentials = base64.b64encode(":".join(broker.user).encode()).decode()
             fault = broker.faults.pop(0) if broker.faults else None
             if fault == "hang up":

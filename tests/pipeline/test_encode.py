@@ -8,20 +8,19 @@ from datetime import UTC, datetime
 import pytest
 
 pytest.importorskip("pyspark")
-pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow")
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from broker_core.message import Message
 from broker_core.store.block import Block, header, messages_of
 from pipeline import encode
 from pipeline.arrow import Batch
 from pipeline.columns import columns_of
-from pipeline.encode import Encoder, Made, together
-from pipeline.errors import BadRow
-from pipeline.schema import PROPERTIES, SCHEMAS
+from pipeline.encode import Encoder, Made
 from pipeline.sink_options import SinkOptions, read_sink_options
 from protocols.amqp091.encoding import ENCODING as AMQP091
 from protocols.amqp091.wire import BasicProperties
@@ -54,8 +53,6 @@ def options(**given: object) -> SinkOptions:
 
 
 def encoder(batch: Batch, **given: object) -> Encoder:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     asked = options(**given)
     return Encoder(columns_of(from_arrow_schema(batch.schema), asked), asked)
 
