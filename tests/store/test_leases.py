@@ -1,0 +1,465 @@
+"""Leases on disk: wherever a node is killed, a message is in its queue or in the lease, never in both or neither."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker_core import lane
+from broker_core.lease import SETTLED, Lease
+from broker_core.message import Facts, Message
+from broker_core.releasing import Unreadable
+from broker_core.reserving import PORTION
+from broker_core.store.memory import MemoryStore
+from broker_core.store.segment_log import SegmentLog
+from broker_core.work_queue import WorkQueue
+from tests.core.fakes import ENCODING, FakeConsumer, waiting
+from tests.core.leased import PLENTY, Leased, settle_down
+from tests.store.paged import pages_of, small_pages
+from tests.store.site import Site
+
+
+def held_site() -> Site:
+    """A site whose commits land when a test says so. All there is so far is on disk."""
+    site = Site(MemoryStore(held=True))
+    land_all(site)
+    return site
+
+
+def land_all(site: Site) -> None:
+    settle_down(site.broker)
+    while site.store.flying is not None:
+        site.store.land()
+        settle_down(site.broker)
+
+
+def steps(site: Site) -> Iterator[None]:
+    """One turn, or one landing, after the other, until there is nothing left to do."""
+    while True:
+        site.settle()
+        yield
+        if site.store.flying is not None:
+            site.store.land()
+            yield
+        elif (at := site.broker.timers.next_at()) is None or at > site.broker.now:
+            return
+
+
+def killed(site: Site) -> tuple[str, str]:
+    """What the next start would find, if the node were killed now: in the queue, and in the lease."""
+    after = Site(site.store.reopened())
+    queue = after.host.queues["q"]
+    lease = after.host.leases.get(("q", "r"))
+    return waiting(queue), "" if lease is None else bodies_of(lease)
+
+
+def bodies_of(lease: Lease) -> str:
+    found = [message.body for offset, message in lease.log.look() if offset >= lease.first]
+    return b" ".join(found).decode()
+
+
+def lease_of(site: Site) -> Lease:
+    return site.host.leases["q", "r"]
+
+
+def has_all(parts: tuple[str, str], expected: list[str]) -> bool:
+    return sorted([*parts[0].split(), *parts[1].split()]) == sorted(expected)
+
+
+BODIES = [b"%d" % n for n in range(7)]
+WORDS = [body.decode() for body in BODIES]
+
+
+# Wherever it is killed.
+
+
+def test_a_reservation_moves_messages_at_once_or_not_at_all() -> None:
+    site = held_site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    land_all(site)
+    reader = Leased(queue)
+    land_all(site)
+    reader.lease.reserve(0, 5, PLENTY, 0, reader.told.append)
+    found = []
+    for _ in steps(site):
+        found.append(killed(site))
+        assert has_all(found[-1], WORDS)
+        assert not reader.told or found[-1][1] == "0 1 2 3 4", "it is on disk before anybody is told"
+    assert reader.told == [None]
+    assert (found[0], found[-1]) == (("0 1 2 3 4 5 6", ""), ("5 6", "0 1 2 3 4"))
+
+
+def test_what_arrives_and_is_reserved_in_one_commit_is_in_the_lease_alone() -> None:
+    site = held_site()
+    queue = site.queue()
+    land_all(site)
+    reader = Leased(queue)  # its commit is in flight: what follows waits for the next
+    reader.lease.reserve(0, 5, PLENTY, 9.0, reader.told.append)
+    site.publish("", "q", *BODIES)
+    assert (queue.ready, reader.lease.messages) == (2, 5)
+    assert killed(site) == ("", "")
+    for _ in steps(site):
+        assert killed(site) in (("", ""), ("5 6", "0 1 2 3 4"))
+    assert killed(site) == ("5 6", "0 1 2 3 4")
+    assert reader.told == [None]
+
+
+def test_what_is_in_flight_and_is_reserved_meanwhile_is_in_the_lease_alone() -> None:
+    site = held_site()
+    queue = site.queue()
+    reader = Leased(queue)
+    land_all(site)
+    site.publish("", "q", *BODIES)
+    assert site.store.flying is not None
+    reader.lease.reserve(0, 5, PLENTY, 0, reader.told.append)
+    for _ in steps(site):
+        assert killed(site) in (("", ""), (" ".join(WORDS), ""), ("5 6", "0 1 2 3 4"))
+    assert killed(site) == ("5 6", "0 1 2 3 4")
+
+
+def test_a_release_moves_messages_back_at_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker_core.releasing.PORTION_OCTETS", 1)  # and a block
+    site = held_site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    reader = Leased(queue)
+    for until in (2, 4, 6):
+        reader.reserve(until, begin=0)
+        land_all(site)
+    reader.settle(1)
+    land_all(site)
+    reader.lease.release(reader.told.append, for_good=True)
+    found = []
+    for _ in steps(site):
+        found.append(killed(site))
+        assert has_all(found[-1], WORDS[1:])
+    assert [lease for _, lease in dict.fromkeys(found)] == ["1 2 3 4 5", "2 3 4 5", "4 5", ""]
+    assert reader.told == [None] * 4
+    assert "lease" not in site.again().kinds()
+
+
+def test_what_is_settled_does_not_come_back_once_that_is_on_disk() -> None:
+    site = held_site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    reader = Leased(queue).reserve()
+    land_all(site)
+    reader.settle(3)
+    assert killed(site) == ("", " ".join(WORDS))
+    site.store.land()
+    assert killed(site) == ("", "3 4 5 6")
+
+
+def test_a_queue_that_is_deleted_takes_its_leases_with_it() -> None:
+    site = Site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    Leased(queue).reserve(5)
+    site.host.delete_queue(queue)
+    after = site.again()
+    assert after.host.leases == {}
+    assert "lease" not in after.kinds()
+    assert (after.store.content.segments, after.store.content.producers) == ({}, {})
+
+
+# From one start to the next.
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_lease_goes_on_after_a_start(clean: bool) -> None:
+    site = Site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    reader = Leased(queue).reserve(5).settle(2)
+    after = site.again(clean=clean)
+    lease, queue = lease_of(after), after.host.queues["q"]
+    assert (lease.fence, lease.incarnation) == (reader.fence, reader.lease.incarnation)
+    assert (lease.first, lease.log.next, lease.octets) == (2, 5, 3)
+    assert (bodies_of(lease), waiting(queue), queue.ready, queue.unsettled) == ("2 3 4", "5 6", 2, 3)
+    assert lease.log.sequences[SETTLED] == 2
+    again = Leased(queue)
+    assert again.lease is lease
+    assert again.fence == reader.fence + 1
+    assert again.reserve(begin=3).bodies() == "3 4 5 6"
+    assert [place for place, _ in again.places()] == [3, 4, 5, 6]
+    assert (queue.unsettled, queue.accepted) == (4, 1)
+
+
+def test_a_fence_is_on_disk_before_who_opens_the_lease_is_told() -> None:
+    site = Site()
+    queue = site.queue()
+    site.journal.holds = False
+    first = Leased(queue).fence
+    assert site.journal.holds
+    assert lease_of(site.again()).fence == first
+
+
+def test_what_arrives_after_a_start_stands_behind_what_is_leased() -> None:
+    site = Site()
+    site.publish("", site.queue().name, b"a", b"b")
+    Leased(site.host.queues["q"]).reserve()
+    after = site.again()
+    after.publish("", "q", b"c")
+    queue = after.host.queues["q"]
+    Leased(queue).release()
+    assert waiting(queue) == "a b c"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_was_released_counts_as_delivered_before_after_a_start(clean: bool) -> None:
+    site = Site()
+    queue = site.queue(x_max_priority=3)
+    site.publish("", "q", b"a", b"b")
+    Leased(queue).reserve(1).release()
+    consumer = FakeConsumer(site.again(clean=clean).host.queues["q"])
+    settle_down(consumer.queue.virtual_host.broker)
+    assert consumer.bodies() == "a b"
+    assert [delivery.redelivered for delivery in consumer.got] == [True, not clean]
+
+
+def test_priorities_are_as_they_were_when_a_message_comes_back() -> None:
+    site = Site()
+    site.queue(x_max_priority=5)
+    for body, priority in ((b"low", 1), (b"high", 4)):
+        facts = Facts(durable=True, priority=priority)
+        site.broker.publish(site.host.exchange(""), Message(ENCODING, "", "q", b"", body, facts))
+    Leased(site.host.queues["q"]).reserve()
+    after = site.again()
+    queue = after.host.queues["q"]
+    Leased(queue).release()
+    assert waiting(queue) == "high low"
+    assert waiting(after.again().host.queues["q"]) == "high low"
+
+
+def test_messages_that_are_not_durable_outlive_the_node_in_a_lease_and_not_behind_it() -> None:
+    site = Site()
+    queue = site.queue()
+    site.broker.publish(site.host.exchange(""), Message(ENCODING, "", "q", b"", b"transient"))
+    Leased(queue).reserve()
+    after = site.again()
+    queue = after.host.queues["q"]
+    assert bodies_of(lease_of(after)) == "transient"
+    Leased(queue).release()
+    assert waiting(queue) == "transient"
+    assert waiting(after.again().host.queues["q"]) == ""
+
+
+def test_what_a_queue_that_is_not_durable_has_leased_lies_on_disk_until_the_node_ends() -> None:
+    site = Site()
+    queue = site.host.declare_queue("t")
+    site.publish("", "t", *BODIES)
+    reader = Leased(queue).reserve(5)
+    assert isinstance(reader.lease.log, SegmentLog)
+    assert site.store.content.segments
+    reader.settle(1).release()
+    assert waiting(queue) == "1 2 3 4 5 6"
+    Leased(queue).reserve()
+    after = site.again()
+    assert (after.host.leases, after.store.content.segments) == ({}, {})
+
+
+def test_a_lease_without_its_queue_is_passed_over_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    Leased(site.queue()).reserve()
+    key = next(key for key in site.objects if '"queue"' in key)
+    site.settle()
+    del site.store.content.objects[key]
+    after = site.again()
+    assert after.host.leases == {}
+    assert "its queue is not there" in caplog.text
+    assert "lease" in after.kinds()
+
+
+# What is on disk only.
+
+
+@pytest.fixture
+def _small() -> Iterator[None]:
+    restore = small_pages()
+    yield
+    restore()
+
+
+@pytest.mark.usefixtures("_small")
+def test_pages_are_read_for_a_reservation() -> None:
+    site = Site()
+    queue = site.queue()
+    assert isinstance(queue, WorkQueue)
+    site.publish("", "q", *[b"%d" % n for n in range(100)])
+    while queue.page_out(0):
+        pass
+    assert len(pages_of(queue)) > 30
+    reader = Leased(queue).reserve(90)
+    assert reader.bodies() == " ".join(map(str, range(90)))
+    assert reader.told == [None]
+    assert has_all(killed(site), [str(n) for n in range(100)])
+
+
+class LateReadings(MemoryStore):
+    """What was read arrives when a test wants it to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[Callable[[], None]] = []
+
+    def read_soon(self, job, then) -> None:  # type: ignore[no-untyped-def]
+        found: list[object] = []
+        super().read_soon(job, found.append)
+        self.late += [lambda each=each: then(each) for each in found]  # type: ignore[misc]
+
+
+def test_a_reservation_waits_for_pages_that_are_being_read() -> None:
+    site = Site()
+    site.publish("", site.queue().name, *BODIES)
+    site.settle()
+    store = LateReadings()
+    store.content = site.store.reopened().content
+    after = Site(store)
+    reader = Leased(after.host.queues["q"]).reserve()
+    for _ in range(5):
+        settle_down(after.broker)
+    assert reader.told == []
+    while store.late:
+        store.late.pop(0)()
+        settle_down(after.broker)
+    assert (reader.told, bodies_of(reader.lease)) == ([None], " ".join(WORDS))
+
+
+def test_a_release_waits_for_its_reading_and_gives_way_to_who_opens_the_lease() -> None:
+    site = Site(LateReadings())
+    assert isinstance(site.store, LateReadings)
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    reader = Leased(queue).reserve()
+    reader.release()
+    assert len(site.store.late) == 1
+    assert (queue.ready, len(reader.told)) == (0, 1)
+    Leased(queue)
+    site.store.late.pop()()
+    settle_down(site.broker)
+    assert (queue.ready, bodies_of(reader.lease)) == (0, " ".join(WORDS))
+
+
+@pytest.mark.usefixtures("_small")
+def test_much_that_comes_back_can_go_on_disk_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "RETURNED_MAX", 3)
+    site = Site()
+    queue = site.queue()
+    assert isinstance(queue, WorkQueue)
+    site.publish("", "q", *[b"%d" % n for n in range(40)])
+    Leased(queue).reserve(30).release()
+    (only,) = queue.lanes
+    assert len(only.returned) == 30
+    while queue.page_out(2):
+        pass
+    assert only.returned == []
+    assert queue.books().messages >= 35
+    assert waiting(queue) == " ".join(map(str, range(40)))
+    Leased(queue).reserve(10).release()
+    site.publish("", "q", b"40")
+    while queue.page_out(0):
+        pass
+    consumer = FakeConsumer(queue)
+    settle_down(site.broker)
+    assert consumer.bodies() == " ".join(map(str, range(41)))
+
+
+def test_what_comes_back_between_others_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "RETURNED_MAX", 3)
+    site = Site()
+    queue = site.queue()
+    assert isinstance(queue, WorkQueue)
+    site.publish("", "q", *[b"%d" % n for n in range(20)])
+    one, other = Leased(queue, "one"), Leased(queue, "other")
+    for _ in range(5):
+        one.reserve(one.lease.messages + 1)
+        other.reserve(other.lease.messages + 1)
+    one.release()
+    while queue.page_out(0):
+        pass
+    other.release()
+    site.publish("", "q", b"20")
+    while queue.page_out(0):
+        pass
+    (only,) = queue.lanes
+    assert len(only.returned) == 5, "they belong between pages"
+    assert waiting(queue) == " ".join(map(str, range(21)))
+    consumer = FakeConsumer(queue)
+    settle_down(site.broker)
+    assert consumer.bodies() == " ".join(map(str, range(21)))
+
+
+# What cannot be read.
+
+
+def test_what_is_damaged_is_passed_over_when_a_lease_is_released(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    reader = Leased(queue)
+    for until in (3, 5, 7):
+        reader.reserve(until, begin=0)
+    (segment,) = site.store.content.segments.values()
+    segment.octets[segment.span.octets // 2] ^= 255
+    reader.release()
+    assert (waiting(queue), queue.ready, queue.unsettled) == ("0 1 2 5 6", 5, 0)
+    assert "messages 3 to 4 of lease 'r' of queue 'q' in vhost '/' cannot be read" in caplog.text
+    assert reader.told[-1] is None
+    assert queue.accepted == 0
+
+
+def test_what_needs_a_protocol_that_is_not_installed_stays_in_the_lease() -> None:
+    site = Site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    reader = Leased(queue).reserve()
+    site.journal._encodings = {}
+    reader.release()
+    assert isinstance(reader.told[-1], Unreadable)
+    assert (queue.ready, bodies_of(reader.lease)) == (0, " ".join(WORDS))
+    assert reader.lease.work is None
+
+
+def test_offsets_of_a_log_that_was_lost_are_those_of_another_lease(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    reader = Leased(queue).reserve().settle(5)
+    site.settle()
+    site.store.content.segments.clear()
+    with caplog.at_level(logging.ERROR):
+        after = site.again()
+    lease = lease_of(after)
+    assert (lease.first, lease.log.next, after.host.queues["q"].unsettled) == (0, 0, 0)
+    assert lease.incarnation != reader.lease.incarnation
+    assert "lease 'r' of queue 'q' in vhost '/' has lost messages" in caplog.text
+    assert lease_of(after.again()).incarnation == lease.incarnation
+
+
+# Neighbours.
+
+
+def test_leases_of_a_queue_and_its_other_consumers_share_nothing_twice() -> None:
+    site = Site()
+    queue = site.queue()
+    one, other = Leased(queue, "one"), Leased(queue, "other")
+    consumer = FakeConsumer(queue, credit=3)
+    site.publish("", "q", *[b"%d" % n for n in range(20)])
+    one.reserve(4)
+    other.reserve(5)
+    parts = [consumer.bodies(), one.bodies(), other.bodies(), waiting(queue)]
+    assert sorted(" ".join(parts).split(), key=int) == [str(n) for n in range(20)]
+    assert [len(part.split()) for part in parts] == [3, 4, 5, 8]
+
+
+def test_a_long_reservation_is_many_commits() -> None:
+    site = Site()
+    queue = site.queue()
+    site.publish("", "q", *[b"x"] * (3 * PORTION))
+    before = site.store.stats().commits
+    reader = Leased(queue).reserve()
+    assert reader.lease.messages == 3 * PORTION
+    assert site.store.stats().commits - before >= 3
