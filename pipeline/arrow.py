@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, VariantVal
 
 from broker_core.store.block import Column
 
@@ -110,6 +110,23 @@ def joined(arrays: Sequence[Array]) -> Array:
 
 def struct_of(arrays: Sequence[Array], kind: Kind) -> Array:
     array: Array = pa.StructArray.from_arrays(arrays, fields=list(kind))  # type: ignore[call-overload]
+    return array
+
+
+def is_struct(kind: Kind) -> bool:
+    return bool(pa.types.is_struct(kind))
+
+
+def variants_of(values: Sequence[VariantVal | None], kind: Kind) -> Array:
+    """`kind`: Spark's struct of a value and its names."""
+    parts = [
+        [b"" if each is None else getattr(each, field.name) for each in values] for field in fields_of(kind)
+    ]
+    array: Array = pa.StructArray.from_arrays(
+        [pa.array(part, type=pa.binary()) for part in parts],
+        fields=list(kind),  # type: ignore[call-overload]
+        mask=pa.array([each is None for each in values]),
+    )
     return array
 
 

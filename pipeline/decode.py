@@ -13,15 +13,15 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final
-from uuid import UUID
+from typing import Final, TypeAlias, cast
 
 import attrs
 
-from broker_core.message import Encoding
+from broker_core.message import Encoding, Message
 from broker_core.store.block import Block, header
 from broker_core.store.contract import DamagedError
-from broker_core.values import Properties, Value, printed
+from broker_core.store.origin import Origin, facts_of, notes_of
+from broker_core.values import Properties, Table
 from pipeline.arrow import (
     Array,
     Batch,
@@ -33,13 +33,18 @@ from pipeline.arrow import (
     counted,
     fields_of,
     flags_of,
+    is_struct,
     joined,
     numbers_of,
     places_of,
     repeated,
     struct_of,
+    variants_of,
 )
+from pipeline.texts import PROPERTY, readable, said, variant
 from protocols.amqp091.encoding import ENCODING as AMQP091
+from protocols.amqp091.encoding import rendered
+from protocols.amqp10.conversion import message_annotations
 from protocols.amqp10.encoding import AS_SECTIONS
 from protocols.amqp10.encoding import ENCODING as AMQP10
 from protocols.amqp10.sections import octets_of
@@ -52,10 +57,10 @@ RUN_OCTETS: Final = 4 << 20  # the same in octets
 REPEATED_MAX: Final = 8 << 20  # octets that rows of a batch repeat
 REMEMBERED_MAX: Final = 4096  # distinct properties that are kept decoded
 REMEMBERED_SIZE_MAX: Final = 1024  # octets; longer ones hardly come twice
-SECONDS_MAX: Final = 253_402_300_799  # the end of the year 9999: nobody can read a later time
-PRIORITY_MAX: Final = (1 << 31) - 1
-TTL_MAX: Final = (1 << 63) - 1
 LOG_APPEND_TIME: Final = 1  # Kafka's word for a time that the broker has taken
+
+NOTES: Final = -3  # in an origin, before exchange and routing key
+Looks: TypeAlias = tuple[str, bytes, bool]  # encoding, properties, whether the body is sections of AMQP 1.0
 
 ENCODINGS: Final[Mapping[str, Encoding]] = {each.name: each for each in (AMQP091, AMQP10)}
 
@@ -133,7 +138,12 @@ def pieces(octets: bytes, first: int, until: int) -> Iterator[Piece]:
 
 
 def _shared(block: Block) -> int:
-    octets = max(len(str(origin[-1])) + len(str(origin[-2])) for origin in block.origins)
+    octets = max(
+        len(str(origin[-1]))
+        + len(str(origin[-2]))
+        + (0 if origin[NOTES] is None else len(str(origin[NOTES])))
+        for origin in block.origins
+    )
     return octets + (len(block.properties) if block.property_ends is None else 0)
 
 
@@ -161,7 +171,7 @@ class Decoder:
         self._columns = [(COLUMNS[columns][field.name], field.type) for field in schema]
         self._stream = stream
         self._partition = partition
-        self._remembered: dict[tuple[str, bytes, bool], Properties] = {}
+        self._remembered: dict[Looks, Properties] = {}
 
     def batches(self, octets: bytes, first: int, until: int) -> Iterator[tuple[Batch, int, int]]:
         """A batch, its first offset and that behind its last. Raises DamagedError."""
@@ -178,7 +188,7 @@ class Rows:
     pieces: Sequence[Piece]
     stream: str
     partition: int
-    remembered: dict[tuple[str, bytes, bool], Properties]
+    remembered: dict[Looks, Properties]
 
     @cached_property
     def count(self) -> int:
@@ -187,7 +197,13 @@ class Rows:
     @cached_property
     def properties(self) -> tuple[list[Properties], Array]:
         """The distinct ones, and which of them each row has."""
-        places: dict[tuple[str, bytes, bool], int] = {}
+        looks, which = self.looks
+        return list(map(self._decoded, looks)), which
+
+    @cached_property
+    def looks(self) -> tuple[Sequence[Looks], Array]:
+        """What properties are decoded from: as above."""
+        places: dict[Looks, int] = {}
         which = array("I")
         for piece in self.pieces:
             encodings = piece.encodings()
@@ -200,9 +216,9 @@ class Rows:
                 sections = encoding is AMQP10 and octets_of(piece.body(at)) is None
                 key = (encoding.name, piece.properties(at), sections)
                 which.append(places.setdefault(key, len(places)))
-        return list(map(self._decoded, places)), places_of(which)
+        return list(places), places_of(which)
 
-    def _decoded(self, key: tuple[str, bytes, bool]) -> Properties:
+    def _decoded(self, key: Looks) -> Properties:
         found = self.remembered.get(key)
         if found is None:
             encoding, octets, sections = key
@@ -214,6 +230,32 @@ class Rows:
             if len(octets) <= REMEMBERED_SIZE_MAX:
                 self.remembered[key] = found
         return found
+
+    @cached_property
+    def headers(self) -> tuple[list[Table | None], Array]:
+        """As consumers of AMQP 0-9-1 see them: those of dead letters say why and where they died."""
+        if any(origin[NOTES] for piece in self.pieces for origin in piece.block.origins):
+            return self._headers_with_deaths()
+        distinct, which = self.properties
+        return [each.headers for each in distinct], which
+
+    def _headers_with_deaths(self) -> tuple[list[Table | None], Array]:
+        places: dict[tuple[str, bytes, str], int] = {}
+        found: list[Table | None] = []
+        which = array("I")
+        for piece in self.pieces:
+            encodings, histories = piece.encodings(), [_history(origin) for origin in piece.block.origins]
+            for at in range(piece.low, piece.high):
+                origin = piece.which(at)
+                key = encodings[origin].name, piece.properties(at), histories[origin]
+                place = places.setdefault(key, len(places))
+                if place == len(found):
+                    headers = self._decoded((*key[:2], False)).headers
+                    if key[2]:
+                        headers = _with_deaths(encodings[origin], key[1], piece.block.origins[origin])
+                    found.append(headers)
+                which.append(place)
+        return found, places_of(which)
 
     def of_origin(self, at: int, kind: Kind, convert: Callable[[str], object]) -> Array:
         """What stands at `at` in each row's origin."""
@@ -228,6 +270,17 @@ class Rows:
             else:
                 which.extend(place + before for place in column[piece.low : piece.high])
         return array_of(found, kind).take(places_of(which))
+
+
+def _history(origin: list[object]) -> str:
+    """What of an origin says how headers look; nothing, if the message has not died."""
+    return json.dumps(origin[: NOTES + 1]) if origin[NOTES] else ""
+
+
+def _with_deaths(encoding: Encoding, properties: bytes, origin: list[object]) -> Table:
+    known = cast(Origin, origin[: NOTES + 1])
+    dead = Message(encoding, "", "", properties, b"", facts_of(known), notes_of(known[-1]))
+    return AMQP091.headers(rendered(dead)[0])
 
 
 # Columns: rows to an array of a kind.
@@ -268,11 +321,11 @@ def _octets(octets: bytes, in_sections: bool) -> bytes:
 
 
 def exchange(rows: Rows, kind: Kind) -> Array:
-    return rows.of_origin(-2, kind, _readable)
+    return rows.of_origin(-2, kind, readable)
 
 
 def routing_key(rows: Rows, kind: Kind) -> Array:
-    return rows.of_origin(-1, kind, _readable)
+    return rows.of_origin(-1, kind, readable)
 
 
 def key(rows: Rows, kind: Kind) -> Array:
@@ -324,13 +377,28 @@ def properties(rows: Rows, kind: Kind) -> Array:
 
 
 def headers(rows: Rows, kind: Kind) -> Array:
-    distinct, which = rows.properties
+    """A map of texts, or, where it was asked for, what Spark calls a variant."""
+    distinct, which = rows.headers
+    if is_struct(kind):
+        return variants_of([None if each is None else variant(each) for each in distinct], kind).take(which)
     return array_of([_pairs(each, lambda value: value) for each in distinct], kind).take(which)
+
+
+def annotations_column(rows: Rows, kind: Kind) -> Array:
+    """Those of AMQP 1.0 messages; other protocols have none."""
+    looks, which = rows.looks
+    return array_of([_annotations(*each) for each in looks], kind).take(which)
+
+
+def _annotations(encoding: str, properties: bytes, _: bool) -> list[tuple[str, str | None]] | None:
+    if encoding != AMQP10.name:
+        return None
+    return [(readable(name), said(value)) for name, value in message_annotations(properties).items()]
 
 
 def octet_headers(rows: Rows, kind: Kind) -> Array:
     """As Kafka has them: a list, the values octets."""
-    distinct, which = rows.properties
+    distinct, which = rows.headers
     found = [
         [{"key": name, "value": value} for name, value in _pairs(each, _encoded) or ()] for each in distinct
     ]
@@ -341,10 +409,10 @@ def _encoded(value: str | None) -> bytes | None:
     return None if value is None else value.encode()
 
 
-def _pairs(given: Properties, convert: Callable[[str | None], object]) -> list[tuple[str, object]] | None:
-    if given.headers is None:
+def _pairs(headers: Table | None, convert: Callable[[str | None], object]) -> list[tuple[str, object]] | None:
+    if headers is None:
         return None
-    return [(_readable(name), convert(said(value))) for name, value in given.headers.items()]
+    return [(readable(name), convert(said(value))) for name, value in headers.items()]
 
 
 COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Rows, Kind], Array]]]] = {
@@ -359,6 +427,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Rows, Kind], Array]]]] = {
         "redelivered": redelivered,
         "properties": properties,
         "headers": headers,
+        "annotations": annotations_column,
     },
     "kafka": {
         "key": key,
@@ -370,64 +439,4 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Rows, Kind], Array]]]] = {
         "timestampType": timestamp_type,
         "headers": octet_headers,
     },
-}
-
-
-# Values.
-
-
-def said(value: Value) -> str | None:
-    """A header as text: what is nested is JSON, octets are UTF-8 as far as they can be."""
-    if value is None:
-        return None
-    if isinstance(value, Mapping) or (
-        isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
-    ):
-        return json.dumps(_plain(value), ensure_ascii=False)
-    return _readable(printed(value))
-
-
-def _plain(value: Value) -> object:
-    if isinstance(value, Mapping):
-        return {_readable(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return list(map(_plain, value))
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return _readable(printed(value))
-
-
-def _readable(text: str) -> str:
-    """Octets that are no UTF-8 travel as surrogates, which Arrow does not take."""
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _text(value: str | bytes | int | UUID | None) -> str | None:
-    return None if value is None else _readable(printed(value))
-
-
-def _within(value: int | None, most: int) -> int | None:
-    return value if value is not None and 0 <= value <= most else None
-
-
-def _microseconds(seconds: int | None) -> int | None:
-    whole = _within(seconds, SECONDS_MAX)
-    return None if whole is None else whole * 1_000_000
-
-
-PROPERTY: Final[Mapping[str, Callable[[Properties], object]]] = {
-    "content_type": lambda given: _text(given.content_type),
-    "content_encoding": lambda given: _text(given.content_encoding),
-    "durable": lambda given: given.durable,
-    "priority": lambda given: _within(given.priority, PRIORITY_MAX),
-    "correlation_id": lambda given: _text(given.correlation_id),
-    "reply_to": lambda given: _text(given.reply_to),
-    "ttl_ms": lambda given: _within(given.ttl_ms, TTL_MAX),
-    "message_id": lambda given: _text(given.message_id),
-    "timestamp": lambda given: _microseconds(given.timestamp),
-    "type": lambda given: _text(given.type),
-    "user_id": lambda given: _text(given.user_id),
-    "app_id": lambda given: _text(given.app_id),
 }

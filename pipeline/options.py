@@ -345,13 +345,32 @@ class Options(Connection):
     fail_on_data_loss: bool = option(
         "failOnDataLoss", flag, True, "whether messages that are gone end the query, or are passed over"
     )
-    include_headers: bool = option("includeHeaders", flag, True, "whether there is the column `headers`")
+    headers_format: str = option(
+        "headersFormat",
+        one_of("map", "variant", "none"),
+        "map",
+        "what the column `headers` is: a map of texts, a variant with the types the headers have, or not there",
+    )
+    include_headers: bool = option(
+        "includeHeaders",
+        flag,
+        True,
+        "whether there is the column `headers`: another word for the option before",
+    )
+    include_annotations: bool = option(
+        "includeAnnotations", flag, False, "whether there is the column `annotations`, for AMQP 1.0"
+    )
     columns: str = option(
         "schema", one_of("amqp", "kafka"), "amqp", "the columns: ours, or those of Spark's Kafka source"
     )
     fetch_octets: int = option(
         "fetchBytes", whole(FETCH_MIN, FETCH_MAX), 4 << 20, "octets that a task asks for at once"
     )
+
+    @property
+    def headers(self) -> str:
+        """What the column of that name is; `none`: not there."""
+        return self.headers_format if self.include_headers else "none"
 
     @property
     def starting(self) -> Position | None:
@@ -369,6 +388,7 @@ CHOICES: Final = (  # one of each at most; of the first line, one
     ("subscribe", "subscribePattern", "assign"),
     ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
     ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"),
+    ("headersFormat", "includeHeaders"),
 )
 ELSEWHERE: Final = {
     "password": "a password in an option would be seen by everybody who sees the query; use passwordFile or the"
@@ -388,6 +408,8 @@ def read_options(given: Mapping[str, str], use: Use) -> Options:
     options = Options(**values_of(given, TABLE, use))  # type: ignore[arg-type]
     if not any(getattr(options, FIELDS[name]) is not None for name in CHOICES[0]):
         raise BadOption("one of the options subscribe, subscribePattern and assign must name the streams")
+    if options.columns == "kafka" and (options.headers == "variant" or options.include_annotations):
+        raise BadOption("options headersFormat=variant and includeAnnotations are for schema=amqp")
     if (options.min_offsets_per_trigger or 0) > (options.max_offsets_per_trigger or OFFSET_MAX):
         raise BadOption("option minOffsetsPerTrigger is larger than maxOffsetsPerTrigger")
     return options

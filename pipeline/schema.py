@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 from pipeline.errors import BadOption
@@ -68,17 +69,25 @@ SCHEMAS: Final = {
         headers=ArrayType(record(key=StringType(), value=BinaryType())),
     ),
 }
+ANNOTATIONS: Final = StructField("annotations", MapType(StringType(), StringType()))
+VARIANT: Final = StructField("headers", VariantType())
 
 
 def full(options: Options) -> StructType:
-    """Every column there is."""
-    fields = SCHEMAS[options.columns].fields
-    return StructType([field for field in fields if options.include_headers or field.name != "headers"])
+    """Every column there is, unless the query's own schema names more."""
+    fields = list(SCHEMAS[options.columns].fields)
+    if options.headers == "none":
+        fields = [field for field in fields if field.name != "headers"]
+    elif options.headers == "variant":
+        fields = [VARIANT if field.name == "headers" else field for field in fields]
+    return StructType([*fields, ANNOTATIONS] if options.include_annotations else fields)
 
 
 def check(wanted: StructType, options: Options) -> None:
     """Raise BadOption for a column that is not there or has another type."""
     known = {field.name: field.dataType for field in full(options).fields}
+    if options.columns == "amqp":
+        known.setdefault(ANNOTATIONS.name, ANNOTATIONS.dataType)
     if not wanted.fields:
         raise BadOption("the schema given has no columns; `offset bigint` is the cheapest")
     for field in wanted.fields:

@@ -19,6 +19,7 @@ Everything else that 1.0 has (`to`, `subject`, ...) concerns 1.0 alone. What one
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
@@ -96,13 +97,23 @@ def headers(octets: bytes) -> Table:
 
 def _headers(envelope: Envelope, application: Pairs) -> Table:
     found = table(application)
-    for name, octets in envelope.entries.items():
+    for name, value in _annotations(envelope):
         if name not in INTERNAL and not name.startswith(INTERNAL_BEGIN):
-            try:
-                found["CC" if name == COPIES else name] = neutral(annotation(octets))
-            except ValueError:
-                continue
+            found["CC" if name == COPIES else name] = value
     return found
+
+
+def message_annotations(octets: bytes) -> Table:
+    """The publisher's message annotations; what no other protocol can say is left out."""
+    return dict(_annotations(envelope_of(octets[: bounds(octets)[PROPERTIES]])))
+
+
+def _annotations(envelope: Envelope) -> Iterator[tuple[str, values.Value]]:
+    for name, octets in envelope.entries.items():
+        try:
+            yield name, neutral(annotation(octets))
+        except ValueError:
+            continue
 
 
 def properties_at(octets: bytes, at: list[int]) -> tuple[Value, ...]:

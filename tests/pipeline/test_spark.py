@@ -90,6 +90,18 @@ def test_a_schema_of_ones_own_and_that_of_kafka(spark: SparkSession, broker: Fak
     assert rows.collect()[3] == ("orders", "3", [])
 
 
+def test_headers_as_a_variant_and_annotations(spark: SparkSession, broker: FakeBroker):
+    broker.stream("orders").publish(message(b"x", headers={"tags": ["a", 1], "n": 2}), message(b"y"))
+    rows = batch(spark, broker, headersFormat="variant", includeAnnotations="true")
+    found = rows.selectExpr(
+        "variant_get(headers, '$.tags[1]', 'int')", "schema_of_variant(headers)", "annotations"
+    )
+    assert [tuple(row) for row in found.collect()] == [
+        (1, "OBJECT<n: BIGINT, tags: ARRAY<VARIANT>>", None),
+        (None, None, None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
