@@ -197,6 +197,14 @@ def _add(
     adding.add_argument("--user", default=user, help="who asks (default: $LEVERET_USER, else %(default)s)")
     adding.add_argument("--password-file", metavar="FILE", help="a file with the password")
     adding.add_argument("--ca-file", metavar="FILE", help="certificates to trust at https URLs")
+    adding.add_argument(
+        "--option",
+        metavar="KEY=VALUE",
+        type=_pair,
+        action="append",
+        default=[],
+        help="any other option of the source and sink (docs/spark.md), such as retrySeconds=5; may be repeated",
+    )
     return adding
 
 
@@ -230,14 +238,6 @@ def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:
     )
     adding.add_argument(
         "--batch", metavar="N", type=_whole, help="messages in a micro-batch, at most (default: 1000000)"
-    )
-    adding.add_argument(
-        "--option",
-        metavar="KEY=VALUE",
-        type=_pair,
-        action="append",
-        default=[],
-        help="any other option of the source, such as failOnDataLoss=false; may be repeated",
     )
     when = adding.add_mutually_exclusive_group()
     when.add_argument(

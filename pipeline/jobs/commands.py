@@ -22,7 +22,7 @@ from pipeline.jobs import delta
 from pipeline.jobs import lag as lags
 from pipeline.jobs.archive import DELTA, Target, checkpoint_of
 from pipeline.jobs.planned import as_lines, marks_in, planned
-from pipeline.jobs.reach import Reach
+from pipeline.jobs.reach import Reach, is_about_connection
 from pipeline.jobs.running import Report, Stop, ended, metrics_in, watch
 
 if TYPE_CHECKING:
@@ -249,7 +249,8 @@ def _reach(options: argparse.Namespace, environ: Environ) -> Reach:
             from getpass import getpass
 
             os.environ["LEVERET_PASSWORD"] = getpass(f"Password of {options.user}: ")
-    return Reach(options.endpoint, options.vhost, options.user, options.password_file, options.ca_file)
+    said = (options.endpoint, options.vhost, options.user, options.password_file, options.ca_file)
+    return Reach(*said, {name: value for name, value in options.option if is_about_connection(name)})
 
 
 def _reading(options: argparse.Namespace, batch: int) -> dict[str, str]:
@@ -257,7 +258,7 @@ def _reading(options: argparse.Namespace, batch: int) -> dict[str, str]:
     found = {"startingOffsets": options.starting, "maxOffsetsPerTrigger": str(options.batch or batch)}
     if options.reader:
         found["readerName"] = options.reader
-    given = dict(options.option)
+    given = {name: value for name, value in options.option if not is_about_connection(name)}
     if any(name.lower().startswith("starting") for name in given):
         del found["startingOffsets"]
     return {**found, **given}
@@ -270,9 +271,8 @@ def _every(options: argparse.Namespace) -> str | None:
 def _plan(options: argparse.Namespace, environ: Environ, checkpoint: str, to: str) -> int:
     """Of a query: tell, and start nothing."""
     reach = _reach(options, environ)
-    more = _reading(options, BATCH)
-    checked = reach.checked(options.sources, more)
-    client, asker = reach.client(), Asker(checked)
+    reach.checked(options.sources, _reading(options, BATCH))
+    client, asker = reach.client(), Asker(reach.quick())
     try:
         found = planned(
             options.sources,
@@ -310,7 +310,7 @@ def _query(
 
 def _require_readable(reach: Reach, sources: Sequence[str], reader: str | None) -> None:
     """Known before Spark is started, which takes seconds. Raises PipelineError."""
-    client = reach.client(retry_s=5)
+    client = reach.client()
     try:
         for source in sources:
             client.partitions(source)

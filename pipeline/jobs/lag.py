@@ -160,10 +160,9 @@ def _age(streams: Streams, stream: Stream, offset: int, now: float) -> float | N
         return None  # it has just gone
 
 
-def measure(checkpoints: Sequence[Path], reach: Reach, retry_s: int = 5) -> list[Lag]:
+def measure(checkpoints: Sequence[Path], reach: Reach) -> list[Lag]:
     """Ask the broker once. Raises PipelineError."""
-    client = reach.client(retry_s)
-    asker = Asker(reach.checked(["*"], {"retrySeconds": str(retry_s)}))
+    client, asker = reach.client(), Asker(reach.quick())
     try:
         return list(measured(checkpoints, client, leases(asker, reach.vhost), time.time()))
     finally:

@@ -33,7 +33,7 @@ Times = tuple[int | None, int | None]  # ms since 1970: from, until
 def sorted_out(reach: Reach, sources: Sequence[str]) -> tuple[list[str], list[str]]:
     """Streams, and queues. Raises PipelineError."""
     streams, queues = [], []
-    client = reach.client(retry_s=5)
+    client = reach.client()
     try:
         for source in sources:
             try:

@@ -8,9 +8,10 @@ from typing import Final
 import attrs
 
 from pipeline.client import Client
-from pipeline.options import Options, Use, read_options
+from pipeline.options import Connection, Options, Use, read_options
 
 ENDPOINT: Final = "http://127.0.0.1:15672"
+NAMES: Final = frozenset(field.metadata["name"].lower() for field in attrs.fields(Connection))
 
 
 @attrs.frozen
@@ -22,6 +23,7 @@ class Reach:
     user: str = "guest"
     password_file: str | None = None
     ca_file: str | None = None
+    more: Mapping[str, str] = {}  # any options of `pipeline.options.Connection`
 
     @property
     def options(self) -> dict[str, str]:
@@ -31,7 +33,7 @@ class Reach:
             found["passwordFile"] = self.password_file
         if self.ca_file is not None:
             found["tls.caFile"] = self.ca_file
-        return found
+        return {**found, **self.more}
 
     def reading(self, sources: Sequence[str], more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Options of a read of these streams and queues; `more` wins."""
@@ -41,7 +43,14 @@ class Reach:
         """The same, as a streaming read takes them. Raises BadOption."""
         return read_options(self.reading(sources, more), Use.STREAM)
 
-    def client(self, retry_s: int | None = None) -> Client:
-        """Whom to ask about any stream. Raises PipelineError."""
-        more = {} if retry_s is None else {"retrySeconds": str(retry_s)}
-        return Client(self.checked(["*"], more))
+    def quick(self, retry_s: int = 5) -> Options:
+        """Options of questions that a person waits for. Raises BadOption."""
+        return read_options({"retrySeconds": str(retry_s), **self.reading(["*"])}, Use.STREAM)
+
+    def client(self) -> Client:
+        """Whom to ask such questions. Raises PipelineError."""
+        return Client(self.quick())
+
+
+def is_about_connection(option: str) -> bool:
+    return option.lower() in NAMES

@@ -1,0 +1,404 @@
+"""Jobs without Spark: what they are told, what they would do, how far queries are, what died, how replays go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from broker_core import commands as others
+from broker_core.cli import main, parser
+from pipeline.client import Client
+from pipeline.errors import BadOption, PipelineError
+from pipeline.jobs.archive import LOG, Target, require_checkpoint
+from pipeline.jobs.checkpoints import position
+from pipeline.jobs.dead_letters import Count, as_csv, as_json, as_text
+from pipeline.jobs.lag import Lease, measured
+from pipeline.jobs.planned import planned
+from pipeline.jobs.reach import Reach
+from pipeline.jobs.running import Report, behind, done_in
+from pipeline.offsets import Mark
+from tests.interop.conftest import need_module
+from tests.pipeline.bulk import FakeBroker, said
+
+need_module("pyspark")
+
+from pipeline.jobs import commands  # noqa: E402
+
+LEASES = "/api/leveret/leases/%2F"
+
+
+class Broker(FakeBroker):
+    """One with leases, and queues that are no streams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases: list[dict[str, object]] = []
+        self.queues: set[str] = set()
+
+    def answer(self, target: str) -> tuple[int, dict[str, str], bytes]:
+        if target.startswith(LEASES):
+            return said(200, self.leases)
+        if target.rpartition("/")[2] in self.queues:
+            return said(400, {"reason": "it is no stream"})
+        return super().answer(target)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    from tests.pipeline.bulk import serving
+
+    with serving(Broker()) as broker:
+        yield broker  # type: ignore[misc]
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    client = Reach(broker.url).client()
+    yield client
+    client.close()
+
+
+def lease(queue: str, reader: str, first: int, next_: int, ready: int) -> dict[str, object]:
+    numbers = {"first": first, "next": next_, "messages": next_ - first, "octets": 1, "ready": ready}
+    return {"queue": queue, "reader": reader, "incarnation": f"{queue}@{reader}", **numbers}
+
+
+def checkpoint(folder: Path, *batches: object, done: int | None = None) -> Path:
+    """As Spark makes it. `batches`: the offsets at the end of each; all but the last are done, or `done` of them."""
+    for kind in ("offsets", "commits"):
+        (folder / kind).mkdir(parents=True)
+    for number, offsets in enumerate(batches):
+        lines = ["v1", '{"batchWatermarkMs":0}', "-", json.dumps(offsets), '{"logOffset":3}']
+        (folder / "offsets" / str(number)).write_text("\n".join(lines))
+        if number < (len(batches) - 1 if done is None else done):
+            (folder / "commits" / str(number)).write_text("v1\n{}")
+    (folder / "offsets" / ".2.crc").write_bytes(b"")
+    (folder / "metadata").write_text("{}")
+    return folder
+
+
+def at(offset: int, incarnation: str = "orders#1") -> dict[str, object]:
+    return {"next": offset, "id": incarnation, "from": 0}
+
+
+# The command line.
+
+
+def test_a_command_of_another_package_is_loaded_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    loaded: list[str] = []
+
+    def found() -> Iterator[tuple[str, others.Command]]:
+        loaded.append("all")
+        yield from ()
+
+    monkeypatch.setattr(others, "found", found)
+    parser({}).parse_args(["status"])
+    assert loaded == []
+    with pytest.raises(SystemExit):
+        parser({}).parse_args(["dance"])
+    assert loaded == ["all"]
+
+
+def test_help_lists_it(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"], {})
+    assert ended.value.code == 0
+    assert "pipeline" in capsys.readouterr().out
+
+
+def test_what_cannot_be_loaded_is_told_and_does_no_harm(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    class Broken:
+        name = "broken"
+
+        def load(self) -> object:
+            raise ImportError("no module named x")
+
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Broken()])
+    assert list(others.found()) == []
+    assert capsys.readouterr().err == "leveret: the command 'broken' cannot be loaded: no module named x\n"
+
+
+WRONG = [
+    ["archive", "orders"],
+    ["archive", "orders", "lake", "--partition-by", "month"],
+    ["archive", "orders", "lake", "--continuous", "--available-now"],
+    ["archive", "orders", "lake", "--every", "soon"],
+    ["archive", "orders", "lake", "--option", "failOnDataLoss"],
+    ["replay", "lake"],
+    ["replay", "lake", "--to-exchange", "x", "--from", "yesterday"],
+    ["replay", "lake", "--to-exchange", "x", "--rate", "-1"],
+    ["route", "orders", "--to-exchange", "x", "--sql", "select 1"],
+    ["route", "orders", "--to-exchange", "x", "--checkpoint", "c"],
+    ["route", "orders", "--to-exchange", "x", "--checkpoint", "c", "--function", "shop"],
+    ["dead-letters", "dead", "--csv", "--json"],
+    ["lag"],
+]
+
+
+@pytest.mark.parametrize("words", WRONG, ids=" ".join)
+def test_wrong_usage_is_exit_code_2(words: list[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["pipeline", *words], {})
+    assert ended.value.code == 2
+
+
+def test_what_is_said_reaches_the_job():
+    words = "archive a b lake --partition-by hour,stream --continuous --every 5m --spark k=v=w"
+    options = parser({"LEVERET_URL": "http://b:1", "LEVERET_USER": "ann"}).parse_args(
+        ["pipeline", *words.split()]
+    )
+    assert (options.sources, options.target, options.partition_by) == (["a", "b"], "lake", ("hour", "stream"))
+    assert (options.every, options.spark) == ("5 minutes", [("k", "v=w")])
+    assert (options.endpoint, options.user) == ("http://b:1", "ann")
+    words = "replay lake --to-exchange x --from 2026-11-22 --until 2026-11-22T01:00+01:00"
+    options = parser({}).parse_args(["pipeline", *words.split()])
+    assert options.since == options.until == 1_795_305_600_000
+
+
+@pytest.mark.parametrize(
+    ("code", "given"),
+    [
+        (1, ["nowhere"]),
+        (3, ["orders", "--user", "mallory"]),
+        (2, ["orders", "--endpoint", "ftp://x"]),
+        (3, ["orders", "--endpoint", "http://127.0.0.1:9", "--option", "retrySeconds=0"]),
+        (2, ["orders", "--option", "retrySecond=0"]),
+        (1, ["jobs"]),
+    ],
+)
+def test_what_is_wrong_is_known_without_spark(
+    broker: Broker, code: int, given: list[str], capsys: pytest.CaptureFixture[str]
+):
+    broker.stream("orders")
+    broker.queues = {"jobs"}
+    source, *more = given
+    words = ["archive", source, "lake", "--dry-run", "--endpoint", broker.url, *more]
+    assert main(["pipeline", *words], {}) == code
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_error_of_sparks_is_told_in_our_words_or_its_first_line():
+    trace = "[FAILED] Query x\nTraceback:\n  File y\npipeline.errors.DataLoss: offsets 1 to 2 are gone\n\tat java\n"
+    assert commands.what_spark_says(trace) == ("DataLoss", "offsets 1 to 2 are gone")
+    assert commands.what_spark_says("[COLUMN] no column\nPlan:\n") == ("", "[COLUMN] no column")
+
+
+# Dry runs.
+
+
+def test_a_dry_run_tells_what_a_query_would_read(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    broker.stream("orders").fill(100)
+    broker.super_stream("mails", 2)[1].fill(20)
+    broker.queues = {"jobs", "more"}
+    broker.leases = [lease("jobs", "other", 0, 9, 9), lease("jobs", "lake", 5, 8, 4)]
+    target = tmp_path / "lake"
+    checkpoint(tmp_path / "lake.checkpoint", {"orders": {"0": at(70)}}, {"orders": {"0": at(90)}})
+    words = ["archive", "orders", "mails", "jobs", "more", str(target), "--reader", "lake", "--dry-run"]
+    assert main(["pipeline", *words, "--endpoint", broker.url], {}) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "stream 'orders': 30 messages from offset 70, about 57 octets",
+        "stream 'mails': 0 messages from offset 0, about 0 octets",
+        "stream 'mails', partition 1: 20 messages from offset 0, about 30 octets",
+        "queue 'jobs': 7 messages from offset 5",
+        "queue 'more': all that waits there; how many is known once it has been read under this name",
+        "in all: 57 messages",
+        f"to parquet at {target}, partitioned by day",
+        f"checkpoint {target}.checkpoint",
+    ]
+    assert not target.exists()
+    assert all("/blocks" not in asked for asked in broker.asked)
+
+
+def test_a_query_that_is_new_begins_where_it_is_told_and_one_made_anew_at_its_beginning(
+    broker: Broker, client: Client
+):
+    broker.stream("orders").fill(10)
+    assert [each.first for each in planned(["orders"], {}, "latest", client, [], None)] == [10]
+    read = {("orders", 0): Mark(7, "orders#1")}
+    assert [each.messages for each in planned(["orders"], read, "latest", client, [], None)] == [3]
+    broker.stream("orders").remake()
+    broker.stream("orders").fill(4)
+    assert [each.messages for each in planned(["orders"], read, "latest", client, [], None)] == [4]
+
+
+# Lag.
+
+
+def test_a_checkpoint_says_which_batch_is_in_the_sink(tmp_path: Path):
+    found = position(checkpoint(tmp_path / "a", {"orders": {"0": at(5)}}, {"orders": {"0": at(9)}}))
+    assert (found.planned, found.done, found.marks) == (1, 0, {("orders", 0): Mark(5, "orders#1", 0)})
+    assert position(checkpoint(tmp_path / "b", {"orders": {"0": at(5)}}, done=0)).marks == {}
+    with pytest.raises(PipelineError, match="no checkpoint of a streaming query"):
+        position(tmp_path)
+    with pytest.raises(PipelineError, match="no offsets of the source 'amqp'"):
+        position(checkpoint(tmp_path / "c", {"topic": {"0": 5}}, done=1))
+    (tmp_path / "b/offsets/0").write_text("v2\n{}\n{}")
+    (tmp_path / "b/commits/0").write_text("")
+    with pytest.raises(PipelineError, match="version 'v2'"):
+        position(tmp_path / "b")
+
+
+def test_lag_is_what_is_behind_the_sink(broker: Broker, client: Client, tmp_path: Path):
+    broker.stream("orders").fill(10)
+    first, second = broker.super_stream("mails", 2)
+    first.fill(300)
+    first.drop(200)
+    second.fill(5)
+    second.remake()
+    marks = {
+        "orders": {"0": at(4)},
+        "mails": {"0": at(150, "mails-0#1"), "1": at(5, "mails-1#1"), "2": at(1, "mails-2#1")},
+        "gone": {"0": at(3, "gone#1")},
+        "jobs": {"0": at(6, "jobs@lake")},
+    }
+    leases = [Lease("jobs", "lake", "jobs@lake", 6, 8, 2, 1, 40)]
+    folder = checkpoint(tmp_path / "c", marks, done=1)
+    found = {(each.source, each.partition): each for each in measured([folder], client, leases, now=31.0)}
+    orders = found["orders", 0]
+    assert (orders.position, orders.end, orders.behind, orders.behind_s, orders.trouble) == (
+        4,
+        10,
+        6,
+        30.0,
+        None,
+    )
+    assert (found["mails", 0].behind, found["mails", 0].trouble) == (150, "50 messages are gone unread")
+    assert (found["mails", 1].behind, found["mails", 1].trouble) == (None, "deleted and made anew")
+    assert found["mails", 2].trouble == "no such partition"
+    assert "there is no stream 'gone'" in (found["gone", 0].trouble or "")
+    jobs = found["jobs", 0]
+    assert (jobs.kind, jobs.leased, jobs.ready, jobs.behind, jobs.reader) == ("queue", 2, 40, 42, "lake")
+
+
+def test_the_command_tells_the_lag(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    broker.stream("orders").fill(1234)
+    folder = checkpoint(tmp_path / "lake.checkpoint", {"orders": {"0": at(1234)}}, done=1)
+    assert main(["pipeline", "lag", str(folder), "--endpoint", broker.url, "--json"], {}) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["position"], row["behind"], row["behind_s"]) == (1234, 0, 0.0)
+    broker.stream("orders").fill(6)
+    assert main(["pipeline", "lag", str(folder), "--endpoint", broker.url], {}) == 0
+    head, line, total = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["checkpoint", "source", "partition"]
+    assert line.split()[:5] == ["lake.checkpoint", "orders", "0", "1234", "1240"]
+    assert total == "6 messages behind in all"
+    assert main(["pipeline", "lag", str(tmp_path), "--endpoint", broker.url], {}) == 1
+
+
+# Progress.
+
+
+def progress(batch: int, rows: int, end: int, latest: int) -> dict[str, object]:
+    source = {"endOffset": {"orders": {"0": at(end)}}, "latestOffset": {"orders": {"0": at(latest)}}}
+    other = {"endOffset": 7, "latestOffset": 9}
+    return {"batchId": batch, "numInputRows": rows, "batchDuration": 500, "sources": [source, other]}
+
+
+def test_progress_says_how_far_a_query_is_behind():
+    done = done_in(progress(3, 40, 60, 100))
+    assert (done.number, done.rows, done.seconds, done.behind) == (3, 40, 0.5, 40)
+    assert behind({"sources": [{"endOffset": None, "latestOffset": None}]}) is None
+
+
+def test_a_report_is_lines_for_people_and_for_programs():
+    lines: list[str] = []
+    metrics = StringIO()
+    times = iter([0.0, 1.0, 4.0, 4.0])
+    report = Report("archive", lines.append, metrics, lambda: next(times))
+    report.batch(0, 3000, 1.5, 200)
+    report.end("done")
+    assert lines == [
+        "archive: batch 0: 3,000 rows in 1.5 s, 2,000 rows/s, 200 behind",
+        "archive: done: 3,000 rows in 1 batch, 4.0 s, 750 rows/s",
+    ]
+    first, last = map(json.loads, metrics.getvalue().splitlines())
+    assert (first["job"], first["batch"], first["rows"], first["behind"]) == ("archive", 0, 3000, 200)
+    assert (last["end"], last["batches"], last["rows_per_s"]) == ("done", 1, 750)
+
+
+# Archives.
+
+
+def test_a_table_whose_checkpoint_is_lost_is_not_written_to(tmp_path: Path):
+    """Spark would number micro-batches from 0 again, and drop those that its log in the folder has."""
+    target = Target(str(tmp_path / "lake"))
+    require_checkpoint(target, str(tmp_path / "c"))
+    (tmp_path / "lake" / LOG).mkdir(parents=True)
+    with pytest.raises(PipelineError, match="name its checkpoint"):
+        require_checkpoint(target, str(tmp_path / "c"))
+    checkpoint(tmp_path / "c")
+    require_checkpoint(target, str(tmp_path / "c"))
+
+
+def test_a_batch_that_a_delta_table_has_is_not_added_again(tmp_path: Path):
+    need_module("deltalake")
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    from pipeline.jobs import delta
+
+    where = str(tmp_path / "table")
+    rows = pa.table({"stream": ["a", "b"], "n": [1, 2]})
+    assert not delta.is_there(where, "query", 0)
+    for batch in (0, 1):
+        delta.append(where, ["stream"], rows, "query", batch)
+    assert [delta.is_there(where, "query", batch) for batch in (0, 1, 2)] == [True, True, False]
+    assert not delta.is_there(where, "another", 0)
+    assert DeltaTable(where).to_pyarrow_table().num_rows == 4
+    assert DeltaTable(where).metadata().partition_columns == ["stream"]
+
+
+# Dead letters.
+
+
+def died(hour: int, queue: str, reason: str, messages: int, key: str = "k") -> Count:
+    return Count(datetime(2026, 11, 22, hour), queue, reason, "shop", key, messages, messages * 2)
+
+
+COUNTS = [
+    died(8, "orders", "expired", 5),
+    died(8, "orders", "expired", 2, "l"),
+    died(8, "mails", "rejected", 1),
+    died(9, "orders", "expired", 40),
+]
+
+
+def test_dead_letters_are_told_by_kind_and_over_time():
+    assert as_text(COUNTS).splitlines() == [
+        "queue   reason    exchange  routing key  messages",
+        "orders  expired   shop      k                  45",
+        "orders  expired   shop      l                   2",
+        "mails   rejected  shop      k                   1",
+        "",
+        "time (UTC)        queue   reason    messages",
+        "2026-11-22 08:00  mails   rejected         1",
+        "2026-11-22 08:00  orders  expired          7",
+        "2026-11-22 09:00  orders  expired         40",
+    ]
+    assert as_text([]) == "no dead letters"
+    assert as_csv(COUNTS).splitlines()[2] == "2026-11-22T08:00:00Z,orders,expired,shop,l,2,4"
+    assert json.loads(as_json(COUNTS))[3]["messages"] == 40
+
+
+def test_a_picture_shows_the_largest_and_the_others_together(tmp_path: Path):
+    need_module("matplotlib")
+    from pipeline.jobs import picture
+
+    many = [died(8, f"q{number:02}", "expired", number + 1) for number in range(20)]
+    found = picture.series([*many, died(9, "q19", "expired", 100)])
+    assert list(found)[:2] == ["q19: expired", "q18: expired"]
+    assert (len(found), list(found)[-1], sum(found["others"].values())) == (12, "others", sum(range(1, 10)))
+    picture.draw(COUNTS, "hour", tmp_path / "dead.svg")
+    assert "orders: expired" in (tmp_path / "dead.svg").read_text()
+    picture.draw([], "day", tmp_path / "none.png")
+    with pytest.raises(BadOption, match=r"not as 'dead\.gif'"):
+        picture.draw(COUNTS, "hour", tmp_path / "dead.gif")
