@@ -282,7 +282,7 @@ def test_a_queue_that_is_gone_is_a_loss_and_for_a_new_query_a_mistake(broker: Fa
     with pytest.raises(DataLoss, match="there is no queue 'jobs' in virtual host '/'"):
         query.latest(end, ALL)
     query.commit(end)
-    with pytest.raises(Missing, match="there is no stream 'jobs'"):
+    with pytest.raises(Missing, match="there is no stream or queue 'jobs' in virtual host"):
         planner(broker).initial()
 
 
