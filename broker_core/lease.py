@@ -152,10 +152,8 @@ class Lease:
 
         Waits for the first one. Who asked before has what there is by now. Raises Busy, AccessRefused.
         """
-        if isinstance(self.work, Release):
-            raise Busy(f"{self.described} is being released")
-        self.stop(None)
         self.settle(begin)
+        self.stop(None)
         reservation = Reservation(self, begin + messages, octets, then)
         reservation.begin(wait_s)
         self.work = reservation
@@ -176,7 +174,8 @@ class Lease:
         return octets
 
     def settle(self, until: int) -> None:
-        """What is below has been dealt with."""
+        """What is below has been dealt with. Raises Busy."""
+        self._require_no_release()
         if until > self.first:
             self.queue.accepted += until - self.first
             self.pass_over(until)
@@ -184,8 +183,9 @@ class Lease:
 
     def pass_over(self, until: int) -> None:
         """What is below is neither here nor in the queue any more."""
-        self.queue.unsettled -= until - self.first
-        self.advance(until)
+        if until > self.first:
+            self.queue.unsettled -= until - self.first
+            self.advance(until)
 
     def advance(self, until: int) -> None:
         """What is below is here no more."""
@@ -196,12 +196,15 @@ class Lease:
 
     def release(self, then: Then, for_good: bool = False) -> Release:
         """Put back what is not settled, marked as redelivered. `for_good`: then the lease ends. Raises Busy."""
-        if isinstance(self.work, Release):
-            raise Busy(f"{self.described} is being released")
+        self._require_no_release()
         self.stop(Busy(f"{self.described} is being released"))
         self.work = Release(self, then, for_good)
         self.work.begin()
         return self.work
+
+    def _require_no_release(self) -> None:
+        if isinstance(self.work, Release):
+            raise Busy(f"{self.described} is being released")
 
     def stop(self, why: Failure | None) -> None:
         """What is under way ends here: it has done what it has done."""

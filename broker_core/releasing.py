@@ -1,7 +1,7 @@
 """A release: what a lease has goes back to its old places in the queue, a portion in each turn.
 
-    begin ──all that was reserved is on disk──> read a portion ──> in the queue again ──on disk──> the next portion
-                                                                                        └─ no more ──> answered
+    begin ──all that was reserved is on disk──> read ──> a portion in the queue again ──on disk──> the next portion
+                                                                                             └─ no more ──> answered
 
 That a portion is in the queue again and that the lease has it no more is one commit: a crash in the middle of a release
 loses nothing and doubles nothing. What is damaged cannot go back; it is passed over.
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 from broker_core.broker import Publisher
 from broker_core.delivery import NEVER, Delivery
 from broker_core.errors import Failure
-from broker_core.log import unnumbered
 
 if TYPE_CHECKING:
     from broker_core.lease import Lease, Then
     from broker_core.message import Encoding
 
-PORTION_OCTETS: Final = 1 << 18  # that are put back in one turn, and a block
+PORTION: Final = 1_000  # messages that are put back in one turn: 5 ms
+READ_OCTETS: Final = 1 << 18  # that are read at once, and a block
 
 
 class Unreadable(Failure):
@@ -31,7 +31,17 @@ class Unreadable(Failure):
 class Release(Publisher):
     """One request to release. `for_good`: then the lease ends. `then` is told how it ended."""
 
-    __slots__ = ("_lease", "_over", "_then", "for_good", "released")
+    __slots__ = (
+        "_at",
+        "_blocks",
+        "_blocks_at",
+        "_deliveries",
+        "_lease",
+        "_over",
+        "_then",
+        "for_good",
+        "released",
+    )
     persistent = True
 
     def __init__(self, lease: Lease, then: Then, for_good: bool) -> None:
@@ -40,6 +50,10 @@ class Release(Publisher):
         self._lease = lease
         self._then = then
         self._over = False
+        self._blocks = b""  # that were read,
+        self._blocks_at = 0  # up to here made deliveries;
+        self._deliveries: list[Delivery] = []  # those of the last one,
+        self._at = 0  # up to here put back
 
     def begin(self) -> None:
         self._soon(self._join)
@@ -65,66 +79,80 @@ class Release(Publisher):
         if lease.log.committed < lease.log.next:  # a commit that was closed before is on its way
             self._join(0.0)
         elif lease.first < lease.log.next:
-            self._soon(self._read)
+            self._soon(self._go_on)
         elif self.for_good and not lease.ended:
             lease.forget()
             self._soon(self._join)
         else:
             self.end(None)
 
-    # A portion.
+    # A portion. What is of the store is loaded when it is asked for: a node in memory need not.
 
-    # What is of the store is loaded when it is asked for: a node in memory need not.
+    def _go_on(self, now: float) -> None:
+        from broker_core.store.contract import DamagedError
 
-    def _read(self, now: float) -> None:
-        if not self._over:
-            found = self._lease.log
-            found.raw(self._lease.first, found.committed, PORTION_OCTETS, self._arrived)
+        if self._over:
+            return
+        try:
+            if self._at < len(self._deliveries) or self._unpacks():
+                self._put_back()
+                self._join(now)
+                return
+        except DamagedError as error:  # a protocol that is needed is not installed
+            self.end(Unreadable(f"{self._lease.described} cannot be released: {error}"))
+            return
+        found = self._lease.log
+        found.raw(self._lease.first, found.committed, READ_OCTETS, self._arrived)
 
     def _arrived(self, found: bytes | Exception) -> None:
         from broker_core.store.contract import DamagedError
 
         if self._over:
             return
-        lease = self._lease
-        if isinstance(found, DamagedError) and found.next is not None:
-            lease.pass_over(min(found.next, lease.log.next))
-        elif isinstance(found, Exception):
-            self.end(Unreadable(f"{lease.described} cannot be read: {found}"))
+        if isinstance(found, bytes):
+            self._blocks, self._blocks_at = found, 0
+            self._soon(self._go_on)
+        elif isinstance(found, DamagedError) and found.next is not None:
+            self._lease.pass_over(min(found.next, self._lease.log.next))
+            self._soon(self._join)
         else:
-            try:
-                self._put_back(found)
-            except DamagedError as error:
-                self.end(Unreadable(f"{lease.described} cannot be released: {error}"))
-        self._soon(self._join)
+            self.end(Unreadable(f"{self._lease.described} cannot be read: {found}"))
 
-    def _put_back(self, octets: bytes) -> None:
-        """Raises DamagedError, and then nothing is put back: a protocol that is needed is not installed."""
+    def _unpacks(self) -> bool:
+        """Make deliveries of the next block that was read. Whether there is one. Raises DamagedError."""
         from broker_core.store import block
 
+        if self._blocks_at >= len(self._blocks):
+            return False
         lease, queue = self._lease, self._lease.queue
-        encoding_of, deliveries = self._encodings(), []
-        at, following = 0, lease.first
-        while at < len(octets):
-            read = block.Block(octets, at)
-            assert read.positions is not None, "a lease knows the place of each of its messages"
-            messages = block.messages_of(read, encoding_of)
-            settled = max(0, lease.first - read.header.first)
-            for message, position in zip(messages[settled:], read.positions.tolist()[settled:], strict=True):
-                deliveries.append(Delivery(unnumbered(message), queue, position // 2, NEVER))
-            at += read.header.octets
-            following = read.header.next
-        for delivery in deliveries:
-            queue.take_back(delivery)
-        self.released += len(deliveries)
-        lease.advance(following)
+        read = block.Block(self._blocks, self._blocks_at)
+        self._blocks_at += read.header.octets
+        messages = block.messages_of(read, self._encodings(), noted=False)
+        assert read.positions is not None, "a lease knows the place of each of its messages"
+        places = read.positions.tolist()
+        self._deliveries = [
+            Delivery(message, queue, place // 2, NEVER)
+            for message, place in zip(messages, places, strict=True)
+        ]
+        self._at = max(0, lease.first - read.header.first)  # what is before it is settled
+        lease.pass_over(max(lease.first, read.header.first))  # there may be gaps where something was damaged
+        return True
+
+    def _put_back(self) -> None:
+        lease, end = self._lease, self._at + PORTION
+        portion = self._deliveries[self._at : end]
+        for delivery in portion:
+            lease.queue.take_back(delivery)
+        self._at = end
+        self.released += len(portion)
+        lease.advance(lease.first + len(portion))
 
     def _encodings(self) -> Callable[[str], Encoding | None]:
         """By name. Without a store the messages are in memory, and know theirs."""
         journal, lease = self._lease.queue.virtual_host.broker.journal, self._lease
         if journal is not None:
             return journal.encoding
-        found = lease.log.read(lease.first, PORTION_OCTETS, PORTION_OCTETS)
+        found = lease.log.read(lease.first, READ_OCTETS, READ_OCTETS)
         return {each.encoding.name: each.encoding for each in (found[1] if found else ())}.get
 
     # The end.

@@ -74,7 +74,7 @@ def settle(asked: Asked) -> Json:
     until = asked.number("to", None, 0, OFFSET_MAX)
     mine = fenced(asked)
     require_place(mine, until, least=0)
-    mine.settle(until)
+    told(lambda: mine.settle(until))
     asked.broker.hold_answer()
     return state(mine)
 

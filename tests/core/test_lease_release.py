@@ -111,12 +111,12 @@ def test_a_release_does_not_count_as_a_failed_delivery() -> None:
     assert waiting(queue) == "a"
 
 
-def test_nothing_is_reserved_while_all_is_released() -> None:
+def test_nothing_is_reserved_or_settled_while_all_is_released() -> None:
     world = World()
     queue = filled(world)
     reader = Leased(queue).reserve()
     reader.lease.release(reader.told.append)
-    for refused in (reader.reserve, reader.release):
+    for refused in (reader.reserve, reader.release, lambda: reader.settle(2)):
         with pytest.raises(Busy):
             refused()
     settle_down(world.broker)

@@ -121,7 +121,7 @@ def test_what_is_in_flight_and_is_reserved_meanwhile_is_in_the_lease_alone() -> 
 
 
 def test_a_release_moves_messages_back_at_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker_core.releasing.PORTION_OCTETS", 1)  # and a block
+    monkeypatch.setattr("broker_core.releasing.READ_OCTETS", 1)  # and a block
     site = held_site()
     queue = site.queue()
     site.publish("", "q", *BODIES)
@@ -137,7 +137,7 @@ def test_a_release_moves_messages_back_at_once_or_not_at_all(monkeypatch: pytest
         found.append(killed(site))
         assert has_all(found[-1], WORDS[1:])
     assert [lease for _, lease in dict.fromkeys(found)] == ["1 2 3 4 5", "2 3 4 5", "4 5", ""]
-    assert reader.told == [None] * 4
+    assert reader.told == [None] * 4, "three reservations, one release"
     assert "lease" not in site.again().kinds()
 
 
