@@ -48,10 +48,14 @@ def test_a_queue_is_drained_into_a_table_over_several_runs(
     assert archive.run(**QUEUE) == [40]
     assert archive.rows() == [(0, number, body) for number, body in enumerate(sent)]
     assert publish(node, []) == 0
-    assert leased(node) == (100, 100)  # Spark has asked what comes after its last micro-batch, so that is safe
+    assert leased(node) == (
+        100,
+        100,
+    )  # Spark has asked what comes after its last micro-batch, so that is safe
 
 
 def leased(node: LocalNode) -> tuple[int, int]:
+    """The first offset that is not settled, and that behind the last; opens the lease as a query does."""
     options = read_options({"endpoints": node.url, **QUEUE}, Use.STREAM)
     client = Client(options, "guest")
     try:
@@ -61,18 +65,19 @@ def leased(node: LocalNode) -> tuple[int, int]:
     return lease.first, lease.next
 
 
-def test_a_second_query_of_the_same_name_ends_the_first(spark: SparkSession, node: LocalNode, tmp_path: Path):
+def test_a_query_ends_when_another_one_has_opened_its_lease(
+    spark: SparkSession, node: LocalNode, tmp_path: Path
+):
     publish(node, [b"1"])
     options = {"endpoints": node.url, **QUEUE}
     rows = spark.readStream.format("amqp").options(**options).load()
     first = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "first")).start()
     first.processAllAvailable()
-    Archive(spark, node, tmp_path).run(**QUEUE)
+    leased(node)
     with pytest.raises(errors.StreamingQueryException) as caught:
         first.awaitTermination(30)
-    assert "another query reads queue 'jobs' in virtual host '/' as 'archive' now (option readerName)" in str(
-        caught.value
-    )
+    said = "another query reads queue 'jobs' in virtual host '/' as 'archive' now (option readerName)"
+    assert said in str(caught.value)
 
 
 def test_a_batch_read_of_a_queue_says_what_to_do_instead(spark: SparkSession, node: LocalNode):
