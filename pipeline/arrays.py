@@ -186,22 +186,20 @@ def taken(distinct: Sequence[bytes], which: Array) -> Octets:
     return Octets(pa.array(distinct, type=pa.binary()).take(which))
 
 
-def chosen(numbers: Sequence[int], groups: Groups[T]) -> Array | int:
-    """The number of each row's group, one being all there is if all rows are in one."""
-    if groups.which is None:
-        return numbers[0]
-    found: Array = pa.array(numbers, type=pa.int64()).take(groups.which)
+def lengths_of(groups: Groups[bytes]) -> Array:
+    """Of each row's octets. There must be several."""
+    found: Array = pa.array(list(map(len, groups.distinct)), type=pa.int64()).take(groups.which)
     return found
 
 
-def running_sum(first: Array, *others: Array | int) -> memoryview[int]:
-    """Of the sums of each row."""
-    total: Array = first
-    for each in others:
-        total = pc.add(total, each)
+def running_sum(numbers: Sequence[Array], each: int) -> memoryview[int]:
+    """Of all of them, and `each` for every row."""
+    total: Array = pa.scalar(each, type=pa.int64())
+    for column in numbers:
+        total = pc.add(total, column)
     (_, octets) = cast(Buffered, pc.cumulative_sum(total)).buffers()
     assert octets is not None
-    return memoryview(octets).cast("b").cast("q")[: len(first)]
+    return memoryview(octets).cast("b").cast("q")[: len(numbers[0])]
 
 
 def as_places(which: Array) -> memoryview[int]:

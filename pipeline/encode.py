@@ -27,10 +27,10 @@ from pipeline.arrays import (
     Octets,
     as_octets,
     as_places,
-    chosen,
     grouped,
     grouped_pairs,
     grouped_structs,
+    lengths_of,
     nulls_in,
     paired,
     running_sum,
@@ -43,8 +43,8 @@ from pipeline.sink_options import SHORT_MAX, SinkOptions
 from protocols.amqp091.encoding import ENCODING, WRITTEN_MAX
 
 REQUEST_OCTETS: Final = 1 << 20  # of blocks in a request, unless one row has more
-ORIGINS_OCTETS: Final = 64 << 10  # of origins that are not counted for each row
-BLOCK_OCTETS: Final = REQUEST_OCTETS - ORIGINS_OCTETS - 1024  # of rows, and what each needs besides
+ORIGINS_OCTETS: Final = 64 << 10  # of origins; if there are more, they are counted for each row
+BLOCK_OCTETS: Final = REQUEST_OCTETS - 1024  # of rows, what each needs besides, and what they share
 ROW_OCTETS: Final = 12  # which origin, where the properties end, where the body ends
 REMEMBERED_MAX: Final = 4096  # distinct properties whose octets are kept
 ORIGIN: Final = json.dumps(
@@ -53,7 +53,7 @@ ORIGIN: Final = json.dumps(
 KEY_LISTS: Final = frozenset(
     ("CC", "BCC")
 )  # headers of further routing keys, which the broker wants as lists
-LEAST_AND_MOST: Final = {"priority": (0, 255), "ttl_ms": (0, TTL_MAX_MS), "timestamp": (0, (1 << 63) - 1)}
+LEAST_AND_MOST: Final = {"priority": (0, 255), "ttl_ms": (0, TTL_MAX_MS)}
 MICROSECONDS: Final = 1_000_000  # in a second
 IDS: Final = ("correlation_id", "message_id")  # which may be of any length
 
@@ -99,18 +99,9 @@ class Encoder:
         bodies = self._bodies(batch)
         origins = self._origins(batch)
         properties = self._properties(batch)
-        sizes = [chosen(list(map(len, each.distinct)), each) for each in (properties, origins)]
-        if sum(map(len, origins.distinct)) <= ORIGINS_OCTETS:
-            sizes.pop()
-        sums = running_sum(bodies.lengths(), ROW_OCTETS, *sizes)
-        low = 0
-        while low < batch.num_rows:
-            most = min(low + BLOCK_MESSAGES, batch.num_rows)
-            before = sums[low - 1] if low else 0
-            high = max(bisect_right(sums, before + BLOCK_OCTETS, low, most), low + 1)
+        for low, high in _cut(bodies, origins, properties):
             made = _block(origins.within(low, high), properties.within(low, high), bodies, low, high)
             yield Made(made, high - low)
-            low = high
 
     def _bodies(self, batch: Batch) -> Octets:
         name = self._columns.body
@@ -182,6 +173,27 @@ def _origin(exchange: str, key: str) -> bytes:
     return f"{ORIGIN[:-1]},{json.dumps(exchange)},{json.dumps(key)}]".encode()
 
 
+def _cut(bodies: Octets, origins: Groups[bytes], properties: Groups[bytes]) -> Iterator[tuple[int, int]]:
+    """Rows [low, high) that are a block each."""
+    lengths = [bodies.lengths()]
+    shared = sum(map(len, origins.distinct))
+    if shared > ORIGINS_OCTETS:
+        lengths.append(lengths_of(origins))
+        shared = 0
+    if properties.which is None:
+        shared += len(properties.distinct[0])
+    else:
+        lengths.append(lengths_of(properties))
+    sums = running_sum(lengths, ROW_OCTETS)
+    low = 0
+    while low < len(sums):
+        most = min(low + BLOCK_MESSAGES, len(sums))
+        before = sums[low - 1] if low else 0
+        high = max(bisect_right(sums, before + BLOCK_OCTETS - shared, low, most), low + 1)
+        yield low, high
+        low = high
+
+
 def _block(origins: Groups[bytes], properties: Groups[bytes], bodies: Octets, low: int, high: int) -> bytes:
     """Rows [low, high), of which the groups are already."""
     kinds = b"[" + b",".join(origins.distinct) + b"]"
@@ -223,7 +235,9 @@ def written(fields: Mapping[str, object], pairs: Pairs, persistent: bool) -> byt
     headers = None if pairs is None else _headers(pairs)
     given.setdefault("durable", persistent)
     if "timestamp" in given:
-        given["timestamp"] = cast(int, given["timestamp"]) // MICROSECONDS
+        given["timestamp"] = seconds = cast(int, given["timestamp"]) // MICROSECONDS
+        if seconds < 0:
+            raise BadRow("column 'properties.timestamp' is before 1970 in a row")
     octets = ENCODING.write(Properties(**given, headers=headers))  # type: ignore[arg-type]
     # Headers of more than a frame are left out, and the rest is shorter than they are.
     if headers and len(octets) < sum(len(name) + len(value or "") for name, value in headers.items()):

@@ -20,7 +20,8 @@ from broker_core.store.block import Block, header, messages_of
 from pipeline import encode
 from pipeline.arrow import Batch
 from pipeline.columns import columns_of
-from pipeline.encode import Encoder, Made
+from pipeline.encode import Encoder, Made, together
+from pipeline.errors import BadRow
 from pipeline.sink_options import SinkOptions, read_sink_options
 from protocols.amqp091.encoding import ENCODING as AMQP091
 from protocols.amqp091.wire import BasicProperties
@@ -148,3 +149,180 @@ def test_every_row_is_a_message(rows: list[Row], persistent: bool, octets: int, 
         )
         for row in rows[begin:]
     ]
+
+
+def test_what_all_rows_share_is_in_a_block_once():
+    batch = batch_of([{"body": b"%d" % at, "exchange": "e", "routing_key": "k"} for at in range(1000)])
+    (made,) = encoder(batch).blocks(batch)
+    block = Block(made.octets)
+    assert (block.which, block.property_ends, len(block.origins)) == (None, None, 1)
+    assert bytes(block.bodies) == b"".join(b"%d" % at for at in range(1000))
+
+
+def test_keys_are_in_a_block_once_each():
+    batch = batch_of([{"body": b"", "exchange": "e", "routing_key": f"k{at % 3}"} for at in range(1000)])
+    (made,) = encoder(batch).blocks(batch)
+    block = Block(made.octets)
+    assert [origin[-2:] for origin in block.origins] == [["e", "k0"], ["e", "k1"], ["e", "k2"]]
+    assert block.which is not None
+    assert list(block.which[:5]) == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary()])
+def test_a_body_is_octets_or_text_of_any_width(kind: object):
+    values = ["a", "", "ü"] if kind != pa.large_binary() else [b"a", b"", "ü".encode()]
+    assert [each.body for each in sent(one_column(values, kind), exchange="e")] == [b"a", b"", "ü".encode()]
+
+
+def test_columns_may_have_kafkas_names():
+    columns = {
+        "key": pa.array([b"k", b"\xff", None], pa.binary()),
+        "value": pa.array([b"a", b"b", b"c"], pa.binary()),
+        "headers": pa.array([[{"key": "x", "value": b"1"}, {"key": "y", "value": None}], [], None], KAFKAS),
+        "topic": pa.array(["t"] * 3),
+        "offset": pa.array([1, 2, 3]),
+    }
+    found = sent(pa.RecordBatch.from_pydict(columns), exchange="e", routingKey="otherwise")
+    assert [(each.key, each.body) for each in found] == [("k", b"a"), ("\udcff", b"b"), ("otherwise", b"c")]
+    assert [properties_of(each).headers for each in found] == [{"x": "1", "y": None}, {}, None]
+
+
+def test_further_routing_keys_are_lists():
+    batch = one_column([[("CC", '["a", "b"]'), ("BCC", None)]], HEADERS, "headers")
+    assert properties_of(sent(batch, exchange="e")[0]).headers == {"CC": ["a", "b"], "BCC": None}
+
+
+def test_pieces_are_bounded_and_a_large_row_goes_alone():
+    sizes = [600_000, 600_000, 10, 3_000_000, 10, 10]
+    batch = one_column([bytes(size) for size in sizes], pa.binary())
+    blocks = list(encoder(batch, exchange="e").blocks(batch))
+    assert [made.rows for made in blocks] == [1, 2, 1, 2]
+    assert [len(each.body) for each in messages(blocks)] == sizes
+
+
+def test_a_block_has_no_more_rows_than_a_block_may():
+    batch = one_column([b""] * 70_000, pa.binary())
+    assert [made.rows for made in encoder(batch, exchange="e").blocks(batch)] == [65_535, 4_465]
+
+
+@pytest.mark.parametrize("width", [1, 60, 255])
+def test_a_request_is_bounded_whatever_the_keys_are(width: int):
+    keys = [f"{at:0{width}}"[-width:].replace("0", "\x01") for at in range(20_000)]
+    columns = {"body": pa.array([b"x" * 9] * 20_000, pa.binary()), "key": pa.array(keys)}
+    batch = pa.RecordBatch.from_pydict(columns)
+    requests = list(together(encoder(batch, exchange="e").blocks(batch)))
+    assert all(len(made.octets) <= encode.REQUEST_OCTETS for made in requests)
+    assert [each.key for each in messages(requests)] == keys
+
+
+def test_small_blocks_share_a_request_and_large_ones_do_not():
+    small, large = Made(bytes(300_000), 2), Made(bytes(2_000_000), 1)
+    found = [(len(made.octets), made.rows) for made in together([small, small, small, small, large, small])]
+    assert found == [(900_000, 6), (300_000, 2), (2_000_000, 1), (300_000, 2)]
+    assert list(together([])) == []
+
+
+def test_no_rows_are_no_block():
+    batch = one_column([], pa.binary())
+    assert list(encoder(batch, exchange="e").blocks(batch)) == []
+
+
+PROPERTIES_OF = {name: pa.struct([(name, kind)]) for name, kind in KINDS.items()}
+
+
+@pytest.mark.parametrize(
+    ("batch", "given", "said"),
+    [
+        (
+            one_column([b"a", None], pa.binary()),
+            {"exchange": "e"},
+            "column 'body' is null in a row; coalesce(body",
+        ),
+        (
+            one_column([None], pa.string(), "exchange"),
+            {},
+            "column 'exchange' is null in a row, and there is no option",
+        ),
+        (
+            one_column(["x" * 256], pa.string(), "exchange"),
+            {},
+            "column 'exchange' has more than 255 octets in a row",
+        ),
+        (
+            one_column(["ü" * 128], pa.string(), "key"),
+            {"exchange": "e"},
+            "column 'key' has more than 255 octets",
+        ),
+        (
+            one_column([{"priority": 256}], PROPERTIES_OF["priority"], "properties"),
+            {"exchange": "e"},
+            "column 'properties.priority' is 256 in a row; it must be from 0 to 255",
+        ),
+        (
+            one_column([{"ttl_ms": -1}], PROPERTIES_OF["ttl_ms"], "properties"),
+            {"exchange": "e"},
+            "column 'properties.ttl_ms' is -1 in a row",
+        ),
+        (
+            one_column(
+                [{"timestamp": datetime(1960, 1, 1, tzinfo=UTC)}], PROPERTIES_OF["timestamp"], "properties"
+            ),
+            {"exchange": "e"},
+            "column 'properties.timestamp' is before 1970 in a row",
+        ),
+        (
+            one_column([{"content_type": "x" * 256}], PROPERTIES_OF["content_type"], "properties"),
+            {"exchange": "e"},
+            "column 'properties.content_type' has more than 255 octets in a row",
+        ),
+        (
+            one_column([[("x" * 256, "")]], HEADERS, "headers"),
+            {"exchange": "e"},
+            "the name of a header in column 'headers' has more than 255 octets",
+        ),
+        (
+            one_column([[("x", "y" * 130_000)]], HEADERS, "headers"),
+            {"exchange": "e"},
+            "column 'headers' and properties have more than 120000 octets in a row",
+        ),
+        (
+            one_column([[("CC", "a,b")]], HEADERS, "headers"),
+            {"exchange": "e"},
+            "header 'CC' in column 'headers' is 'a,b' in a row; it must be JSON such as",
+        ),
+        (
+            one_column([[{"key": None, "value": b"x"}]], KAFKAS, "headers"),
+            {"exchange": "e"},
+            "column 'headers' has one without a name in a row",
+        ),
+    ],
+)
+def test_what_cannot_be_said_is_an_error_that_names_the_column(
+    batch: Batch, given: dict[str, str], said: str
+):
+    with pytest.raises(BadRow) as caught:
+        sent(batch, **given)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_ids_may_be_of_any_length():
+    kind = pa.struct([("message_id", pa.string()), ("correlation_id", pa.string())])
+    batch = one_column([{"message_id": "m" * 300, "correlation_id": "c"}], kind, "properties")
+    found = properties_of(sent(batch, exchange="e")[0])
+    assert (found.message_id, found.headers, found.correlation_id) == (None, {"x-message-id": "m" * 300}, "c")
+
+
+def test_the_octets_of_properties_are_remembered_and_not_for_ever(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(encode, "REMEMBERED_MAX", 10)
+    calls: list[object] = []
+    write = encode.written
+    monkeypatch.setattr(encode, "written", lambda *said: calls.append(said) or write(*said))
+    headers = [[("x", str(at % 10))] for at in range(100)]
+    batch = one_column(headers, HEADERS, "headers")
+    made = encoder(batch, exchange="e")
+    assert [list(made.blocks(batch)) for _ in range(2)]
+    assert len(calls) == 10
+    others = one_column([[("x", str(at))] for at in range(25)], HEADERS, "headers")
+    assert len(messages(list(made.blocks(others)))) == 25
+    assert len(made._remembered) <= 10
