@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -94,12 +94,22 @@ class Asked:
 
 
 @attrs.frozen
+class Content:
+    """What an archive consists of."""
+
+    files: tuple[str, ...]
+    escaped: tuple[
+        str, ...
+    ] = ()  # columns whose values are octets of UTF-8 in names of folders, as Delta has them
+
+
+@attrs.frozen
 class Plan:
     """What a replay will do, whatever is added to the archive meanwhile."""
 
     name: str  # under which it is staged
     asked: Asked
-    files: tuple[str, ...]
+    content: Content
     cuts: tuple[int, ...]  # us since 1970: chunk n has [cuts[n], cuts[n + 1])
     rows: tuple[int, ...]  # of each chunk
 
@@ -108,33 +118,39 @@ class Plan:
         return sum(self.rows)
 
 
-def files_of(spark: SparkSession, lake: str, kind: str | None = None) -> tuple[str, ...]:
-    """What an archive consists of now. `kind`: parquet or delta; None: what it looks like. Raises PipelineError."""
+def content_of(spark: SparkSession, lake: str, kind: str | None = None) -> Content:
+    """As of now. `kind`: parquet or delta; None: what it looks like. Raises PipelineError."""
     if kind is None:
         kind = DELTA if (Path(lake.removeprefix("file:")) / "_delta_log").is_dir() else PARQUET
-    if kind == DELTA:
-        delta.require()
-        from deltalake import DeltaTable
+    if kind == PARQUET:
+        return Content(tuple(sorted(map(unquote, spark.read.parquet(lake).inputFiles()))))
+    delta.require()
+    from deltalake import DeltaTable
 
-        return tuple(sorted(map(unquote, DeltaTable(lake).file_uris())))
-    return tuple(sorted(map(unquote, spark.read.parquet(lake).inputFiles())))
+    table = DeltaTable(lake)
+    names = {"stream", "routing_key"} & set(table.metadata().partition_columns)
+    return Content(tuple(sorted(table.file_uris())), tuple(sorted(names)))
 
 
-def rows_of(spark: SparkSession, asked: Asked, files: Sequence[str]) -> DataFrame:
+def rows_of(spark: SparkSession, asked: Asked, content: Content) -> DataFrame:
     """Those that fit. Raises PipelineError."""
-    rows = spark.read.option("basePath", asked.lake).parquet(*files)
+    from pyspark.sql.functions import decode, encode
+
+    rows = spark.read.option("basePath", asked.lake).parquet(*content.files)
     require_archive(rows, asked.lake)
+    for name in content.escaped:  # Spark takes each octet for a letter
+        rows = rows.withColumn(name, decode(encode(name, "ISO-8859-1"), "UTF-8"))
     return chosen(rows, asked.since, asked.until, asked.where)
 
 
 def planned(spark: SparkSession, asked: Asked, kind: str | None = None, chunk: int = CHUNK_ROWS) -> Plan:
     """Count what fits, and find where to cut it. Raises PipelineError."""
-    files = files_of(spark, asked.lake, kind)
-    if not files:
-        return Plan(_name(), asked, (), (), ())
-    times = rows_of(spark, asked, files).selectExpr("unix_micros(timestamp) as at").groupBy("at").count()
+    content = content_of(spark, asked.lake, kind)
+    if not content.files:
+        return Plan(_name(), asked, content, (), ())
+    times = rows_of(spark, asked, content).selectExpr("unix_micros(timestamp) as at").groupBy("at").count()
     cuts, counts = cut(((row[0], row[1]) for row in times.orderBy("at").toLocalIterator()), chunk)
-    return Plan(_name(), asked, files, cuts, counts)
+    return Plan(_name(), asked, content, cuts, counts)
 
 
 def cut(times: Iterator[tuple[int, int]], chunk: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -171,8 +187,8 @@ class Checkpoint:
         try:
             said = json.loads(self._plan.read_text())
             known = Asked(**said["asked"])
-            lists = (tuple(said[name]) for name in ("files", "cuts", "rows"))
-            found = Plan(said["name"], known, *lists)
+            content = Content(*(tuple(said["content"][name]) for name in ("files", "escaped")))
+            found = Plan(said["name"], known, content, tuple(said["cuts"]), tuple(said["rows"]))
         except (ValueError, KeyError, TypeError) as error:
             raise PipelineError(f"{self._plan} is no plan of a replay: {error}") from None
         if known != asked:
@@ -210,7 +226,7 @@ def chunks(spark: SparkSession, plan: Plan, done: int) -> Iterator[tuple[int, pa
     first = 0
     for place, count in enumerate(plan.rows):
         if first + count > done:
-            rows = rows_of(spark, plan.asked, plan.files)
+            rows = rows_of(spark, plan.asked, plan.content)
             low, high = (f"timestamp_micros({plan.cuts[place + each]})" for each in (0, 1))
             part = rows.where(f"timestamp >= {low} and timestamp < {high}")
             table = publishable(part, plan.asked.routing_key).toArrow()
@@ -225,7 +241,7 @@ def chunks(spark: SparkSession, plan: Plan, done: int) -> Iterator[tuple[int, pa
 
 def as_lines(plan: Plan, checkpoint: Checkpoint | None) -> list[str]:
     """For people."""
-    lines = [f"{plan.total:,} messages of {len(plan.files):,} files"]
+    lines = [f"{plan.total:,} messages of {len(plan.content.files):,} files"]
     if plan.cuts:
         first, last = (datetime.fromtimestamp(at / 1e6, UTC) for at in (plan.cuts[0], plan.cuts[-1] - 1))
         lines.append(f"that came from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC")

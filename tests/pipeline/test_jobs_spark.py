@@ -21,6 +21,7 @@ need_module("pyspark")
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
+JOBS = "jobs: \xe9"  # in a name of a folder it is escaped
 STREAM = {"x-queue-type": "stream"}
 
 
@@ -128,6 +129,37 @@ def test_a_route_changes_and_publishes_each_message_once(shop: Shop, tmp_path: P
     assert sorted((key, body) for key, _, body in shop.got()) == sorted(
         (f"n.{number}", b"%d" % number) for number in (5, 6, 7, 8, 9, 5, 6)
     )
+
+
+def test_a_queue_moves_to_delta_and_lag_knows_its_reader(
+    shop: Shop, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    deltalake = need_module("deltalake")
+    channel, lake = shop.channel, tmp_path / "lake"
+    channel.queue_declare(JOBS, durable=True)
+    archive = (
+        "archive",
+        JOBS,
+        lake,
+        "--format",
+        "delta",
+        "--partition-by",
+        "routing_key",
+        "--reader",
+        "lake",
+    )
+    for first in (0, 30):
+        for number in range(first, first + 30):
+            channel.basic_publish("", JOBS, b"%d" % number)
+        assert shop.run(*archive) == 0
+    assert sorted(deltalake.DeltaTable(lake).to_pyarrow_table()["offset"].to_pylist()) == list(range(60))
+    channel.basic_publish("", JOBS, b"60")
+    capsys.readouterr()
+    assert shop.run("lag", f"{lake}.checkpoint", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["kind"], row["reader"], row["position"], row["behind"]) == ("queue", "lake", 60, 1)
+    assert shop.run("replay", lake, "--to-exchange", "again", "--rate", "2000") == 0
+    assert [(key, body) for key, _, body in shop.got()] == [(JOBS, b"%d" % number) for number in range(60)]
 
 
 def test_dead_letters_are_counted_where_they_lie(
