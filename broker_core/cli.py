@@ -27,6 +27,8 @@ REFUSED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 
+RELEASE_TIMEOUT_S: Final = 600.0  # millions of messages may have to go back
+
 SERVE_EXAMPLES: Final = """\
 examples:
   leveret serve                                 every protocol on 127.0.0.1:5672 and [::1]:5672, in memory
@@ -86,6 +88,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _add_plugins(commands, environ)
     _add_explain(commands, environ)
     _add_streams(commands, environ)
+    _add_leases(commands, environ)
     _add_store(commands)
     return top
 
@@ -162,6 +165,22 @@ def _add_streams(commands: Commands[argparse.ArgumentParser], environ: Mapping[s
             asking.add_argument("name", metavar="NAME")
         if command is add_super_stream:
             asking.add_argument("--partitions", metavar="N", type=int, required=True, help="how many streams")
+
+
+def _add_leases(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "List leases of queues; put back what a reader has and will not settle."
+    actions = commands.add_parser("leases", help=text, description=text).add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
+    for name, command, what in (
+        ("list", list_leases, "List the leases of queues that the user may read."),
+        ("release", release_lease, "Put all that a reader has back into its queue, and forget the lease."),
+    ):
+        asking = _add_control(actions, environ, name, command, what)
+        asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+        if command is release_lease:
+            asking.add_argument("queue", metavar="QUEUE")
+            asking.add_argument("reader", metavar="READER")
 
 
 def _add_store(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -336,13 +355,34 @@ def _super_stream(options: argparse.Namespace) -> str:
     return f"/api/leveret/super-streams/{quote(options.vhost, safe='')}/{quote(options.name, safe='')}"
 
 
-def _asked(options: argparse.Namespace, environ: Mapping[str, str], method: str, path: str) -> int:
+def list_leases(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _asked(options, environ, "GET", _leases(options.vhost))
+
+
+def release_lease(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    path = _leases(options.vhost, options.queue, options.reader)
+    return _asked(options, environ, "DELETE", path, RELEASE_TIMEOUT_S)
+
+
+def _leases(*names: str) -> str:
+    from urllib.parse import quote
+
+    return "/api/leveret/leases/" + "/".join(quote(name, safe="") for name in names)
+
+
+def _asked(
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+    method: str,
+    path: str,
+    timeout_s: float | None = None,
+) -> int:
     """Put a question to the node and print what it says."""
     from broker_core import cli_text
     from broker_core.control_client import Unreachable
 
     try:
-        answer = _client(options, environ).ask(method, path)
+        answer = _client(options, environ).ask(method, path, timeout_s)
     except Unreachable as error:
         return _failed(str(error), UNREACHABLE)
     except (OSError, ValueError) as error:

@@ -71,6 +71,8 @@ def told(path: str, content: object) -> str:
         return explained(content)
     if path.startswith("/api/leveret/streams/") and isinstance(content, list):
         return "\n".join(_table(content, "")) if content else "no streams"
+    if path.startswith("/api/leveret/leases/") and isinstance(content, list):
+        return "\n".join(_table(content, "")) if content else "no leases"
     return "\n".join(_lines(content)) or "done"
 
 

@@ -57,9 +57,9 @@ class ControlClient:
         self._headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json"}
         self._user = user
 
-    def ask(self, method: str, path: str) -> Answer:
-        """Raises `Unreachable` unless the node itself has answered."""
-        connection = self._connection()
+    def ask(self, method: str, path: str, timeout_s: float | None = None) -> Answer:
+        """`timeout_s`: None is what most answers need. Raises `Unreachable` unless the node itself has answered."""
+        connection = self._connection(timeout_s or TIMEOUT_S)
         try:
             connection.request(method, self._address.path.rstrip("/") + path, headers=self._headers)
             response = connection.getresponse()
@@ -75,13 +75,13 @@ class ControlClient:
             raise Unreachable(f"{self._url} does not let '{self._user}' in: wrong user or password")
         return Answer(response.status, text.rstrip(), self._content(text))
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         scheme, host = self._address.scheme, self._address.hostname
         if scheme not in ("http", "https") or not host:
             raise Unreachable(f"{self._url} is not a URL such as http://127.0.0.1:15672")
         if scheme == "https":
-            return http.client.HTTPSConnection(host, self._address.port or 15671, timeout=TIMEOUT_S)
-        return http.client.HTTPConnection(host, self._address.port or 15672, timeout=TIMEOUT_S)
+            return http.client.HTTPSConnection(host, self._address.port or 15671, timeout=timeout_s)
+        return http.client.HTTPConnection(host, self._address.port or 15672, timeout=timeout_s)
 
     def _content(self, text: str) -> object:
         try:

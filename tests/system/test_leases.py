@@ -13,7 +13,7 @@ from typing import Any
 import pika
 import pytest
 
-from broker_core import Node, ThreadedNode, embedded
+from broker_core import Node, ThreadedNode, cli, embedded
 from broker_core.store import block
 from protocols.amqp091.encoding import ENCODING
 
@@ -146,3 +146,29 @@ def test_a_lease_survives_a_restart_and_what_is_released_is_consumed_in_its_orde
             assert again.bodies(1_000, 3_000) == BODIES[1_000:3_000]
             assert again.ask("DELETE", "") == {"released": 2_000}
         assert consumed(node) == [(body, number < 2_000) for number, body in enumerate(BODIES[1_000:])]
+
+
+def test_the_command_line_lists_leases_and_releases_them(
+    node: ThreadedNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"http://{node.node.addresses[-1]}"
+
+    def leveret(*arguments: str) -> tuple[int, str, str]:
+        code = cli.main(["leases", *arguments, "--url", url], {})
+        return (code, *capsys.readouterr())
+
+    assert leveret("list") == (0, "no leases\n", "")
+    publish(node, BODIES)
+    with closing(Reader(node)) as reader:
+        reader.reserve(0, 1_000)
+    code, table, _ = leveret("list")
+    assert code == 0
+    names, row = (line.split() for line in table.splitlines())
+    assert dict(zip(names, row, strict=True))["messages"] == "1000"
+    assert row[:2] == ["jobs", "reader"]
+    code, text, _ = leveret("list", "--json")
+    assert json.loads(text)[0]["queue"] == "jobs"
+    assert leveret("release", "jobs", "reader") == (0, "released  1000\n", "")
+    assert consumed(node)[:2] == [(b"0", True), (b"1", True)]
+    why = "leveret: no lease 'reader' of queue 'jobs' in vhost '/'\n"
+    assert leveret("release", "jobs", "reader") == (1, "", why)
