@@ -216,6 +216,13 @@ def test_what_arrow_cannot_hold_is_null_or_escaped():
     assert row["headers"] == [("n", str(2**62)), ("h\\xfe", "\\xfd")]
 
 
+def test_what_a_queue_had_delivered_before_is_redelivered():
+    sent = [message(b"x")] * 3
+    octets = block(0, *sent, positions=[8, 9, 4]) + block(3, *sent) + block(6, *sent, positions=[1, 2, 3])
+    found = rows(octets, "redelivered", first=1, until=9)
+    assert [row["redelivered"] for row in found] == [True, False, *[False] * 3, True, False, True]
+
+
 def test_damage_on_the_way_is_noticed():
     octets = bytearray(block(0, message(b"x" * 50)))
     octets[-3] ^= 1
