@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.broker import Broker
+from broker_core.lease import LEASES_MAX, READER_MAX, Lease
+from broker_core.limits import QueueLimits
 from broker_core.message import Message
-from protocols.http import bulk, room, streams
+from broker_core.reserving import TAKING_S
+from broker_core.work_queue import WorkQueue
+from protocols.http import bulk, leases, room, streams
 from protocols.http.connection import Bounds
 from tests.core.fakes import ENCODING
 from tests.http.stand import Stand
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bulk-access.md").read_text()
+LEASE = Lease(WorkQueue(Broker().add_virtual_host("/"), "q", QueueLimits()), "r")
 
 
 def test_the_reader_on_the_page_reads_blocks() -> None:
@@ -40,6 +46,16 @@ def test_the_reader_on_the_page_reads_blocks() -> None:
     [
         f"up to {streams.OCTETS_MAX};",
         f"; {streams.OCTETS} unless said",
+        f"up to {leases.MESSAGES_MAX}; {leases.MESSAGES} unless said",
+        f"up to {leases.OCTETS_MAX}; {leases.OCTETS} unless said",
+        f"after {TAKING_S:.0f} seconds what there is",
+        f"has up to {READER_MAX} octets, and a virtual host up to {LEASES_MAX} leases",
+        *(
+            f'"{name}": '
+            for name in leases.state(
+                Lease(WorkQueue(Broker().add_virtual_host("/"), "q", QueueLimits()), "r")
+            )
+        ),
         f"up to {streams.WAIT_MS_MAX}.",
         f"no more than {room.ROOM_OCTETS >> 20} MiB",
         f"up to {bulk.ROOM_WAIT_S:.0f} seconds",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from broker_core import lease
 from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.broker import Broker
+from broker_core.lease import opened
 from broker_core.message import Facts, Message
 from broker_core.policy import Policy
 from broker_core.store import block, chunk, database, records, values_text
@@ -58,10 +60,23 @@ def test_the_tables_of_the_databases_are_on_the_page() -> None:
 
 
 def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
-    for kind in (records.EXCHANGE, records.QUEUE, records.BINDING, records.LAST_NUMBER, records.UNREADABLE):
+    for kind in (
+        records.EXCHANGE,
+        records.QUEUE,
+        records.LEASE,
+        records.STAGING,
+        records.BINDING,
+        records.LAST_NUMBER,
+        records.UNREADABLE,
+    ):
         assert f'`"{kind}"`' in PAGE
     for sign in values_text.READERS:
         assert f"`{sign}`" in PAGE
+
+
+def test_what_leases_note_is_on_the_page() -> None:
+    for name in (lease.SETTLED, lease.POSITION):
+        assert f"`{name}`" in PAGE
 
 
 def test_the_fields_of_records_are_on_the_page() -> None:
@@ -74,6 +89,7 @@ def test_the_fields_of_records_are_on_the_page() -> None:
     for record in (
         records.exchange_record(exchange),
         records.queue_record(queue),
+        records.lease_record(opened(queue, "r")),
         records.binding_record(host.bind(exchange, queue, "k")),
         records.policy_record(policy),
         records.user_record(User("u")),
