@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import attrs
 
 from pipeline.client import Fetched, Lease, Stream
-from pipeline.errors import Missing
+from pipeline.errors import Ahead, Missing
 from pipeline.offsets import Mark
 
 MESSAGES_MAX: Final = 1_000_000  # of a queue that are reserved at a time: the broker's own limits
@@ -57,7 +57,7 @@ class Leases:
             opened.done = max(opened.done, min(done.next, opened.lease.next))
         try:
             opened.lease = self._broker.settle(queue, opened.fence, opened.done)
-        except Missing:  # the lease, or the queue as well: to open it tells
+        except (Missing, Ahead):  # gone, perhaps with the queue, or begun anew: to open it tells
             opened = self._open(queue)
         lease = opened.lease
         end = lease.next + lease.ready
@@ -71,7 +71,10 @@ class Leases:
         self.look(queue, done)
 
     def reserve(self, queue: str, begin: int, messages: int, octets: int) -> int:
-        """Have so many from `begin` on, as far as they are there; returns the offset behind them. Raises Fenced."""
+        """Have so many from `begin` on, as far as they are there; returns the offset behind them. Raises Fenced.
+
+        More than the broker's limits are left for the next micro-batch.
+        """
         opened = self._opened[queue]
         wanted = min(messages, MESSAGES_MAX)
         while True:

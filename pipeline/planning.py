@@ -15,7 +15,7 @@ import attrs
 
 from pipeline.client import Listed, Stream
 from pipeline.errors import BadOption, DataLoss, Missing, NoStream
-from pipeline.leases import MESSAGES_MAX, OCTETS_MAX, Leases
+from pipeline.leases import OCTETS_MAX, Leases
 from pipeline.offsets import Mark, Marks, Partition, Range, admitted, read_between, split
 from pipeline.options import EARLIEST, LATEST, Edge, Numbers, Offsets, Options, Position, Since, SinceEach
 
@@ -304,8 +304,6 @@ class Planner:
 
     def _available(self, each: Partition, begin: int, stream: Stream) -> int:
         end = stream.next
-        if each[0] in self._queues:
-            end = min(end, begin + MESSAGES_MAX)
         if self._target is not None:
             target = self._target.get(each)
             if target is None or target.incarnation != stream.incarnation:

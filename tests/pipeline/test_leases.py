@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyspark.sql.types import StructType
 
-from pipeline import planning
+from pipeline import leases
 from pipeline.arrow import schema_of
 from pipeline.asking import TEXT_MAX, Answer
 from pipeline.client import Client
@@ -138,11 +138,25 @@ def test_octets_of_a_queue_are_limited_by_the_broker(broker: FakeBroker, queue: 
 def test_a_micro_batch_of_a_queue_has_a_limit_in_any_case(
     broker: FakeBroker, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(planning, "MESSAGES_MAX", 6)
+    monkeypatch.setattr(leases, "MESSAGES_MAX", 6)
     queue.fill(10)
     query = planner(broker)
-    assert query.latest(query.initial(), ALL)[JOBS].next == 6
-    assert len(queue.ready) == 4
+    end = query.latest(query.initial(), ALL)
+    assert (end[JOBS].next, len(queue.ready)) == (6, 4)
+    assert query.latest(end, ALL)[JOBS].next == 10
+
+
+def test_messages_beyond_that_limit_count_for_those_that_wait(
+    broker: FakeBroker, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(leases, "MESSAGES_MAX", 6)
+    query = planner(broker, minOffsetsPerTrigger="8")
+    start = query.initial()
+    queue.fill(7)
+    assert query.latest(start, ALL) == start
+    assert len(queue.ready) == 7  # others may have them meanwhile
+    queue.fill(1)
+    assert query.latest(start, ALL)[JOBS].next == 6
 
 
 def test_a_broker_that_reserves_few_at_a_time_is_asked_again(broker: FakeBroker, queue: FakeQueue):
@@ -255,6 +269,15 @@ def test_a_lease_that_was_deleted_meanwhile_is_a_loss(broker: FakeBroker, queue:
     del queue.leases["archive"]
     with pytest.raises(DataLoss, match="the lease 'archive' of queue 'jobs' was deleted and made anew"):
         (planner(broker) if restarted else query).latest(end, ALL)
+
+
+def test_a_lease_that_the_broker_has_lost_is_a_loss(broker: FakeBroker, queue: FakeQueue):
+    query, end = has_read(broker, queue)
+    lease = queue.leases["archive"]
+    lease.__init__(queue, 2)  # type: ignore[misc]
+    lease.fence = 1
+    with pytest.raises(DataLoss, match="the lease 'archive' of queue 'jobs' was deleted and made anew"):
+        query.latest(end, ALL)
 
 
 def test_with_another_lease_the_query_goes_on_if_it_may(broker: FakeBroker, queue: FakeQueue):
