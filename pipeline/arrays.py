@@ -16,6 +16,7 @@ from pipeline.arrow import Array, Kind
 
 T = TypeVar("T")
 S = TypeVar("S")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Buffered(Array, Protocol):
@@ -97,13 +98,13 @@ class Octets:
 
 
 @attrs.frozen
-class Groups(Generic[T]):
+class Groups(Generic[T_co]):
     """The distinct values of some rows, and which of them each row has; None: all have the first."""
 
     which: Array | None
-    distinct: Sequence[T]
+    distinct: Sequence[T_co]
 
-    def within(self, low: int, high: int) -> Groups[T]:
+    def within(self, low: int, high: int) -> Groups[T_co]:
         """Of the rows [low, high)."""
         if self.which is None:
             return self

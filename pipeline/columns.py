@@ -15,10 +15,11 @@ from pyspark.sql.types import (
     MapType,
     StringType,
     StructType,
+    VariantType,
 )
 
 from pipeline.errors import BadRow
-from pipeline.schema import PROPERTIES, SCHEMAS
+from pipeline.schema import ANNOTATIONS, PROPERTIES, SCHEMAS
 from pipeline.sink_options import SinkOptions
 
 
@@ -32,6 +33,7 @@ class Columns:
     properties: str | None
     headers: str | None
     fields: tuple[str, ...] = ()  # of properties
+    has_variants: bool = False  # instead of maps of headers
 
 
 def is_octets(kind: DataType) -> bool:
@@ -43,7 +45,9 @@ def is_text(kind: DataType) -> bool:
 
 
 def are_headers(kind: DataType) -> bool:
-    """A map of strings; or what Kafka's sink takes."""
+    """A map of strings; a variant; or what Kafka's sink takes."""
+    if isinstance(kind, VariantType):
+        return True
     if isinstance(kind, MapType):
         return is_text(kind.keyType) and is_octets(kind.valueType)
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
@@ -65,12 +69,14 @@ PARTS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[DataType], bool], str
     "headers": (
         ("headers",),
         are_headers,
-        "map<string,string> or array<struct<key:string,value:binary>>",
+        "map<string,string>, variant, or array<struct<key:string,value:binary>>",
     ),
 }
 KNOWN: Final = tuple(name for names, _, _ in PARTS.values() for name in names)
 # What our own source says of where a message was, so that its rows may be written as they are.
-PASSED_OVER: Final = frozenset(name for each in SCHEMAS.values() for name in each.names) - set(KNOWN)
+PASSED_OVER: Final = {ANNOTATIONS.name, *(name for each in SCHEMAS.values() for name in each.names)} - set(
+    KNOWN
+)
 
 
 def columns_of(schema: StructType, options: SinkOptions) -> Columns:
@@ -88,6 +94,8 @@ def columns_of(schema: StructType, options: SinkOptions) -> Columns:
         raise BadRow("there is no column 'body' (or 'value'), which is what a message holds")
     if columns.properties is not None:
         columns = attrs.evolve(columns, fields=_fields(kinds[columns.properties]))
+    if columns.headers is not None and isinstance(kinds[columns.headers], VariantType):
+        columns = attrs.evolve(columns, has_variants=True)
     _check_address(columns, options)
     return columns
 

@@ -13,15 +13,13 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeAlias, cast
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.limits import TTL_MAX_MS
 from broker_core.store.block import BLOCK_MESSAGES, SAME, WHICH, sealed
 from broker_core.store.chunk import BIG_ENDIAN, octets_of
-from broker_core.values import Properties
 from pipeline.arrays import (
     Groups,
     Octets,
@@ -39,13 +37,15 @@ from pipeline.arrays import (
 from pipeline.arrow import Batch
 from pipeline.columns import Columns
 from pipeline.errors import BadRow
+from pipeline.saying import Fields, Pairs, from_pairs, from_variant, written
 from pipeline.sink_options import SHORT_MAX, SinkOptions
-from protocols.amqp091.encoding import ENCODING, WRITTEN_MAX
+from protocols.amqp091.encoding import ENCODING
 
 REQUEST_OCTETS: Final = 1 << 20  # of blocks in a request, unless one row has more
 ORIGINS_OCTETS: Final = 64 << 10  # of origins; if there are more, they are counted for each row
 BLOCK_OCTETS: Final = REQUEST_OCTETS - 1024  # of rows, what each needs besides, and what they share
 ROW_OCTETS: Final = 12  # which origin, where the properties end, where the body ends
+VARIANT: Final = ("value", "metadata")  # what a variant is to Arrow
 REMEMBERED_MAX: Final = 4096  # distinct properties whose octets are kept
 ORIGIN: Final = json.dumps(
     [ENCODING.name, False, 0, None, None, None, [], [], False, None], separators=(",", ":")
@@ -53,12 +53,10 @@ ORIGIN: Final = json.dumps(
 KEY_LISTS: Final = frozenset(
     ("CC", "BCC")
 )  # headers of further routing keys, which the broker wants as lists
-LEAST_AND_MOST: Final = {"priority": (0, 255), "ttl_ms": (0, TTL_MAX_MS)}
-MICROSECONDS: Final = 1_000_000  # in a second
-IDS: Final = ("correlation_id", "message_id")  # which may be of any length
 
-Fields: TypeAlias = tuple[tuple[str, object], ...]
-Pairs: TypeAlias = "tuple[tuple[object, object], ...] | None"
+Seen: TypeAlias = (
+    "tuple[Fields, Pairs | None]"  # of a row: its properties and headers as the columns have them
+)
 
 
 @attrs.frozen
@@ -90,7 +88,7 @@ class Encoder:
     def __init__(self, columns: Columns, options: SinkOptions) -> None:
         self._columns = columns
         self._options = options
-        self._remembered: dict[tuple[Fields, Pairs], bytes] = {}
+        self._remembered: dict[Seen, bytes] = {}
 
     def blocks(self, batch: Batch) -> Iterator[Made]:
         """All rows in order. Raises BadRow."""
@@ -139,18 +137,21 @@ class Encoder:
 
     def _properties(self, batch: Batch) -> Groups[bytes]:
         fields: Groups[Fields] = Groups(None, [()])
-        pairs: Groups[Pairs] = Groups(None, [None])
+        pairs: Groups[Pairs | None] = Groups(None, [None])
         if self._columns.properties is not None:
             fields = grouped_structs(batch.column(self._columns.properties), self._columns.fields)
         if self._columns.headers is not None:
-            pairs = grouped_pairs(batch.column(self._columns.headers))
+            column = batch.column(self._columns.headers)
+            pairs = grouped_structs(column, VARIANT) if self._columns.has_variants else grouped_pairs(column)
         found = paired(fields, pairs)
         return Groups(found.which, list(map(self._written, found.distinct)))
 
-    def _written(self, given: tuple[Fields, Pairs]) -> bytes:
+    def _written(self, given: Seen) -> bytes:
         octets = self._remembered.get(given)
         if octets is None:
-            octets = written(dict(given[0]), given[1], self._options.persistent)
+            fields, pairs = given
+            read = from_variant if self._columns.has_variants else from_pairs
+            octets = written(fields, None if pairs is None else read(pairs), self._options.persistent)
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
             self._remembered[given] = octets
@@ -217,62 +218,3 @@ def _block(origins: Groups[bytes], properties: Groups[bytes], bodies: Octets, lo
 def _listed(numbers: memoryview[int]) -> bytes | memoryview[int]:
     """As a block has them: little-endian."""
     return octets_of(array("I", numbers)) if BIG_ENDIAN else numbers.cast("B")
-
-
-# What a message says of itself.
-
-
-def written(fields: Mapping[str, object], pairs: Pairs, persistent: bool) -> bytes:
-    """Octets of properties. Raises BadRow for what AMQP 0-9-1 cannot say: nothing is left out in silence."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    for name, (least, most) in LEAST_AND_MOST.items():
-        value = given.get(name)
-        if isinstance(value, int) and not least <= value <= most:
-            raise BadRow(f"column 'properties.{name}' is {value} in a row; it must be from {least} to {most}")
-    for name, value in given.items():
-        if isinstance(value, str) and name not in IDS:
-            _require_short(f"column 'properties.{name}'", value)
-    headers = None if pairs is None else _headers(pairs)
-    given.setdefault("durable", persistent)
-    if "timestamp" in given:
-        given["timestamp"] = seconds = cast(int, given["timestamp"]) // MICROSECONDS
-        if seconds < 0:
-            raise BadRow("column 'properties.timestamp' is before 1970 in a row")
-    octets = ENCODING.write(Properties(**given, headers=headers))  # type: ignore[arg-type]
-    # Headers of more than a frame are left out, and the rest is shorter than they are.
-    if headers and len(octets) < sum(len(name) + len(value or "") for name, value in headers.items()):
-        raise BadRow(f"column 'headers' and properties have more than {WRITTEN_MAX} octets in a row")
-    return octets
-
-
-def _headers(pairs: tuple[tuple[object, object], ...]) -> dict[str, str | list[str] | None]:
-    found: dict[str, str | list[str] | None] = {}
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise BadRow("column 'headers' has one without a name in a row")
-        _require_short("the name of a header in column 'headers'", name)
-        text = (
-            value.decode("utf-8", "surrogateescape")
-            if isinstance(value, bytes)
-            else cast("str | None", value)
-        )
-        found[name] = _keys(name, text) if name in KEY_LISTS else text
-    return found
-
-
-def _keys(name: str, text: str | None) -> list[str] | None:
-    """A list of routing keys, which is JSON in a table."""
-    try:
-        keys = None if text is None else json.loads(text)
-        if keys is None or (isinstance(keys, list) and all(isinstance(each, str) for each in keys)):
-            return keys
-    except (ValueError, RecursionError):
-        pass
-    raise BadRow(
-        f"header '{name}' in column 'headers' is {text!r:.100} in a row; it must be JSON such as [\"a\"]"
-    )
-
-
-def _require_short(what: str, text: str) -> None:
-    if len(text.encode()) > SHORT_MAX:
-        raise BadRow(f"{what} has more than {SHORT_MAX} octets in a row: it begins with '{text[:50]}'")

@@ -20,7 +20,9 @@ from pipeline.sink_options import SinkOptions
 
 Part: TypeAlias = tuple[int, int, int]  # partition, attempt, rows
 
-COMMIT_S: Final = 40  # a commit is answered after 25 s at the latest: published, or to be asked for again
+# A commit is answered after 25 s at the latest: published, or to be asked for again. Rows that are published at once
+# may have to wait for the disk.
+PATIENCE_S: Final = 40
 
 
 @attrs.frozen
@@ -60,14 +62,14 @@ class Publisher:
     ) -> None:
         self._options = options
         self._asker = Asker(options, password, sleep, now)
-        patient = attrs.evolve(options, timeout_s=max(options.timeout_s, COMMIT_S))
-        self._committer = Asker(patient, password, sleep, now)
+        longer = attrs.evolve(options, timeout_s=max(options.timeout_s, PATIENCE_S))
+        self._patient = Asker(longer, password, sleep, now)
         self._vhost = quote(options.vhost, safe="")
         self._asked = {"mandatory": "true"} if options.mandatory else {}
 
     def close(self) -> None:
         self._asker.close()
-        self._committer.close()
+        self._patient.close()
 
     # Staging.
 
@@ -102,7 +104,7 @@ class Publisher:
     def _committed(self, name: str, batch: int, parts: Sequence[Part]) -> Published:
         body = json.dumps({"parts": parts}).encode()
         path = f"{self._staging(name)}/{batch}/commit"
-        answer = self._committer.ask("POST", path, None, body, "application/json")
+        answer = self._patient.ask("POST", path, None, body, "application/json")
         return _published(self._content(answer))
 
     def drop(self, name: str, batch: int) -> None:
@@ -132,7 +134,7 @@ class Publisher:
 
     def publish(self, blocks: bytes) -> Published:
         """Twice, if the answer was lost. Raises PipelineError."""
-        answer = self._asker.ask("POST", f"/api/leveret/publish/{self._vhost}", self._asked, blocks)
+        answer = self._patient.ask("POST", f"/api/leveret/publish/{self._vhost}", self._asked, blocks)
         return _published(self._content(answer))
 
     # Answers.

@@ -32,6 +32,7 @@ log: Final = logging.getLogger("leveret.pipeline")
 QUERY_ID: Final = "sql.streaming.queryId"  # what Spark tells the tasks of a query
 BATCH_ID: Final = "streaming.sql.batchId"
 ATTEMPT_BITS: Final = 62
+UNDO_S: Final = 5  # how long a broker that does not answer is asked to clear up: Spark has an error to show
 
 
 @attrs.frozen
@@ -137,7 +138,7 @@ class Writing:
 
     def undo(self, undone: Callable[[Publisher], None], what: str) -> None:
         """In the driver, when it is over: what cannot be cleared up now, the broker clears up in time."""
-        publisher = Publisher(self.options)
+        publisher = Publisher(attrs.evolve(self.options, retry_s=min(self.options.retry_s, UNDO_S)))
         try:
             undone(publisher)
         except PipelineError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -14,14 +15,16 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType, VariantVal
 
 from broker_core.message import Message
 from broker_core.store.block import Block, header, messages_of
 from pipeline import encode
-from pipeline.arrow import Batch
+from pipeline.arrow import Batch, schema_of
 from pipeline.columns import columns_of
 from pipeline.encode import Encoder, Made, together
 from pipeline.errors import BadRow
+from pipeline.schema import VARIANT
 from pipeline.sink_options import SinkOptions, read_sink_options
 from protocols.amqp091.encoding import ENCODING as AMQP091
 from protocols.amqp091.wire import BasicProperties
@@ -326,3 +329,40 @@ def test_the_octets_of_properties_are_remembered_and_not_for_ever(monkeypatch: p
     others = one_column([[("x", str(at))] for at in range(25)], HEADERS, "headers")
     assert len(messages(list(made.blocks(others)))) == 25
     assert len(made._remembered) <= 10
+
+
+def variants(*headers: object) -> Batch:
+    """As Spark has them: structs."""
+    made = [None if each is None else VariantVal.parseJson(json.dumps(each)) for each in headers]
+    rows = [None if each is None else {"value": each.value, "metadata": each.metadata} for each in made]
+    return one_column(rows, schema_of(StructType([VARIANT])).field("headers").type, "headers")  # type: ignore[attr-defined]
+
+
+def test_headers_of_variants_have_the_types_they_had():
+    headers = {"a": 1, "b": "ü", "c": [1, "x", None], "d": {"e": True}, "f": 1 << 40, "g": None, "CC": ["k"]}
+    found = sent(variants(headers, None, {}, headers), exchange="e")
+    assert [properties_of(each).headers for each in found] == [headers, None, {}, headers]
+    assert isinstance(properties_of(found[0]).headers["a"], int)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ([1], "column 'headers' is a variant in a row that is no object"),
+        ({"x" * 256: 1}, "the name of a header in column 'headers' has more than 255 octets"),
+        ({"a": [10**30]}, "header 'a' in column 'headers' is [Decimal"),
+        ({"a": {"y" * 256: 1}}, "header 'a' in column 'headers' is {'yyyy"),
+    ],
+)
+def test_a_variant_that_is_no_headers_is_an_error(headers: object, said: str):
+    with pytest.raises(BadRow) as caught:
+        sent(variants(headers), exchange="e")
+    assert said in str(caught.value)
+
+
+def test_a_variant_that_is_damaged_is_an_error():
+    batch = variants({"a": 1})
+    rows = [{"value": b"\x02\x7f\xff", "metadata": b"\x01\x00\x00"}]
+    damaged = one_column(rows, batch.schema.field("headers").type, "headers")  # type: ignore[attr-defined]
+    with pytest.raises(BadRow, match="column 'headers' is a variant"):
+        sent(damaged, exchange="e")
