@@ -34,10 +34,11 @@ DROP_ROWS: Final = 10_000  # published; then what is not needed any more is let 
 class Pouring:
     """What one staging has still to publish."""
 
-    __slots__ = ("_since_drop", "_staging", "_timer", "batches")
+    __slots__ = ("_since_drop", "_staging", "_timer", "batches", "portion")
 
     def __init__(self, staging: Staging) -> None:
         self.batches: deque[Batch] = deque()
+        self.portion = PORTION
         self._staging = staging
         self._timer: Timer | None = None
         self._since_drop = 0
@@ -75,7 +76,7 @@ class Pouring:
         if self._staging.must_wait:
             self._go_on_in(LOOK_S)
             return
-        quota = PORTION
+        quota = self.portion
         while self.batches and quota > 0:
             batch = self.batches[0]
             if batch.is_published:

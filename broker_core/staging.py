@@ -64,7 +64,6 @@ class Staging:
     """The batches of one producer, one after the other."""
 
     __slots__ = (
-        "_pouring",
         "_staged",
         "_taking",
         "_timer",
@@ -74,6 +73,8 @@ class Staging:
         "log",
         "name",
         "number",
+        "portion",
+        "pouring",
         "user",
         "virtual_host",
     )
@@ -88,7 +89,8 @@ class Staging:
         self.last: Batch | None = None  # the same
         self.ended = False
         self._staged: dict[int, dict[Part, list[Piece]]] = {}  # by batch: not committed
-        self._pouring = Pouring(self)
+        self.portion = PORTION
+        self.pouring = Pouring(self)
         self._taking: int | None = None  # the first offset of a piece that is coming in
         self._timer: Timer | None = None
 
@@ -107,7 +109,7 @@ class Staging:
 
     def _committed(self) -> None:
         """The log has more to read."""
-        self._pouring.go_on()
+        self.pouring.go_on()
 
     def begin(self) -> None:
         """It is new, or has come back at a start, with its log."""
@@ -119,7 +121,7 @@ class Staging:
                     part: list(of_part) for part, of_part in groupby(pieces, lambda piece: piece.part)
                 }
             else:
-                self._pouring.add(Batch(number, list(pieces), self.log))
+                self.pouring.add(Batch(number, list(pieces), self.log))
         if self.committed >= 0:
             self.last = self._pouring_batch(self.committed) or Batch(self.committed, [], self.log)
         if USED not in notes:
@@ -131,7 +133,7 @@ class Staging:
         broker = self.virtual_host.broker
         self.ended = True
         broker.timers.cancel(self._timer)
-        self._pouring.end()
+        self.pouring.end()
         if broker.catalogue is not None:
             broker.catalogue.forget_staging(self)
         broker.discarded.add(self.log.end(), broker.now)
@@ -147,7 +149,7 @@ class Staging:
     @property
     def publishing(self) -> int:
         """Rows of committed batches that are still to be published."""
-        return self._pouring.rows
+        return self.pouring.rows
 
     @property
     def staged(self) -> dict[int, int]:
@@ -216,10 +218,10 @@ class Staging:
 
     def _append(self, messages: Iterator[Message]) -> Iterator[float]:
         wall, append = self.virtual_host.broker.clock.wall(), self.log.append
-        while portion := list(islice(messages, PORTION)):
+        while portion := list(islice(messages, self.portion)):
             for message in portion:
                 append(message, wall)
-            if len(portion) < PORTION:
+            if len(portion) < self.portion:
                 break
             yield PAUSE_S
             while self._is_behind:
@@ -267,10 +269,10 @@ class Staging:
         self.log.note(COMMITTED, number)
         self.last = Batch(number, chosen, self.log)
         self.last.keep_counts()
-        self._pouring.add(self.last)
+        self.pouring.add(self.last)
 
     def _pouring_batch(self, number: int) -> Batch | None:
-        return next((batch for batch in self._pouring.batches if batch.number == number), None)
+        return next((batch for batch in self.pouring.batches if batch.number == number), None)
 
     def published(self, batch: Batch) -> None:
         """All of it is in its queues."""
@@ -298,7 +300,7 @@ class Staging:
     def drop_needless(self) -> None:
         """Let go of what lies in the log before everything that is still to be published, or may be."""
         staged = [pieces[0] for parts in self._staged.values() for pieces in parts.values()]
-        poured = [piece for batch in self._pouring.batches for piece in batch.pieces]
+        poured = [piece for batch in self.pouring.batches for piece in batch.pieces]
         needed = [piece.next for piece in (*staged, *poured)]
         if self._taking is not None:
             needed.append(self._taking)
@@ -317,7 +319,7 @@ class Staging:
             if wall - notes.get(used_note(batch), 0) >= BATCH_MAX_S:
                 self._forget(batch)
         self.drop_needless()
-        busy = self._staged or self._pouring.batches or self._taking is not None
+        busy = self._staged or self.pouring.batches or self._taking is not None
         if not busy and wall - notes.get(USED, 0) >= NAME_MAX_S:
             del self.virtual_host.stagings[self.name]
             self.end()

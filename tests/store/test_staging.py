@@ -1,0 +1,302 @@
+"""Staged publishing in a store: pieces, commits, crashes in any order, against a model. Each message once, or never."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeAlias
+
+import attrs
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker_core.staged import Part
+from broker_core.staging import Staging
+from broker_core.store.memory import MemoryStore
+from tests.http.press import BASE, CONFIG, Line, Press, rows
+from tests.store.site import Site
+
+Bodies: TypeAlias = list[str]
+Key: TypeAlias = tuple[int, int, int]  # batch, partition, attempt
+
+BATCHES = 3  # that may be staged at a time
+
+
+@attrs.define
+class Staged:
+    """What the model knows of a part: the bodies of each piece, and how many pieces the broker has promised to keep."""
+
+    pieces: list[Bodies] = attrs.Factory(list)
+    promised: int = 0
+
+    @property
+    def bodies(self) -> Bodies:
+        return [body for piece in self.pieces for body in piece]
+
+
+@attrs.frozen
+class Committed:
+    """A batch, and what was staged of it before."""
+
+    batch: int
+    bodies: Bodies
+    parts: dict[Key, Staged]
+
+
+@attrs.frozen
+class Asked:
+    """A request without an answer yet."""
+
+    line: Line
+    what: str
+    batch: int
+    part: tuple[int, int] = (0, 0)
+    pieces: int = 0  # that are there when it is answered
+
+
+class StagingMachine(RuleBasedStateMachine):
+    """A staging beside a dictionary of parts and a list of what was committed."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.site = Site(MemoryStore(held=True), CONFIG)
+        self.press = Press(self.site)
+        self.site.queue()
+        self.parts: dict[Key, Staged] = {}
+        self.committed: list[
+            Committed
+        ] = []  # whether the broker has kept the last ones is seen after a crash
+        self.published = 0  # batches of these that were answered
+        self.asked: list[Asked] = []
+        self.site.settle()
+        while self.site.store.flying is not None:
+            self.land()
+
+    @property
+    def staging(self) -> Staging | None:
+        return self.site.host.stagings.get("job")
+
+    @property
+    def next_batch(self) -> int:
+        return self.committed[-1].batch + 1 if self.committed else 0
+
+    def ask(self, what: str, path: str, body: bytes, batch: int, *more: object) -> None:
+        line = Line(self.press)
+        self.asked.append(Asked(line, what, batch, *more))  # type: ignore[arg-type]
+        line.send("POST", f"{BASE}/{path}", body)
+        if self.staging is not None:
+            self.staging.portion, self.staging.pouring.portion = 2, 3
+        self.hear()
+
+    # What clients do.
+
+    @rule(
+        ahead=st.sampled_from([0, 0, 0, 1, 2]),
+        part=st.tuples(st.integers(0, 2), st.integers(0, 1)),
+        count=st.integers(1, 7),
+        back=st.integers(0, 2),
+    )
+    def stage(self, ahead: int, part: tuple[int, int], count: int, back: int) -> None:
+        """The next piece, or one that is there again with other rows, which nobody must see."""
+        batch = self.next_batch + ahead
+        if any(asked.what == "stage" and (asked.batch, asked.part) == (batch, part) for asked in self.asked):
+            return
+        staged = self.parts.setdefault((batch, *part), Staged())
+        number = max(0, len(staged.pieces) - back)
+        name = f"{batch}/{part[0]}/{part[1]}/{number}"
+        again = "again-" if number < len(staged.pieces) else ""
+        bodies = [f"{again}{name}.{row}" for row in range(count)]
+        if not again:
+            staged.pieces.append(bodies)
+        path = f"{name.rpartition('/')[0]}?piece={number}"
+        block = rows("q", *[body.encode() for body in bodies])
+        self.ask("stage", path, block, batch, part, len(staged.pieces))
+
+    @rule(late=st.booleans(), wrong=st.integers(0, 9))
+    def commit(self, late: bool, wrong: int) -> None:
+        """The first attempts, or the last ones."""
+        batch = self.next_batch
+        if any(asked.what == "stage" for asked in self.asked):
+            return  # whether that comes in before is chance
+        found = sorted((key[1:] for key in self.parts if key[0] == batch), reverse=not late)
+        parts = sorted(dict(found).items())
+        said = [[*part, len(self.parts[batch, *part].bodies)] for part in parts]
+        if wrong == 0 and said:
+            said[-1][-1] += 1
+        body = json.dumps({"parts": said[::-1]}).encode()
+        if wrong == 0 and said:
+            self.ask("refused", f"{batch}/commit", body, batch)
+            return
+        bodies = [body for part in parts for body in self.parts[batch, *part].bodies]
+        dropped = {key: self.parts.pop(key) for key in list(self.parts) if key[0] == batch}
+        self.committed.append(Committed(batch, bodies, dropped))
+        self.ask("commit", f"{batch}/commit", body, batch)
+
+    @precondition(lambda self: self.committed)
+    @rule(back=st.integers(0, 3))
+    def commit_again(self, back: int) -> None:
+        batch = self.committed[max(0, len(self.committed) - 1 - back)].batch
+        self.ask("commit", f"{batch}/commit", b'{"parts": []}', batch)
+
+    @rule(ahead=st.integers(0, BATCHES - 1))
+    def drop(self, ahead: int) -> None:
+        batch = self.next_batch + ahead
+        if self.staging is None or self.asked:
+            return
+        line = Line(self.press)
+        line.send("DELETE", f"{BASE}/{batch}")
+        while line.waits:
+            self.land()
+        bodies = [body for key, staged in self.parts.items() if key[0] == batch for body in staged.bodies]
+        assert line.answer().content == {"dropped": len(bodies)}
+        self.parts = {key: staged for key, staged in self.parts.items() if key[0] != batch}
+
+    # What time brings.
+
+    @rule()
+    def land_all(self) -> None:
+        for _ in range(6):
+            self.land()
+
+    @rule()
+    def land(self) -> None:
+        if self.site.store.flying is not None:
+            self.site.store.land()
+        self.wait()
+
+    @rule()
+    def wait(self) -> None:
+        self.site.advance(0.05)
+        self.hear()
+
+    def hear(self) -> None:
+        """Answers that have come."""
+        for asked in [each for each in self.asked if not each.line.waits]:
+            self.asked.remove(asked)
+            response = asked.line.answer()
+            if asked.what == "refused":
+                assert (response.status, "missing" in response.content) == (409, True)
+                continue
+            assert response.status == 200, response.content
+            staged = self.parts.get((asked.batch, *asked.part))
+            if asked.what == "stage" and staged is not None:
+                staged.promised = max(staged.promised, asked.pieces)
+                rows_there = sum(map(len, staged.pieces[: asked.pieces]))
+                assert response.content == {"rows": rows_there}
+            elif asked.what == "commit":
+                numbers = [each.batch for each in self.committed]
+                self.published = max(self.published, numbers.index(asked.batch) + 1)
+
+    @rule(clean=st.booleans())
+    def start_again(self, clean: bool) -> None:
+        """What nobody was promised may be there, or not; but whole, and in its order."""
+        if clean:
+            if self.site.store.flying is not None:
+                return
+            self.site.journal.close()
+        self.asked.clear()
+        self.site = Site(self.site.store.reopened(held=True), CONFIG)
+        self.press = Press(self.site)
+        staging = self.staging
+        if staging is None:
+            assert not self.published
+            assert not any(staged.promised for staged in self.parts.values())
+            self.parts, self.committed = {}, []
+            return
+        staging.portion, staging.pouring.portion = 2, 3
+        while self.committed and self.committed[-1].batch > staging.committed:
+            self.parts |= self.committed.pop().parts
+        assert self.published <= len(self.committed)
+        for (batch, *part), staged in self.parts.items():
+            found = staging.rows_of(Part(batch, *part))
+            sizes = [sum(map(len, staged.pieces[:count])) for count in range(len(staged.pieces) + 1)]
+            assert found in sizes[staged.promised :], (
+                "a piece is there as a whole, and stays if that was promised"
+            )
+            del staged.pieces[sizes.index(found) :]
+            staged.promised = len(staged.pieces)
+
+    @invariant()
+    def every_message_is_there_once_and_in_its_order(self) -> None:
+        wanted = [body for each in self.committed for body in each.bodies]
+        found = self.press.bodies().split()
+        assert found == wanted[: len(found)]
+        promised = sum(len(each.bodies) for each in self.committed[: self.published])
+        assert len(found) >= promised
+
+    def teardown(self) -> None:
+        if not hasattr(self, "site"):
+            return
+        for _ in range(200):
+            self.land()
+        assert not self.asked, "everybody is answered in the end"
+        wanted = [body for each in self.committed for body in each.bodies]
+        assert self.press.bodies().split() == wanted
+
+
+TestStaging = StagingMachine.TestCase
+TestStaging.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+# One story, cut off after each of its commits.
+
+LANDINGS = 16
+
+
+def begun(landings: int) -> Press:
+    """Two batches are staged, and committed one after the other; then so many commits become durable, and no more."""
+    site = Site(MemoryStore(), CONFIG)
+    site.queue()
+    press = Press(site)
+    for batch in (4, 7):
+        for attempt, partition in ((1, 1), (9, 0), (2, 1)):
+            for piece in (0, 1):
+                bodies = [f"{batch}.{partition}.{attempt}.{piece}.{row}".encode() for row in range(5)]
+                press.stage(f"{batch}/{partition}/{attempt}?piece={piece}", rows("q", *bodies))
+    staging = site.host.stagings["job"]
+    staging.pouring.portion = 3
+    site.store.held = True
+    for batch in (4, 7):
+        body = json.dumps({"parts": [[1, 2, 10], [0, 9, 10]]}).encode()
+        Line(press).send("POST", f"{BASE}/{batch}/commit", body)
+    for _ in range(landings):
+        while site.store.flying is None:
+            site.advance(0.05)
+            if not staging.publishing and site.store.flying is None:
+                return press
+        site.store.land()
+    return press
+
+
+WANTED = [
+    f"{batch}.{partition}.{attempt}.{piece}.{row}"
+    for batch in (4, 7)
+    for partition, attempt in ((0, 9), (1, 2))
+    for piece in (0, 1)
+    for row in range(5)
+]
+
+
+@pytest.mark.parametrize("landings", range(LANDINGS))
+def test_a_crash_between_any_two_commits_neither_loses_nor_repeats_a_message(landings: int) -> None:
+    before = begun(landings)
+    after = Press(Site(before.site.store.reopened(), CONFIG))
+    committed = {0: -1, 1: 4}.get(landings, 7)
+    assert after.state()["batch"] == committed
+    for _ in range(20):
+        after.advance()
+    assert after.bodies().split() == [body for body in WANTED if int(body[0]) <= committed]
+    for batch in (4, 7):
+        known = batch >= committed  # of others it is only remembered that they were
+        wanted = {"published": 20 if known else 0, "unroutable": 0, "repeated": batch <= committed}
+        assert after.commit(batch, [0, 9, 10], [1, 2, 10]) == wanted
+    assert after.bodies().split() == WANTED
+    notes = after.host.stagings["job"].log.sequences
+    assert sorted(notes) == ["committed", "published/7", "unroutable/7", "used"]
+
+
+def test_the_story_takes_so_many_commits() -> None:
+    """Or crashes behind the last of them would all be the same."""
+    assert begun(LANDINGS - 3).bodies().split() != WANTED
+    assert begun(LANDINGS - 1).bodies().split() == WANTED
