@@ -96,7 +96,7 @@ class Client:
         """The partitions of a super stream in order, or the one stream. Raises Missing, NoStream."""
         answer = self._asker.ask("GET", self._stream_path(name), most=TEXT_MAX)
         if answer.status == 400:  # nothing else can be wrong with this question
-            raise NoStream(f"'{name}' in virtual host '{self._options.vhost}' is no stream: {answer.reason}")
+            raise NoStream(answer.reason)
         what = self._stream(name) if self._options.reader_name is None else f"stream or {self._queue(name)}"
         found = _mapping(_content(self._good(answer, what)))
         partitions = found.get("partitions")

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core.store.block import header
-from pipeline.client import Client, Listed
+from pipeline.client import Client, Lease, Listed
 from pipeline.errors import (
     Ahead,
     BadOption,
     Expired,
+    Fenced,
     Missing,
+    NoStream,
     PipelineError,
     Refused,
     Remade,
@@ -98,6 +100,60 @@ def test_the_virtual_host_is_part_of_the_question(broker: FakeBroker, time: Time
     client.listed()
     client.close()
     assert broker.asked == ["/api/leveret/streams/a%2Fb"]
+
+
+def test_a_lease_is_opened_used_and_fenced(broker: FakeBroker, time: Time):
+    queue = broker.queue("a b/ü")
+    queue.fill(10)
+    client = client_of(broker.url, time, readerName="me/%")
+    lease, fence = client.open_lease("a b/ü")
+    assert lease == Lease("a b/ü", "a b/ü!1", 0, 0, 0, 0, 10)
+    assert client.reserve("a b/ü", fence, 0, 6, 1 << 20) == Lease("a b/ü", "a b/ü!1", 0, 6, 6, 6, 4)
+    fetched = client.leased_blocks("a b/ü", fence, lease.incarnation, 2, 4)
+    assert (fetched.octets, fetched.next) == (queue.leases["me/%"].blocks[0], 6)
+    assert client.settle("a b/ü", fence, 5) == Lease("a b/ü", "a b/ü!1", 5, 6, 1, 1, 4)
+    with pytest.raises(Expired, match="queue 'a b/ü' in virtual host '/' begins at offset 5 now"):
+        client.leased_blocks("a b/ü", fence, lease.incarnation, 2, 4)
+    with pytest.raises(Remade, match=r"queue 'a b/ü' .* was deleted, and made anew"):
+        client.leased_blocks("a b/ü", fence, "other", 5, 6)
+    with pytest.raises(Ahead):
+        client.settle("a b/ü", fence, 7)
+    _, other = client.open_lease("a b/ü")
+    with pytest.raises(Fenced, match=r"reads queue 'a b/ü' .* as 'me/%' now \(option readerName\)"):
+        client.settle("a b/ü", fence, 5)
+    assert client.settle("a b/ü", other, 5).first == 5
+    client.close()
+    assert broker.connections == 1
+
+
+def test_what_is_asked_of_a_lease_twice_is_done_once(broker: FakeBroker, time: Time):
+    queue = broker.queue("jobs")
+    queue.fill(10)
+    client = client_of(broker.url, time, readerName="me")
+    broker.faults = ["cut"]  # done, and the answer is lost
+    _, fence = client.open_lease("jobs")
+    assert fence == 2
+    broker.faults = ["cut", 503]
+    assert client.reserve("jobs", fence, 0, 6, 1 << 20).next == 6
+    client.close()
+    assert len(queue.ready) == 4
+
+
+def test_a_queue_is_no_stream(broker: FakeBroker, client: Client):
+    broker.queue("jobs")
+    with pytest.raises(NoStream, match="queue 'jobs' in vhost '/' is no stream"):
+        client.partitions("jobs")
+
+
+@pytest.mark.parametrize("fault", [409, 400])
+def test_a_queue_that_cannot_be_read_is_so_in_the_words_of_the_broker(
+    broker: FakeBroker, time: Time, fault: int
+):
+    client = client_of(broker.url, time, readerName="me")
+    broker.faults = [fault]
+    with pytest.raises(Refused, match=f"answers {fault} for queue 'jobs' in virtual host '/': a fault"):
+        client.open_lease("jobs")
+    client.close()
 
 
 @pytest.mark.parametrize("fault", [503, 502, 504, 429, 408, "hang up", "cut"])
