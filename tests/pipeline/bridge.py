@@ -7,6 +7,8 @@ stream "events" ──> exchange "copies"     queue "for-copies" ───> exch
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pipeline.session import session
 
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-BATCH: Final = 400  # messages
+BATCH: Final = 250  # messages
 ALL_IS_READ: Final = "all is read"
 QUERIES: Final = ("stream-to-table", "stream-to-exchange", "queue-to-table", "queue-to-exchange")
 
@@ -30,15 +32,13 @@ class Bridge:
         self._endpoint = endpoint
         self._folder = folder
 
-    def begin(self) -> list[StreamingQuery]:
+    def begin(self) -> Iterator[StreamingQuery]:
         """Each ends when it has read what is there now."""
         events = {"subscribe": "events", "startingOffsets": "earliest"}
-        return [
-            self._table(QUERIES[0], self._read(**events)),
-            self._exchange(QUERIES[1], self._read(**events), "copies"),
-            self._table(QUERIES[2], self._read(subscribe="for-table", readerName="table")),
-            self._exchange(QUERIES[3], self._read(subscribe="for-copies", readerName="copies"), "taken"),
-        ]
+        yield self._table(QUERIES[0], self._read(**events))
+        yield self._exchange(QUERIES[1], self._read(**events), "copies")
+        yield self._table(QUERIES[2], self._read(subscribe="for-table", readerName="table"))
+        yield self._exchange(QUERIES[3], self._read(subscribe="for-copies", readerName="copies"), "taken")
 
     def _read(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("amqp").option("endpoints", self._endpoint)
@@ -70,7 +70,12 @@ def main() -> None:
     spark.sparkContext.setLogLevel("OFF")
     bridge = Bridge(spark, endpoint, Path(folder))
     for _ in sys.stdin:
+        queries = []
         for query in bridge.begin():
+            queries.append(query)
+            while query.isActive and query.lastProgress is None:
+                time.sleep(0.05)  # Spark gives each query's Python 10 s to start, also where four do at a time
+        for query in queries:
             query.awaitTermination()
         print(ALL_IS_READ, flush=True)
 

@@ -31,7 +31,7 @@ import pika
 from tests.pipeline.bridge import ALL_IS_READ, QUERIES
 from tests.pipeline.conftest import ROOT, LocalNode
 
-MESSAGES: Final = 2500  # in a round
+MESSAGES: Final = 1000  # in a round
 VICTIMS: Final = ("driver", "task", "broker")
 MID_BATCH_TIMEOUT_S: Final = 120
 END_TIMEOUT_S: Final = 240
