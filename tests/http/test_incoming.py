@@ -1,0 +1,302 @@
+"""Blocks that a stranger sends: what of them is refused in which words, and that nothing is ever taken by halves."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Final
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.message import Facts, Message
+from broker_core.operations import Json
+from broker_core.store import block
+from broker_core.values import Properties
+from protocols.amqp091.encoding import ENCODING, WRITTEN_MAX
+from protocols.http import incoming
+from tests.http.press import BASE, DURABLE, Press, packed, rows
+
+ORIGIN: Final[list[Json]] = ["amqp091", False, 0, None, None, None, [], [], False, None, "", "q"]
+PIECE: Final = f"{BASE}/7/0/1?piece=0"
+
+
+@pytest.fixture
+def press() -> Press:
+    return Press()
+
+
+def octets_of(
+    origins: Json | bytes = None,
+    count: int = 2,
+    flags: int = block.SAME,
+    which: bytes = b"",
+    positions: bytes = b"",
+    properties: tuple[bytes, bytes] = (b"", DURABLE),
+    ends: tuple[int, ...] = (0, 1, 2),
+    bodies: bytes = b"ab",
+) -> bytes:
+    """A block whose checksums fit, whatever it says. `properties`: where they end, and the octets."""
+    said = (
+        origins
+        if isinstance(origins, bytes)
+        else json.dumps([ORIGIN] if origins is None else origins).encode()
+    )
+    parts = [said, which, positions, *properties, struct.pack(f"<{len(ends)}I", *ends), bodies]
+    payload = b"".join(part + bytes(-len(part) % 8) for part in parts)
+    octets = block.HEADER_OCTETS + len(payload)
+    head = block.HEADER.pack(
+        block.MAGIC,
+        1,
+        flags,
+        0,
+        octets,
+        count,
+        0,
+        0,
+        1,
+        len(said),
+        len(properties[1]),
+        len(bodies),
+        crc32(payload),
+    )
+    return head + struct.pack("<I", crc32(head)) + payload
+
+
+def said_with(**changes: Json) -> list[Json]:
+    """An origin with something else at `at_N`."""
+    changed = list(ORIGIN)
+    for name, value in changes.items():
+        changed[int(name.removeprefix("at_"))] = value
+    return [changed]
+
+
+CANNOT = "the block at octet 0 cannot be read: "
+NAMES = "the block at octet 0 has an origin whose encoding, exchange or routing key is no text of 255 octets or less"
+NO_LIST = "the block at octet 0 has an origin that is no list of 12"
+WHICH = struct.pack("<2I", 0, 1)
+REFUSED = {
+    "nothing": (b"", "the body has no blocks"),
+    "noise": (b"x" * 100, CANNOT + "the checksum of a block's header does not fit"),
+    "half a head": (rows("q", b"a")[:40], CANNOT + "the header of a block is cut off"),
+    "half a block": (rows("q", b"a")[:-8], CANNOT + "a block is cut off"),
+    "something behind": (
+        octets_of() + b"x",
+        "the block at octet 176 cannot be read: the header of a block is cut off",
+    ),
+    "another payload": (octets_of()[:-1] + b"x", CANNOT + "the checksum of a block does not fit"),
+    "no json": (octets_of(b"[x]"), CANNOT + "Expecting value: line 1 column 2 (char 1)"),
+    "no origins": (octets_of([]), "the block at octet 0 has rows without an origin"),
+    "no list of origins": (octets_of({}), "the block at octet 0 has rows without an origin"),
+    "another origin": (
+        octets_of(flags=block.SAME | block.WHICH, which=WHICH),
+        "the block at octet 0 has rows without an origin",
+    ),
+    "no origin": (octets_of([1]), NO_LIST),
+    "a short origin": (octets_of([ORIGIN[1:]]), NO_LIST),
+    "a number as key": (octets_of(said_with(at_11=1)), NAMES),
+    "nothing as exchange": (octets_of(said_with(at_10=None)), NAMES),
+    "a list as encoding": (octets_of(said_with(at_0=["amqp091"])), NAMES),
+    "a long key": (octets_of(said_with(at_11="é" * 128)), NAMES),
+    "half a letter": (
+        octets_of(b"[" + json.dumps(ORIGIN).replace('"q"', '"\\ud800"').encode() + b"]"),
+        NAMES,
+    ),
+    "a strange protocol": (
+        octets_of(said_with(at_0="mqtt")),
+        "a message is of the protocol 'mqtt', which is not installed",
+    ),
+    "ends that fall": (octets_of(ends=(0, 2, 2), bodies=b"abc"), CANNOT + "pieces end where they cannot"),
+    "ends beyond": (octets_of(ends=(0, 3, 2)), CANNOT + "pieces end where they cannot"),
+    "a late begin": (octets_of(ends=(1, 1, 2)), CANNOT + "pieces end where they cannot"),
+    "ends of properties beyond": (
+        octets_of(flags=0, properties=(struct.pack("<3I", 0, 9, 4), b"abcd")),
+        CANNOT + "pieces end where they cannot",
+    ),
+    "broken properties": (
+        octets_of(properties=(b"", b"\xff\xff")),
+        "the properties cannot be read: ",
+    ),
+    "long properties": (
+        octets_of(properties=(b"", bytes(WRITTEN_MAX + 1))),
+        f"the properties have {WRITTEN_MAX + 1} octets, {WRITTEN_MAX} are the most",
+    ),
+    "a wrong expiration": (
+        octets_of(properties=(b"", bytes((0x01, 0x00)) + b"\x01x")),
+        "invalid expiration 'x': no_integer",
+    ),
+    "the own queue of a channel": (
+        rows("q", b"a", properties=ENCODING.write(Properties(reply_to="amq.rabbitmq.reply-to"))),
+        "fast reply consumer does not exist",
+    ),
+    "another user": (
+        rows("q", b"a", properties=ENCODING.write(Properties(user_id="root"))),
+        "user_id property set to 'root' but authenticated user was 'spark'",
+    ),
+    "CC that is no list": (
+        rows("q", b"a", properties=ENCODING.write(Properties(headers={"CC": "q"}))),
+        "invalid message: unacceptable type 'longstr' in header 'CC', expected an array",
+    ),
+    "a large message": (
+        rows("q", b"", bytes(2_000_001)),
+        "message size 2000001 is larger than configured max size 2000000",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_wrong_with_a_block_is_said_and_nothing_of_the_request_is_taken(
+    press: Press, name: str
+) -> None:
+    wrong, reason = REFUSED[name]
+    response = press.ask("POST", PIECE, wrong)
+    assert response.status == 400
+    assert str(response.content["reason"]).startswith(reason)
+    if wrong:
+        response = press.ask("POST", PIECE, rows("q", b"fine") + wrong)
+        assert response.status == 400
+    assert not press.host.stagings
+    assert press.ask("POST", "/api/leveret/publish/%2F", rows("q", b"fine") + wrong).status == (
+        400 if wrong else 200
+    )
+    assert press.bodies() == ("" if wrong else "fine")
+
+
+def test_what_protocols_are_published_otherwise_only(press: Press) -> None:
+    response = press.ask("POST", PIECE, octets_of(said_with(at_0="fake")))
+    assert response.status == 501
+    assert response.content["reason"] == "messages of the protocol 'fake' are taken over that protocol only"
+
+
+def test_a_block_is_of_one_protocol(press: Press) -> None:
+    response = press.ask("POST", PIECE, octets_of([ORIGIN, *said_with(at_0="fake")]))
+    assert (response.status, response.content["reason"]) == (
+        400,
+        "the block at octet 0 has messages of several protocols",
+    )
+
+
+ACCESS = {
+    "secret": (403, "write access to exchange 'secret' in vhost '/' refused for user 'spark'"),
+    "x": (404, "no exchange 'x' in vhost '/'"),
+    "inner": (403, "cannot publish to internal exchange 'inner' in vhost '/'"),
+}
+
+
+@pytest.mark.parametrize("name", ACCESS)
+def test_who_may_not_publish_to_an_exchange_may_not_stage_for_it(press: Press, name: str) -> None:
+    press.host.declare_exchange("inner", "fanout", durable=True, internal=True)
+    response = press.ask("POST", PIECE, rows("q", b"fine") + rows("q", b"a", exchange=name))
+    assert (response.status, response.content["reason"]) == ACCESS[name]
+    assert not press.host.stagings
+
+
+def test_topic_permissions_hold_for_every_key(press: Press) -> None:
+    press.host.bind(press.site.exchange("topics", "topic"), press.queue, "#", {})
+    press.broker.access.set_topic_permissions("spark", "/", "topics", "^a", ".*")
+    hidden = ENCODING.write(Properties(headers={"BCC": ["a.1", "b.2"]}))
+    refused = "write access to topic '{}' in exchange 'topics' in vhost '/' refused for user 'spark'"
+    for body, key in (
+        (rows("b.1", b"a", exchange="topics"), "b.1"),
+        (rows("a", b"a", exchange="topics", properties=hidden), "b.2"),
+    ):
+        response = press.ask("POST", PIECE, rows("q", b"fine") + body)
+        assert (response.status, response.content["reason"]) == (403, refused.format(key))
+    assert press.stage("7/0/1?piece=0", rows("a", b"a", exchange="topics")) == {"rows": 1}
+
+
+def test_there_are_so_many_rows_and_origins_in_a_request_and_no_more(
+    press: Press, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming, "ROWS_MAX", 3)
+    response = press.ask("POST", PIECE, octets_of() + octets_of())
+    assert (response.status, response.content["reason"]) == (
+        400,
+        "there are more than 3 rows; send smaller requests",
+    )
+    monkeypatch.setattr(incoming, "ORIGINS_OCTETS_MAX", 100)
+    response = press.ask("POST", PIECE, octets_of(said_with(at_11="k" * 60)))
+    assert response.content["reason"] == "the origins have more than 100 octets; send smaller requests"
+
+
+def test_many_origins_and_properties_are_checked_a_portion_at_a_time(press: Press) -> None:
+    messages = [
+        Message(ENCODING, "", f"k{n}", ENCODING.write(Properties(message_id=str(n))), b"x", Facts())
+        for n in range(2500)
+    ]
+    incoming_rows = packed([*messages, Message(ENCODING, "", "q", b"\0\0", b"last", Facts())])
+    assert press.stage("7/0/1?piece=0", incoming_rows) == {"rows": 2501}
+    assert press.commit(7, [0, 1, 2501]) == {"published": 1, "unroutable": 2500, "repeated": False}
+    assert press.bodies() == "last"
+
+
+# Anything at all.
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["amqp091", "q", ""]),
+    lambda inner: st.lists(inner, max_size=13) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=14,
+)
+origins = st.lists(st.integers(0, 11), max_size=3).flatmap(
+    lambda places: st.tuples(*[values for _ in places]).map(
+        lambda found: said_with(**{f"at_{place}": value for place, value in zip(places, found, strict=True)})
+    )
+)
+ends = st.lists(st.integers(0, 5) | st.integers(0, (1 << 32) - 1), min_size=3, max_size=3).map(tuple)
+blocks = st.builds(
+    octets_of,
+    origins=origins
+    | st.lists(values, max_size=3)
+    | values
+    | st.binary(max_size=30)
+    | st.just(b"[" * 200_000),
+    count=st.sampled_from([2, 2, 2, 0, 1, 3, 1 << 31]),
+    flags=st.integers(0, 7),
+    which=st.binary(max_size=8),
+    positions=st.binary(max_size=16),
+    properties=st.tuples(st.binary(max_size=12), st.binary(max_size=12) | st.just(DURABLE)),
+    ends=ends | st.just((0, 1, 2)),
+    bodies=st.binary(min_size=2, max_size=2) | st.binary(max_size=9),
+)
+
+
+@given(body=st.lists(blocks, max_size=3).map(b"".join), tail=st.sampled_from([b"", rows("q", b"a"), b"x"]))
+@settings(max_examples=100, deadline=None)
+def test_whatever_comes_is_taken_as_a_whole_or_refused_with_a_reason(body: bytes, tail: bytes) -> None:
+    press = Press()
+    response = press.ask("POST", PIECE, rows("q", b"first") + body + tail)
+    assert response.status in (200, 400, 403, 404, 501), response.content
+    if response.status == 200:
+        count = response.content["rows"]
+        assert press.state()["staged"] == {"7": count}
+        answer = press.ask(
+            "POST", f"{BASE}/7/commit", json.dumps({"parts": [[0, 1, count]]}).encode()
+        ).content
+        assert answer["published"] + answer["unroutable"] == count
+        assert press.queue.ready <= answer["published"]
+    else:
+        assert response.content["reason"]
+        assert not press.host.stagings
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_block_with_some_octets_changed_is_never_taken(data: st.DataObject) -> None:
+    """Where its checksum is made to fit again, it is taken as a whole or refused."""
+    press = Press()
+    good = bytearray(rows("q", b"a", b"bb", b"ccc", properties=ENCODING.write(Properties(headers={"n": 1}))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        struct.pack_into("<I", good, 52, crc32(memoryview(good)[block.HEADER_OCTETS :]))
+        struct.pack_into("<I", good, 68, crc32(memoryview(good)[:68]))
+    response = press.ask("POST", PIECE, bytes(good))
+    assert response.status in (200, 400, 403, 404, 501), response.content
+    assert ("job" in press.host.stagings) == (response.status == 200)
