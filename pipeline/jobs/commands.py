@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -135,29 +135,23 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
 @told
 def replay(options: argparse.Namespace, environ: Environ) -> int:
     from pipeline.jobs import replay as replays
-    from pipeline.publishing import Publisher
-    from pipeline.sink_options import read_sink_options
 
-    asked = replays.Asked(
-        options.lake, options.to_exchange, options.routing_key, options.since, options.until, options.where
-    )
+    said = (options.to_exchange, options.routing_key, options.since, options.until, options.where)
+    asked = replays.Asked(options.lake, *said, options.format)
     checkpoint = replays.Checkpoint(Path(options.checkpoint)) if options.checkpoint else None
-    sink = read_sink_options({**_reach(options, environ).options, "exchange": options.to_exchange})
-    plan = checkpoint.plan(asked) if checkpoint else None
+    known = checkpoint.plan(asked) if checkpoint else None  # it tells a mistake before Spark is started
+    reach = _reach(options, environ)
     with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
-        if plan is None:
-            plan = replays.planned(spark, asked, options.format)
-            if checkpoint and not options.dry_run:
-                checkpoint.keep_plan(plan)
-        if options.dry_run:
-            print("\n".join(replays.as_lines(plan, checkpoint)))
-            return DONE
-        from pipeline.jobs.replaying import Pace, Replaying
+        from pipeline.jobs.replaying import Pace
+        from pipeline.jobs.replaying import replay as publish
 
-        report, publisher = Report("replay", _tell, file), Publisher(sink)
-        with ended(report) as end, closing(publisher):
-            replaying = Replaying(plan, publisher, sink, checkpoint)
-            end.well = replaying.run(spark, Pace(options.rate), report, stop)
+        if options.dry_run:
+            print("\n".join(replays.as_lines(known or replays.planned(spark, asked), checkpoint)))
+            return DONE
+        report = Report("replay", _tell, file)
+        with ended(report) as end:
+            pace = Pace(options.rate)
+            end.well = publish(spark, asked, reach.options, checkpoint, pace, report, stop)
     return DONE if end.well else INTERRUPTED
 
 

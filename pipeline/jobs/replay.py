@@ -91,6 +91,7 @@ class Asked:
     since: int | None = None
     until: int | None = None
     where: str | None = None
+    format: str | None = None  # parquet or delta; None: what it looks like
 
 
 @attrs.frozen
@@ -119,7 +120,7 @@ class Plan:
 
 
 def content_of(spark: SparkSession, lake: str, kind: str | None = None) -> Content:
-    """As of now. `kind`: parquet or delta; None: what it looks like. Raises PipelineError."""
+    """As of now. Raises PipelineError."""
     if kind is None:
         kind = DELTA if (Path(lake.removeprefix("file:")) / "_delta_log").is_dir() else PARQUET
     if kind == PARQUET:
@@ -143,9 +144,9 @@ def rows_of(spark: SparkSession, asked: Asked, content: Content) -> DataFrame:
     return chosen(rows, asked.since, asked.until, asked.where)
 
 
-def planned(spark: SparkSession, asked: Asked, kind: str | None = None, chunk: int = CHUNK_ROWS) -> Plan:
+def planned(spark: SparkSession, asked: Asked, chunk: int = CHUNK_ROWS) -> Plan:
     """Count what fits, and find where to cut it. Raises PipelineError."""
-    content = content_of(spark, asked.lake, kind)
+    content = content_of(spark, asked.lake, asked.format)
     if not content.files:
         return Plan(_name(), asked, content, (), ())
     times = rows_of(spark, asked, content).selectExpr("unix_micros(timestamp) as at").groupBy("at").count()
@@ -219,6 +220,17 @@ def _write(file: Path, text: str) -> None:
         opened.flush()
         os.fsync(opened.fileno())
     beside.replace(file)
+
+
+def plan_of(spark: SparkSession, asked: Asked, checkpoint: Checkpoint | None) -> Plan:
+    """The one that the checkpoint has, or a new one, which it keeps. Raises PipelineError."""
+    if checkpoint is None:
+        return planned(spark, asked)
+    plan = checkpoint.plan(asked)
+    if plan is None:
+        plan = planned(spark, asked)
+        checkpoint.keep_plan(plan)
+    return plan
 
 
 def chunks(spark: SparkSession, plan: Plan, done: int) -> Iterator[tuple[int, pa.Table]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from secrets import randbits
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -13,14 +15,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.columns import columns_of
 from pipeline.encode import Encoder, together
-from pipeline.jobs.replay import Checkpoint, Plan, chunks
+from pipeline.jobs.replay import Asked, Checkpoint, Plan, chunks, plan_of
 from pipeline.jobs.running import Report, Stop
-from pipeline.publishing import Part, Published, State, Taken
-from pipeline.sink_options import SinkOptions
+from pipeline.publishing import Part, Published, Publisher, State, Taken
+from pipeline.sink_options import SinkOptions, read_sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log: Final = logging.getLogger("leveret.pipeline")
 COMMIT_ROWS: Final = 20_000  # as fast as it goes
 COMMITS_A_SECOND: Final = 10  # at a rate
 ATTEMPT_BITS: Final = 62
@@ -115,6 +118,26 @@ class Replaying:
         for piece, made in enumerate(blocks):
             self.broker.stage(self.plan.name, number, 0, attempt, piece, made.octets)
         return 0, attempt, table.num_rows
+
+
+def replay(
+    spark: SparkSession,
+    asked: Asked,
+    sink: Mapping[str, str],
+    checkpoint: Checkpoint | None = None,
+    pace: Pace | None = None,
+    report: Report | None = None,
+    stop: Stop | None = None,
+) -> bool:
+    """Publish what is left of a replay. `sink`: options of `format("amqp")`, besides the exchange.
+
+    Whether all of it is done, as it is not when `stop` is asked. Raises PipelineError.
+    """
+    options = read_sink_options({**sink, "exchange": asked.exchange})
+    plan = plan_of(spark, asked, checkpoint)
+    with closing(Publisher(options)) as publisher:
+        replaying = Replaying(plan, publisher, options, checkpoint)
+        return replaying.run(spark, pace or Pace(0), report or Report("replay", log.info), stop or Stop())
 
 
 class Telling:
