@@ -74,7 +74,9 @@ def main() -> None:
         for query in bridge.begin():
             queries.append(query)
             while query.isActive and query.lastProgress is None:
-                time.sleep(0.05)  # Spark gives each query's Python 10 s to start, also where four do at a time
+                time.sleep(
+                    0.05
+                )  # Spark gives each query's Python 10 s to start, also where four do at a time
         for query in queries:
             query.awaitTermination()
         print(ALL_IS_READ, flush=True)
