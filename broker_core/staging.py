@@ -12,6 +12,7 @@ there already is not taken again, and neither is a batch that was committed: so 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
@@ -64,6 +65,7 @@ class Staging:
     """The batches of one producer, one after the other."""
 
     __slots__ = (
+        "_rows",
         "_staged",
         "_taking",
         "_timer",
@@ -89,6 +91,7 @@ class Staging:
         self.last: Batch | None = None  # the same
         self.ended = False
         self._staged: dict[int, dict[Part, list[Piece]]] = {}  # by batch: not committed
+        self._rows: Counter[Part] = Counter()  # of these
         self.portion = PORTION
         self.pouring = Pouring(self)
         self._taking: int | None = None  # the first offset of a piece that is coming in
@@ -117,9 +120,8 @@ class Staging:
         self.committed = notes.get(COMMITTED, -1)
         for number, pieces in groupby(pieces_in(notes), lambda piece: piece.part.batch):
             if number > self.committed:
-                self._staged[number] = {
-                    part: list(of_part) for part, of_part in groupby(pieces, lambda piece: piece.part)
-                }
+                for piece in pieces:
+                    self._add(piece)
             else:
                 self.pouring.add(Batch(number, list(pieces), self.log))
         if self.committed >= 0:
@@ -161,7 +163,7 @@ class Staging:
 
     def rows_of(self, part: Part) -> int:
         """How many are staged."""
-        return sum(piece.rows for piece in self._pieces_of(part))
+        return self._rows[part]
 
     def _pieces_of(self, part: Part) -> Sequence[Piece]:
         return self._staged.get(part.batch, {}).get(part, ())
@@ -211,7 +213,8 @@ class Staging:
             try:
                 yield from self._append(messages)
                 if self.expects(part, number):  # the batch may have been committed meanwhile
-                    self._note(Piece(part, number, first, self.log.next))
+                    self._add(piece := Piece(part, number, first, self.log.next))
+                    self.log.note(piece.note, piece.next)
             finally:
                 self._taking = None
         self._used(part.batch)
@@ -228,9 +231,9 @@ class Staging:
                 yield LOOK_S
             self._require_alive()
 
-    def _note(self, piece: Piece) -> None:
+    def _add(self, piece: Piece) -> None:
         self._staged.setdefault(piece.part.batch, {}).setdefault(piece.part, []).append(piece)
-        self.log.note(piece.note, piece.next)
+        self._rows[piece.part] += piece.rows
 
     def _used(self, batch: int | None = None) -> None:
         """Somebody was here. This also has whoever repeats something wait for what is not on disk yet."""
@@ -291,7 +294,8 @@ class Staging:
         return rows
 
     def _forget(self, batch: int, kept: Iterable[Piece] = ()) -> None:
-        for pieces in self._staged.pop(batch, {}).values():
+        for part, pieces in self._staged.pop(batch, {}).items():
+            del self._rows[part]
             for piece in pieces:
                 if piece not in kept:
                     self.log.unnote(piece.note)
