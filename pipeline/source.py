@@ -6,7 +6,9 @@ read. So they hold options only, and connect where they are. The password does n
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -31,6 +33,10 @@ from pipeline.planning import Limit, Planner
 from pipeline.reading import read
 from pipeline.sink import BatchWriter, StreamWriter, Writing
 from pipeline.sink_options import read_sink_options
+
+IDLE_S: Final = (
+    0.05  # after there was nothing new: Spark asks again within 10 ms, the broker a hundred times a second
+)
 
 
 class AmqpSource(DataSource):
@@ -144,7 +150,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        return to_json(self._planner.latest(from_json(start), self._limit(limit)))
+        found = to_json(self._planner.latest(from_json(start), self._limit(limit)))
+        if found == start:
+            time.sleep(IDLE_S)
+        return found
 
     def _limit(self, limit: ReadLimit) -> Limit:
         """Spark hands back what `getDefaultReadLimit` said, of which there can be one only; or wants everything."""

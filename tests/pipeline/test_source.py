@@ -1,0 +1,35 @@
+"""What Spark asks of the source, without Spark's Java."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop.conftest import need_module
+from tests.pipeline.bulk import FakeBroker
+
+need_module("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
+
+from pipeline.source import IDLE_S, AmqpSource, StreamReader  # noqa: E402
+
+
+@pytest.fixture
+def reader(broker: FakeBroker) -> StreamReader:
+    source = AmqpSource({"endpoints": broker.url, "subscribe": "orders"})
+    return source.streamReader(source.schema())
+
+
+def test_a_query_that_finds_nothing_new_does_not_ask_again_at_once(
+    broker: FakeBroker, reader: StreamReader, monkeypatch: pytest.MonkeyPatch
+):
+    slept: list[float] = []
+    monkeypatch.setattr("pipeline.source.time.sleep", slept.append)
+    stream = broker.stream("orders")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert slept == [IDLE_S]
+    stream.fill(3)
+    assert reader.latestOffset(start, ReadAllAvailable()) != start
+    assert slept == [IDLE_S]
+    reader.stop()
