@@ -121,6 +121,8 @@ def messages(
             said = recovered.messages
             progress(said)
     _streams(journal, recovered)
+    # Or what is new would count as delivered before.
+    journal.next_entry = max(journal.next_entry, marks.get(ALL_UP_TO, 0) + 1)
     journal.written = journal.next_entry - 1
     if not journal.store.was_clean:
         journal.redelivered_to = journal.written

@@ -273,6 +273,19 @@ def test_a_lease_without_its_queue_is_passed_over_and_said_so(caplog: pytest.Log
     assert "lease" in after.kinds()
 
 
+def test_what_is_new_when_all_else_has_gone_was_not_delivered_before() -> None:
+    """Numbers of entries are not given again, though nothing of the old ones is left."""
+    site = Site()
+    site.queue()
+    site.publish("", "q", b"old")
+    after = site.again()
+    Leased(after.host.queues["q"]).reserve()
+    last = after.again(clean=True)
+    last.publish("", "q", b"new")
+    (delivery,) = last.again(clean=True).host.queues["q"].waiting()
+    assert (delivery.message.body, delivery.redelivered) == (b"new", False)
+
+
 # What is on disk only.
 
 
