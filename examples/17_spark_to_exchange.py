@@ -65,12 +65,12 @@ def dispatch(spark, http: str, folder: Path) -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    prices = spark.createDataFrame(list(PRICES.items()), "article string, price double")
+    prices = ", ".join(f"'{article}', {price}" for article, price in PRICES.items())
     priced = (
         rows.selectExpr("from_json(cast(body as string), 'number int, article string, pieces int') as order")
         .select("order.*")
-        .join(prices, "article")
-        .selectExpr("*", "round(pieces * price, 2) as total", "if(pieces > 50, 'large', 'small') as size")
+        .selectExpr("*", f"round(pieces * map({prices})[article], 2) as total")
+        .selectExpr("*", "if(pieces > 50, 'large', 'small') as size")
     )
     messages = priced.selectExpr(
         "to_json(struct(number, article, pieces, total)) as body",

@@ -105,7 +105,7 @@ class Publisher:
         body = json.dumps({"parts": parts}).encode()
         path = f"{self._staging(name)}/{batch}/commit"
         answer = self._patient.ask("POST", path, None, body, "application/json")
-        return _published(self._content(answer))
+        return _published(self._content(answer, (404, 409)))
 
     def drop(self, name: str, batch: int) -> None:
         """What is staged of a batch. One that is committed stays."""
@@ -139,8 +139,10 @@ class Publisher:
 
     # Answers.
 
-    def _content(self, answer: Answer) -> Mapping[str, object]:
-        """Of an answer that is one. Raises PipelineError."""
+    def _content(self, answer: Answer, lost: Sequence[int] = (409,)) -> Mapping[str, object]:
+        """Of an answer that is one. `lost`: what it says if nothing is staged. Raises PipelineError."""
+        if answer.status in lost:
+            raise Refused(f"the broker does not have what was staged (any more): {answer.reason}")
         if answer.status != 200:
             self._refuse(answer)
         return _object(answer)
@@ -155,9 +157,7 @@ class Publisher:
         if answer.status == 403:
             raise Refused(f"user '{user}' may not publish that in {where}: {reason}")
         if answer.status == 404:
-            raise Missing(f"there is no place in {where} where rows should go: {reason}")
-        if answer.status == 409:
-            raise Refused(f"the broker does not have what was staged (any more): {reason}")
+            raise Missing(f"what rows should go to is not in {where}: {reason}")
         if answer.status == 413:
             raise Refused(f"a row is larger than a message may be: {reason}")
         if answer.status == 422:

@@ -93,6 +93,8 @@ def test_what_the_broker_has_lost_is_said(broker: FakeExchanges, publisher: Publ
         publisher.stage("q", 7, 0, 5, 1, rows(b"a"))
     with pytest.raises(Refused, match=r"does not have what was staged.*a part is missing"):
         publisher.commit("q", 7, [(0, 5, 1)])
+    with pytest.raises(Refused, match="does not have what was staged"):
+        publisher.commit("unknown", 7, [(0, 5, 1)])
     assert bodies(broker) == []
 
 
@@ -152,7 +154,7 @@ def test_at_least_once_is_published_at_once(broker: FakeExchanges, publisher: Pu
 
 
 def test_a_missing_exchange_is_named(publisher: Publisher):
-    said = "no place in virtual host '/' where rows should go: no exchange 'shp' in vhost '/'"
+    said = "what rows should go to is not in virtual host '/': no exchange 'shp' in vhost '/'"
     with pytest.raises(Missing, match=said):
         publisher.stage("q", 7, 0, 5, 0, rows(b"a", exchange="shp"))
     with pytest.raises(Missing, match=said):
