@@ -106,6 +106,7 @@ class Lease:
         """It outlives the node. Said before it is used."""
         self.number = number
         self.log = journal.open_log(number, self.described, self._committed)
+        self.log.remembers = False
 
     def begin(self) -> None:
         """It has come back at a start, with its log."""

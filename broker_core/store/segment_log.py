@@ -80,12 +80,16 @@ class SegmentLog(Log):
         "described",
         "noted",
         "number",
+        "remembers",
     )
 
     def __init__(self, journal: Journal, number: int, described: str, changed: Callable[[], None]) -> None:
         super().__init__()
         self.number = number
         self.described = described
+        self.remembers = (
+            True  # what has just been committed: consumers will want it, bulk readers take it from the disk
+        )
         self.noted = True  # readers want offsets noted on messages as a rule: so they come from the disk
         self._journal = journal
         self._changed = changed
@@ -175,7 +179,8 @@ class SegmentLog(Log):
         if self._ended:
             return
         for first, messages in flying:
-            self._remember(first, messages)
+            if self.remembers:
+                self._remember(first, messages)
             self.committed = first + len(messages)
         self._changed()
 

@@ -405,6 +405,14 @@ def test_what_comes_back_between_others_keeps_its_place(monkeypatch: pytest.Monk
     assert consumer.bodies() == " ".join(map(str, range(21)))
 
 
+def test_what_is_reserved_is_on_disk_and_not_in_memory() -> None:
+    site = Site()
+    site.publish("", site.queue().name, *BODIES)
+    reader = Leased(site.host.queues["q"]).reserve()
+    assert site.journal.cache.octets == 0
+    assert reader.bodies() == " ".join(WORDS)
+
+
 # What cannot be read.
 
 
@@ -429,8 +437,9 @@ def test_what_needs_a_protocol_that_is_not_installed_stays_in_the_lease() -> Non
     queue = site.queue()
     site.publish("", "q", *BODIES)
     reader = Leased(queue).reserve()
-    site.journal._encodings = {}
+    installed, site.journal._encodings = site.journal._encodings, {}
     reader.release()
+    site.journal._encodings = installed
     assert isinstance(reader.told[-1], Unreadable)
     assert (queue.ready, bodies_of(reader.lease)) == (0, " ".join(WORDS))
     assert reader.lease.work is None
