@@ -174,9 +174,12 @@ class Staging:
 
     @property
     def must_wait(self) -> bool:
-        """Whether to put messages into queues is no good idea now."""
+        """Whether to put messages into queues is no good idea now.
+
+        What lies in memory anyhow takes up no more there: else it would wait for itself to go.
+        """
         broker = self.virtual_host.broker
-        return broker.alarms.reason is not None or self._is_behind
+        return broker.journal is not None and (broker.alarms.reason is not None or broker.journal.behind)
 
     @property
     def _is_behind(self) -> bool:

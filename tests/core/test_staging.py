@@ -22,6 +22,7 @@ from broker_core.staging import (
     forget_staging,
     new_staging,
 )
+from broker_core.values import Value
 from tests.core.fakes import World, calls, message, waiting
 
 DAY_S = 24 * 3600
@@ -30,9 +31,10 @@ DAY_S = 24 * 3600
 class Stage:
     """A world with a queue, and a staging."""
 
-    def __init__(self) -> None:
+    def __init__(self, **arguments: Value) -> None:
+        """`arguments` of the queue."""
         self.world = World()
-        self.queue = self.world.queue()
+        self.queue = self.world.queue(**arguments)
         self.staging = new_staging(self.world.host, "job", "user")
 
     def take(self, part: Part, number: int, *bodies: bytes, key: str = "q") -> list[float]:
@@ -171,15 +173,25 @@ def test_a_row_for_many_queues_counts_as_many(stage: Stage) -> None:
     assert queue.ready == 300
 
 
-def test_an_alarm_is_looked_at_now_and_then(stage: Stage) -> None:
-    alarms, part = stage.world.broker.alarms, Part(7, 0, 0)
+def test_what_is_in_memory_anyhow_is_published_in_spite_of_an_alarm(stage: Stage) -> None:
+    """It may be what has raised it, and is consumed from queues only."""
+    part = Part(7, 0, 0)
     stage.take(part, 0, b"a")
-    alarms.set("low on memory")
+    stage.world.broker.alarms.set("low on memory")
     stage.commit(7, (part, 1))
-    alarms.clear("low on memory")
-    assert stage.bodies == ""
-    stage.world.advance(LOOK_S)
     assert stage.bodies == "a"
+
+
+def test_a_full_queue_is_looked_at_now_and_then() -> None:
+    stage, part = Stage(x_max_length=1, x_overflow="reject-publish"), Part(7, 0, 0)
+    stage.take(part, 0, b"a", b"b")
+    stage.staging.commit(7, [(part, 2)])
+    stage.world.settle()
+    stage.queue.purge()
+    stage.world.advance(LOOK_S * 0.9)
+    assert stage.bodies == ""
+    stage.world.advance(LOOK_S * 0.2)
+    assert stage.bodies == "b"
 
 
 # What nobody comes back for.
@@ -213,19 +225,18 @@ def test_a_name_that_has_nothing_goes_after_a_month(stage: Stage) -> None:
     assert stage.staging.ended
 
 
-def test_a_name_with_something_to_publish_does_not_go(stage: Stage) -> None:
-    part = Part(7, 0, 0)
-    stage.take(part, 0, b"a")
-    stage.world.broker.alarms.set("low on memory")
-    stage.commit(7, (part, 1))
+def test_a_name_with_something_to_publish_does_not_go() -> None:
+    stage, part = Stage(x_max_length=1, x_overflow="reject-publish"), Part(7, 0, 0)
+    stage.take(part, 0, b"a", b"b")
+    stage.commit(7, (part, 2))
     for _ in range(40):
         stage.world.advance(DAY_S)
     assert stage.world.host.stagings == {"job": stage.staging}
     with pytest.raises(NotAllowed):
         forget_staging(stage.staging)
-    stage.world.broker.alarms.clear("low on memory")
+    stage.queue.purge()
     stage.world.advance(LOOK_S)
-    assert stage.bodies == "a"
+    assert stage.bodies == "b"
 
 
 def test_what_comes_in_while_the_staging_goes_is_refused(stage: Stage) -> None:
