@@ -96,6 +96,10 @@ def columns_of(schema: StructType, options: SinkOptions) -> Columns:
         columns = attrs.evolve(columns, fields=_fields(kinds[columns.properties]))
     if columns.headers is not None and isinstance(kinds[columns.headers], VariantType):
         columns = attrs.evolve(columns, has_variants=True)
+    if options.exchange is not None:  # an option is for all rows, as `topic` is in Kafka's sink
+        columns = attrs.evolve(columns, exchange=None)
+    if options.routing_key is not None:
+        columns = attrs.evolve(columns, routing_key=None)
     _check_address(columns, options)
     return columns
 

@@ -117,21 +117,21 @@ class Encoder:
         return Groups(addresses.which, [_origin(*each) for each in addresses.distinct])
 
     def _exchanges(self, batch: Batch) -> Groups[str]:
-        name, otherwise = self._columns.exchange, self._options.exchange
+        name = self._columns.exchange
         if name is None:
-            assert otherwise is not None
-            return Groups(None, [otherwise])
+            assert self._options.exchange is not None
+            return Groups(None, [self._options.exchange])
         found = grouped(batch.column(name))
-        if otherwise is None and None in found.distinct:
-            raise BadRow(f"column '{name}' is null in a row, and there is no option exchange for such rows")
-        return Groups(found.which, [_name(name, each, otherwise or "") for each in found.distinct])
+        if None in found.distinct:
+            raise BadRow(f"column '{name}' is null in a row; the option exchange says where all rows go")
+        return Groups(found.which, [_name(name, each) for each in found.distinct])
 
     def _keys(self, batch: Batch) -> Groups[str]:
-        name, otherwise = self._columns.routing_key, self._options.routing_key or ""
+        name = self._columns.routing_key
         if name is None:
-            return Groups(None, [otherwise])
+            return Groups(None, [self._options.routing_key or ""])
         found = grouped(batch.column(name))
-        return Groups(found.which, [_name(name, each, otherwise) for each in found.distinct])
+        return Groups(found.which, [_name(name, each) for each in found.distinct])
 
     # Properties.
 
@@ -158,10 +158,10 @@ class Encoder:
         return octets
 
 
-def _name(column: str, given: object, otherwise: str) -> str:
+def _name(column: str, given: object) -> str:
     """An exchange or a routing key. Octets that are no UTF-8 travel as surrogates."""
     if given is None:
-        return otherwise
+        return ""
     octets = given if isinstance(given, bytes) else str(given).encode()
     if len(octets) > SHORT_MAX:
         raise BadRow(

@@ -28,11 +28,11 @@ class SinkOptions(Connection):
         "exchange",
         short,
         None,
-        "where rows go that have none in a column `exchange`; the empty one is the default exchange, which routes by"
+        "where all rows go, whatever a column `exchange` says; the empty one is the default exchange, which routes by"
         " queue name",
     )
     routing_key: str | None = option(
-        "routingKey", short, None, "the key of rows that have none in a column `routing_key` or `key`"
+        "routingKey", short, None, "the key of all rows, whatever a column `routing_key` or `key` says"
     )
     mandatory: bool = option(
         "mandatory",

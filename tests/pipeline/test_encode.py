@@ -92,6 +92,8 @@ def properties_of(message: Message) -> BasicProperties:
     return BasicProperties.decode(message.properties)
 
 
+GIVEN = ("exchange", "routingKey")
+NAMES = st.sampled_from(["", "a", "ü€"])
 TEXTS = st.sampled_from([None, "", "a", "b", "ü€"])
 FIELDS = st.fixed_dictionaries(
     {
@@ -107,7 +109,7 @@ FIELDS = st.fixed_dictionaries(
 ROWS = st.fixed_dictionaries(
     {
         "body": st.binary(max_size=9),
-        "exchange": TEXTS,
+        "exchange": NAMES,
         "routing_key": TEXTS,
         "properties": st.none() | FIELDS,
         "headers": st.none()
@@ -142,16 +144,27 @@ def test_every_row_is_a_message(rows: list[Row], persistent: bool, octets: int, 
     batch = batch_of(rows).slice(begin)  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode, "BLOCK_OCTETS", octets)
-        found = sent(batch, exchange="e", routingKey="k", persistent=persistent)
+        found = sent(batch, persistent=persistent)
     assert [(each.exchange, each.key, each.body, properties_of(each)) for each in found] == [
         (
-            "e" if row["exchange"] is None else row["exchange"],
-            "k" if row["routing_key"] is None else row["routing_key"],
+            row["exchange"],
+            row["routing_key"] or "",
             row["body"],
             expected(row, persistent),
         )
         for row in rows[begin:]
     ]
+
+
+def test_an_option_says_it_of_all_rows():
+    batch = batch_of([{"body": b"a", "exchange": "there", "routing_key": key} for key in ("x", "y")])
+    addresses = {
+        given: [(each.exchange, each.key) for each in sent(batch, **{given: "o"})] for given in GIVEN
+    }
+    assert addresses == {
+        "exchange": [("o", "x"), ("o", "y")],
+        "routingKey": [("there", "o"), ("there", "o")],
+    }
 
 
 def test_what_all_rows_share_is_in_a_block_once():
@@ -185,8 +198,8 @@ def test_columns_may_have_kafkas_names():
         "topic": pa.array(["t"] * 3),
         "offset": pa.array([1, 2, 3]),
     }
-    found = sent(pa.RecordBatch.from_pydict(columns), exchange="e", routingKey="otherwise")
-    assert [(each.key, each.body) for each in found] == [("k", b"a"), ("\udcff", b"b"), ("otherwise", b"c")]
+    found = sent(pa.RecordBatch.from_pydict(columns), exchange="e")
+    assert [(each.key, each.body) for each in found] == [("k", b"a"), ("\udcff", b"b"), ("", b"c")]
     assert [properties_of(each).headers for each in found] == [{"x": "1", "y": None}, {}, None]
 
 
@@ -244,7 +257,7 @@ PROPERTIES_OF = {name: pa.struct([(name, kind)]) for name, kind in KINDS.items()
         (
             one_column([None], pa.string(), "exchange"),
             {},
-            "column 'exchange' is null in a row, and there is no option",
+            "column 'exchange' is null in a row; the option exchange",
         ),
         (
             one_column(["x" * 256], pa.string(), "exchange"),

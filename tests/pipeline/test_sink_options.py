@@ -135,7 +135,14 @@ def test_the_page_has_the_table_of_options():
     ],
 )
 def test_columns_are_found_by_their_names(given: str, read: Columns):
-    assert columns_of(schema(given), options(exchange="e")) == read
+    otherwise = {} if read.exchange else {"exchange": "e"}
+    assert columns_of(schema(given), options(**otherwise)) == read
+
+
+def test_an_option_takes_the_place_of_a_column():
+    given = schema("exchange string, routing_key string, body string")
+    assert columns_of(given, options(exchange="e")).exchange is None
+    assert columns_of(given, options(routingKey="")).routing_key is None
 
 
 @pytest.mark.parametrize("columns", ["amqp", "kafka"])

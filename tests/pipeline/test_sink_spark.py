@@ -137,7 +137,7 @@ class Bridge:
     def run(self, **given: object) -> list[int]:
         """How many rows each micro-batch had."""
         asked = options(self._node, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=40)
-        rows = self._spark.readStream.format("amqp").options(**asked).load().drop("exchange")
+        rows = self._spark.readStream.format("amqp").options(**asked).load()
         query = (
             rows.writeStream.format("amqp")
             .options(**options(self._node, exchange="copies", **given))
