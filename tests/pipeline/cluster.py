@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.pipeline.processes import command_of, descendants, kill
+
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ("broker_core", "pipeline", "protocols")  # and pyspark_amqp.py
 NEEDED: Final = ("attr", "attrs", "pyarrow")  # on every executor
@@ -111,8 +113,8 @@ class Cluster:
             time.sleep(0.05)
         return found
 
-    def submit(self, program: Path, *arguments: str) -> str:
-        """Run a program on it, in the user's words: its output."""
+    def submit(self, program: Path, *arguments: str) -> subprocess.Popen[str]:
+        """Run a program on it, as the documentation says."""
         leveret = str(package(self._folder))
         command = [str(self._home / "bin/spark-submit"), "--master", self.url]
         command += ["--py-files", leveret, "--executor-memory", "512m"]
@@ -125,20 +127,24 @@ class Cluster:
         }
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
-        done = subprocess.run(
+        return subprocess.Popen(
             [*command, str(program), *arguments],
             cwd=self._folder,
             env={
                 **self._environment,
                 "PYTHONPATH": leveret,
-            },  # Spark plans streams in a process that knows no py-files
-            capture_output=True,
+            },  # for where Spark plans streams: it knows no py-files
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=RUN_TIMEOUT_S,
-            check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr[-8000:]
-        return done.stdout
+
+    def kill_executor(self) -> None:
+        """One of them, with the Python that does its tasks."""
+        workers = [each for daemon in self._daemons for each in descendants(daemon.pid)]
+        executor = next(each for each in workers if "CoarseGrainedExecutorBackend" in command_of(each))
+        for process in (*descendants(executor), executor):
+            kill(process)
 
     def end(self) -> None:
         for each in reversed(self._daemons):
@@ -147,6 +153,8 @@ class Cluster:
             each.wait()
 
 
-def said(text: str) -> dict[str, str]:
-    """What a program has printed as NAME=VALUE."""
-    return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+def output(program: subprocess.Popen[str]) -> dict[str, str]:
+    """What a program has printed as NAME=VALUE when it has ended."""
+    printed, errors = program.communicate(timeout=RUN_TIMEOUT_S)
+    assert program.returncode == 0, printed + errors[-8000:]
+    return dict(re.findall(r"^(\w+)=(.*)$", printed, re.MULTILINE))

@@ -14,7 +14,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ import pika
 
 from tests.pipeline.bridge import ALL_IS_READ, QUERIES
 from tests.pipeline.conftest import ROOT, LocalNode
+from tests.pipeline.processes import command_of, descendants, kill
 
 MESSAGES: Final = 1000  # in a round
 VICTIMS: Final = ("driver", "task", "broker")
@@ -215,32 +215,6 @@ def table(folder: Path) -> Iterator[int]:
 def numbers(folder: Path) -> set[int]:
     """The batches that a folder of a checkpoint has a file of."""
     return {int(name) for name in os.listdir(folder) if name.isdecimal()}
-
-
-# Processes.
-
-
-def descendants(parent: int) -> list[int]:
-    """The processes that one has started, and those that they have."""
-    parents: dict[int, int] = {}
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError, IndexError):
-            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-    found = [parent]
-    for each in found:
-        found += [process for process, its in parents.items() if its == each]
-    return found[1:]
-
-
-def command_of(process: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_text(errors="replace")
-    return ""
-
-
-def kill(process: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
 
 
 def main() -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pika
 import pytest
 
 from tests.interop.conftest import need_module
-from tests.pipeline.cluster import Cluster, said
+from tests.pipeline.cluster import Cluster, output
 from tests.pipeline.conftest import LocalNode
 from tests.pipeline.rounds import consumed
 
@@ -20,7 +21,9 @@ PROGRAM = Path(__file__).with_name("clustered.py")
 MESSAGES = 1000
 
 
-def test_a_query_is_the_same_on_a_cluster(node: LocalNode, tmp_path: Path):
+def test_a_query_is_the_same_on_a_cluster_and_an_executor_that_dies_costs_it_nothing(
+    node: LocalNode, tmp_path: Path
+):
     with pika.BlockingConnection(pika.URLParameters(node.amqp_url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -28,7 +31,11 @@ def test_a_query_is_the_same_on_a_cluster(node: LocalNode, tmp_path: Path):
         for number in range(MESSAGES):
             channel.basic_publish("orders", str(number % 2), b"%d" % number)
     with Cluster(tmp_path, workers=2) as cluster:
-        found = said(cluster.submit(PROGRAM, node.url, str(tmp_path)))
+        program = cluster.submit(PROGRAM, node.url, str(tmp_path))
+        while program.poll() is None and not (tmp_path / "bridge-checkpoint/offsets/1").exists():
+            time.sleep(0.05)
+        cluster.kill_executor()
+        found = output(program)
     assert found == {"rows": str(MESSAGES), "different": str(MESSAGES), "executors": "2"}
     with pika.BlockingConnection(pika.URLParameters(node.amqp_url)) as connection:
         assert sorted(consumed(connection.channel(), "bridged")) == [*range(MESSAGES)]
