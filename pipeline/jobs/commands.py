@@ -38,6 +38,7 @@ SETTINGS: Final = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream `17` is a text
 }
 RAISED: Final = re.compile(r"^(?:pipeline\.errors\.|pipeline\.jobs\.\w+\.)(\w+): (.*)$", re.MULTILINE)
+PYTHONS: Final = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt)\b.*$", re.MULTILINE)
 
 Environ = Mapping[str, str]
 Command = Callable[[argparse.Namespace, Environ], int]
@@ -74,6 +75,9 @@ def what_spark_says(text: str) -> tuple[str, str]:
     if ours:
         name, said = ours[-1]
         return name, said
+    raised = PYTHONS.findall(text)
+    if raised:  # by a function of the user's, say
+        return "", raised[-1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "", lines[0] if lines else "Spark gives no reason"
 

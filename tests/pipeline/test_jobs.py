@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from datetime import datetime
 from io import StringIO
@@ -20,7 +21,7 @@ from pipeline.jobs.dead_letters import Count, as_csv, as_json, as_text
 from pipeline.jobs.lag import Lease, measured
 from pipeline.jobs.planned import planned
 from pipeline.jobs.reach import Reach
-from pipeline.jobs.running import Report, behind, done_in
+from pipeline.jobs.running import Report, Stop, behind, done_in, watch
 from pipeline.offsets import Mark
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, said
@@ -187,6 +188,8 @@ def test_what_is_wrong_is_known_without_spark(
 def test_an_error_of_sparks_is_told_in_our_words_or_its_first_line():
     trace = "[FAILED] Query x\nTraceback:\n  File y\npipeline.errors.DataLoss: offsets 1 to 2 are gone\n\tat java\n"
     assert commands.what_spark_says(trace) == ("DataLoss", "offsets 1 to 2 are gone")
+    trace = "[FAILED] Query x\nTraceback:\n  File y\nZeroDivisionError: division by zero\n\tat java\n"
+    assert commands.what_spark_says(trace) == ("", "ZeroDivisionError: division by zero")
     assert commands.what_spark_says("[COLUMN] no column\nPlan:\n") == ("", "[COLUMN] no column")
 
 
@@ -402,3 +405,65 @@ def test_a_picture_shows_the_largest_and_the_others_together(tmp_path: Path):
     picture.draw([], "day", tmp_path / "none.png")
     with pytest.raises(BadOption, match=r"not as 'dead\.gif'"):
         picture.draw(COUNTS, "hour", tmp_path / "dead.gif")
+
+
+class Progressing:
+    """Spark's progress of a micro-batch."""
+
+    def __init__(self, batch: int) -> None:
+        self.json = json.dumps(progress(batch, 10, 10 * batch + 10, 100))
+
+
+class Query:
+    """Does a micro-batch each time somebody looks, `batches` in all; in the midst of one somebody wants an end."""
+
+    def __init__(self, batches: int, stop: Stop, stopped_in: int | None = None) -> None:
+        self._batches = batches
+        self._stop = stop
+        self._stopped_in = stopped_in
+        self._idle = False
+        self.recentProgress: list[Progressing] = []
+        self.was_stopped = False
+
+    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802 - Spark's name
+        done = len(self.recentProgress)
+        if self._stop.asked == 0 and done == self._stopped_in:
+            self._stop.asked = 1  # the micro-batch goes on
+            return False
+        if done == self._batches:
+            self._idle = True
+            return self._stopped_in is None
+        self.recentProgress.append(Progressing(done))
+        return False
+
+    @property
+    def status(self) -> dict[str, object]:
+        return {"isTriggerActive": not self._idle}
+
+    def stop(self) -> None:
+        self.was_stopped = True
+
+
+@pytest.mark.parametrize(
+    ("batches", "stopped_in", "reported", "by_itself"),
+    [(3, None, 3, True), (5, 2, 3, False), (2, 2, 2, False)],
+)
+def test_a_query_is_watched_to_its_end_or_to_that_of_its_micro_batch(
+    batches: int, stopped_in: int | None, reported: int, by_itself: bool
+):
+    stop = Stop()
+    lines: list[str] = []
+    report = Report("archive", lines.append)
+    query = Query(batches, stop, stopped_in)
+    assert watch(query, report, stop) is by_itself  # type: ignore[arg-type]
+    assert (report.batches, len(lines), query.was_stopped) == (reported, reported, not by_itself)
+
+
+def test_the_second_ctrl_c_means_at_once():
+    before = signal.getsignal(signal.SIGTERM)
+    with Stop().listening() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.asked == 1
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -328,7 +328,7 @@ def test_an_alarm_holds_publishers_back(node: ThreadedNode, channel):
 
 # Pages that quote.
 
-PAGES = ("embedding.md", "testing-with-leveret.md", "writing-a-protocol.md")
+PAGES = ("embedding.md", "pipeline.md", "testing-with-leveret.md", "writing-a-protocol.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
