@@ -184,6 +184,16 @@ def test_a_lease_goes_with_its_queue_and_who_waits_is_told() -> None:
     assert (world.host.leases, seen, one.lease.ended, other.lease.ended) == ({}, ["one"], True, True)
 
 
+def test_leases_go_with_their_virtual_host() -> None:
+    world = World()
+    reader = Leased(filled(world)).reserve(5, wait_s=9.0)
+    waits = Leased(world.queue("other")).reserve(wait_s=9.0)
+    world.broker.delete_virtual_host("/")
+    settle_down(world.broker)
+    assert (reader.lease.ended, waits.lease.ended, world.host.leases) == (True, True, {})
+    assert [type(each) for each in waits.told] == [NotFound]
+
+
 def test_a_queue_whose_messages_are_reserved_is_in_use() -> None:
     world = World()
     queue = filled(world, x_expires=1000)

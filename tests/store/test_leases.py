@@ -15,7 +15,7 @@ from broker_core.reserving import PORTION
 from broker_core.store.memory import MemoryStore
 from broker_core.store.segment_log import SegmentLog
 from broker_core.work_queue import WorkQueue
-from tests.core.fakes import ENCODING, FakeConsumer, waiting
+from tests.core.fakes import ENCODING, FakeConsumer, calls, waiting
 from tests.core.leased import PLENTY, Leased, settle_down
 from tests.store.paged import pages_of, small_pages
 from tests.store.site import Site
@@ -311,6 +311,24 @@ def test_pages_are_read_for_a_reservation() -> None:
     assert has_all(killed(site), [str(n) for n in range(100)])
 
 
+@pytest.mark.usefixtures("_small")
+def test_pages_are_read_for_a_reservation_while_somebody_browses() -> None:
+    site = Site()
+    queue = site.queue()
+    assert isinstance(queue, WorkQueue)
+    site.publish("", "q", *[b"%d" % n for n in range(40)])
+    browser = FakeConsumer(queue, browses=True, credit=5)
+    while queue.page_out(0):
+        pass
+    assert len(pages_of(queue)) > 5
+    reader = Leased(queue).reserve(30)
+    assert (reader.bodies(), reader.told) == (" ".join(map(str, range(30))), [None])
+    reader.release()
+    browser.grant(100)
+    settle_down(site.broker)
+    assert waiting(queue) == " ".join(map(str, range(40)))
+
+
 class LateReadings(MemoryStore):
     """What was read arrives when a test wants it to."""
 
@@ -485,3 +503,21 @@ def test_a_long_reservation_is_many_commits() -> None:
     reader = Leased(queue).reserve()
     assert reader.lease.messages == 3 * PORTION
     assert site.store.stats().commits - before >= 3
+
+
+# What it costs.
+
+
+def test_a_message_costs_the_same_however_many_are_reserved_or_released() -> None:
+    def calls_for(count: int) -> tuple[float, float]:
+        site = Site()
+        queue = site.queue()
+        site.publish("", "q", *[b"x"] * count)
+        reader = Leased(queue)
+        taken, given = calls(lambda: reader.reserve()), calls(lambda: reader.release())
+        assert (queue.ready, len(reader.told)) == (count, 2)
+        return sum(taken.values()) / count, sum(given.values()) / count
+
+    for few, many in zip(calls_for(2_000), calls_for(10_000), strict=True):
+        assert many <= few * 1.2
+        assert many < 40
