@@ -23,13 +23,14 @@ from broker_core.store.contract import DamagedError, Kept, Span, StoreError
 from broker_core.store.copying import Moment, Progress
 from broker_core.store.database import CLOSED, RUNNING, State, folder_of, state_of
 from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder, holder, require
-from broker_core.store.records import EXCHANGE, QUEUE, json_in, names_in
+from broker_core.store.records import EXCHANGE, LEASE, QUEUE, STAGING, json_in, names_in
 from broker_core.store.segment import gaps
 from broker_core.store.segments import Segments
 from broker_core.store.slices import Slices
 from broker_core.store.values_text import Unreadable
 
-Owner: TypeAlias = tuple[str, str, str]  # queue or exchange; virtual host; name
+Owner: TypeAlias = tuple[str, str, str]  # what it is; virtual host; name
+OWNERS: Final = {QUEUE: 2, EXCHANGE: 2, LEASE: 3, STAGING: 2}  # and how many names each has
 NOBODY: Final[Owner] = ("", "", "")  # a queue that was deleted: what it had goes at the next start
 
 
@@ -158,10 +159,10 @@ class _Look:
             except (Unreadable, ValueError):
                 self._problem(f"the object {key} cannot be read")
                 continue
-            if kind in (QUEUE, EXCHANGE) and len(names) == 2 and isinstance(said, dict):
+            if len(names) == OWNERS.get(kind) and isinstance(said, dict):
                 number = said.get("number")
                 if isinstance(number, int) and number:
-                    self._owners[number] = (kind, names[0], names[1])
+                    self._owners[number] = (kind, names[0], " of ".join(names[:0:-1]))
 
     def _at_state(self, messages: sqlite3.Connection) -> None:
         (free,) = messages.execute("pragma freelist_count").fetchone()

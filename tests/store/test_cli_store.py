@@ -10,7 +10,7 @@ import pytest
 
 from broker_core import cli, cli_store
 from broker_core.store.folder import MESSAGES, META
-from tests.store.shelf import Shelf, entries
+from tests.store.shelf import Shelf, append, entries
 
 QUEUES = {'["queue","/","orders"]': '{"number":1}', '["queue","/","bills"]': '{"number":2}'}
 
@@ -179,6 +179,16 @@ def test_stats_tell_contents_by_queue(folder: Path, capsys: pytest.CaptureFixtur
     assert said["file_octets"] == sum(file["octets"] for file in said["files"]) > 8192
     assert run("stats", folder) == cli.DONE
     assert "orders" in capsys.readouterr().out
+
+
+def test_stats_know_stagings_and_leases(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    objects = {'["staging","/","job"]': '{"number":1}', '["lease","/","q","spark"]': '{"number":2}'}
+    shelf = Shelf.of(tmp_path).start()
+    shelf.commit(objects=objects, appends=[append(1, 0, b"a"), append(2, 0, b"b")])
+    shelf.store.close(None)
+    assert run("stats", "--json", tmp_path) == cli.DONE
+    found = [(row["kind"], row["name"]) for row in json.loads(capsys.readouterr().out)["queues"]]
+    assert found == [("lease", "spark of q"), ("staging", "job")]
 
 
 # backup and restore
