@@ -127,6 +127,18 @@ class Lease:
         if catalogue is not None:
             catalogue.keep_lease(self)
 
+    @property
+    def closed_commit(self) -> int:
+        """The last commit that was closed: all that was done before is in it, in an earlier one, or in the open one."""
+        journal = self.queue.virtual_host.broker.journal
+        return 0 if journal is None else journal.open - 1
+
+    @property
+    def durable_commit(self) -> int:
+        """The last one on disk."""
+        journal = self.queue.virtual_host.broker.journal
+        return 0 if journal is None else journal.durable
+
     # Whose it is.
 
     def open(self) -> int:

@@ -70,13 +70,13 @@ class Release(Publisher):
             self._lease.queue.virtual_host.broker.publishers.append(self)
 
     def mark(self) -> int:
-        return self._lease.log.next
+        return self._lease.closed_commit
 
     def taken(self, mark: int) -> None:
         if self._over:
             return
         lease = self._lease
-        if lease.log.committed < lease.log.next:  # a commit that was closed before is on its way
+        if lease.durable_commit < mark:  # who has nothing in the open commit is told at once
             self._join(0.0)
         elif lease.first < lease.log.next:
             self._soon(self._go_on)

@@ -84,12 +84,12 @@ class Reservation(Consumer, Publisher):
 
     def mark(self) -> int:
         self._joined = False
-        return self._lease.log.next
+        return self._lease.closed_commit
 
     def taken(self, mark: int) -> None:
         if self._over:
             return
-        if self._lease.log.committed < mark:  # a commit that was closed before is on its way
+        if self._lease.durable_commit < mark:  # who has nothing in the open commit is told at once
             self._join()
         elif not self._goes_on():
             self.end(None)

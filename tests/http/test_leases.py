@@ -90,6 +90,16 @@ def test_blocks_of_a_lease_tell_places_in_the_queue(stand: LeaseStand) -> None:
     assert positions.tolist() == [1, 2]
 
 
+def test_a_lease_is_read_as_arrow(stand: LeaseStand) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    stand.publish(b"a", b"b", to="sw")
+    fence = stand.open()
+    stand.state("POST", f"/sw/r/reserve?fence={fence}&from=0")
+    response = stand.lease("GET", "/sw/r/blocks?from=1&format=arrow")
+    rows = pyarrow.ipc.open_stream(response.body).read_all().to_pylist()
+    assert [(row["offset"], row["body"]) for row in rows] == [(1, b"b")]
+
+
 def test_each_opening_has_a_fence_of_its_own_and_shuts_out_the_last(stand: LeaseStand) -> None:
     stand.publish(b"a", to="sw")
     first = stand.open()

@@ -153,6 +153,30 @@ def test_what_is_settled_does_not_come_back_once_that_is_on_disk() -> None:
     assert killed(site) == ("", "3 4 5 6")
 
 
+def test_who_repeats_a_request_is_not_told_before_what_it_did_is_on_disk() -> None:
+    site = held_site()
+    queue = site.queue()
+    site.publish("", "q", *BODIES)
+    reader = Leased(queue)
+    land_all(site)
+    for repeat in (
+        lambda: reader.lease.reserve(0, 7, PLENTY, 0, reader.told.append),
+        lambda: reader.lease.reserve(3, 4, PLENTY, 0, reader.told.append),
+        lambda: reader.lease.release(reader.told.append),
+    ):
+        repeat()
+        settle_down(site.broker)
+        assert site.store.flying is not None
+        reader.lease.stop(None)  # nobody waits for that one any more
+        reader.told.clear()
+        repeat()
+        settle_down(site.broker)
+        assert reader.told == []
+        land_all(site)
+        assert reader.told == [None]
+    assert waiting(queue) == "3 4 5 6"
+
+
 def test_a_queue_that_is_deleted_takes_its_leases_with_it() -> None:
     site = Site()
     queue = site.queue()
