@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from io import StringIO
@@ -467,3 +469,16 @@ def test_the_second_ctrl_c_means_at_once():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_jobs_are_there_without_spark_and_say_how_to_get_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    loaded = "import sys, pipeline.jobs.commands; print({'pyspark', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+    monkeypatch.setattr("pipeline.session.find_spec", lambda name: None)
+    broker.stream("orders")
+    words = ["archive", "orders", str(tmp_path / "lake"), "--endpoint", broker.url]
+    assert main(["pipeline", *words], {}) == 1
+    assert capsys.readouterr().err == "leveret: PySpark is not installed: `pip install 'leveret[spark]'`\n"
