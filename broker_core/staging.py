@@ -127,7 +127,7 @@ class Staging:
         if self.committed >= 0:
             self.last = self._pouring_batch(self.committed) or Batch(self.committed, [], self.log)
         if USED not in notes:
-            self._used()
+            self.use()
         self._look_again()
 
     def end(self) -> None:
@@ -220,7 +220,7 @@ class Staging:
                     self.log.note(piece.note, piece.next)
             finally:
                 self._taking = None
-        self._used(part.batch)
+        self.use(part.batch)
 
     def _append(self, messages: Iterator[Message]) -> Iterator[float]:
         wall, append = self.virtual_host.broker.clock.wall(), self.log.append
@@ -238,7 +238,7 @@ class Staging:
         self._staged.setdefault(piece.part.batch, {}).setdefault(piece.part, []).append(piece)
         self._rows[piece.part] += piece.rows
 
-    def _used(self, batch: int | None = None) -> None:
+    def use(self, batch: int | None = None) -> None:
         """Somebody was here. This also has whoever repeats something wait for what is not on disk yet."""
         wall = int(self.virtual_host.broker.clock.wall())
         self.log.note(USED, wall)
@@ -260,7 +260,7 @@ class Staging:
                     raise NotStaged(part, rows, self.rows_of(part))
                 chosen += self._pieces_of(part)
             self._commit(number, in_order(chosen))
-        self._used()
+        self.use()
         return (
             self.last if self.last is not None and self.last.number == number else self._pouring_batch(number)
         )
@@ -292,7 +292,7 @@ class Staging:
             raise NotAllowed(f"batch {batch} of {self.described} is committed already")
         rows = self.staged.get(batch, 0)
         self._forget(batch)
-        self._used()
+        self.use()
         self.drop_needless()
         return rows
 

@@ -72,18 +72,18 @@ def stage_steps(
     asked: Asked, host: VirtualHost, part: Part, number: int, mandatory: bool
 ) -> Generator[float, None, Json]:
     """Everything is checked before the first row is kept; what is there already need not be."""
-    incoming, name = Incoming(asked, host), asked.arguments["name"]
-    known = host.stagings.get(name)
+    staging = host.stagings.get(asked.arguments["name"])
     try:
-        if known is None or known.expects(part, number):
+        if staging is not None and not staging.expects(part, number):
+            staging.use(part.batch)
+        else:
             require_no_alarm(asked.broker)
+            incoming = Incoming(asked, host)
             yield from incoming.check()
             if mandatory:
                 yield from require_destinations(incoming, host, mandatory, with_room=False)
-        staging = (
-            known or require_own(asked, host.stagings.get(name)) or new_staging(host, name, asked.user.name)
-        )
-        yield from staging.take(part, number, incoming.messages())
+            staging = staging or found_or_made(asked, host)
+            yield from staging.take(part, number, incoming.messages())
     except OutOfOrder as early:
         raise Refused(HTTPStatus.CONFLICT, str(early), {"piece": early.expected}) from None
     except Full as full:
@@ -91,6 +91,14 @@ def stage_steps(
     if staging.is_committed(part.batch):
         return {"rows": 0, "repeated": True}
     return {"rows": staging.rows_of(part)}
+
+
+def found_or_made(asked: Asked, host: VirtualHost) -> Staging:
+    """It may have been made meanwhile, and the virtual host may have been deleted. Raises Refused, NotFound, Full."""
+    name = asked.arguments["name"]
+    if asked.broker.virtual_host(host.name) is not host:
+        raise no_staging(name, host.name)
+    return require_own(asked, host.stagings.get(name)) or new_staging(host, name, asked.user.name)
 
 
 def drop(asked: Asked) -> Later:
@@ -121,7 +129,7 @@ def commit(asked: Asked) -> Later:
     try:
         if staging is None:  # a batch without rows may be the first
             require_none(parts)
-            staging = new_staging(host, name, asked.user.name)
+            staging = found_or_made(asked, host)
         repeated = staging.is_committed(number)
         batch = staging.commit(number, parts)
     except NotStaged as missing:

@@ -288,6 +288,29 @@ def test_a_batch_that_is_committed_while_a_piece_comes_in_does_not_get_it(press:
     assert press.bodies() == "other"
 
 
+def test_a_repeated_piece_that_is_dropped_meanwhile_does_not_come_back_empty(press: Press) -> None:
+    press.stage("7/0/1?piece=0", rows("q", b"a"))
+    other = Line(press).send("POST", f"{BASE}/8/0/1?piece=0", rows("q", *[b"x"] * 5000))
+    again = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a"))
+    assert press.ask("DELETE", f"{BASE}/7").content == {"dropped": 1}
+    assert again.answer().content == {"rows": 1}  # it came before
+    assert other.answer().content == {"rows": 5000}
+    assert press.state()["staged"] == {"8": 5000}
+    assert press.stage("7/0/1?piece=0", rows("q", b"a")) == {"rows": 1}
+
+
+def test_a_piece_for_a_virtual_host_that_is_deleted_meanwhile_brings_nothing_back(press: Press) -> None:
+    messages = [Message(ENCODING, "", f"k{n}", b"\0\0", b"x") for n in range(2500)]
+    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", packed(messages))
+    press.broker.delete_virtual_host("/")
+    response = line.answer()
+    assert (response.status, response.content["reason"]) == (404, "vhost / not found")
+    press.broker.add_virtual_host("/")
+    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", packed(messages))
+    assert line.answer().status == 403  # its permissions went as well
+    assert not [key for key in press.site.objects if "staging" in key]
+
+
 def test_who_waits_for_a_staging_that_goes_with_its_virtual_host_is_told() -> None:
     press = Press(x_max_length=1, x_overflow="reject-publish")
     press.stage("7/0/1?piece=0", rows("q", b"a", b"b"))
