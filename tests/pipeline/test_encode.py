@@ -190,6 +190,24 @@ def test_a_body_is_octets_or_text_of_any_width(kind: object):
     assert [each.body for each in sent(one_column(values, kind), exchange="e")] == [b"a", b"", "ü".encode()]
 
 
+def test_names_and_numbers_may_be_of_any_width():
+    properties = pa.struct([("priority", pa.int8()), ("ttl_ms", pa.int32()), ("type", pa.large_string())])
+    headers = pa.map_(pa.large_string(), pa.large_string())
+    columns = {
+        "body": pa.array([b"a", b"b"]),
+        "exchange": pa.array(["e", "f"], pa.large_string()),
+        "key": pa.array([b"k", None], pa.large_binary()),
+        "properties": pa.array([{"priority": 3, "ttl_ms": 7, "type": "t"}, None], properties),
+        "headers": pa.array([[("x", "1")], None], headers),
+    }
+    first, second = sent(pa.RecordBatch.from_pydict(columns))
+    assert (first.exchange, first.key, second.exchange, second.key) == ("e", "k", "f", "")
+    assert properties_of(first) == BasicProperties(
+        priority=3, expiration="7", type="t", headers={"x": "1"}, delivery_mode=2
+    )
+    assert properties_of(second) == BasicProperties(delivery_mode=2)
+
+
 def test_columns_may_have_kafkas_names():
     columns = {
         "key": pa.array([b"k", b"\xff", None], pa.binary()),
