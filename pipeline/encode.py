@@ -47,6 +47,7 @@ BLOCK_OCTETS: Final = REQUEST_OCTETS - 1024  # of rows, what each needs besides,
 ROW_OCTETS: Final = 12  # which origin, where the properties end, where the body ends
 VARIANT: Final = ("value", "metadata")  # what a variant is to Arrow
 REMEMBERED_MAX: Final = 4096  # distinct properties whose octets are kept
+REMEMBERED_SIZE_MAX: Final = 1024  # octets; longer ones hardly come twice
 ORIGIN: Final = json.dumps(
     [ENCODING.name, False, 0, None, None, None, [], [], False, None], separators=(",", ":")
 )
@@ -154,7 +155,8 @@ class Encoder:
             octets = written(fields, None if pairs is None else read(pairs), self._options.persistent)
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
-            self._remembered[given] = octets
+            if len(octets) <= REMEMBERED_SIZE_MAX:
+                self._remembered[given] = octets
         return octets
 
 

@@ -360,6 +360,9 @@ def test_the_octets_of_properties_are_remembered_and_not_for_ever(monkeypatch: p
     others = one_column([[("x", str(at))] for at in range(25)], HEADERS, "headers")
     assert len(messages(list(made.blocks(others)))) == 25
     assert len(made._remembered) <= 10
+    long = one_column([[("x", "y" * 1025)]] * 2, HEADERS, "headers")
+    assert len(messages(list(made.blocks(long)))) == 2
+    assert all(len(octets) < 1024 for octets in made._remembered.values())
 
 
 def variants(*headers: object) -> Batch:
