@@ -120,7 +120,6 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
 
     if options.function:
         _show_workers(Path.cwd())
-    how = options.sql or function_named(options.function)
     if options.dry_run:
         to = f"exchange '{options.to_exchange}', {options.delivery}"
         return _plan(options, environ, options.checkpoint, to)
@@ -131,6 +130,8 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
     }
 
     def started(rows: DataFrame) -> StreamingQuery:
+        # A module with functions for SQL in it cannot be imported before there is a session.
+        how = options.sql or function_named(options.function)
         return start(routed(rows, how), sink, options.checkpoint, _every(options))
 
     return _query(options, environ, "route", BATCH, started)
@@ -169,11 +170,14 @@ def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
     streams, queues = looking.sorted_out(reach, options.sources)
     if options.dry_run:
         return _dry_look(options, reach, streams, queues)
-    with _spark(options) as spark:
-        rows = looking.rows(
-            spark, reach, streams, queues, (options.since, options.until), options.most, _tell
-        )
-        counts = deaths.collected(deaths.counted(deaths.deaths(rows), options.per).collect())
+    with _spark(options) as spark, metrics_in(options.metrics) as file:
+        report = Report("dead-letters", _tell, file)
+        with ended(report) as end:
+            times = (options.since, options.until)
+            rows = looking.rows(spark, reach, streams, queues, times, options.most, _tell)
+            counts = deaths.collected(deaths.counted(deaths.deaths(rows), options.per).collect())
+            report.rows = sum(each.messages for each in counts)
+            end.well = True
     if options.csv or options.json:
         print(deaths.as_csv(counts) if options.csv else deaths.as_json(counts))
     else:
@@ -181,10 +185,6 @@ def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
     if options.picture:
         picture.draw(counts, options.per, options.picture)
         _tell(f"dead-letters: the picture is {options.picture}")
-    with metrics_in(options.metrics) as file:
-        report = Report("dead-letters", _tell, file)
-        report.rows = sum(each.messages for each in counts)
-        report.end("done")
     return DONE
 
 
@@ -300,6 +300,8 @@ def _query(
     _require_readable(reach, options.sources, options.reader)
     with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         report = Report(job, _tell, file)
+        if not options.continuous and "minpartitions" not in map(str.lower, reading):
+            reading["minPartitions"] = str(spark.sparkContext.defaultParallelism)
         with ended(report) as end:
             rows = spark.readStream.format("amqp").options(**reading).load()
             end.well = watch(started(rows), report, stop)

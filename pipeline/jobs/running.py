@@ -81,9 +81,8 @@ class Report:
         seconds = self._now() - self._began
         rate = self.rows / max(seconds, 0.001)
         many = "batch" if self.batches == 1 else "batches"
-        self._tell(
-            f"{self._job}: {how}: {self.rows:,} rows in {self.batches:,} {many}, {seconds:.1f} s, {rate:,.0f} rows/s"
-        )
+        batches = f" {self.batches:,} {many}," if self.batches else ""
+        self._tell(f"{self._job}: {how}: {self.rows:,} rows in{batches} {seconds:.1f} s, {rate:,.0f} rows/s")
         self._write(
             end=how, batches=self.batches, rows=self.rows, seconds=round(seconds, 3), rows_per_s=round(rate)
         )

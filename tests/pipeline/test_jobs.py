@@ -23,6 +23,7 @@ from pipeline.jobs.dead_letters import Count, as_csv, as_json, as_text
 from pipeline.jobs.lag import Lease, measured
 from pipeline.jobs.planned import planned
 from pipeline.jobs.reach import Reach
+from pipeline.jobs.route import function_named, routed
 from pipeline.jobs.running import Report, Stop, behind, done_in, watch
 from pipeline.offsets import Mark
 from tests.interop.conftest import need_module
@@ -482,3 +483,23 @@ def test_jobs_are_there_without_spark_and_say_how_to_get_it(
     words = ["archive", "orders", str(tmp_path / "lake"), "--endpoint", broker.url]
     assert main(["pipeline", *words], {}) == 1
     assert capsys.readouterr().err == "leveret: PySpark is not installed: `pip install 'leveret[spark]'`\n"
+
+
+# Routes.
+
+
+def test_a_function_may_be_in_a_file_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "shop_rules.py").write_text("def checked(rows):\n    return rows\n\nNUMBER = 7\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    given = object()
+    assert function_named("shop_rules:checked")(given) is given  # type: ignore[arg-type, comparison-overlap]
+    for name, said in (
+        ("shop_rules:absent", "no function 'shop_rules:absent'"),
+        ("shop_rule:checked", "No module named 'shop_rule'"),
+        ("shop_rules:NUMBER", "'shop_rules:NUMBER' is no function"),
+    ):
+        with pytest.raises(BadOption, match=said):
+            function_named(name)
+    with pytest.raises(BadOption, match="gives a int, not a DataFrame"):
+        routed(given, lambda rows: 7)  # type: ignore[arg-type, return-value]
