@@ -49,7 +49,18 @@ class Origin:
 class Incoming:
     """The rows of one request."""
 
-    __slots__ = ("_access", "_body", "_broker", "_exchanges", "_host", "_size_max", "_user", "blocks", "rows")
+    __slots__ = (
+        "_access",
+        "_body",
+        "_broker",
+        "_exchanges",
+        "_facts",
+        "_host",
+        "_size_max",
+        "_user",
+        "blocks",
+        "rows",
+    )
 
     def __init__(self, asked: Asked, host: VirtualHost) -> None:
         self._broker: Broker = asked.broker
@@ -61,6 +72,7 @@ class Incoming:
         self._exchanges: dict[
             str, tuple[Exchange, bool]
         ] = {}  # that may be published to, and whether keys are guarded
+        self._facts: dict[object, Facts] = {}  # by all there is in them
         self.blocks: list[Rows] = []
         self.rows = 0
 
@@ -147,7 +159,23 @@ class Incoming:
         facts, kept = encoding.published(raw)
         if facts.user_id is not None:
             self._access.check_user_id(self._user, facts.user_id)
-        return facts, kept
+        return self._shared(facts), kept
+
+    def _shared(self, facts: Facts) -> Facts:
+        """The same for all rows of which the broker knows the same: to the store, each is another kind (7 us)."""
+        if type(facts) is not Facts:
+            return facts
+        looks = (
+            facts.durable,
+            facts.priority,
+            facts.ttl_ms,
+            facts.user_id,
+            facts.reply_to,
+            facts.cc,
+            facts.bcc,
+            facts.has_headers,
+        )
+        return self._facts.setdefault(looks, facts)
 
     def _check_further_keys(self, rows: Rows) -> None:
         """CC and BCC are keys, too (S088)."""

@@ -232,6 +232,18 @@ def test_many_origins_and_properties_are_checked_a_portion_at_a_time(press: Pres
     assert press.bodies() == "last"
 
 
+def test_rows_of_which_the_broker_knows_the_same_are_of_one_kind(press: Press) -> None:
+    """Or the store would write each kind down, and reading and packing cost many times as much."""
+    plain = [Properties(message_id=str(n), durable=True) for n in range(3)]
+    others = [Properties(durable=True, priority=1), Properties(durable=True, headers={"n": 1})]
+    messages = [Message(ENCODING, "", "q", ENCODING.write(each), b"x", Facts()) for each in (*plain, *others)]
+    press.stage("7/0/1?piece=0", packed(messages))
+    press.commit(7, [0, 1, 5])
+    first, second, third, *rest = [each.message.facts for each in press.queue.waiting()]
+    assert first is second is third
+    assert len({id(facts) for facts in (first, *rest)}) == 3
+
+
 # Anything at all.
 
 values = st.recursive(
