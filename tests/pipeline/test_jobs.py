@@ -494,12 +494,12 @@ def test_a_function_may_be_in_a_file_of_the_current_folder(tmp_path: Path, monke
     monkeypatch.setattr(sys, "path", [*sys.path])
     given = object()
     assert function_named("shop_rules:checked")(given) is given  # type: ignore[arg-type, comparison-overlap]
-    for name, said in (
+    for name, reason in (
         ("shop_rules:absent", "no function 'shop_rules:absent'"),
         ("shop_rule:checked", "No module named 'shop_rule'"),
         ("shop_rules:NUMBER", "'shop_rules:NUMBER' is no function"),
     ):
-        with pytest.raises(BadOption, match=said):
+        with pytest.raises(BadOption, match=reason):
             function_named(name)
     with pytest.raises(BadOption, match="gives a int, not a DataFrame"):
         routed(given, lambda rows: 7)  # type: ignore[arg-type, return-value]
