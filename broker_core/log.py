@@ -20,6 +20,7 @@ from broker_core.queue import OVERHEAD
 
 if TYPE_CHECKING:
     from broker_core.limits import QueueLimits
+    from broker_core.store.contract import Packed
 
 PRODUCERS_MAX: Final = (
     10_000  # of a stream whose sequence numbers are remembered; the least recent are forgotten
@@ -91,6 +92,14 @@ class Log(ABC):
         """`wall`: seconds since 1970-01-01 UTC. A clock that was set back does not count. `position`: its place in a
         queue (64 bits), to be found in blocks; a log has one of every message, or of none.
         """
+
+    def takes(self, packed: Packed) -> bool:
+        """Whether it would keep a block as it is."""
+        return False
+
+    def append_block(self, packed: Packed) -> None:
+        """As `append`, of all that is in a block which it `takes`. They come from no queue."""
+        raise NotImplementedError
 
     @abstractmethod
     def read(self, offset: int, quota: int, room: int, noted: bool = True) -> Found | None:

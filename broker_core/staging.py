@@ -26,6 +26,7 @@ from broker_core.staged import COMMITTED, USED, Batch, Part, Piece, in_order, pi
 if TYPE_CHECKING:
     from broker_core.clock import Timer
     from broker_core.message import Message
+    from broker_core.store.contract import Packed
     from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost
 
@@ -202,9 +203,12 @@ class Staging:
             raise Full(f"{self.described} has {NOTES_MAX} pieces; send larger ones, or commit")
         return True
 
-    def take(self, part: Part, number: int, messages: Iterator[Message]) -> Iterator[float]:
+    def take(
+        self, part: Part, number: int, messages: Iterator[Message], packed: Iterator[Packed] | None = None
+    ) -> Iterator[float]:
         """Stage a piece, unless it is there: a portion whenever the next is asked for, until there is none.
 
+        `packed`: the same messages in blocks, which the log takes: they are kept instead.
         Yields how many seconds to leave to others before that. To be closed if it is given up. Raises as `expects`, and
         NotFound if the staging has ended.
         """
@@ -214,7 +218,7 @@ class Staging:
         if self.expects(part, number):
             first = self._taking = self.log.next
             try:
-                yield from self._append(messages)
+                yield from self._append(messages) if packed is None else self._append_blocks(packed)
                 if self.expects(part, number):  # the batch may have been committed meanwhile
                     self._add(piece := Piece(part, number, first, self.log.next))
                     self.log.note(piece.note, piece.next)
@@ -233,6 +237,15 @@ class Staging:
             while self._is_behind:
                 yield LOOK_S
             self._require_alive()
+
+    def _append_blocks(self, packed: Iterator[Packed]) -> Iterator[float]:
+        for number, each in enumerate(packed):
+            if number:
+                yield PAUSE_S
+            while self._is_behind:
+                yield LOOK_S
+            self._require_alive()
+            self.log.append_block(each)
 
     def _add(self, piece: Piece) -> None:
         self._staged.setdefault(piece.part.batch, {}).setdefault(piece.part, []).append(piece)

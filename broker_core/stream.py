@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.clock import Timer
     from broker_core.selector import Selector
+    from broker_core.store.contract import Packed
     from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost
 
@@ -114,6 +115,13 @@ class StreamQueue(Queue):
         if limits.max_age_ms is not None and self.age_timer is None:
             self._watch_age(limits.max_age_ms)
         return True
+
+    def push_block(self, packed: Packed) -> None:
+        """As `push`, of all messages in a block which the log takes. They have no sequence numbers."""
+        self.log.append_block(packed)
+        self.ready += packed.count
+        self.ready_bytes += packed.bodies
+        self.published += packed.count  # `_committed` does the rest
 
     def _is_repeated(self, message: Message) -> bool:
         headers = message.headers

@@ -34,6 +34,8 @@ VERSION: Final = 1
 HEADER: Final = Struct("<4sBBHIIQQIIIII16x")
 RANGE: Final = Struct("<IIQ")  # within it: octets, messages, offset of the first
 RANGE_AT: Final = 8
+ADDRESS: Final = Struct("<QQ")  # within it: offset of the first, when they arrived
+ADDRESS_AT: Final = 16
 HEADER_OCTETS: Final = HEADER.size + CHECKSUM.size
 WHICH, POSITIONS, SAME = 1, 2, 4  # flags: two columns, and that all have the same properties
 FLAGS: Final = WHICH | POSITIONS | SAME
@@ -48,6 +50,21 @@ Kind: TypeAlias = tuple[Encoding, str, str, Facts, Notes | None]  # exchange, ro
 
 
 # Writing.
+
+
+def written(append: Append) -> Iterator[bytes]:
+    """The blocks of what is appended; none if it is nothing."""
+    if append.packed is not None:
+        yield addressed(append.packed.octets, append.first, append.arrived)
+    elif append.messages:
+        yield from map(pack, split(append))
+
+
+def addressed(octets: bytes, first: int, arrived: int) -> bytes:
+    """The same block with other offsets and another time. What follows the header keeps its checksum."""
+    head = bytearray(octets[: HEADER.size])
+    ADDRESS.pack_into(head, ADDRESS_AT, first, arrived)
+    return b"".join((head, CHECKSUM.pack(crc32(head)), memoryview(octets)[HEADER_OCTETS:]))
 
 
 def split(append: Append) -> Iterator[Append]:
@@ -130,7 +147,7 @@ def _origins(messages: Sequence[Message]) -> tuple[Sequence[bytes], array[int]]:
     kinds: dict[bytes, int] = {}
     which = array("I")
     last = messages[0]
-    place = kinds[_remembered_origin(last)] = 0
+    place = kinds[origin_of(last)] = 0
     for message in messages:
         if (
             message.facts is not last.facts
@@ -139,7 +156,7 @@ def _origins(messages: Sequence[Message]) -> tuple[Sequence[bytes], array[int]]:
             or message.notes is not last.notes
             or message.encoding is not last.encoding
         ):
-            last, place = message, kinds.setdefault(_remembered_origin(message), len(kinds))
+            last, place = message, kinds.setdefault(origin_of(message), len(kinds))
         which.append(place)
     return list(kinds), which
 
@@ -148,7 +165,8 @@ origins: Final[dict[tuple[Encoding, str, str, Facts], bytes]] = {}
 heads: Final[dict[tuple[Encoding, Facts], str]] = {}  # of origins: all but exchange and key
 
 
-def _remembered_origin(message: Message) -> bytes:
+def origin_of(message: Message) -> bytes:
+    """What a block says of it besides properties and body: JSON. Remembered."""
     notes = message.notes
     if notes is not None and (notes.deaths or notes.first_death or notes.last_death):
         return _origin(message, notes)

@@ -83,18 +83,48 @@ class Chunk:
         self.messages = messages  # one record after the other; their checksums are in `entries`
 
 
+class Packed:
+    """Messages that are a block already. It gets its place and its time when it is written (`block.addressed`)."""
+
+    __slots__ = ("bodies", "count", "octets")
+
+    def __init__(self, octets: bytes, count: int, bodies: int) -> None:
+        self.octets = octets
+        self.count = count  # of messages
+        self.bodies = bodies  # octets of theirs
+
+
 class Append:
     """New messages of one stream, on their way into a block: `block.py` knows what the octets mean."""
 
-    __slots__ = ("arrived", "first", "messages", "positions", "segment", "stream")
+    __slots__ = ("arrived", "first", "messages", "packed", "positions", "segment", "stream")
 
-    def __init__(self, stream: int, segment: int, first: int, arrived: int, messages: list[Message]) -> None:
+    def __init__(
+        self,
+        stream: int,
+        segment: int,
+        first: int,
+        arrived: int,
+        messages: list[Message],
+        packed: Packed | None = None,
+    ) -> None:
         self.stream = stream  # its number
         self.segment = segment  # the first offset of the segment it goes to; its own, if that begins with it
         self.first = first  # offset of the first message; the others follow without gaps
         self.arrived = arrived  # ms since 1970-01-01 UTC
         self.messages = messages
+        self.packed = packed  # the block that they are, instead of them
         self.positions: array[int] | None = None  # where they stood in a queue, if they came from one
+
+    @property
+    def next(self) -> int:
+        """Offset behind the last message."""
+        return self.first + (len(self.messages) if self.packed is None else self.packed.count)
+
+    @property
+    def bodies(self) -> int:
+        """Octets of the messages' bodies."""
+        return self.packed.bodies if self.packed is not None else sum([each.size for each in self.messages])
 
 
 @attrs.frozen

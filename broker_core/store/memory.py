@@ -216,8 +216,8 @@ class Content:
             assert append.segment == append.first, "a segment that begins has the first offset that is in it"
             segment = self.segments[key] = Segment(begun_by(append))
         assert segment.span.next == append.first, "what is appended follows what is there"
-        for piece in block.split(append) if append.messages else ():
-            segment.octets += block.pack(piece)
+        for octets in block.written(append):
+            segment.octets += octets
         segment.span = longer(segment.span, append, len(segment.octets))
 
     def _change(self, objects: Mapping[str, str | None]) -> None:

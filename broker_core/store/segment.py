@@ -42,13 +42,8 @@ def begun_by(append: Append) -> Span:
 
 def longer(span: Span, append: Append, octets: int) -> Span:
     """The segment with that at its end; `octets`: of its file then."""
-    messages = append.messages
     return attrs.evolve(
-        span,
-        next=append.first + len(messages),
-        octets=octets,
-        bodies=span.bodies + sum([message.size for message in messages]),
-        last=append.arrived,
+        span, next=append.next, octets=octets, bodies=span.bodies + append.bodies, last=append.arrived
     )
 
 

@@ -3,7 +3,8 @@
     append ──> open ──closed──> in flight ──landed──> committed: in the cache, and on disk
                                                          read <── cache <── a reading thread: blocks
 
-What is open goes into the commit that the journal closes next, as a block or several. A segment ends when it is full,
+What is open goes into the commit that the journal closes next, as a block or several; what came as a block stays one.
+A segment ends when it is full,
 or old if ages count; retention lets go of whole ones, never of the last. Readers see what is committed, so that no
 offset that somebody saw is ever given to another message.
 
@@ -26,7 +27,7 @@ from broker_core.log import Found, Log, Raw
 from broker_core.queue import OVERHEAD
 from broker_core.store import block
 from broker_core.store.block_cache import Run
-from broker_core.store.contract import Append, DamagedError, Span
+from broker_core.store.contract import Append, DamagedError, Packed, Span
 from broker_core.store.segment_reading import Part, read_part, some_blocks
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class SegmentLog(Log):
 
     __slots__ = (
         "_asked",
+        "_before",
         "_changed",
+        "_closed_to",
         "_counted",
         "_ended",
         "_flying",
@@ -77,6 +80,7 @@ class SegmentLog(Log):
         "_segment_ms",
         "_segment_octets",
         "_segments",
+        "_unmeasured",
         "described",
         "noted",
         "number",
@@ -87,19 +91,18 @@ class SegmentLog(Log):
         super().__init__()
         self.number = number
         self.described = described
-        self.remembers = (
-            True  # what has just been committed: consumers will want it, bulk readers take it from the disk
-        )
+        self.remembers = True  # what has just been committed; bulk readers take it from the disk
         self.noted = True  # readers want offsets noted on messages as a rule: so they come from the disk
         self._journal = journal
         self._changed = changed
         self._segments: list[Segment] = []  # by offset; there may be gaps where the store has lost some
-        self._open: list[Message] = []  # not in a commit yet
+        self._closed_to = 0  # what is below has been given to a commit
+        self._before: list[list[Message] | Packed] = []  # what was appended since then, but
+        self._open: list[Message] = []  # what follows the last block
         self._positions = array("Q")  # of these, or empty
         self._counted = 0  # of these, how many the journal has heard of
-        self._flying: list[
-            tuple[int, list[Message]]
-        ] = []  # in the commit that is in flight: offset, messages
+        self._unmeasured = 0  # octets of others that it has not heard of
+        self._flying: list[Append] = []  # in the commit that is in flight
         self._runs: list[Run] = []  # what the cache has of it, by offset
         self._holes: list[tuple[int, int]] = []  # by offset: from, and up to
         self._asked: dict[int, list[Callable[[], None]]] = {}  # offsets that are being read, and who waits
@@ -121,45 +124,73 @@ class SegmentLog(Log):
         self.messages += 1
         self.octets += message.size
 
+    def takes(self, packed: Packed) -> bool:
+        return len(packed.octets) <= self._segment_octets
+
+    def append_block(self, packed: Packed) -> None:
+        assert not self._positions, "a log has a position of every message, or of none"
+        self._journal.appends[self] = None
+        self._unmeasured = self.measured() + len(packed.octets)
+        if self._open:
+            self._before.append(self._open)
+            self._open, self._counted = [], 0
+        self._before.append(packed)
+        self.next += packed.count
+        self.messages += packed.count
+        self.octets += packed.bodies
+
     @property
     def gathered(self) -> int:
         """How many messages wait for the next commit."""
-        return len(self._open)
+        return self.next - self._closed_to
 
     def measured(self) -> int:
         """Octets of what was appended since this was last asked."""
         new = self._open[self._counted :]
         self._counted += len(new)
-        return sum([each.size + len(each.properties) + OVERHEAD for each in new])
+        octets, self._unmeasured = self._unmeasured, 0
+        return octets + sum([each.size + len(each.properties) + OVERHEAD for each in new])
 
     def closed(self, wall: float) -> tuple[list[Append], int]:
         """What goes into the commit that is closed now, in pieces, and its octets."""
-        messages, self._open, self._counted = self._open, [], 0
-        positions, self._positions = self._positions, array("Q")
         arrived = max(int(wall * 1000), self._segments[-1].last if self._segments else 0)
+        self._flying, octets = [], 0
+        for run in (*self._before, self._open):
+            octets += (
+                self._close_block(run, arrived) if isinstance(run, Packed) else self._close(run, arrived)
+            )
+        self._before, self._open, self._counted, self._unmeasured = [], [], 0, 0
+        self._positions = array("Q")
+        return self._flying, octets
+
+    def _close(self, messages: list[Message], arrived: int) -> int:
         ends = list(accumulate([each.size + len(each.properties) + OVERHEAD for each in messages]))
         piece_octets = min(block.BLOCK_OCTETS, self._segment_octets)
-        appends: list[Append] = []
-        begin, before, first = 0, 0, self.next - len(messages)
+        begin = before = 0
         while begin < len(messages):
             end = min(
                 bisect_left(ends, before + piece_octets, begin) + 1, begin + block.BLOCK_MESSAGES, len(ends)
             )
-            append = self._appended(messages[begin:end], first + begin, ends[end - 1] - before, arrived)
-            if positions:
-                append.positions = positions[begin:end]
-            appends.append(append)
+            append = Append(self.number, 0, self._closed_to, arrived, messages[begin:end])
+            if self._positions:
+                append.positions = self._positions[begin:end]
+            self._place(append, ends[end - 1] - before)
             begin, before = end, ends[end - 1]
-        return appends, before
+        return before
 
-    def _appended(self, messages: list[Message], first: int, octets: int, arrived: int) -> Append:
-        segment = self._segment_for(first, octets, arrived)
-        segment.next = first + len(messages)
+    def _close_block(self, packed: Packed, arrived: int) -> int:
+        self._place(Append(self.number, 0, self._closed_to, arrived, [], packed), len(packed.octets))
+        return len(packed.octets)
+
+    def _place(self, append: Append, octets: int) -> None:
+        """Find the segment of it."""
+        segment = self._segment_for(append.first, octets, append.arrived)
+        append.segment = segment.first
+        self._closed_to = segment.next = append.next
         segment.octets += octets
-        segment.bodies += sum([each.size for each in messages])
-        segment.last = arrived
-        self._flying.append((first, messages))
-        return Append(self.number, segment.first, first, arrived, messages)
+        segment.bodies += append.bodies
+        segment.last = append.arrived
+        self._flying.append(append)
 
     def _segment_for(self, first: int, octets: int, arrived: int) -> Segment:
         """The last one, unless it has to end."""
@@ -178,10 +209,10 @@ class SegmentLog(Log):
         flying, self._flying = self._flying, []
         if self._ended:
             return
-        for first, messages in flying:
-            if self.remembers:
-                self._remember(first, messages)
-            self.committed = first + len(messages)
+        for each in flying:
+            if self.remembers and each.packed is None:
+                self._remember(each.first, each.messages)
+            self.committed = each.next
         self._changed()
 
     def _remember(self, first: int, messages: list[Message]) -> None:
@@ -208,7 +239,7 @@ class SegmentLog(Log):
             span.last,
         )
         self.first = self._segments[0].first
-        self.next = self.committed = span.next
+        self.next = self.committed = self._closed_to = span.next
         self.messages += span.next - span.first
         self.octets += span.bodies
 
@@ -411,7 +442,7 @@ class SegmentLog(Log):
         arrived = int(wall * 1000)
         at = bisect_left(self._segments, arrived, key=attrgetter("last"))
         if at == len(self._segments):
-            then(self.next - len(self._open))  # these may have arrived before or after
+            then(self._closed_to)  # these may have arrived before or after
             return
         segment = self._segments[at]
         until = min(segment.next, self.committed)
@@ -465,5 +496,5 @@ class SegmentLog(Log):
         for run in self._runs:
             self._journal.cache.forget(run)
             messages += run.messages
-        self._runs, self._asked, self._open = [], {}, []
+        self._runs, self._asked, self._before, self._open = [], {}, [], []
         return messages

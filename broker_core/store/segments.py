@@ -183,8 +183,8 @@ class Segments:
             for append in appends:
                 assert append.first == span.next, "what is appended follows what is there"
                 end = span.octets
-                for piece in block.split(append) if append.messages else ():
-                    end += _write(descriptor, block.pack(piece), end)
+                for octets in block.written(append):
+                    end += _write(descriptor, octets, end)
                 span = longer(span, append, end)
             os.fdatasync(descriptor)
         finally:

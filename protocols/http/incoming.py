@@ -6,8 +6,10 @@ checks are those of a publish over AMQP. Offsets, times, places in queues and de
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, pairwise
+from operator import le, sub
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.access import Permission
@@ -16,7 +18,8 @@ from broker_core.discard import PAUSE_S
 from broker_core.errors import PreconditionFailed
 from broker_core.message import Encoding, Facts, Message
 from broker_core.store import block
-from broker_core.store.contract import DamagedError
+from broker_core.store.chunk import BIG_ENDIAN, octets_of
+from broker_core.store.contract import DamagedError, Packed
 
 if TYPE_CHECKING:
     from broker_core.access import User
@@ -29,6 +32,7 @@ ROWS_MAX: Final = 1_000_000  # of a request
 ORIGINS_OCTETS_MAX: Final = 4 << 20  # of a request: JSON takes many times that while it is read
 ORIGIN_LENGTH: Final = 12  # encoding, nine things that are not looked at, exchange, routing key
 NAME_MAX: Final = 255  # octets of an exchange's name or a routing key
+BLOCK_OCTETS_MAX: Final = 2 * block.BLOCK_OCTETS  # of a block that is kept as it is
 PORTION: Final = 1000  # origins or properties checked in a turn: 10 ms
 
 Seen: TypeAlias = "tuple[Facts, bytes]"  # what the broker knows, and the properties as they are kept
@@ -179,7 +183,7 @@ class Incoming:
 
     def _check_further_keys(self, rows: Rows) -> None:
         """CC and BCC are keys, too (S088)."""
-        for place, raw in set(zip(rows.places, rows.raws, strict=True)):
+        for place, raw in rows.kinds():
             facts, origin = rows.seen[raw][0], rows.origins[place]
             if origin.guarded:
                 for key in (*facts.cc, *facts.bcc):
@@ -189,54 +193,117 @@ class Incoming:
         """All rows, in order, made as they are taken."""
         return chain.from_iterable(map(Rows.messages, self.blocks))
 
+    def samples(self) -> Iterator[Message]:
+        """One for all rows that differ in their bodies only, without a body; in the order in which these come."""
+        return chain.from_iterable(map(Rows.samples, self.blocks))
+
+    def packed(self) -> Iterator[Packed] | None:
+        """All rows, in order, in blocks that are made as they are taken; None if some had better be kept one by one."""
+        return map(Rows.packed, self.blocks) if all(rows.is_alike for rows in self.blocks) else None
+
 
 class Rows:
     """One block's."""
 
-    __slots__ = ("_bodies", "_ends", "origins", "places", "raws", "said", "seen")
+    __slots__ = ("_read", "ends", "origins", "places", "raws", "said", "seen")
 
     def __init__(self, read: block.Block) -> None:
-        count = read.header.count
+        self._read = read
         self.said: list[list[object]] = read.origins
         self.origins: list[Origin] = []  # that may be published to
-        self.places = [0] * count if read.which is None else read.which.tolist()
-        if read.property_ends is None:
-            self.raws = [bytes(read.properties)] * count
-        else:
-            self.raws = block.pieces(read.properties, ascending(read.property_ends, len(read.properties)))
+        self.places = None if read.which is None else read.which.tolist()  # None: all are of the first
+        self.raws: list[bytes] | None = None  # properties, as they came; None: all have the same
+        if read.property_ends is not None:
+            ascending(read.property_ends, len(read.properties))
+            self.raws = block.pieces(read.properties, read.property_ends)
         self.seen: dict[bytes, Seen] = {}  # by the properties as they came
-        self._ends = ascending(read.body_ends, len(read.bodies)).tolist()
-        self._bodies = read.bodies
+        self.ends = ascending(read.body_ends, len(read.bodies))
 
     def require_sound(self, at: int, size_max: int) -> None:
         """Raises PreconditionFailed."""
         said = self.said
-        if not isinstance(said, list) or max(self.places) >= len(said):
+        if not isinstance(said, list) or max(self.places or (0,)) >= len(said):
             raise PreconditionFailed(f"the block at octet {at} has rows without an origin")
-        size = max(end - begin for begin, end in pairwise(self._ends))
+        size = max(map(sub, self.ends[1:], self.ends))
         if size > size_max:
             raise PreconditionFailed(f"message size {size} is larger than configured max size {size_max}")
+
+    @property
+    def count(self) -> int:
+        return self._read.header.count
 
     def properties(self) -> Iterable[tuple[Encoding, bytes]]:
         """Each distinct ones, with their encoding, which all rows have."""
         encoding = self.origins[0].encoding
-        return [(encoding, raw) for raw in dict.fromkeys(self.raws)]
+        return [(encoding, raw) for raw in dict.fromkeys(self.raws or (self._raw,))]
+
+    @property
+    def _raw(self) -> bytes:
+        """The properties that all have."""
+        return bytes(self._read.properties)
+
+    def kinds(self) -> Iterable[tuple[int, bytes]]:
+        """Which origins there are with which properties, in the order in which they come."""
+        if self.raws is not None:
+            return dict.fromkeys(zip(self.places or [0] * self.count, self.raws, strict=True))
+        raw = self._raw
+        return [(place, raw) for place in dict.fromkeys(self.places or (0,))]
+
+    def samples(self) -> Iterator[Message]:
+        for place, raw in self.kinds():
+            yield self._message(self.origins[place], raw, b"")
+
+    def _message(self, origin: Origin, raw: bytes, body: bytes) -> Message:
+        facts, kept = self.seen[raw]
+        return Message(origin.encoding, origin.exchange.name, origin.key, kept, body, facts)
 
     def messages(self) -> Iterator[Message]:
-        bodies, seen = bytes(self._bodies), self.seen
+        bodies, seen = bytes(self._read.bodies), self.seen
         targets = [(each.encoding, each.exchange.name, each.key) for each in self.origins]
-        for place, raw, (begin, end) in zip(self.places, self.raws, pairwise(self._ends), strict=True):
+        places = self.places or [0] * self.count
+        raws = self.raws or [self._raw] * self.count
+        for place, raw, (begin, end) in zip(places, raws, pairwise(self.ends), strict=True):
             encoding, exchange, key = targets[place]
             facts, kept = seen[raw]
             yield Message(encoding, exchange, key, kept, bodies[begin:end], facts)
 
+    @property
+    def is_alike(self) -> bool:
+        """Whether rows differ in origins and bodies only, and are no more than blocks have that the broker makes."""
+        if self.raws is not None:
+            return False
+        head, ((facts, kept),) = self._read.header, self.seen.values()
+        is_small = head.count <= block.BLOCK_MESSAGES and head.octets <= BLOCK_OCTETS_MAX
+        says_little = len(self.origins) * len(kept) <= block.BLOCK_OCTETS  # each origin has its own facts
+        return type(facts) is Facts and says_little and is_small
 
-def ascending(ends: block.Column, octets: int) -> block.Column:
-    """The column, if it says where pieces of so many octets end. Raises ValueError."""
+    def packed(self) -> Packed:
+        """A block of our own of them, which says of them what has been seen."""
+        read = self._read
+        ((raw, (_, kept)),) = self.seen.items()
+        origins = [block.origin_of(self._message(origin, raw, b"")) for origin in self.origins]
+        kinds = b"[" + b",".join(origins) + b"]"
+        parts: list[bytes | memoryview[int]] = [kinds]
+        flags = block.SAME
+        if read.which is not None:
+            flags |= block.WHICH
+            parts.append(listed(read.which))
+        parts += (kept, listed(read.body_ends), read.bodies)
+        sizes = len(origins), len(kinds), len(kept), len(read.bodies)
+        return Packed(block.sealed(flags, self.count, 0, 0, sizes, parts), self.count, len(read.bodies))
+
+
+def listed(column: block.Column) -> bytes | memoryview[int]:
+    """As a block has it."""
+    return octets_of(array("I", column)) if BIG_ENDIAN else column.cast("B")  # type: ignore[union-attr]
+
+
+def ascending(ends: block.Column, octets: int) -> list[int]:
+    """The column as a list, if it says where pieces of so many octets end. Raises ValueError."""
     listed = ends.tolist()
-    if listed[0] or listed[-1] != octets or any(begin > end for begin, end in pairwise(listed)):
+    if listed[0] or listed[-1] != octets or not all(map(le, listed, listed[1:])):
         raise ValueError("pieces end where they cannot")
-    return ends
+    return listed
 
 
 def is_name(name: str) -> bool:

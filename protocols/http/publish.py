@@ -19,7 +19,9 @@ from protocols.http.portions import InPortions
 from protocols.http.streams import entered
 
 if TYPE_CHECKING:
+    from broker_core import routing
     from broker_core.broker import Broker
+    from broker_core.message import Message
     from broker_core.operations import Json
     from broker_core.queue import Queue
     from broker_core.topology import VirtualHost
@@ -41,7 +43,7 @@ def publish(asked: Asked) -> Later:
 def publish_steps(asked: Asked, host: VirtualHost, mandatory: bool) -> Generator[float, None, Json]:
     incoming = Incoming(asked, host)
     yield from incoming.check()
-    yield from require_destinations(incoming, host, mandatory, with_room=True)
+    yield from require_destinations(incoming, host, mandatory)
     published = unroutable = 0
     messages = incoming.messages()
     while portion := list(islice(messages, PORTION)):
@@ -62,20 +64,15 @@ def publish_steps(asked: Asked, host: VirtualHost, mandatory: bool) -> Generator
 
 
 def require_destinations(
-    incoming: Incoming, host: VirtualHost, mandatory: bool, with_room: bool
+    incoming: Incoming, host: VirtualHost, mandatory: bool
 ) -> Generator[float, None, None]:
-    """Every row has a queue to go to, if that is asked for, and room there. Raises Refused."""
+    """Every row has room where it goes, and somewhere to go, if that is asked for. Raises Refused."""
     needs: dict[Queue, tuple[int, int]] = {}
     for number, message in enumerate(incoming.messages(), 1):
-        exchange = host.exchanges.get(message.exchange)
-        found = None if exchange is None else host.broker.route(exchange, message)
-        if mandatory and (found is None or found.unroutable):
-            reason = (
-                f"no queue is bound for a message to exchange '{message.exchange}' with key '{message.key}'"
-            )
-            more: dict[str, Json] = {"exchange": message.exchange, "key": message.key}
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, reason, more)
-        if with_room and found is not None:
+        found = route_of(message, host)
+        if mandatory:
+            require_route(message, found)
+        if found is not None:
             for queue in found.queues:
                 messages, octets = needs.get(queue, (0, 0))
                 needs[queue] = messages + 1, octets + message.size
@@ -87,6 +84,39 @@ def require_destinations(
 
 
 # Also for staging.
+
+
+def require_routes(incoming: Incoming, host: VirtualHost) -> Generator[float, None, None]:
+    """Every row has a queue to go to. Raises Refused."""
+    for number, sample in enumerate(incoming.samples(), 1):
+        found = route_of(sample, host)
+        if found is not None and not found.lasting:  # where a row goes may be decided by what is in its body
+            yield from _require_each_route(incoming, host)
+            return
+        require_route(sample, found)
+        if number % PORTION == 0:
+            yield PAUSE_S
+
+
+def _require_each_route(incoming: Incoming, host: VirtualHost) -> Generator[float, None, None]:
+    for number, message in enumerate(incoming.messages(), 1):
+        require_route(message, route_of(message, host))
+        if number % PORTION == 0:
+            yield PAUSE_S
+
+
+def route_of(message: Message, host: VirtualHost) -> routing.Route | None:
+    """None: its exchange has gone meanwhile."""
+    exchange = host.exchanges.get(message.exchange)
+    return None if exchange is None else host.broker.route(exchange, message)
+
+
+def require_route(message: Message, found: routing.Route | None) -> None:
+    """Raises Refused."""
+    if found is None or found.unroutable:
+        reason = f"no queue is bound for a message to exchange '{message.exchange}' with key '{message.key}'"
+        more: dict[str, Json] = {"exchange": message.exchange, "key": message.key}
+        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, reason, more)
 
 
 def require_no_alarm(broker: Broker) -> None:

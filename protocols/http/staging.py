@@ -28,7 +28,7 @@ from protocols.http.connection import Later
 from protocols.http.incoming import Incoming
 from protocols.http.on_disk import OnDisk
 from protocols.http.portions import InPortions
-from protocols.http.publish import RETRY_AFTER, require_destinations, require_no_alarm
+from protocols.http.publish import RETRY_AFTER, require_no_alarm, require_routes
 from protocols.http.replies import refused_response
 from protocols.http.streams import entered
 
@@ -81,9 +81,10 @@ def stage_steps(
             incoming = Incoming(asked, host)
             yield from incoming.check()
             if mandatory:
-                yield from require_destinations(incoming, host, mandatory, with_room=False)
+                yield from require_routes(incoming, host)
             staging = staging or found_or_made(asked, host)
-            yield from staging.take(part, number, incoming.messages())
+            packed = incoming.packed() if asked.broker.journal is not None else None
+            yield from staging.take(part, number, incoming.messages(), packed)
     except OutOfOrder as early:
         raise Refused(HTTPStatus.CONFLICT, str(early), {"piece": early.expected}) from None
     except Full as full:

@@ -18,6 +18,7 @@ from broker_core.values import Properties
 from protocols.amqp091.encoding import ENCODING, WRITTEN_MAX
 from protocols.http import incoming
 from tests.http.press import BASE, DURABLE, Press, packed, rows
+from tests.store.test_chunk import told
 
 ORIGIN: Final[list[Json]] = ["amqp091", False, 0, None, None, None, [], [], False, None, "", "q"]
 PIECE: Final = f"{BASE}/7/0/1?piece=0"
@@ -244,6 +245,35 @@ def test_rows_of_which_the_broker_knows_the_same_are_of_one_kind(press: Press) -
     assert len({id(facts) for facts in (first, *rest)}) == 3
 
 
+LIES: Final = {
+    "at_1": False,
+    "at_2": 9,
+    "at_3": 1,
+    "at_4": "root",
+    "at_5": "elsewhere",
+    "at_6": ["other"],
+    "at_7": ["hidden"],
+    "at_8": True,
+    "at_9": [[["q", "expired", 1, 1, 1, "", ["q"], None]], ["expired", "q", ""], ["expired", "q", ""], 7],
+}
+
+
+@pytest.mark.parametrize("key", ["q", "s"])
+def test_nothing_is_believed_that_a_block_says_of_its_rows(press: Press, key: str) -> None:
+    press.site.queue("s", x_queue_type="stream")
+    press.site.queue("other")
+    press.stage("7/0/1?piece=0", octets_of(said_with(**LIES, at_11=key)))  # type: ignore[arg-type]
+    press.commit(7, [0, 1, 2])
+    assert press.bodies(key) == "a b"
+    assert press.bodies("other") == ""
+    for delivery in press.host.queues[key].waiting():
+        facts, notes = delivery.message.facts, delivery.message.notes
+        assert [getattr(facts, name) for name in Facts.__slots__] == [
+            getattr(Facts(durable=True), name) for name in Facts.__slots__
+        ]
+        assert notes is None or (notes.deaths, notes.first_death, notes.last_death) == ((), None, None)
+
+
 # Anything at all.
 
 values = st.recursive(
@@ -296,6 +326,43 @@ def test_whatever_comes_is_taken_as_a_whole_or_refused_with_a_reason(body: bytes
     else:
         assert response.content["reason"]
         assert not press.host.stagings
+
+
+GOOD: Final = [
+    rows("q", b"a", b"", b"ccc"),
+    rows("", b"a", exchange="x"),
+    rows("nobody", b"a"),
+    octets_of([ORIGIN, *said_with(at_10="x")], flags=block.SAME | block.WHICH, which=WHICH),
+    octets_of(said_with(at_11="s", at_4="root", at_2=7)),
+    rows("s", b"a", b"b", properties=ENCODING.write(Properties(headers={"CC": ["q"], "BCC": ["s", "t"]}))),
+    rows("s", b"a", properties=ENCODING.write(Properties(headers={"x-producer": "p", "x-sequence": 3}))),
+    rows("q", b"a", properties=ENCODING.write(Properties(user_id="root"))),
+    rows("q", b"", bytes(2_000_001)),
+]
+
+
+def outcome(press: Press, body: bytes) -> object:
+    """The answer, and what comes out of a queue and a stream in the end."""
+    press.host.bind(press.site.exchange("x"), press.site.queue("s", x_queue_type="stream"), "", {})
+    press.host.bind(press.host.exchange("x"), press.queue, "", {})
+    response = press.ask("POST", f"{PIECE}&mandatory=true", body)
+    if response.status == 200:
+        press.commit(7, [0, 1, response.content["rows"]])
+    return (
+        response.status,
+        response.content,
+        [told(each.message) for name in ("q", "s") for each in press.host.queues[name].waiting()],
+    )
+
+
+@given(body=st.lists(blocks | st.sampled_from(GOOD), max_size=3).map(b"".join))
+@settings(max_examples=100, deadline=None)
+def test_rows_kept_in_blocks_are_as_those_kept_one_by_one(body: bytes) -> None:
+    """Whatever is wrong with them, it is said in the same words."""
+    in_blocks = outcome(Press(), body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(incoming, "BLOCK_OCTETS_MAX", 0)
+        assert outcome(Press(), body) == in_blocks
 
 
 @given(data=st.data())

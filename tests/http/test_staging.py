@@ -256,7 +256,7 @@ def test_nobody_is_told_before_it_is_on_disk() -> None:
 
 
 def test_large_pieces_are_taken_a_portion_at_a_time_and_others_wait_for_their_turn(press: Press) -> None:
-    large = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", rows("q", *[b"x"] * 5000))
+    large = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
     small = Line(press).send("POST", f"{BASE}/7/1/1?piece=0", rows("q", b"small"))
     assert large.waits
     assert press.state()["staged"] == {}
@@ -269,7 +269,7 @@ def test_large_pieces_are_taken_a_portion_at_a_time_and_others_wait_for_their_tu
 
 def test_a_piece_whose_client_has_gone_is_given_up(press: Press) -> None:
     press.stage("7/1/1?piece=0", rows("q", b"other"))
-    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", rows("q", *[b"x"] * 5000))
+    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
     line.connection.lost()
     for _ in range(5):
         press.advance()
@@ -281,7 +281,7 @@ def test_a_piece_whose_client_has_gone_is_given_up(press: Press) -> None:
 
 def test_a_batch_that_is_committed_while_a_piece_comes_in_does_not_get_it(press: Press) -> None:
     press.stage("7/1/1?piece=0", rows("q", b"other"))
-    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", rows("q", *[b"x"] * 5000))
+    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
     press.commit(7, [1, 1, 1])
     assert line.answer().content == {"rows": 0, "repeated": True}
     assert press.state()["staged"] == {}
@@ -290,7 +290,7 @@ def test_a_batch_that_is_committed_while_a_piece_comes_in_does_not_get_it(press:
 
 def test_a_repeated_piece_that_is_dropped_meanwhile_does_not_come_back_empty(press: Press) -> None:
     press.stage("7/0/1?piece=0", rows("q", b"a"))
-    other = Line(press).send("POST", f"{BASE}/8/0/1?piece=0", rows("q", *[b"x"] * 5000))
+    other = Line(press).send("POST", f"{BASE}/8/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
     again = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a"))
     assert press.ask("DELETE", f"{BASE}/7").content == {"dropped": 1}
     assert again.answer().content == {"rows": 1}  # it came before
@@ -315,7 +315,7 @@ def test_who_waits_for_a_staging_that_goes_with_its_virtual_host_is_told() -> No
     press = Press(x_max_length=1, x_overflow="reject-publish")
     press.stage("7/0/1?piece=0", rows("q", b"a", b"b"))
     waiting = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 2]]}')
-    coming = Line(press).send("POST", f"{BASE}/8/0/1?piece=0", rows("q", *[b"x"] * 5000))
+    coming = Line(press).send("POST", f"{BASE}/8/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
     press.broker.delete_virtual_host("/")
     for line in (waiting, coming):
         response = line.answer()

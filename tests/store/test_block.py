@@ -64,6 +64,15 @@ def test_what_is_packed_is_read_again(made: Append) -> None:
         assert read.positions.tolist() == made.positions.tolist()
 
 
+@given(appends(), st.integers(0, 1 << 62), st.integers(0, 1 << 50))
+def test_a_block_with_another_place_and_time_is_as_if_it_had_been_packed_so(
+    made: Append, first: int, arrived: int
+) -> None:
+    before = block.pack(made)
+    made.first, made.arrived = first, arrived
+    assert block.addressed(before, first, arrived) == block.pack(made)
+
+
 @given(st.lists(st.lists(st.binary(max_size=9), min_size=1, max_size=3), min_size=2, max_size=4))
 def test_blocks_in_a_row_are_found_by_their_headers(made: list[list[bytes]]) -> None:
     blocks = [block.pack(append(*map(message, bodies), first=at)) for at, bodies in enumerate(made)]

@@ -8,11 +8,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_core.store.block import header
+from broker_core.message import Facts, Message
+from broker_core.store.block import header, pack
+from broker_core.store.contract import Append, Packed
 from broker_core.store.memory import MemoryStore
 from broker_core.store.segment_log import SEGMENT_OCTETS_MIN, SegmentLog
 from broker_core.values import Value
-from tests.core.fakes import FakeConsumer
+from tests.core.fakes import ENCODING, FakeConsumer
 from tests.store.test_holders import Site
 
 NEVER = float("inf")
@@ -67,6 +69,24 @@ class LogMachine(RuleBasedStateMachine):
         if self.site.store.flying is None:  # else that may be a commit of retention's
             self.close()
         self.site.publish(*[body(begin + n, size) for n, size in enumerate(sizes)])
+        self.serve()
+
+    @rule(before=sizes | st.just([]), sizes=sizes, after=sizes | st.just([]))
+    def publish_a_block(self, before: list[int], sizes: list[int], after: list[int]) -> None:
+        """Between single messages, in one commit."""
+        begin = len(self.written)
+        bodies = [body(begin + n, size) for n, size in enumerate([*before, *sizes, *after])]
+        high = len(before) + len(sizes)
+        packed = packed_of(bodies[len(before) : high])
+        if not self.log.takes(packed):
+            return
+        self.written += [len(each) for each in bodies]
+        if self.site.store.flying is None:
+            self.close()
+        for each in bodies[: len(before)]:
+            self.site.stream.push(message(each))
+        self.site.stream.push_block(packed)
+        self.site.publish(*bodies[high:])
         self.serve()
 
     def close(self) -> None:
@@ -179,6 +199,16 @@ class LogMachine(RuleBasedStateMachine):
 
 def body(number: int, size: int) -> bytes:
     return str(number).encode().ljust(size, b".")[:size]
+
+
+def message(body: bytes) -> Message:
+    return Message(ENCODING, "", "s", b"", body, Facts(durable=True))
+
+
+def packed_of(bodies: list[bytes]) -> Packed:
+    return Packed(
+        pack(Append(0, 0, 77, 0, [message(each) for each in bodies])), len(bodies), sum(map(len, bodies))
+    )
 
 
 def octets_in(found: bytes | Exception) -> bytes:
