@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import TAKEN, UNROUTABLE
 from broker_core.discard import PAUSE_S
+from broker_core.drawing import Drawing, MemoryDrawing
+from broker_core.stream import NAMED, StreamQueue
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
@@ -26,6 +28,7 @@ log: Final = logging.getLogger("leveret.broker")
 
 PORTION: Final = 1000  # rows a turn: 4 ms
 ROW_OCTETS_SHIFT: Final = 9  # a row of more than 512 octets counts as several
+BLOCK_OCTETS_SHIFT: Final = 12  # a block that stays one counts as a row for each 4 KiB
 COPIES: Final = 10_000  # made in a turn, where one message becomes several
 LOOK_S: Final = 0.05  # between two looks for room
 DROP_ROWS: Final = 10_000  # published; then what is not needed any more is let go
@@ -34,11 +37,12 @@ DROP_ROWS: Final = 10_000  # published; then what is not needed any more is let 
 class Pouring:
     """What one staging has still to publish."""
 
-    __slots__ = ("_since_drop", "_staging", "_timer", "batches", "portion")
+    __slots__ = ("_since_drop", "_staging", "_timer", "batches", "drawing", "portion")
 
     def __init__(self, staging: Staging) -> None:
         self.batches: deque[Batch] = deque()
         self.portion = PORTION
+        self.drawing: Drawing = MemoryDrawing(staging.log)
         self._staging = staging
         self._timer: Timer | None = None
         self._since_drop = 0
@@ -89,10 +93,11 @@ class Pouring:
 
     def _pour_piece(self, batch: Batch, piece: Piece, quota: int) -> int:
         """Publish what is at hand of a piece. Returns how much of the quota it took; 0: somebody sees to going on."""
-        room = quota << ROW_OCTETS_SHIFT
-        found = self._staging.log.read(piece.next, min(quota, piece.rows), room, noted=False)
+        if cost := self._pour_block(batch, piece):
+            return cost
+        found = self.drawing.read(piece.next, piece.end, quota, quota << ROW_OCTETS_SHIFT)
         if found is None:
-            self._staging.log.fetch(piece.next, self.go_on)
+            self.drawing.fetch(piece.next, piece.end, self.go_on)
             return 0
         offsets, messages = found
         if not messages:
@@ -106,6 +111,38 @@ class Pouring:
             self._go_on_in(PAUSE_S if self._is_much else LOOK_S)
             return 0
         return max(rows, sum([message.size for message in messages]) >> ROW_OCTETS_SHIFT)
+
+    def _pour_block(self, batch: Batch, piece: Piece) -> int:
+        """Give streams a whole block as it is, if one comes next, and nobody else gets it. Returns as `_pour_piece`."""
+        whole = self.drawing.whole(piece.next, piece.end)
+        if whole is None:
+            return 0
+        packed, samples = whole
+        streams = self._streams_of(samples)
+        if not streams or not all(stream.log.takes(packed) for stream in streams):
+            return 0
+        for stream in streams:
+            stream.push_block(packed)
+        self._staging.virtual_host.exchanges[samples[0].exchange].published += packed.count
+        batch.published += packed.count
+        self._moved(batch, packed.count)
+        return max(1, len(streams) * len(packed.octets) >> BLOCK_OCTETS_SHIFT)
+
+    def _streams_of(self, samples: Sequence[Message]) -> list[StreamQueue]:
+        """Those that get every message like these, if nobody else does, and none looks at each."""
+        host = self._staging.virtual_host
+        exchange, queues = host.exchanges.get(samples[0].exchange), None
+        for sample in samples:
+            if exchange is None or sample.exchange != exchange.name:
+                return []
+            if sample.notes is not None or (sample.facts.has_headers and NAMED in sample.properties):
+                return []
+            found = host.broker.route(exchange, sample)
+            if not found.lasting or found.handled or found.keepers or queues not in (None, found.queues):
+                return []
+            queues = found.queues
+        streams = [queue for queue in queues or () if type(queue) is StreamQueue]
+        return streams if len(streams) == len(queues or ()) else []
 
     def _pass_over(self, batch: Batch, piece: Piece) -> int:
         """Nothing is there: it is not on disk yet, and the log will tell, or all that is left cannot be read."""

@@ -107,9 +107,12 @@ class Staging:
 
     def keep_in(self, journal: Journal, number: int) -> None:
         """It outlives the node. Said before it is used."""
+        from broker_core.store.drawing import BlockDrawing  # a node in memory need not load it
+
         self.number = number
         self.log = log = journal.open_log(number, self.described, self._committed)
-        log.noted = False  # what is read goes to queues
+        log.remembers = False
+        self.pouring.drawing = BlockDrawing(log, journal.encoding)
 
     def _committed(self) -> None:
         """The log has more to read."""

@@ -353,7 +353,7 @@ class _Sections:
 
 def messages_of(block: Block, encoding_of: EncodingOf, noted: bool = True) -> list[Message]:
     """The messages, `noted`: with their offsets noted on them. Raises DamagedError if a protocol is not installed."""
-    kinds = _kinds(block.origins, encoding_of)
+    kinds = kinds_of(block.origins, encoding_of)
     head = block.header
     which = [0] * head.count if block.which is None else block.which.tolist()
     bodies = pieces(block.bodies, block.body_ends)
@@ -379,7 +379,7 @@ def pieces(octets: memoryview[int], ends: Column) -> list[bytes]:
     return [whole[begin:end] for begin, end in pairwise(bounds)]
 
 
-def _kinds(said: list[list[object]], encoding_of: EncodingOf) -> list[Kind]:
+def kinds_of(said: list[list[object]], encoding_of: EncodingOf) -> list[Kind]:
     """What each origin says. Those that follow each other often differ in their keys only."""
     kinds: list[Kind] = []
     last: list[object] = []

@@ -375,7 +375,7 @@ class SegmentLog(Log):
             return
         if offset >= self.first:  # else it was dropped meanwhile, and may have been gone already
             if isinstance(found, DamagedError):
-                self._add_hole(offset, found)
+                self.add_hole(offset, found)
             elif isinstance(found, Exception):
                 self._journal.reading_failed(found)
                 return
@@ -405,7 +405,7 @@ class SegmentLog(Log):
         at = bisect_left(self._runs, run.first, key=FIRST)
         del self._runs[at]
 
-    def _add_hole(self, offset: int, damage: DamagedError) -> int:
+    def add_hole(self, offset: int, damage: DamagedError) -> int:
         """Returns where it ends."""
         segment = self._segment_at(offset)
         most = min(segment.next, self.committed)
@@ -435,7 +435,7 @@ class SegmentLog(Log):
                 try:
                     self._take_in(offset, self._job(offset)(reader))
                 except DamagedError as damage:
-                    self._add_hole(offset, damage)
+                    self.add_hole(offset, damage)
 
     def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
         """The segments' times say which one to look into. That may take a second, so a thread does it."""
@@ -478,7 +478,7 @@ class SegmentLog(Log):
             if self._ended or offset < self.first:
                 found = b""
             elif isinstance(found, DamagedError):
-                found.next = self._add_hole(offset, found)
+                found.next = self.add_hole(offset, found)
             elif isinstance(found, Exception):
                 self._journal.reading_failed(found)
             then(found)

@@ -11,10 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker_core.message import Facts, Message
 from broker_core.staged import Part
 from broker_core.staging import Staging
 from broker_core.store.memory import MemoryStore
-from tests.http.press import BASE, CONFIG, Line, Press, rows
+from broker_core.values import Properties
+from protocols.amqp091.encoding import ENCODING
+from tests.http.press import BASE, CONFIG, Line, Press, packed, rows
 from tests.store.site import Site
 
 Bodies: TypeAlias = list[str]
@@ -63,6 +66,7 @@ class StagingMachine(RuleBasedStateMachine):
         self.site = Site(MemoryStore(held=True), CONFIG)
         self.press = Press(self.site)
         self.site.queue()
+        self.site.queue("s", x_queue_type="stream")
         self.parts: dict[Key, Staged] = {}
         self.committed: list[
             Committed
@@ -96,9 +100,13 @@ class StagingMachine(RuleBasedStateMachine):
         part=st.tuples(st.integers(0, 2), st.integers(0, 1)),
         count=st.integers(1, 7),
         back=st.integers(0, 2),
+        key=st.sampled_from("qs"),
+        alike=st.booleans(),
     )
-    def stage(self, ahead: int, part: tuple[int, int], count: int, back: int) -> None:
-        """The next piece, or one that is there again with other rows, which nobody must see."""
+    def stage(self, ahead: int, part: tuple[int, int], count: int, back: int, key: str, alike: bool) -> None:
+        """The next piece, or one that is there again with other rows, which nobody must see. Rows that are not alike do
+        not stay in their block.
+        """
         batch = self.next_batch + ahead
         if any(asked.what == "stage" and (asked.batch, asked.part) == (batch, part) for asked in self.asked):
             return
@@ -106,11 +114,11 @@ class StagingMachine(RuleBasedStateMachine):
         number = max(0, len(staged.pieces) - back)
         name = f"{batch}/{part[0]}/{part[1]}/{number}"
         again = "again-" if number < len(staged.pieces) else ""
-        bodies = [f"{again}{name}.{row}" for row in range(count)]
+        bodies = [f"{key}-{again}{name}.{row}" for row in range(count)]
         if not again:
             staged.pieces.append(bodies)
         path = f"{name.rpartition('/')[0]}?piece={number}"
-        block = rows("q", *[body.encode() for body in bodies])
+        block = rows(key, *[body.encode() for body in bodies]) if alike else unlike(key, bodies)
         self.ask("stage", path, block, batch, part, len(staged.pieces))
 
     @rule(late=st.booleans(), wrong=st.integers(0, 9))
@@ -220,10 +228,11 @@ class StagingMachine(RuleBasedStateMachine):
     @invariant()
     def every_message_is_there_once_and_in_its_order(self) -> None:
         wanted = [body for each in self.committed for body in each.bodies]
-        found = self.press.bodies().split()
-        assert found == wanted[: len(found)]
-        promised = sum(len(each.bodies) for each in self.committed[: self.published])
-        assert len(found) >= promised
+        promised = [body for each in self.committed[: self.published] for body in each.bodies]
+        for key in "qs":
+            found = self.press.bodies(key).split()
+            assert found == going_to(key, wanted)[: len(found)]
+            assert len(found) >= len(going_to(key, promised))
 
     def teardown(self) -> None:
         if not hasattr(self, "site"):
@@ -232,7 +241,23 @@ class StagingMachine(RuleBasedStateMachine):
             self.land()
         assert not self.asked, "everybody is answered in the end"
         wanted = [body for each in self.committed for body in each.bodies]
-        assert self.press.bodies().split() == wanted
+        for key in "qs":
+            assert self.press.bodies(key).split() == going_to(key, wanted)
+
+
+def unlike(key: str, bodies: Bodies) -> bytes:
+    """A block of messages with ids."""
+    properties = [ENCODING.write(Properties(durable=True, message_id=body)) for body in bodies]
+    return packed(
+        [
+            Message(ENCODING, "", key, each, body.encode(), Facts())
+            for each, body in zip(properties, bodies, strict=True)
+        ]
+    )
+
+
+def going_to(key: str, bodies: Bodies) -> Bodies:
+    return [body for body in bodies if body.startswith(key)]
 
 
 TestStaging = StagingMachine.TestCase
@@ -241,19 +266,20 @@ TestStaging.settings = settings(max_examples=40, stateful_step_count=40, deadlin
 
 # One story, cut off after each of its commits.
 
-LANDINGS = 16
+LANDINGS = {"q": 11, "s": 4}
 
 
-def begun(landings: int) -> Press:
+def begun(landings: int, key: str) -> Press:
     """Two batches are staged, and committed one after the other; then so many commits become durable, and no more."""
     site = Site(MemoryStore(), CONFIG)
     site.queue()
+    site.queue("s", x_queue_type="stream")
     press = Press(site)
     for batch in (4, 7):
         for attempt, partition in ((1, 1), (9, 0), (2, 1)):
             for piece in (0, 1):
                 bodies = [f"{batch}.{partition}.{attempt}.{piece}.{row}".encode() for row in range(5)]
-                press.stage(f"{batch}/{partition}/{attempt}?piece={piece}", rows("q", *bodies))
+                press.stage(f"{batch}/{partition}/{attempt}?piece={piece}", rows(key, *bodies))
     staging = site.host.stagings["job"]
     staging.pouring.portion = 3
     site.store.held = True
@@ -278,25 +304,44 @@ WANTED = [
 ]
 
 
-@pytest.mark.parametrize("landings", range(LANDINGS))
-def test_a_crash_between_any_two_commits_neither_loses_nor_repeats_a_message(landings: int) -> None:
-    before = begun(landings)
+@pytest.mark.parametrize(
+    ("key", "landings"), [(key, landing) for key, most in LANDINGS.items() for landing in range(most)]
+)
+def test_a_crash_between_any_two_commits_neither_loses_nor_repeats_a_message(key: str, landings: int) -> None:
+    """Into a queue row by row, into a stream block by block."""
+    before = begun(landings, key)
     after = Press(Site(before.site.store.reopened(), CONFIG))
     committed = {0: -1, 1: 4}.get(landings, 7)
     assert after.state()["batch"] == committed
     for _ in range(20):
         after.advance()
-    assert after.bodies().split() == [body for body in WANTED if int(body[0]) <= committed]
+    assert after.bodies(key).split() == [body for body in WANTED if int(body[0]) <= committed]
     for batch in (4, 7):
         known = batch >= committed  # of others it is only remembered that they were
         wanted = {"published": 20 if known else 0, "unroutable": 0, "repeated": batch <= committed}
         assert after.commit(batch, [0, 9, 10], [1, 2, 10]) == wanted
-    assert after.bodies().split() == WANTED
+    assert after.bodies(key).split() == WANTED
     notes = after.host.stagings["job"].log.sequences
     assert sorted(notes) == ["committed", "published/7", "unroutable/7", "used"]
 
 
-def test_the_story_takes_so_many_commits() -> None:
+@pytest.mark.parametrize(("key", "landings"), LANDINGS.items())
+def test_the_story_takes_so_many_commits(key: str, landings: int) -> None:
     """Or crashes behind the last of them would all be the same."""
-    assert begun(LANDINGS - 3).bodies().split() != WANTED
-    assert begun(LANDINGS - 1).bodies().split() == WANTED
+    assert begun(landings - 3, key).bodies(key).split() != WANTED
+    assert begun(landings - 1, key).bodies(key).split() == WANTED
+
+
+def test_a_block_that_was_begun_row_by_row_is_gone_on_with_so() -> None:
+    """What was bound for a queue goes to a stream from some row on."""
+    press = begun(1, "q")
+    done = press.bodies().split()
+    assert len(done) % 5, "some of a block"
+    press.site.store.held = False
+    press.host.delete_queue(press.host.queues["q"])
+    press.site.queue("q", x_queue_type="stream")
+    while press.site.store.flying is not None:
+        press.site.store.land()
+    for _ in range(20):
+        press.advance()
+    assert done + press.bodies().split() == WANTED
