@@ -25,7 +25,15 @@ from zlib import crc32
 from broker_core.message import Encoding, Facts, Message, Notes
 from broker_core.store.chunk import BIG_ENDIAN, CHECKSUM, octets_of
 from broker_core.store.contract import Append, DamagedError
-from broker_core.store.origin import EncodingOf, Origin, encoding_named, facts_of, notes_of, origin_said
+from broker_core.store.origin import (
+    EncodingOf,
+    Origin,
+    encoding_named,
+    facts_of,
+    notes_of,
+    origin_said,
+    remembered_origin,
+)
 
 MAGIC: Final = b"LvrB"
 VERSION: Final = 1
@@ -162,7 +170,6 @@ def _origins(messages: Sequence[Message]) -> tuple[Sequence[bytes], array[int]]:
 
 
 origins: Final[dict[tuple[Encoding, str, str, Facts], bytes]] = {}
-heads: Final[dict[tuple[Encoding, Facts], str]] = {}  # of origins: all but exchange and key
 
 
 def origin_of(message: Message) -> bytes:
@@ -173,25 +180,14 @@ def origin_of(message: Message) -> bytes:
     looks = (message.encoding, message.exchange, message.key, message.facts)
     origin = origins.get(looks)
     if origin is None:
-        origin = f"{_head(message)},{quoted(message.exchange)},{quoted(message.key)}]".encode()
+        origin = (
+            f"{remembered_origin(message)[:-1]},{quoted(message.exchange)},{quoted(message.key)}]".encode()
+        )
         if len(origins) >= ORIGINS_MAX:
             origins.clear()
         if len(origin) <= 1024:
             origins[looks] = origin
     return origin
-
-
-def _head(message: Message) -> str:
-    """Where every message has a key of its own, the rest is the same for many: 1 us, all of it is 5."""
-    looks = (message.encoding, message.facts)
-    head = heads.get(looks)
-    if head is None:
-        head = json.dumps(origin_said(message, None), separators=(",", ":"))[:-1]
-        if len(heads) >= ORIGINS_MAX:
-            heads.clear()
-        if len(head) <= 1024:
-            heads[looks] = head
-    return head
 
 
 def _origin(message: Message, notes: Notes) -> bytes:

@@ -22,7 +22,15 @@ from zlib import crc32
 
 from broker_core.message import Encoding, Facts, Message
 from broker_core.store.contract import Chunk, DamagedError, Entries
-from broker_core.store.origin import EncodingOf, Origin, encoding_named, facts_of, notes_of, origin_said
+from broker_core.store.origin import (
+    EncodingOf,
+    Origin,
+    encoding_named,
+    facts_of,
+    notes_of,
+    origin_said,
+    remembered_origin,
+)
 
 VERSION: Final = 1
 # Version, flags, nothing, entries, records, number of the first entry, ms since 1970 when the first arrived.
@@ -189,7 +197,10 @@ def _remembered_prefix(message: Message) -> bytes:
 
 
 def _prefix(message: Message) -> bytes:
-    origin = json.dumps(origin_said(message, message.notes), separators=(",", ":")).encode()
+    if message.notes is None:
+        origin = remembered_origin(message).encode()
+    else:
+        origin = json.dumps(origin_said(message, message.notes), separators=(",", ":")).encode()
     exchange = message.exchange.encode("utf-8", "surrogatepass")
     key = message.key.encode("utf-8", "surrogatepass")
     properties = message.properties

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.store.contract import DamagedError
+
+REMEMBERED_MAX: Final = 4096
+REMEMBERED_SIZE_MAX: Final = 1024  # characters
 
 EncodingOf = Callable[[str], Encoding | None]  # knows an encoding by its name, or not
 Texts: TypeAlias = list[str]
@@ -31,6 +35,22 @@ def origin_said(message: Message, notes: Notes | None) -> list[object]:
         facts.has_headers,
         notes_said(notes),
     ]
+
+
+remembered: Final[dict[tuple[Encoding, Facts], str]] = {}
+
+
+def remembered_origin(message: Message) -> str:
+    """An `Origin` without notes, as JSON. Many messages with keys of their own have the same: 1 us instead of 5."""
+    looks = (message.encoding, message.facts)
+    origin = remembered.get(looks)
+    if origin is None:
+        origin = json.dumps(origin_said(message, None), separators=(",", ":"))
+        if len(remembered) >= REMEMBERED_MAX:
+            remembered.clear()
+        if len(origin) <= REMEMBERED_SIZE_MAX:
+            remembered[looks] = origin
+    return origin
 
 
 def notes_said(notes: Notes | None) -> list[object] | None:

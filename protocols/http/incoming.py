@@ -33,7 +33,8 @@ ORIGINS_OCTETS_MAX: Final = 4 << 20  # of a request: JSON takes many times that 
 ORIGIN_LENGTH: Final = 12  # encoding, nine things that are not looked at, exchange, routing key
 NAME_MAX: Final = 255  # octets of an exchange's name or a routing key
 BLOCK_OCTETS_MAX: Final = 2 * block.BLOCK_OCTETS  # of a block that is kept as it is
-PORTION: Final = 1000  # origins or properties checked in a turn: 10 ms
+ORIGINS: Final = 4000  # checked in a turn: 8 ms
+PROPERTIES: Final = 2000  # the same
 
 Seen: TypeAlias = "tuple[Facts, bytes]"  # what the broker knows, and the properties as they are kept
 
@@ -112,13 +113,13 @@ class Incoming:
         said_of_each, rows.said = rows.said, []
         for number, said in enumerate(said_of_each, 1):
             rows.origins.append(self._origin(said, at))
-            if number % PORTION == 0:
+            if number % ORIGINS == 0:
                 yield PAUSE_S
         if len({origin.encoding.name for origin in rows.origins}) > 1:
             raise PreconditionFailed(f"the block at octet {at} has messages of several protocols")
         for number, (encoding, raw) in enumerate(rows.properties(), 1):
             rows.seen[raw] = self._seen(encoding, raw)
-            if number % PORTION == 0:
+            if number % PROPERTIES == 0:
                 yield PAUSE_S
         if any(origin.guarded for origin in rows.origins):
             self._check_further_keys(rows)

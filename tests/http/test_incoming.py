@@ -225,11 +225,11 @@ def test_there_are_so_many_rows_and_origins_in_a_request_and_no_more(
 def test_many_origins_and_properties_are_checked_a_portion_at_a_time(press: Press) -> None:
     messages = [
         Message(ENCODING, "", f"k{n}", ENCODING.write(Properties(message_id=str(n))), b"x", Facts())
-        for n in range(2500)
+        for n in range(5000)
     ]
     incoming_rows = packed([*messages, Message(ENCODING, "", "q", b"\0\0", b"last", Facts())])
-    assert press.stage("7/0/1?piece=0", incoming_rows) == {"rows": 2501}
-    assert press.commit(7, [0, 1, 2501]) == {"published": 1, "unroutable": 2500, "repeated": False}
+    assert press.stage("7/0/1?piece=0", incoming_rows) == {"rows": 5001}
+    assert press.commit(7, [0, 1, 5001]) == {"published": 1, "unroutable": 5000, "repeated": False}
     assert press.bodies() == "last"
 
 

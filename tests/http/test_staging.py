@@ -300,7 +300,7 @@ def test_a_repeated_piece_that_is_dropped_meanwhile_does_not_come_back_empty(pre
 
 
 def test_a_piece_for_a_virtual_host_that_is_deleted_meanwhile_brings_nothing_back(press: Press) -> None:
-    messages = [Message(ENCODING, "", f"k{n}", b"\0\0", b"x") for n in range(2500)]
+    messages = [Message(ENCODING, "", f"k{n}", b"\0\0", b"x") for n in range(5000)]
     line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", packed(messages))
     press.broker.delete_virtual_host("/")
     response = line.answer()
