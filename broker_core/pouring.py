@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 from broker_core.broker import TAKEN, UNROUTABLE
 from broker_core.discard import PAUSE_S
 from broker_core.drawing import Drawing, MemoryDrawing
+from broker_core.runs import end_of_run, push_all
 from broker_core.stream import NAMED, StreamQueue
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
+    from broker_core.exchange import Exchange
     from broker_core.message import Message
     from broker_core.staged import Batch, Piece
     from broker_core.staging import Staging
@@ -164,16 +166,19 @@ class Pouring:
         """Returns how many: a queue may have no room, or the turn be over."""
         host = self._staging.virtual_host
         broker = host.broker
-        name = key = facts = exchange = queue = None
-        for at, message in enumerate(messages):
-            if message.exchange != name or message.key != key or message.facts is not facts:
-                name, key, facts = message.exchange, message.key, message.facts
-                exchange = host.exchanges.get(name)
+        at = run = 0
+        exchange: Exchange | None = None
+        while at < len(messages):
+            message = messages[at]
+            if at == run:
+                run = end_of_run(messages, at)
+                exchange = host.exchanges.get(message.exchange)
                 queue = None if exchange is None else broker.sole_queue(exchange, message)
-            if queue is not None and exchange is not None:  # as most, one after the other
-                exchange.published += 1
-                batch.published += queue.push(message)
-                continue
+                if queue is not None and exchange is not None:  # as most
+                    exchange.published += run - at
+                    batch.published += push_all(queue, messages[at:run])
+                    at = run
+                    continue
             outcome = UNROUTABLE if exchange is None else broker.publish_if_room(exchange, message)
             if outcome is None:
                 return at
@@ -181,9 +186,10 @@ class Pouring:
                 batch.published += 1
             else:
                 batch.unroutable += 1
+            at += 1
             if broker.work > COPIES:
-                return at + 1
-        return len(messages)
+                break
+        return at
 
     @property
     def _is_much(self) -> bool:
