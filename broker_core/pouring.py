@@ -31,6 +31,7 @@ log: Final = logging.getLogger("leveret.broker")
 PORTION: Final = 1000  # rows a turn: 4 ms
 ROW_OCTETS_SHIFT: Final = 9  # a row of more than 512 octets counts as several
 BLOCK_OCTETS_SHIFT: Final = 12  # a block that stays one counts as a row for each 4 KiB
+ARRIVALS: Final = 5000  # in queues, to be in one commit: to close it takes 5 ms
 COPIES: Final = 10_000  # made in a turn, where one message becomes several
 LOOK_S: Final = 0.05  # between two looks for room
 DROP_ROWS: Final = 10_000  # published; then what is not needed any more is let go
@@ -82,6 +83,9 @@ class Pouring:
         if self._staging.must_wait:
             self._go_on_in(LOOK_S)
             return
+        if self._is_enough:
+            self._go_on_in(PAUSE_S)
+            return
         quota = self.portion
         while self.batches and quota > 0:
             batch = self.batches[0]
@@ -92,6 +96,12 @@ class Pouring:
             else:
                 return
         self._go_on_in(PAUSE_S)
+
+    @property
+    def _is_enough(self) -> bool:
+        """Whether so much waits for the next commit that to close it will take a turn."""
+        journal = self._staging.virtual_host.broker.journal
+        return journal is not None and len(journal.arrivals) >= ARRIVALS
 
     def _pour_piece(self, batch: Batch, piece: Piece, quota: int) -> int:
         """Publish what is at hand of a piece. Returns how much of the quota it took; 0: somebody sees to going on."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core import pouring
 from broker_core.message import Facts, Message
 from broker_core.store import block
 from broker_core.store.contract import Append
@@ -13,7 +15,7 @@ from broker_core.stream import StreamQueue
 from broker_core.values import Properties
 from protocols.amqp091.encoding import ENCODING
 from tests.core.fakes import calls
-from tests.http.press import Press, packed, rows
+from tests.http.press import BASE, Line, Press, packed, rows
 from tests.store.test_block import appends
 from tests.store.test_chunk import encoding_of, told
 
@@ -144,3 +146,21 @@ def test_rows_in_blocks_for_a_stream_cost_next_to_nothing() -> None:
         return sum(counted.values())
 
     assert cost(3000) - cost(1000) < 0.1 * 2000
+
+
+def test_no_more_is_poured_than_may_be_in_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or to close it would hold everybody up."""
+    monkeypatch.setattr(pouring, "ARRIVALS", 4)
+    press = Press()
+    press.stage("7/0/1?piece=0", rows("q", *[b"x"] * 50))
+    press.host.stagings["job"].pouring.portion = 3
+    store = press.site.store
+    store.held = True
+    line = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 50]]}')
+    while line.waits:
+        for _ in range(10):
+            press.advance()
+        assert len(press.site.journal.arrivals) < 4 + 3
+        if store.flying is not None:
+            store.land()
+    assert press.queue.ready == 50
