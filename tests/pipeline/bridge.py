@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pipeline.session import session
 
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-BATCH: Final = 250  # messages
+BATCH: Final = 200  # messages
 ALL_IS_READ: Final = "all is read"
 QUERIES: Final = ("stream-to-table", "stream-to-exchange", "queue-to-table", "queue-to-exchange")
 

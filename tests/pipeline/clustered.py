@@ -14,13 +14,13 @@ spark.dataSource.register(AmqpSource)  # what comes with --py-files, Spark does 
 endpoint, folder = sys.argv[1:]
 
 
-def source() -> DataFrame:
+def source(**options: int) -> DataFrame:
     return (
         spark.readStream.format("amqp")
         .option("endpoints", endpoint)
         .option("subscribe", "orders")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 200)
+        .options(**options)
         .load()
     )
 
@@ -34,7 +34,7 @@ places = spark.sparkContext.parallelize(range(8), 8).map(where).collect()
 print(f"executors={len(set(places))}")
 table = source().select("partition", "offset", "body").writeStream.format("parquet")
 table = table.option("path", f"{folder}/table").option("checkpointLocation", f"{folder}/table-checkpoint")
-bridge = source().writeStream.format("amqp").option("endpoints", endpoint)
+bridge = source(maxOffsetsPerTrigger=200).writeStream.format("amqp").option("endpoints", endpoint)
 bridge = bridge.option("exchange", "bridge").option("checkpointLocation", f"{folder}/bridge-checkpoint")
 for query in (table, bridge):
     query.trigger(availableNow=True).start().awaitTermination()

@@ -18,7 +18,7 @@ need_module("pyspark")
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 PROGRAM = Path(__file__).with_name("clustered.py")
-MESSAGES = 1000
+MESSAGES = 600
 
 
 def test_a_query_is_the_same_on_a_cluster_and_an_executor_that_dies_costs_it_nothing(
