@@ -4,9 +4,8 @@
                                                          read <── cache <── a reading thread: blocks
 
 What is open goes into the commit that the journal closes next, as a block or several; what came as a block stays one.
-A segment ends when it is full,
-or old if ages count; retention lets go of whole ones, never of the last. Readers see what is committed, so that no
-offset that somebody saw is ever given to another message.
+A segment ends when it is full, or old if ages count; retention lets go of whole ones, never of the last. Readers see
+what is committed, so that no offset that somebody saw is ever given to another message.
 
 What cannot be read any more is a hole: that is said once, and readers pass over it.
 """
