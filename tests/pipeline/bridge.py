@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -32,13 +31,19 @@ class Bridge:
         self._endpoint = endpoint
         self._folder = folder
 
-    def begin(self) -> Iterator[StreamingQuery]:
-        """Each ends when it has read what is there now."""
-        events = {"subscribe": "events", "startingOffsets": "earliest"}
-        yield self._table(QUERIES[0], self._read(**events))
-        yield self._exchange(QUERIES[1], self._read(**events), "copies")
-        yield self._table(QUERIES[2], self._read(subscribe="for-table", readerName="table"))
-        yield self._exchange(QUERIES[3], self._read(subscribe="for-copies", readerName="copies"), "taken")
+    def begin(self, name: str) -> StreamingQuery:
+        """It ends when it has read what is there now."""
+        source, target = name.split("-to-")
+        rows = self._stream() if source == "stream" else self._queue(target)
+        if target == "table":
+            return self._table(name, rows)
+        return self._exchange(name, rows, "copies" if source == "stream" else "taken")
+
+    def _stream(self) -> DataFrame:
+        return self._read(subscribe="events", startingOffsets="earliest")
+
+    def _queue(self, target: str) -> DataFrame:
+        return self._read(subscribe="for-table" if target == "table" else "for-copies", readerName=target)
 
     def _read(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("amqp").option("endpoints", self._endpoint)
@@ -59,7 +64,7 @@ class Bridge:
 
 def main() -> None:
     """For each line of input: run until everything is read, and say so. A query that fails ends it."""
-    endpoint, folder = sys.argv[1:]
+    endpoint, folder, *names = sys.argv[1:]
     settings = {
         "spark.driver.extraJavaOptions": QUICK,
         "spark.driver.host": "127.0.0.1",
@@ -71,8 +76,8 @@ def main() -> None:
     bridge = Bridge(spark, endpoint, Path(folder))
     for _ in sys.stdin:
         queries = []
-        for query in bridge.begin():
-            queries.append(query)
+        for name in names:
+            queries.append(query := bridge.begin(name))
             while query.isActive and query.lastProgress is None:
                 time.sleep(
                     0.05

@@ -2,8 +2,8 @@
 
     python -m tests.pipeline.rounds --rounds 20 --seed 7
 
-What dies, in turn: the driver with all that it started, a process that does a task, the broker. A round goes on where
-the one before was cut off: with the same checkpoints, the same tables and the same data folder.
+What dies: in one round the driver with all that it started, in the next a process that does a task, and the broker. A
+round goes on where the one before was cut off: with the same checkpoints, the same tables and the same data folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from select import select
 from subprocess import PIPE
@@ -32,7 +32,7 @@ from tests.pipeline.conftest import ROOT, LocalNode
 from tests.pipeline.processes import command_of, descendants, kill
 
 MESSAGES: Final = 600  # in a round
-VICTIMS: Final = ("driver", "task", "broker")
+VICTIMS: Final = (("driver",), ("task", "broker"))  # in one round, and in the next
 MID_BATCH_TIMEOUT_S: Final = 120
 END_TIMEOUT_S: Final = 240
 FAILED_MAX: Final = 50
@@ -42,7 +42,9 @@ STREAM: Final = {"x-queue-type": "stream"}
 class Rounds:
     """One broker, one folder, and the drivers that follow each other."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, queries: Sequence[str] = QUERIES) -> None:
+        self.queries = queries
+        self.number = 0  # of rounds that were run
         self.killed: list[str] = []
         self.failed = 0  # drivers that gave up
         self._is_read = True  # all that was published
@@ -61,14 +63,18 @@ class Rounds:
 
     def run(self) -> None:
         """One round: publish, and kill something while a micro-batch is under way."""
+        kill_one = {"driver": self._kill_driver, "task": self._kill_task, "broker": self._kill_broker}
         self._publish()
         self._begin()
-        if self._wait_for_batch():
-            time.sleep(self._chance.random() * 0.3)
-        victim = VICTIMS[len(self.killed) % len(VICTIMS)]
-        {"driver": self._kill_driver, "task": self._kill_task, "broker": self._kill_broker}[victim]()
-        self.killed.append(victim)
+        half = len(self.queries) // 2
+        some = {"driver": self.queries, "task": self.queries[:half], "broker": self.queries[half:]}
+        for victim in VICTIMS[self.number % len(VICTIMS)]:
+            if self._wait_for_batch(self._chance.choice(some[victim])):
+                time.sleep(self._chance.random() * 0.3)
+            kill_one[victim]()
+            self.killed.append(victim)
         self._end()
+        self.number += 1
 
     def finish(self) -> list[str]:
         """Read everything to the end: what is wrong then. The last batches of queues are still with their leases."""
@@ -76,12 +82,23 @@ class Rounds:
             self._begin()
             self._end()
         with self._channel() as channel:
-            left = {name: channel.queue_declare(name, passive=True).method.message_count for name in QUEUES}
-            found = {name: Counter(consumed(channel, name)) for name in ("copies", "taken")}
-        for name in ("stream-to-table", "queue-to-table"):
+            left = {
+                name: channel.queue_declare(name, passive=True).method.message_count for name in self._drained
+            }
+            found = {name: Counter(consumed(channel, QUEUE_OF[name])) for name in self._of("exchange")}
+        for name in self._of("table"):
             found[name] = Counter(table(self._folder / name / "table"))
         wrong = [f"{count} messages are left in {name}" for name, count in left.items() if count]
         return wrong + [line for name, each in found.items() for line in self._compare(name, each)]
+
+    def _of(self, target: str) -> list[str]:
+        return [name for name in self.queries if name.endswith(target)]
+
+    @property
+    def _drained(self) -> list[str]:
+        """The queues that queries read."""
+        wanted = {"queue-to-table": "for-table", "queue-to-exchange": "for-copies"}
+        return [queue for name, queue in wanted.items() if name in self.queries]
 
     def _compare(self, name: str, found: Counter[int]) -> Iterator[str]:
         wanted = range(self.published)
@@ -98,6 +115,7 @@ class Rounds:
         """Have everything read, by a new driver if need be."""
         if self._driver is None:
             command = [sys.executable, "-m", "tests.pipeline.bridge", self._node.url, str(self._folder)]
+            command += self.queries
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             with (self._folder / "driver.log").open("a") as log:
                 self._driver = subprocess.Popen(
@@ -139,14 +157,14 @@ class Rounds:
         self._node.kill()
         self._node.start()
 
-    def _wait_for_batch(self) -> bool:
-        """Wait until a query, whichever chance wants, is in the middle of a micro-batch. False: it has read all."""
+    def _wait_for_batch(self, query: str) -> bool:
+        """Wait until a query is in the middle of a micro-batch, one of its first. False: all is read."""
         assert self._driver is not None
-        checkpoint = self._folder / self._chance.choice(QUERIES) / "checkpoint"
-        skipped = self._chance.randrange(3)
+        checkpoint = self._folder / query / "checkpoint"
+        skipped = self._chance.randrange(2)
         seen = numbers(checkpoint / "offsets") if checkpoint.exists() else set()
         give_up = time.monotonic() + MID_BATCH_TIMEOUT_S
-        while time.monotonic() < give_up and self._driver.poll() is None:
+        while time.monotonic() < give_up and not select([self._driver.stdout], (), (), 0)[0]:
             with contextlib.suppress(FileNotFoundError):
                 begun = numbers(checkpoint / "offsets") - seen
                 if len(begun) > skipped and not begun <= numbers(checkpoint / "commits"):
@@ -173,6 +191,7 @@ class Rounds:
 
 
 QUEUES: Final = ("for-table", "for-copies")
+QUEUE_OF: Final = {"stream-to-exchange": "copies", "queue-to-exchange": "taken"}  # behind the exchange
 
 
 def declare(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
