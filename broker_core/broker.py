@@ -265,6 +265,11 @@ class Broker:
             for publisher in publishers:
                 publisher.taken(publisher.mark())
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the disk has enough to do for now: who can wait with more, waits."""
+        return self.journal is not None and self.journal.behind
+
     def hold_answer(self) -> None:
         """Whoever asked for what has been done just now is answered when it is on disk (a commit)."""
         if self.journal is not None and self.journal.dirty:

@@ -183,12 +183,7 @@ class Staging:
         What lies in memory anyhow takes up no more there: else it would wait for itself to go.
         """
         broker = self.virtual_host.broker
-        return broker.journal is not None and (broker.alarms.reason is not None or broker.journal.behind)
-
-    @property
-    def _is_behind(self) -> bool:
-        journal = self.virtual_host.broker.journal
-        return journal is not None and journal.behind
+        return broker.is_behind or (broker.journal is not None and broker.alarms.reason is not None)
 
     # Staging.
 
@@ -237,7 +232,7 @@ class Staging:
             if len(portion) < self.portion:
                 break
             yield PAUSE_S
-            while self._is_behind:
+            while self.virtual_host.broker.is_behind:
                 yield LOOK_S
             self._require_alive()
 
@@ -245,7 +240,7 @@ class Staging:
         for number, each in enumerate(packed):
             if number:
                 yield PAUSE_S
-            while self._is_behind:
+            while self.virtual_host.broker.is_behind:
                 yield LOOK_S
             self._require_alive()
             self.log.append_block(each)

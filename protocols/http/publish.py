@@ -58,7 +58,7 @@ def publish_steps(asked: Asked, host: VirtualHost, mandatory: bool) -> Generator
                 yield PAUSE_S
         if published + unroutable < incoming.rows:
             yield PAUSE_S
-            while is_behind(asked.broker):
+            while asked.broker.is_behind:
                 yield LOOK_S
     return {"published": published, "unroutable": unroutable}
 
@@ -123,11 +123,6 @@ def require_no_alarm(broker: Broker) -> None:
     """Raises Refused while publishers are held back."""
     if broker.alarms.reason is not None:
         raise full(f"the node takes no messages now: {broker.alarms.reason}")
-
-
-def is_behind(broker: Broker) -> bool:
-    """Whether the disk is slower than publishers are."""
-    return broker.journal is not None and broker.journal.behind
 
 
 def full(reason: str) -> Refused:
