@@ -45,7 +45,7 @@ class Rounds:
     def __init__(self, folder: Path, seed: int, queries: Sequence[str] = QUERIES) -> None:
         self.queries = queries
         self.number = 0  # of rounds that were run
-        self.killed: list[str] = []
+        self.killed: list[str] = []  # in the middle of a micro-batch
         self.failed = 0  # drivers that gave up
         self._is_read = True  # all that was published
         self._folder = folder
@@ -69,10 +69,10 @@ class Rounds:
         half = len(self.queries) // 2
         some = {"driver": self.queries, "task": self.queries[:half], "broker": self.queries[half:]}
         for victim in VICTIMS[self.number % len(VICTIMS)]:
-            if self._wait_for_batch(self._chance.choice(some[victim])):
+            if is_busy := self._wait_for_batch(self._chance.choice(some[victim])):
                 time.sleep(self._chance.random() * 0.3)
-            kill_one[victim]()
-            self.killed.append(victim)
+            if kill_one[victim]() and is_busy:
+                self.killed.append(victim)
         self._end()
         self.number += 1
 
@@ -139,23 +139,27 @@ class Rounds:
             self.failed += 1
             self._kill_driver()
 
-    def _kill_driver(self) -> None:
-        """With its Java and all that does tasks."""
-        if self._driver is not None:
-            for process in (*descendants(self._driver.pid), self._driver.pid):
-                kill(process)
-            self._driver.communicate()
-            self._driver = None
+    def _kill_driver(self) -> bool:
+        """With its Java and all that does tasks. False, as of the others: there was nothing to kill."""
+        if self._driver is None:
+            return False
+        for process in (*descendants(self._driver.pid), self._driver.pid):
+            kill(process)
+        self._driver.communicate()
+        self._driver = None
+        return True
 
-    def _kill_task(self) -> None:
+    def _kill_task(self) -> bool:
         assert self._driver is not None
         workers = [each for each in descendants(self._driver.pid) if "pyspark.daemon" in command_of(each)]
         if workers:
             kill(self._chance.choice(workers))
+        return bool(workers)
 
-    def _kill_broker(self) -> None:
+    def _kill_broker(self) -> bool:
         self._node.kill()
         self._node.start()
+        return True
 
     def _wait_for_batch(self, query: str) -> bool:
         """Wait until a query is in the middle of a micro-batch, one of its first. False: all is read."""
