@@ -28,7 +28,7 @@ class AmqpError(Exception):
         self.text = text
 
 
-class AttachRefused(Exception):
+class AttachRefused(Exception):  # noqa: N818 - not an error of ours
     """A session that cannot be attached. `code` is a DETACH_CODE."""
 
     def __init__(self, code: int) -> None:
@@ -139,10 +139,13 @@ class SessionOwner(ABC):
     def on_ended(self) -> None:
         """The session is over, whatever ended it; once: everything it holds is to be given back."""
 
-    def on_result(self, id: Id, value: Struct) -> None:  # noqa: B027 - nobody has to listen
+    def wake_all(self) -> None:
+        """The line has room again: deliveries that waited for it may go on."""
+
+    def on_result(self, id: Id, value: Struct) -> None:
         """The peer's result of a command of ours."""
 
-    def on_exception(self, exception: ExecutionException) -> None:  # noqa: B027
+    def on_exception(self, exception: ExecutionException) -> None:
         """The peer could not execute a command of ours; the session ends after the call."""
 
 
@@ -169,7 +172,7 @@ class SessionLimits:
 
 
 class Handler(ABC):
-    """What a connection tells the broker's side. Every call but on_closed may raise AmqpError, which closes it."""
+    """What a connection tells the broker's side. The first four may raise AmqpError, which closes the connection."""
 
     __slots__ = ()
 
@@ -199,6 +202,14 @@ class Handler(ABC):
         """
 
     @abstractmethod
+    def on_detached(self, session: Session) -> None:
+        """The session has left its channel, whatever made it: it is kept for its timeout, or it has ended."""
+
+    def is_enough(self) -> bool:
+        """Whether others ought to have their turn before more of this read; asked after each transfer."""
+        return False
+
+    @abstractmethod
     def on_closed(self) -> None:
         """The connection ended, whatever ended it; once, after its sessions were told, before the peer is."""
 
@@ -208,7 +219,6 @@ class Tuning:
 
     __slots__ = (
         "body_size_max",
-        "channel_max",
         "frame_max",
         "handshake_timeout_s",
         "heartbeat_s",
@@ -219,7 +229,6 @@ class Tuning:
 
     def __init__(
         self,
-        channel_max: int = 65_534,
         session_max: int = 1024,
         frame_max: int = 65_535,
         heartbeat_s: int = 120,
@@ -228,8 +237,7 @@ class Tuning:
         mechanisms: tuple[str, ...] = ("PLAIN",),
         server_properties: Mapping[str, Value] | None = None,
     ) -> None:
-        self.channel_max = channel_max  # the highest number, as told
-        self.session_max = session_max  # how many of them carry sessions at a time
+        self.session_max = session_max  # at a time, whatever their channels' numbers
         self.frame_max = frame_max  # of what we send; what comes may have 65535 octets whatever was agreed
         self.heartbeat_s = heartbeat_s
         self.body_size_max = body_size_max
