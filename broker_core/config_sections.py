@@ -171,6 +171,65 @@ class Amqp10Settings(Record):
     addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
 
 
+@attrs.frozen(kw_only=True)
+class Amqp010Settings(Record):
+    """AMQP 0-10, an experiment. New values hold for connections opened afterwards."""
+
+    enabled: bool = key(Flag(), "Serve this protocol.", False)
+    frame_max: int = key(
+        Octets(4 * KIB, 64 * KIB - 1),
+        "The largest frame that is sent; of what comes, frames of 65535 octets are taken whatever was agreed.",
+        64 * KIB - 1,
+        reload=True,
+    )
+    session_max: int = key(
+        Whole(1, 65535), "The most sessions that are attached on one connection.", 256, reload=True
+    )
+    heartbeat_s: int = key(
+        Whole(0, 65535),
+        "The longest interval between heartbeats, in seconds, that is suggested to clients.",
+        120,
+        reload=True,
+    )
+    mechanisms: tuple[str, ...] = key(
+        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
+        ("PLAIN", "ANONYMOUS"),
+        reload=True,
+    )
+    session_timeout_max_s: int = key(
+        Whole(0, 604_800),
+        "For how many seconds at most a session is kept, with what it holds, that its client asked to be kept "
+        "when its connection is gone; 0: never.",
+        300,
+        reload=True,
+    )
+    detached_sessions_max: int = key(
+        Whole(0, 65535),
+        "The most sessions kept for one user; one more, and that which was detached first ends.",
+        64,
+        reload=True,
+    )
+    replay_flush_size: int = key(
+        Octets(4 * KIB, GIB),
+        "Octets sent in one session, without a word that they have arrived, after which the client is asked.",
+        MIB,
+        reload=True,
+    )
+    replay_size_max: int = key(
+        Octets(64 * KIB, GIB),
+        "Octets sent in one session, without a word that they have arrived, that are kept to be sent again.",
+        16 * MIB,
+        reload=True,
+    )
+    complete_every: int = key(
+        Whole(1, 65535),
+        "After how many completed commands the client is told, where it has not asked for it.",
+        256,
+        reload=True,
+    )
+
+
 NO_TABLES: Final[Mapping[str, Table]] = {}
 NO_ROWS: Final[Table] = {}
 
@@ -181,6 +240,7 @@ class ProtocolsSettings(Record):
 
     amqp091: Amqp091Settings = key(RecordOf(Amqp091Settings), "AMQP 0-9-1.", Amqp091Settings())
     amqp10: Amqp10Settings = key(RecordOf(Amqp10Settings), "AMQP 1.0.", Amqp10Settings())
+    amqp010: Amqp010Settings = key(RecordOf(Amqp010Settings), "AMQP 0-10.", Amqp010Settings())
     others: Mapping[str, Table] = key(
         TableOf(FREE_TABLE, "a table for each protocol"),
         "Protocols that plug in: `enabled`, and whatever keys each of them documents.",
@@ -190,8 +250,8 @@ class ProtocolsSettings(Record):
 
     def enabled(self, name: str) -> bool:
         """Whether a protocol is to be served; one that is not mentioned is."""
-        ours = {"amqp091": self.amqp091.enabled, "amqp10": self.amqp10.enabled}
-        return ours[name] if name in ours else self.others.get(name, {}).get("enabled", True) is True
+        ours = {"amqp091": self.amqp091, "amqp10": self.amqp10, "amqp010": self.amqp010}
+        return ours[name].enabled if name in ours else self.others.get(name, {}).get("enabled", True) is True
 
     def contradictions(self) -> Iterator[Problem]:
         for name, table in self.others.items():
