@@ -140,6 +140,14 @@ class Queue(Destination):
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
 
+    def admit(self, message: Message) -> None:
+        """Take a message in that there once was room for, however full it is now."""
+        self.push(message)
+
+    def take_back(self, delivery: Delivery) -> None:
+        """It was taken out of the queue, and out of what the store has of it, and is to wait here again."""
+        raise Unsupported(f"{self.described} gives nothing away")
+
     def has_room(self, messages: int, octets: int) -> bool:
         """Whether so many messages more, with bodies of so many octets, would wait here without one being refused."""
         return True

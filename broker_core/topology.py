@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from broker_core.branches import Branches
 from broker_core.errors import (
     AccessRefused,
     PreconditionFailed,
@@ -30,7 +31,7 @@ from broker_core.limits import (
     text,
 )
 from broker_core.policy import effective_alternate, effective_limits
-from broker_core.queue import Queue
+from broker_core.queue import DELETED, Queue
 from broker_core.sieve import Sieve
 from broker_core.stream import StreamQueue
 from broker_core.values import Table, type_name
@@ -88,6 +89,7 @@ class VirtualHost:
         self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, listed nowhere
         self.leases: dict[tuple[str, str], Lease] = {}  # by queue and reader
         self.stagings: dict[str, Staging] = {}  # by name
+        self.branches = Branches(self)  # of distributed transactions
         self.connections = 0  # clients that have entered
         # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
         # It lasts as long as somebody who asked for it does: users come and go.
@@ -404,6 +406,8 @@ class VirtualHost:
         self._drop_exchanges(self._drop_incoming(queue))
         if self.broker.compat.dead_letter_on_delete:
             queue.bury_all()
+        elif queue.limits.alternate_exchange is not None:
+            queue.bury_all(DELETED)
         for key in [each for each in self.leases if each[0] == queue.name]:
             self.leases.pop(key).end()
         queue.closed()
@@ -445,6 +449,7 @@ class VirtualHost:
             self.delete_queue(queue)
         for name in list(self.stagings):
             self.stagings.pop(name).end()
+        self.branches.end()
         for exchange in self.exchanges.values():
             self._no_longer_kept(exchange)
             self._tell(exchange, exchange.type.close)

@@ -185,6 +185,15 @@ class WorkQueue(Queue):
             self.dispatch()  # what a consumer takes at once was never over the limit
         return True
 
+    def admit(self, message: Message) -> None:
+        watched, self.watched = self.watched, False
+        try:
+            self.push(message)
+        finally:
+            self.watched = watched
+        if watched:
+            self.touch()
+
     def _end_of(self, message: Message) -> float:
         """When it expires, if its term begins now."""
         own_ms = message.facts.ttl_ms
@@ -326,7 +335,7 @@ class WorkQueue(Queue):
         self.touch()
 
     def take_back(self, delivery: Delivery) -> None:
-        """What was leased is released; to the store it is new, and its time to live begins anew."""
+        """What was leased, or accepted in a branch, is back; to the store it is new, its time to live begins anew."""
         if self.journal is not None and delivery.message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
