@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from struct import Struct
+from struct import error as struct_error
 from typing import Final, TypeVar
 
 from broker_core.limits import TTL_MAX_MS
@@ -32,6 +33,8 @@ SHORT_MAX: Final = 255  # octets of a str8
 
 DELIVERY: Final = b"\x04\x01"
 MESSAGE: Final = b"\x04\x03"
+DELIVERY_CODE: Final = 0x0401
+MESSAGE_CODE: Final = 0x0403
 
 # The fields of the two structs in the order of the specification, and how many octets each has; less than zero: in how
 # many octets their number stands in front.
@@ -45,6 +48,7 @@ MESSAGE_WIDTHS: Final = (8, 16, -2, -2, -1, -1, -2, -2, -4)
 REPLY_WIDTHS: Final = (-1, -1)
 
 UINT32: Final = Struct(">I")
+STRUCT_BEGIN: Final = Struct(">IHH")  # size, code, flags
 FIELDS_AT: Final = 6  # octets of a struct in front of its flags
 
 
@@ -82,53 +86,75 @@ class Envelope:
         )
 
 
+remembered: Final[dict[bytes, Envelope]] = {}  # by whole header segments that have no headers
 # By delivery-properties, user-id, and whether there are headers.
-remembered: Final[dict[tuple[bytes, str | None, bool], Envelope]] = {}
+remembered_parts: Final[dict[tuple[bytes, str | None, bool], Envelope]] = {}
 remembered_facts: Final[dict[tuple[bool, int, int | None, str | None, bool], Facts]] = {}
 
 
 def envelope_of(header: bytes) -> Envelope:
     """What a header segment says to the broker; there need not be one: b"". Raises MalformedError.
 
-    2 us for what C++ clients send. Headers are checked here, for somebody will read them.
+    2 us for what C++ clients send, 0.1 where it repeats. Headers are checked here, for somebody will read them.
     """
-    delivery, user_id, has_headers = b"", None, False
-    at, end, seen = 0, len(header), 0
-    while at < end:
-        after = at + 4 + int.from_bytes(header[at : at + 4], "big")
-        code = header[at + 4 : at + FIELDS_AT]
-        if code == MESSAGE and not seen & 1:
-            seen |= 1
-            user_id, has_headers = _said_at(header, at + FIELDS_AT, min(after, end))
-        elif code == DELIVERY and not delivery:
-            delivery = header[at:after]
-        elif code in (MESSAGE, DELIVERY) or after < at + FIELDS_AT:
-            raise MalformedError("the header segment has a struct twice, or one without a code")
-        at = after
+    found = remembered.get(header)
+    if found is not None:
+        return found
+    delivery, user_id, has_headers, seen = b"", None, False, False
+    at, end = 0, len(header)
+    try:
+        while at < end:
+            size, code, flags = STRUCT_BEGIN.unpack_from(header, at)
+            begin, at = at, at + 4 + size
+            if code == MESSAGE_CODE and not seen:
+                seen = True
+                user_id, has_headers = _said_at(header, begin + 8, at, flags)
+            elif code == DELIVERY_CODE and not delivery:
+                delivery = header[begin:at]
+            elif size < 2 or code in (MESSAGE_CODE, DELIVERY_CODE):
+                raise MalformedError("the header segment has a struct twice, or one without a code")
+    except (IndexError, struct_error):
+        raise MalformedError("the header segment is cut short") from None
     if at > end:
         raise MalformedError("a struct leads beyond the end of the header segment")
-    found = remembered.get((delivery, user_id, has_headers))
-    return _envelope(delivery, user_id, has_headers) if found is None else found
+    found = remembered_parts.get((delivery, user_id, has_headers))
+    if found is None:
+        found = _envelope(delivery, user_id, has_headers)
+    if not has_headers:
+        _remember(remembered, header, found, end)
+    return found
 
 
-def _said_at(octets: bytes, at: int, end: int) -> tuple[str | None, bool]:
-    """The user-id, and whether there are headers, of message-properties. An empty user-id is none: C++ sends it."""
-    fields = fields_at(octets, at, end, MESSAGE_WIDTHS)
+def _said_at(octets: bytes, at: int, end: int, flags: int) -> tuple[str | None, bool]:
+    """The user-id, and whether there are headers, of message-properties whose fields are here.
+
+    As `fields_at` with MESSAGE_WIDTHS, in a quarter of the time. An empty user-id is none: C++ clients send it.
+    """
     user_id, has_headers = None, False
-    if USER_ID in fields:
-        begin, after = fields[USER_ID]
-        if begin != after:
-            user_id = octets[begin:after].decode("utf-8", "surrogateescape")
-    if HEADERS in fields:
-        begin, after = fields[HEADERS]
-        has_headers = after - begin > 4 and after - begin <= LOOKED_INTO_MAX
-        if has_headers:
-            _check_map(octets, begin, after)
-        elif 0 < after - begin < 4:
-            raise MalformedError("a map has no room for its count")
-    if REPLY_TO in fields:
-        begin, after = fields[REPLY_TO]
-        fields_at(octets, begin, after, REPLY_WIDTHS)
+    if flags & 0x0100:  # content-length
+        at += 8
+    if flags & 0x0200:  # message-id
+        at += 16
+    if flags & 0x0400:  # correlation-id
+        at += 2 + (octets[at] << 8 | octets[at + 1])
+    if flags & 0x0800:
+        begin, at = at + 2, at + 2 + (octets[at] << 8 | octets[at + 1])
+        fields_at(octets, begin, at, REPLY_WIDTHS)
+    if flags & 0x1000:  # content-type
+        at += 1 + octets[at]
+    if flags & 0x2000:  # content-encoding
+        at += 1 + octets[at]
+    if flags & 0x4000:
+        begin, at = at + 2, at + 2 + (octets[at] << 8 | octets[at + 1])
+        if begin != at:
+            user_id = octets[begin:at].decode("utf-8", "surrogateescape")
+    if flags & 0x8000:  # app-id
+        at += 2 + (octets[at] << 8 | octets[at + 1])
+    if flags & 0x0001:
+        begin, at = at + 4, at + 4 + int.from_bytes(octets[at : at + 4], "big")
+        has_headers = _has_entries(octets, begin, at)
+    if at > end:
+        raise MalformedError("the fields of message-properties lead beyond their end")
     return user_id, has_headers
 
 
@@ -153,7 +179,9 @@ def _envelope(delivery: bytes, user_id: str | None, has_headers: bool) -> Envelo
         given[IMMEDIATE] is not None,
         (_number(given[EXPIRATION]) or None) if ttl_ms is None else None,
     )
-    _remember(remembered, (delivery, user_id, has_headers), envelope, len(delivery) + len(user_id or ""))
+    _remember(
+        remembered_parts, (delivery, user_id, has_headers), envelope, len(delivery) + len(user_id or "")
+    )
     return envelope
 
 
@@ -285,30 +313,30 @@ def _width(code: int) -> int | None:
 CODE_WIDTHS: Final = [_width(code) for code in range(256)]
 
 
-def _check_map(octets: bytes, at: int, end: int) -> None:
-    """Whether a map can be read: its count and entries. Raises MalformedError. 0.3 us an entry, where reading is 1."""
-    count = int.from_bytes(octets[at : at + 4], "big")
-    begin, at = at - 4, at + 4
+def _has_entries(octets: bytes, begin: int, end: int) -> bool:
+    """Whether headers say anything, as far as we look.
+
+    Checks that they can be read, 0.3 us an entry where reading is 1. Raises MalformedError, or IndexError.
+    """
+    if begin == end or end - begin > LOOKED_INTO_MAX:
+        return False
+    count: int = UINT32.unpack_from(octets, begin)[0]
+    at = begin + 4
     for _ in range(count):
-        if at >= end:
-            break
         at += 1 + octets[at]
-        if at >= end:
-            break
         width = CODE_WIDTHS[octets[at]]
-        at += 1
-        if width is None:
-            map_at(octets, begin, end)
-            return
+        if width is None:  # nested
+            map_at(octets, begin - 4, end)
+            return True
         if width >= 0:
-            at += width
+            at += 1 + width
+        elif width == -2:
+            at += 3 + (octets[at + 1] << 8 | octets[at + 2])
         else:
-            begin_of_value = at - width
-            at = begin_of_value + int.from_bytes(octets[at:begin_of_value], "big")
-    else:
-        if at == end:
-            return
-    raise MalformedError("a map does not end with its last entry")
+            at += 1 - width + int.from_bytes(octets[at + 1 : at + 1 - width], "big")
+    if at != end:
+        raise MalformedError("a map does not end with its last entry")
+    return count > 0
 
 
 def entries_at(octets: bytes) -> dict[str, bytes]:
