@@ -50,6 +50,12 @@ class Client:
 
     # Coming and going.
 
+    def part(self) -> Client:
+        """The same user in the same virtual host, who owns queues for himself: a session, which may last longer."""
+        part = Client(self.broker, self.user, self.name)
+        part.host = self.host
+        return part
+
     def enter(self, virtual_host: str) -> None:
         """Open a virtual host: it must exist, the user must have a permission in it, and limits leave room (S014-S016).
 
@@ -80,15 +86,37 @@ class Client:
             raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
 
     def leave(self) -> None:
-        """The connection has ended: exclusive queues go (S067)."""
-        if not self._entered:
-            return
-        self._entered = False
-        self.host.connections -= 1
-        del self.broker.clients[self]
-        count_down(self.broker.connections_of, self.user.name)
+        """The connection, or the session, has ended: exclusive queues go (S067), or are for all again."""
+        if self._entered:
+            self._entered = False
+            self.host.connections -= 1
+            del self.broker.clients[self]
+            count_down(self.broker.connections_of, self.user.name)
         for queue in list(self.exclusive_queues):
+            self.disown(queue)
+
+    def own(self, queue: Queue) -> None:
+        """Have a queue for itself as long as it lasts. It stays afterwards, unless it was declared exclusive.
+
+        Raises Locked if it is another's, or others consume from it.
+        """
+        queue.require_access(self)
+        if queue.owner is None and queue.consumers:
+            raise Locked(f"cannot obtain exclusive access to {queue.described}: it has consumers")
+        queue.owner = self
+        self.exclusive_queues[queue] = None
+        queue.auto_delete = queue.auto_delete and not queue.exclusive  # it goes with its owner, no sooner
+        queue.taken_up()
+
+    def disown(self, queue: Queue) -> None:
+        """Own it no longer. What was declared exclusive goes, at once or after its delay, unless others come."""
+        if queue.exclusive and not queue.limits.auto_delete_delay_ms:
             self.host.delete_queue(queue)
+            return
+        del self.exclusive_queues[queue]
+        queue.owner = None
+        queue.auto_delete = queue.auto_delete or queue.exclusive
+        queue.left_alone()
 
     def open_channel(self) -> None:
         """Count one more channel (session, ...). Raises LimitReached if the user has too many."""
@@ -214,15 +242,18 @@ class Client:
         `ours`: the broker chose the name, though it is not a new one each time. `selector`: as
         `VirtualHost.declare_queue`.
         """
-        target = text((arguments or {}).get("x-dead-letter-exchange"))
+        targets = [
+            text((arguments or {}).get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")
+        ]
         generated = ours or name == ""
         name = name or generated_name(prefix)
         self._check(CONFIGURE, "queue", name)
 
         def may_create() -> None:
-            if target is not None:
-                self._check(READ, "queue", name)
-                self._check(WRITE, "exchange", target)
+            for target in targets:
+                if target is not None:
+                    self._check(READ, "queue", name)
+                    self._check(WRITE, "exchange", target)
 
         queue = self.host.declare_queue(
             name, durable, exclusive, auto_delete, arguments, self, may_create, generated, selector

@@ -44,6 +44,7 @@ class Overflow(Enum):
     DROP_HEAD = "drop-head"
     REJECT_PUBLISH = "reject-publish"
     REJECT_PUBLISH_DLX = "reject-publish-dlx"
+    SELF_DESTRUCT = "self-destruct"  # the queue goes, with all that is in it
 
 
 @attrs.frozen
@@ -69,6 +70,11 @@ class QueueLimits:
     single_active: bool = False
     max_age_ms: int | None = None  # streams
     max_segment_bytes: int | None = None  # streams
+    alternate_exchange: str | None = None  # gets what is rejected, and what waits when the queue is deleted
+    last_value_key: str | None = None  # the header of whose value the newest message alone waits
+    group_key: str | None = None  # the header that says which messages belong together
+    auto_delete_delay_ms: int = 0  # from the last consumer's leaving to the deletion
+    priority_base: int = 0  # the highest priority that is not told apart from the lowest
 
 
 # Checks: a value to a fault in words, or None.
@@ -170,6 +176,7 @@ _EVERY: Final = frozenset(QueueType)
 count_fault: Final = between(0)
 ttl_fault: Final = between(0, TTL_MAX_MS)
 expiry_fault: Final = between(1, TTL_MAX_MS)
+priority_fault: Final = between(0, PRIORITY_MAX)
 overflow_fault: Final = one_of(*(overflow.value for overflow in Overflow))
 
 ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
@@ -183,8 +190,13 @@ ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
     "x-overflow": (overflow_fault, _SETTLING),
     "x-delivery-limit": (whole_fault, _SETTLING),
     "x-consumer-timeout": (count_fault, _EVERY),
-    "x-max-priority": (between(0, PRIORITY_MAX), _CLASSIC),
+    "x-max-priority": (priority_fault, _CLASSIC),
+    "x-priority-base": (priority_fault, _CLASSIC),
     "x-single-active-consumer": (truth_fault, _SETTLING),
+    "x-alternate-exchange": (text_fault, _SETTLING),
+    "x-last-value-key": (text_fault, _CLASSIC),
+    "x-message-group-key": (text_fault, _CLASSIC),
+    "x-auto-delete-delay": (ttl_fault, _SETTLING),
     "x-max-age": (age_fault, _STREAM),
     "x-stream-max-segment-size-bytes": (count_fault, _STREAM),
     # From here on: checked and compared on redeclaration, without effect on a single node.
@@ -242,6 +254,11 @@ def limits_of(arguments: Table) -> QueueLimits:
         single_active=arguments.get("x-single-active-consumer") is True,
         max_age_ms=age_ms(arguments.get("x-max-age")),
         max_segment_bytes=whole(arguments.get("x-stream-max-segment-size-bytes")) or None,
+        alternate_exchange=text(arguments.get("x-alternate-exchange")),
+        last_value_key=text(arguments.get("x-last-value-key")),
+        group_key=text(arguments.get("x-message-group-key")),
+        auto_delete_delay_ms=whole(arguments.get("x-auto-delete-delay")) or 0,
+        priority_base=whole(arguments.get("x-priority-base")) or 0,
     )
 
 
@@ -265,6 +282,8 @@ def fault_of(argument: str, arguments: Table, check: Check) -> str | None:
         return None
     if argument == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
         return check(value) or "routing key but no dead letter exchange defined"
+    if argument == "x-message-group-key" and "x-last-value-key" in arguments:
+        return check(value) or "a queue keeps last values, or groups together, but not both"
     return check(value)
 
 

@@ -31,7 +31,7 @@ from broker_core.limits import (
     text,
 )
 from broker_core.policy import effective_alternate, effective_limits
-from broker_core.queue import Queue
+from broker_core.queue import DELETED, Queue
 from broker_core.sieve import Sieve
 from broker_core.stream import StreamQueue
 from broker_core.values import Table, type_name
@@ -406,6 +406,8 @@ class VirtualHost:
         self._drop_exchanges(self._drop_incoming(queue))
         if self.broker.compat.dead_letter_on_delete:
             queue.bury_all()
+        elif queue.limits.alternate_exchange is not None:
+            queue.bury_all(DELETED)
         for key in [each for each in self.leases if each[0] == queue.name]:
             self.leases.pop(key).end()
         queue.closed()

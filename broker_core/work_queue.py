@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 
 from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
 from broker_core.discard import PAUSE_S, PORTION
+from broker_core.disuse import Disuse
 from broker_core.errors import AccessRefused
+from broker_core.expiry import Expiry
 from broker_core.lane import Lane
 from broker_core.limits import Overflow, QueueLimits, QueueType
 from broker_core.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED, Queue
@@ -33,7 +35,6 @@ from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.clock import Timer
     from broker_core.message import Message
     from broker_core.store.contract import Page
     from broker_core.topology import VirtualHost
@@ -42,12 +43,15 @@ if TYPE_CHECKING:
 class WorkQueue(Queue):
     """A queue of work to do: each message goes to one consumer, and is gone once that has dealt with it."""
 
+    all_seek = False  # its consumers go through it with cursors, whatever they want
+    new_search: type[Search] = Search
+
     __slots__ = (
         "active",
         "backlog",
-        "expires_timer",
+        "disuse",
         "expiring",
-        "head_timer",
+        "expiry",
         "lanes",
         "position",
         "rings",
@@ -76,8 +80,8 @@ class WorkQueue(Queue):
         self.active: Consumer | None = None  # the one consumer served, if there may be only one
         self.position = 0  # of the next message to arrive
         self.expiring = 0  # waiting messages that will expire
-        self.head_timer: Timer | None = None
-        self.expires_timer: Timer | None = None
+        self.expiry = Expiry(self)
+        self.disuse = Disuse(self)
         self.apply(limits)
 
     # Limits.
@@ -91,7 +95,7 @@ class WorkQueue(Queue):
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
         if self.watched and limits.overflow is Overflow.DROP_HEAD:
             self._drop_over_limit()
-        self._watch_disuse()
+        self.disuse.watch()
         self.touch()
 
     def _over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
@@ -128,10 +132,6 @@ class WorkQueue(Queue):
         return True
 
     # Arrival.
-
-    @property
-    def highest(self) -> int:
-        return len(self.lanes) - 1
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
         lane = self.lanes[priority]
@@ -242,7 +242,7 @@ class WorkQueue(Queue):
         if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
             self._drop_over_limit()  # what arrived, and what came back
         if self.expiring:
-            self._watch_head()
+            self.expiry.watch()
 
     def _take(self, quota: int, room: int) -> list[Delivery]:
         """Up to `quota` messages, of no more than `room` octets and one message, by priority and order."""
@@ -311,14 +311,31 @@ class WorkQueue(Queue):
 
     # Answers.
 
-    def release(self, delivery: Delivery, failed: bool = True) -> None:
-        """Put it back at its old place; `failed`: this counts towards the delivery limit."""
+    def acquire(self, position: int) -> Delivery | None:
+        for lane in self.lanes:
+            if (delivery := lane.take_at(position)) is not None:
+                return self._acquired(delivery)
+        return None
+
+    def _acquired(self, delivery: Delivery) -> Delivery | None:
+        now = self.virtual_host.broker.now
+        if delivery.expires_at < now:
+            self.expire(delivery)
+            return None
+        self.left(delivery)
+        self.delivered += 1
+        self.unsettled += 1
+        delivery.given_at = now
+        return delivery
+
+    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
+        """Put it back at its old place."""
         self.unsettled -= 1
         if self.deleted:
             self.forget((delivery,))
             return
         delivery.consumer = None
-        delivery.redelivered = True
+        delivery.redelivered = delivery.redelivered or redelivered
         if failed:
             delivery.attempts += 1
             limit = self.limits.delivery_limit
@@ -350,8 +367,12 @@ class WorkQueue(Queue):
         else:
             self._die(delivery, REJECTED)
 
+    def rank(self, priority: int) -> int:
+        return max(0, min(priority - self.limits.priority_base, len(self.lanes) - 1))
+
     def _lane(self, delivery: Delivery) -> Lane:
-        return self.lanes[min(delivery.message.facts.priority, len(self.lanes) - 1)]
+        lanes = self.lanes
+        return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
 
     def _die(self, delivery: Delivery, reason: str) -> None:
         self.forget((delivery,))
@@ -394,9 +415,10 @@ class WorkQueue(Queue):
             if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
                 raise AccessRefused(f"{self.described} in exclusive use")
             self.consumers[consumer] = None
-        if consumer.browses or consumer.selector is not None:
+            self.taken_up()
+        if consumer.browses or consumer.selector is not None or self.all_seek:
             if self.search is None:
-                self.search = Search(self)
+                self.search = self.new_search(self)
             self.search.add(consumer)
         consumer.attached = True
         self.used_at = self.virtual_host.broker.now
@@ -415,8 +437,8 @@ class WorkQueue(Queue):
         if consumer is self.active:
             self.active = None
             self.touch()  # its heir is found once, however many leave together
-        if self.auto_delete and not (self.consumers or consumer.browses or self.deleted):
-            self.virtual_host.delete_queue(self)
+        if not consumer.browses:
+            self.left_alone()
 
     def _admit(self, consumer: Consumer) -> None:
         if consumer.browses or not self.limits.single_active:
@@ -443,53 +465,19 @@ class WorkQueue(Queue):
 
     # Time.
 
-    def _watch_head(self) -> None:
-        """Keep one timer on the first message that will expire at the head of a lane (S080)."""
-        earliest = min((lane.due_at() for lane in self.lanes if lane), default=NEVER)
-        timer = self.head_timer
-        broker, timers = self.virtual_host.broker, self.virtual_host.broker.timers
-        if timer is not None and not timer.cancelled and timer.at <= max(earliest, broker.now + PAUSE_S):
-            return  # it will look again when it fires
-        timers.cancel(timer)
-        self.head_timer = None if earliest == NEVER else timers.at(earliest, self._expire)
+    def taken_up(self) -> None:
+        self.disuse.returned()
 
-    def _expire(self, now: float) -> None:
-        """What is due expires, but no more than a portion of it at once: others want their turn."""
-        self.head_timer = None
-        left = PORTION
-        for lane in self.lanes:
-            while lane and lane.due_at() <= now:
-                if not left:
-                    self.head_timer = self.virtual_host.broker.timers.at(now + PAUSE_S, self._expire)
-                    return
-                left -= 1
-                self.expire(lane.take())
-        self.touch()
+    def left_alone(self) -> None:
+        is_lent = self.owner is not None and not self.exclusive
+        if self.auto_delete and not (self.consumers or is_lent or self.deleted):
+            self.disuse.left()
 
-    def _watch_disuse(self) -> None:
-        """Delete the queue when nobody has used it for `expires_ms` (S081)."""
-        timers = self.virtual_host.broker.timers
-        timers.cancel(self.expires_timer)
-        self.expires_timer = None
-        if self.limits.expires_ms is not None and not self.deleted:
-            due = self.used_at + self.limits.expires_ms / 1000
-            self.expires_timer = timers.at(due, self._maybe_disused)
-
-    def _maybe_disused(self, now: float) -> None:
-        assert self.limits.expires_ms is not None
-        if self.in_use or self.search is not None:
-            self.used_at = now
-        if now >= self.used_at + self.limits.expires_ms / 1000:
-            self.virtual_host.delete_queue(self)
-        else:
-            self._watch_disuse()
-
-    def bury_all(self) -> None:
-        """Let every waiting message die, where a profile wants that for a queue's deletion."""
+    def bury_all(self, reason: str = REJECTED) -> None:
         while lane := next((lane for lane in reversed(self.lanes) if lane), None):
             if lane.at_hand():
                 self.left(delivery := lane.take())
-                self._die(delivery, REJECTED)
+                self._die(delivery, reason)
             else:
                 lane.load()
 
@@ -497,9 +485,8 @@ class WorkQueue(Queue):
 
     def closed(self) -> None:
         """The messages go with it, and the consumers are told."""
-        timers = self.virtual_host.broker.timers
-        timers.cancel(self.head_timer)
-        timers.cancel(self.expires_timer)
+        self.expiry.end()
+        self.disuse.end()
         self.purge()
         if self.search is not None:
             self.consumers.update(dict.fromkeys(self.search.browsers()))  # they are told, too
