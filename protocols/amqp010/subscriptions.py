@@ -1,0 +1,474 @@
+"""What a session subscribes to: queues in, credit by the message and by the octet, transfers out.
+
+    subscribe ──> no credit, window mode ──flow──> deliveries ──flush, stop, set-flow-mode──> no credit
+
+A message is delivered if there is credit of both units for it: one message, and as many octets as its header and body
+have. Credit that was given without a limit (0xFFFFFFFF) is never used up.
+
+    credit mode     what is used up has to be given again
+    window mode     it comes back when the peer completes the transfer, unless the credit was reset in the meantime
+
+A message with more octets than are left waits, and with it what comes after it, until the credit changes; the queue has
+it back for others meanwhile. But where nothing of the credit is used up, it may go: it would wait for ever. That uses
+up everything. To know this, messages are taken one at a time as long as octets are limited, which no client we know of
+does.
+
+What was not acquired is only shown (`Consumer.browses`): `unsettled.py` knows how it may still be acquired.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from broker_core.broker import Publisher
+from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
+from broker_core.errors import AccessRefused, PreconditionFailed
+from broker_core.limits import QueueType
+from broker_core.queue import Queue
+from broker_core.selector import Selector, compile_selector
+from broker_core.stream import OFFSET
+from broker_core.values import Table
+from protocols.amqp010 import commands as c
+from protocols.amqp010.contract import SessionError
+from protocols.amqp010.encoding import rendered
+from protocols.amqp010.neutral import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from protocols.amqp010.sequences import Id, SequenceSet
+    from protocols.amqp010.served_session import ServedSession
+    from protocols.amqp010.types import Value
+
+log: Final = logging.getLogger("leveret.amqp010")
+
+INFINITE: Final = 0xFFFF_FFFF  # credit without a limit, on the wire
+NO_END: Final = UNLIMITED >> 1  # what is left of that is always more
+PATIENCE_S: Final = 1.0  # after which a queue is looked at again whose next message was too large
+PAUSED: Final = 0
+SELECTOR: Final = "x-apache-selector"
+PRIORITY: Final = "x-priority"
+
+
+class Grant:
+    """The credit that a transfer may come back to, as long as it is in force."""
+
+    __slots__ = ("octets", "subscription")
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription: Subscription | None = subscription  # None: it was reset
+        self.octets: dict[Id, int] = {}  # of its transfers, where they are limited
+
+
+class Subscription(Consumer, Publisher):
+    """One message.subscribe."""
+
+    __slots__ = (
+        "_blocked",
+        "_command",
+        "_flush_id",
+        "_flushing",
+        "_grant",
+        "_held_back",
+        "_octets",
+        "_sent_settled",
+        "_settles",
+        "_shown",
+        "_used",
+        "_windowed",
+        "destination",
+        "mode",
+        "session",
+    )
+
+    def __init__(
+        self,
+        session: ServedSession,
+        queue: Queue,
+        command: c.MessageSubscribe,
+        priority: int,
+        selector: Selector | None,
+        arguments: Table,
+    ) -> None:
+        accept_mode = command.accept_mode or c.ACCEPT_MODE_EXPLICIT
+        acquire_mode = command.acquire_mode or c.ACQUIRE_MODE_PRE_ACQUIRED
+        settled, browses = accept_mode == c.ACCEPT_MODE_NONE, acquire_mode == c.ACQUIRE_MODE_NOT_ACQUIRED
+        super().__init__(
+            queue, settled, 0, Window(), priority, command.exclusive, arguments, selector, browses
+        )
+        self.session = session
+        self.destination = command.destination or ""
+        self.mode = c.FLOW_MODE_WINDOW
+        self._command = c.MessageTransfer(self.destination, accept_mode, acquire_mode).encode()
+        self._settles = settled  # what is sent needs no answer
+        self._shown = browses and queue.type is not QueueType.STREAM  # it may still be acquired
+        self._octets = 0  # credit
+        self._used = 0  # octets of the credit
+        self._grant = Grant(self)
+        self._windowed = False  # transfers have to be remembered, for their credit comes back
+        self._blocked = False  # the next message is too large
+        self._held_back: list[Delivery] = []  # what is too large; one that was shown waits here for credit
+        self._sent_settled: list[Delivery] = []  # and nobody will accept it
+        self._flushing = False  # it is to be told when the broker has settled
+        self._flush_id: Id | None = None  # the flush that then may be complete
+
+    # The queue's side.
+
+    @property
+    def suspended(self) -> bool:
+        return self.session.session.line is None
+
+    def room(self) -> int:
+        line = self.session.session.line
+        if line is None or self._octets <= 0 or self._blocked:
+            return PAUSED
+        room = line.room()
+        return min(room, 1) if self._octets < NO_END else room
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        session = self.session
+        if self._octets < NO_END:
+            self._deliver_measured(deliveries)
+            return
+        send, command = session.session.send_transfer, self._command
+        next_id = session.session.next_id
+        keep = None if self._settles or self.browses else session.unsettled.begin(next_id)
+        windowed = session.windowed.begin(next_id) if self._windowed else None
+        grant = self._grant
+        for delivery in deliveries:
+            message = delivery.message
+            try:
+                if message.facts.ttl_ms is None:
+                    header, body = rendered(message, delivery.redelivered)
+                else:
+                    header, body = rendered(message, delivery.redelivered, ttl_left_ms(delivery))
+            except Exception:  # another protocol's encoding is at fault: others still get their messages
+                self._refuse(delivery)
+                continue
+            id = send(command, header, body)
+            if keep is not None:
+                keep[id] = delivery
+            if windowed is not None:
+                windowed[id] = grant
+            if self._shown:
+                session.browsed.add(id, delivery.queue, delivery.position, self._settles)
+        self._was_served()
+
+    def _deliver_measured(self, deliveries: list[Delivery]) -> None:
+        """While octets are limited. `room` has asked for one message."""
+        for at, delivery in enumerate(deliveries):
+            try:
+                header, body = rendered(delivery.message, delivery.redelivered, ttl_left_ms(delivery))
+            except Exception:
+                self._refuse(delivery)
+                continue
+            size = len(header) + len(body)
+            if size > self._octets and self._used:
+                self._hold_back(deliveries[at:])
+                break
+            self._used += size
+            self._octets = max(0, self._octets - size)
+            self._sent(delivery, self.session.session.send_transfer(self._command, header, body), size)
+        self._was_served()
+
+    def _sent(self, delivery: Delivery, id: Id, size: int) -> None:
+        session = self.session
+        if self._windowed:
+            session.windowed.begin(id)[id] = self._grant
+            self._grant.octets[id] = size
+        if self._shown:
+            session.browsed.add(id, delivery.queue, delivery.position, self._settles)
+        elif not self.browses and not self._settles:
+            session.unsettled.begin(id)[id] = delivery
+        elif not self.browses:
+            self._sent_settled.append(delivery)
+            self._act_soon()
+
+    def _was_served(self) -> None:
+        """Who was served longest ago comes first when there is room again."""
+        subscriptions = self.session.subscriptions
+        if len(subscriptions) > 1 and self.destination in subscriptions:
+            del subscriptions[self.destination]
+            subscriptions[self.destination] = self
+
+    def _refuse(self, delivery: Delivery) -> None:
+        """A message that cannot be read is rejected, or it would come back for ever."""
+        log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.destination)
+        self.credit += 1
+        if not self.settled and not self.browses:
+            delivery.reject()
+
+    def _hold_back(self, deliveries: list[Delivery]) -> None:
+        self._blocked = True
+        self._held_back += deliveries
+        if not self.browses and self.queue.type is not QueueType.STREAM:
+            self._act_soon()
+
+    def _act_soon(self) -> None:
+        """Not while the queue dispatches, but before the broker has settled."""
+        broker = self.session.broker
+        broker.timers.at(broker.now, self._act)
+
+    def _act(self, now: float) -> None:
+        """Accept what nobody will accept; give back what is too large, and look again later."""
+        settled, self._sent_settled = self._sent_settled, []
+        for delivery in settled:
+            delivery.queue.accept(delivery)
+        if self._keeps:
+            return
+        if self._give_back():
+            self.session.broker.timers.at(now + PATIENCE_S, self._look_again)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether what is held back waits here: it stands behind this reader's place in the queue."""
+        return self.browses or self.queue.type is QueueType.STREAM
+
+    def _give_back(self) -> bool:
+        """Whether there was something to give back."""
+        held_back, self._held_back = self._held_back, []
+        self.credit += len(held_back)
+        for delivery in held_back:
+            if not self.browses:
+                delivery.queue.release(delivery, failed=False, redelivered=False)
+        return bool(held_back)
+
+    def _look_again(self, now: float) -> None:
+        """Somebody else may have taken what was too large."""
+        if self._blocked and self.attached:
+            self._unblock()
+
+    def _unblock(self) -> None:
+        """There is more credit, or another message."""
+        self._blocked = False
+        if self._held_back and self._keeps and self.credit >= 0 and self._octets > 0:
+            held_back, self._held_back = self._held_back, []
+            self._deliver_measured(held_back)
+        self.wake()
+
+    def cancelled(self) -> None:
+        """Its queue has gone. Whoever has deleted it knows."""
+        self.finish_flush()
+        if not isinstance(self.session.executing, c.QueueDelete):
+            why = f"{self.queue.described} was deleted"
+            self.session.fail_soon(SessionError(c.ERROR_CODE_RESOURCE_DELETED, why))
+
+    # Credit.
+
+    def set_mode(self, mode: int) -> None:
+        self.mode = mode
+        self.reset_credit()
+
+    def add_credit(self, unit: int, value: int) -> None:
+        if unit == c.CREDIT_UNIT_MESSAGE:
+            self.credit = UNLIMITED if value == INFINITE else min(self.credit + value, UNLIMITED)
+        else:
+            self._octets = UNLIMITED if value == INFINITE else min(self._octets + value, UNLIMITED)
+        unmeasured = self._octets >= NO_END
+        if not self.browses:
+            self.settled = self._settles and unmeasured  # else it is known only later whether it was sent
+        self._windowed = self.mode == c.FLOW_MODE_WINDOW and (self.credit < NO_END or not unmeasured)
+        self._unblock()
+
+    def credit_back(self, messages: int, octets: int) -> None:
+        """The peer has completed transfers that used up credit of this window."""
+        self.credit += messages
+        if octets:
+            self._used -= octets
+            self._octets = min(self._octets + octets, UNLIMITED)
+        self._unblock()
+
+    def reset_credit(self) -> None:
+        """Nothing is left, and nothing comes back."""
+        self._grant.subscription = None
+        self._grant = Grant(self)
+        self.credit = -len(self._held_back)  # which is used up for these, when they go
+        self._octets = self._used = 0
+
+    # Flushing.
+
+    def flush(self, id: Id) -> None:
+        """Deliver what there is, as far as the credit goes; then no credit is left and the command complete."""
+        self.finish_flush()
+        self._flush_id = id
+        self.wake()
+        self._look_after()
+
+    def _look_after(self) -> None:
+        """When the broker has settled."""
+        if not self._flushing:
+            self._flushing = True
+            self.session.broker.publishers.append(self)
+
+    def mark(self) -> int:
+        """It publishes nothing, so it never waits for the disk."""
+        self._flushing = False
+        return 0
+
+    def taken(self, mark: int) -> None:
+        """The broker has settled: there is no more for it now, unless the queue still seeks or the line is full."""
+        if self._flush_id is None:
+            return
+        if (
+            self.attached
+            and self.credit > 0
+            and self._octets > 0
+            and not self._blocked
+            and self._has_to_wait()
+        ):
+            self._look_after()
+            return
+        self.finish_flush()
+        self.session.session.settle()
+
+    def _has_to_wait(self) -> bool:
+        if self.queue.seeks_for(self):
+            return True
+        line = self.session.session.line
+        return line is not None and line.room() <= 0 and self.queue.available_to(self) > 0
+
+    def finish_flush(self) -> None:
+        """A flush is complete, whatever there would have been yet: the peer has gone on to the next command."""
+        id, self._flush_id = self._flush_id, None
+        if id is not None and not self.session.ended:
+            self.reset_credit()
+            self.session.complete(id)
+
+    # The end.
+
+    def end(self) -> None:
+        """Deliveries stop. What has been sent stays the session's."""
+        self._flush_id = None
+        self._grant.subscription = None
+        self.queue.remove_consumer(self)
+        settled, self._sent_settled = self._sent_settled, []
+        for delivery in settled:
+            delivery.queue.accept(delivery)
+        self._give_back()
+
+
+def ttl_left_ms(delivery: Delivery) -> int | None:
+    """How long a message has to live, if its publisher has limited that."""
+    ttl_ms = delivery.message.facts.ttl_ms
+    if ttl_ms is None or delivery.expires_at == NEVER:
+        return ttl_ms
+    return max(1, int(1000 * (delivery.expires_at - delivery.queue.virtual_host.broker.now)))
+
+
+def completed(session: ServedSession, ids: SequenceSet) -> None:
+    """The peer has completed commands: transfers of a window give their credit back."""
+    back: dict[Subscription, tuple[int, int]] = {}
+    for id, grant in session.windowed.take(ids, session.last_sent).items():
+        if (subscription := grant.subscription) is not None:
+            messages, octets = back.get(subscription, (0, 0))
+            back[subscription] = messages + 1, octets + grant.octets.pop(id, 0)
+    for subscription, (messages, octets) in back.items():
+        subscription.credit_back(messages, octets)
+
+
+# The commands.
+
+
+def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscribe) -> None:
+    destination = command.destination or ""
+    if destination in session.subscriptions:
+        raise SessionError(
+            c.ERROR_CODE_NOT_ALLOWED, f"destination '{destination}' is subscribed to something already"
+        )
+    if not command.queue:
+        raise SessionError(c.ERROR_CODE_ILLEGAL_ARGUMENT, "a subscription needs the name of a queue")
+    session.broker.node_limits.require_consumer(len(session.subscriptions))
+    queue = session.client.readable_queue(command.queue)
+    asked = command.arguments or {}
+    subscription = Subscription(
+        session, queue, command, _priority(asked), _selector(asked), _starting_point(asked)
+    )
+    try:
+        session.client.consume(subscription)
+    except AccessRefused as failure:  # S099: no permission is missing, somebody else is there
+        raise SessionError(c.ERROR_CODE_RESOURCE_LOCKED, str(failure)) from None
+    session.subscriptions[destination] = subscription
+    session.complete(id)
+
+
+def _priority(asked: Mapping[str, Value]) -> int:
+    value = asked.get(PRIORITY, 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{PRIORITY} is no whole number")
+    return value
+
+
+def _selector(asked: Mapping[str, Value]) -> Selector | None:
+    value = asked.get(SELECTOR)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{SELECTOR} is no text")
+    try:
+        return compile_selector(value)
+    except PreconditionFailed as failure:
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{SELECTOR}: {failure}") from None
+
+
+def _starting_point(asked: Mapping[str, Value]) -> Table:
+    """Where in a stream to begin. Other arguments are nothing to us, as to qpidd."""
+    return table({OFFSET: asked[OFFSET]}) if OFFSET in asked else {}
+
+
+def message_cancel(session: ServedSession, id: Id, command: c.MessageCancel) -> None:
+    """What was transferred is still the session's."""
+    subscription = _found(session, command.destination)
+    del session.subscriptions[subscription.destination]
+    subscription.finish_flush()
+    subscription.end()
+    session.complete(id)
+
+
+def message_set_flow_mode(session: ServedSession, id: Id, command: c.MessageSetFlowMode) -> None:
+    subscription = _found(session, command.destination)
+    mode = command.flow_mode or c.FLOW_MODE_CREDIT
+    if mode not in (c.FLOW_MODE_CREDIT, c.FLOW_MODE_WINDOW):
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"there is no flow mode {mode}", 2)
+    subscription.finish_flush()
+    subscription.set_mode(mode)
+    session.complete(id)
+
+
+def message_flow(session: ServedSession, id: Id, command: c.MessageFlow) -> None:
+    subscription = _found(session, command.destination)
+    unit = command.unit or c.CREDIT_UNIT_MESSAGE
+    if unit not in (c.CREDIT_UNIT_MESSAGE, c.CREDIT_UNIT_BYTE):
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"there is no credit unit {unit}", 2)
+    subscription.finish_flush()
+    subscription.add_credit(unit, command.value or 0)
+    session.complete(id)
+
+
+def message_flush(session: ServedSession, id: Id, command: c.MessageFlush) -> None:
+    _found(session, command.destination).flush(id)
+
+
+def message_stop(session: ServedSession, id: Id, command: c.MessageStop) -> None:
+    """No transfer follows its completion."""
+    subscription = _found(session, command.destination)
+    subscription.finish_flush()
+    subscription.reset_credit()
+    session.complete(id)
+
+
+def _found(session: ServedSession, destination: str | None) -> Subscription:
+    found = session.subscriptions.get(destination or "")
+    if found is None:
+        raise SessionError(c.ERROR_CODE_NOT_FOUND, f"no subscription to destination '{destination or ''}'", 1)
+    return found
+
+
+HANDLERS: Final[dict[type[c.Command], Callable[..., None]]] = {
+    c.MessageSubscribe: message_subscribe,
+    c.MessageCancel: message_cancel,
+    c.MessageSetFlowMode: message_set_flow_mode,
+    c.MessageFlow: message_flow,
+    c.MessageFlush: message_flush,
+    c.MessageStop: message_stop,
+}
