@@ -116,7 +116,6 @@ class Branch:
         "verdict",
         "xid",
     )
-    takes_over: Final = True  # what is accepted is a session's no more
 
     def __init__(self, branches: Branches, xid: Xid, user: str) -> None:
         self._branches = branches

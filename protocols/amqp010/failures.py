@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker_core.branch import IllegalState
 from broker_core.errors import (
     AccessRefused,
     Failure,
@@ -26,6 +27,7 @@ CODES: Final[dict[type[Failure], int]] = {
     TooMany: c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,
     LimitReached: c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,
     NotAllowed: c.ERROR_CODE_NOT_ALLOWED,
+    IllegalState: c.ERROR_CODE_ILLEGAL_STATE,
     Unsupported: c.ERROR_CODE_NOT_IMPLEMENTED,
 }
 
