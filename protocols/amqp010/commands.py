@@ -1853,6 +1853,7 @@ class MessageTransfer(Command):
         "accept_mode",
         "acquire_mode",
     )
+    HAS_CONTENT: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -4057,6 +4058,7 @@ class FileStage(Command):
     CLASS_CODE: ClassVar[int] = 0x09
     CODE: ClassVar[int] = 0x08
     NAME: ClassVar[str] = "file.stage"
+    HAS_CONTENT: ClassVar[bool] = True
 
     @classmethod
     def decode(cls, data: bytes, at: int, end: int) -> FileStage:
@@ -4151,6 +4153,7 @@ class FileReturn(Command):
         "exchange",
         "routing_key",
     )
+    HAS_CONTENT: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -4658,6 +4661,7 @@ class StreamPublish(Command):
         "mandatory",
         "immediate",
     )
+    HAS_CONTENT: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -4716,6 +4720,7 @@ class StreamReturn(Command):
         "exchange",
         "routing_key",
     )
+    HAS_CONTENT: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -4778,6 +4783,7 @@ class StreamDeliver(Command):
         "exchange",
         "queue",
     )
+    HAS_CONTENT: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -66,10 +66,11 @@ class Packed(ABC):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        said = {
-            name: "***" if name == self.SECRET else value for name, value in self.fields().items() if value
-        }
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+        said = {**self.fields(), self.SECRET: "***"} if self.SECRET else self.fields()
+        present = [
+            f"{name}={value!r}" for name, value in said.items() if value is not None and value is not False
+        ]
+        return f"{type(self).__name__}({', '.join(present)})"
 
 
 class Control(Packed):
@@ -90,6 +91,7 @@ class Command(Packed):
     __slots__ = ()
 
     HAS_RESULT: ClassVar[bool] = False
+    HAS_CONTENT: ClassVar[bool] = False  # whether header and body may follow it
 
     def __init_subclass__(cls) -> None:
         COMMANDS[cls.CLASS_CODE << 8 | cls.CODE] = cls

@@ -194,6 +194,7 @@ class PackedSpec:
         self.size_width = int(element.get("size", "0"))
         self.pack = int(element.get("pack", "2"))
         self.has_result = element.find(NAMESPACE + "result") is not None
+        self.has_content = element.find(NAMESPACE + "segments") is not None
         self.fields = [
             FieldSpec(of.attrib["name"], own, field, place, spec)
             for place, field in enumerate(element.findall(NAMESPACE + "field"))
@@ -251,6 +252,8 @@ def _class(of: PackedSpec) -> Iterator[str]:
         yield f'    SECRET: ClassVar[str] = "{SECRETS[of.name]}"'
     if of.has_result:
         yield "    HAS_RESULT: ClassVar[bool] = True"
+    if of.has_content:
+        yield "    HAS_CONTENT: ClassVar[bool] = True"
     if of.kind == "Struct" and not of.coded:
         yield "    CODED: ClassVar[bool] = False"
     if of.kind == "Struct" and of.size_width != 4:
