@@ -180,6 +180,11 @@ class Client:
         if name in self.host.exchanges or not self.broker.compat.delete_missing_ok:
             self.host.delete_exchange(name, if_unused)
 
+    def known_exchange(self, name: str) -> Exchange | None:
+        """The exchange, if it is there, for who has any permission on it."""
+        self._check_any("exchange", name)
+        return self.host.exchanges.get(name)
+
     # Bindings.
 
     def bind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
@@ -268,6 +273,11 @@ class Client:
         queue = self.own_queue(name)
         queue.used_at = self.broker.now
         return queue
+
+    def known_queue(self, name: str) -> Queue | None:
+        """The queue, whosever it is, if it is there. For looking only."""
+        self._check_any("queue", name)
+        return self.host.queues.get(name)
 
     def purge(self, name: str) -> int:
         """Drop waiting messages (S074). Returns how many."""

@@ -228,6 +228,13 @@ class Amqp010Settings(Record):
         256,
         reload=True,
     )
+    strict_names: bool = key(
+        Flag(),
+        "Refuse names of new exchanges and queues that the draft of 2007 does not allow: exchanges have letters, "
+        "digits and underscores only, queues begin with one of these.",
+        False,
+        reload=True,
+    )
 
 
 NO_TABLES: Final[Mapping[str, Table]] = {}
