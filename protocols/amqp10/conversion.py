@@ -5,6 +5,7 @@
 | durable, priority, ttl                | the same of `header`                                                         |
 | message_id, correlation_id            | the same; the text `urn:uuid:...` is a UUID                                  |
 | reply_to, a queue's name              | `reply-to`, its address `/queues/...`                                        |
+| reply_to, an address of version 2     | the same                                                                     |
 | content_type, content_encoding        | the same, if they are ASCII                                                  |
 | timestamp, in seconds                 | `creation-time`, in milliseconds                                             |
 | user_id, app_id                       | `user-id`, `group-id`                                                        |
@@ -13,7 +14,8 @@
 | headers `x-...`                       | annotations                                                                  |
 | other headers, but arrays and tables  | `application-properties`                                                     |
 
-Everything else that 1.0 has (`to`, `subject`, ...) concerns 1.0 alone. What one side cannot say is left out.
+The `subject` is shared with who else has one (0-10). Everything else that 1.0 has (`to`, ...) concerns 1.0 alone. What
+one side cannot say is left out.
 """
 
 from __future__ import annotations
@@ -151,13 +153,14 @@ def _queue(address: str | None) -> str | None:
 # What a message of 1.0 would say.
 
 
-def write(properties: Properties) -> bytes:
+def write(properties: Properties, subject: values.Value = None) -> bytes:
     """Header, annotations, properties and application-properties; sections with nothing in them are left out."""
     given = dict(properties.headers or {})
     record = p.Properties(
         message_id=_identified(properties.message_id, "x-message-id", given),
         user_id=_octets(properties.user_id),
-        reply_to=addresses.queue_address(properties.reply_to) if properties.reply_to else None,
+        subject=subject if isinstance(subject, str) and _unicode(subject) else None,
+        reply_to=_address(properties.reply_to) if properties.reply_to else None,
         correlation_id=_identified(properties.correlation_id, "x-correlation-id", given),
         content_type=_ascii(properties.content_type),
         content_encoding=_ascii(properties.content_encoding),
@@ -169,6 +172,10 @@ def write(properties: Properties) -> bytes:
         annotations[TYPE] = entry(TYPE, type_)
     said = b"" if record == p.Properties() else record.encode()
     return _header(properties) + annotations_section(annotations.values()) + said + _application(application)
+
+
+def _address(reply_to: str) -> str:
+    return reply_to if addresses.is_address(reply_to) else addresses.queue_address(reply_to)
 
 
 def _header(properties: Properties) -> bytes:

@@ -328,9 +328,10 @@ class Shown:
 def _converted(message: Message) -> tuple[bytes, bytes, bytes]:
     """A message of another protocol: its properties, how its body begins, and the rest of that."""
     said, body = message.encoding.convert(message)
+    subject = message.encoding.property(message.properties, "subject")
     if said.type == AS_SECTIONS and is_body(body):
-        return conversion.write(attrs.evolve(said, type=None)), b"", body
-    return conversion.write(said), data_begin(body), body
+        return conversion.write(attrs.evolve(said, type=None), subject), b"", body
+    return conversion.write(said, subject), data_begin(body), body
 
 
 def _header(envelope: Envelope, ttl_ms: int | None, first: bool, attempts: int) -> bytes:
