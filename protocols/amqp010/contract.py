@@ -95,6 +95,10 @@ class Line(ABC):
         """The session left the channel by itself (detach, detached): the channel is free again."""
 
     @abstractmethod
+    def abandon(self) -> None:
+        """The peer will not send the rest of the command that it is sending, if it is: what has come is dropped."""
+
+    @abstractmethod
     def room(self) -> int:
         """How many octets may still be written before deliveries ought to wait."""
 
@@ -141,6 +145,9 @@ class SessionOwner(ABC):
 
     def wake_all(self) -> None:
         """The line has room again: deliveries that waited for it may go on."""
+
+    def on_room(self) -> None:
+        """The session's `room` was 0 because too much waited to be confirmed, and is no more."""
 
     def on_result(self, id: Id, value: Struct) -> None:
         """The peer's result of a command of ours."""

@@ -120,6 +120,11 @@ class SequenceSet:
         return self._lows[0] & MASK
 
     @property
+    def first_range(self) -> tuple[Id, Id]:
+        """IndexError: there is none."""
+        return self._lows[0] & MASK, self._highs[0] & MASK
+
+    @property
     def last(self) -> Id:
         return self._highs[-1] & MASK
 
