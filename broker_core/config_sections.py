@@ -257,8 +257,12 @@ class ProtocolsSettings(Record):
 
     def enabled(self, name: str) -> bool:
         """Whether a protocol is to be served; one that is not mentioned is."""
-        ours = {"amqp091": self.amqp091, "amqp10": self.amqp10, "amqp010": self.amqp010}
-        return ours[name].enabled if name in ours else self.others.get(name, {}).get("enabled", True) is True
+        ours = {
+            "amqp091": self.amqp091.enabled,
+            "amqp10": self.amqp10.enabled,
+            "amqp010": self.amqp010.enabled,
+        }
+        return ours[name] if name in ours else self.others.get(name, {}).get("enabled", True) is True
 
     def contradictions(self) -> Iterator[Problem]:
         for name, table in self.others.items():
