@@ -52,8 +52,11 @@ class Xid(NamedTuple):
 
 def xid_in(text: str) -> Xid:
     """The name that `str` has written. Raises ValueError."""
-    format_, global_id, branch_id = text.split("-")
-    return Xid(int(format_), bytes.fromhex(global_id), bytes.fromhex(branch_id))
+    try:
+        format_, global_id, branch_id = text.split("-")
+        return Xid(int(format_), bytes.fromhex(global_id), bytes.fromhex(branch_id))
+    except ValueError:
+        raise ValueError(f"'{text}' is no name of a branch") from None
 
 
 class IllegalState(NotAllowed):
