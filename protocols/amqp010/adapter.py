@@ -124,7 +124,7 @@ class Connection010(Handler, FrontEnd):
 
     @property
     def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted
+        return self.wire.halted and not self.wire.closed
 
     @property
     def description(self) -> str:  # type: ignore[override]
