@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.broker import Publisher
 from broker_core.errors import Failure
 from protocols.amqp010 import commands as c
-from protocols.amqp010 import subscriptions, transactions, unsettled
+from protocols.amqp010 import declarations, distributed, subscriptions, transactions, unsettled
 from protocols.amqp010.contract import SessionError, SessionOwner
 from protocols.amqp010.failures import refusal
 from protocols.amqp010.publishing import Publishing
@@ -116,7 +116,7 @@ class ServedSession(SessionOwner, Publisher):
             self.broker.settle()  # what came before it has happened, and is told
             raise refusal(failure) from None
         self._received.append(id)
-        if transfer.accept_mode != c.ACCEPT_MODE_NONE:
+        if transfer.accept_mode == c.ACCEPT_MODE_EXPLICIT:  # Python clients leave it out, and want none
             self._accepting.append(id)
         if not self._announced:
             self._announced = True
@@ -198,14 +198,12 @@ class ServedSession(SessionOwner, Publisher):
 
     # The transport.
 
-    def outbox_room(self) -> int:
-        """How many octets of deliveries the peer takes now."""
-        line = self.session.line
-        return 0 if line is None else line.room()
-
     def wake_all(self) -> None:
         for subscription in list(self.subscriptions.values()):
             subscription.wake()
+
+    def on_room(self) -> None:
+        self.wake_all()
 
     def on_attached(self) -> None:
         self.wake_all()
@@ -247,4 +245,6 @@ COMMANDS: Final[Mapping[type[Command], Callable[..., None]]] = {
     c.MessageAcquire: unsettled.message_acquire,
     **subscriptions.HANDLERS,
     **transactions.HANDLERS,
+    **declarations.HANDLERS,
+    **distributed.HANDLERS,
 }

@@ -117,13 +117,12 @@ class Subscription(Consumer, Publisher):
 
     @property
     def suspended(self) -> bool:
-        return self.session.session.line is None
+        return not self.session.session.attached
 
     def room(self) -> int:
-        line = self.session.session.line
-        if line is None or self._octets <= 0 or self._blocked:
+        if self._octets <= 0 or self._blocked:
             return PAUSED
-        room = line.room()
+        room = self.session.session.room()
         return min(room, 1) if self._octets < NO_END else room
 
     def deliver(self, deliveries: list[Delivery]) -> None:
@@ -167,16 +166,17 @@ class Subscription(Consumer, Publisher):
             if size > self._octets and self._used:
                 self._hold_back(deliveries[at:])
                 break
-            self._used += size
-            self._octets = max(0, self._octets - size)
-            self._sent(delivery, self.session.session.send_transfer(self._command, header, body), size)
+            charge = min(size, self._octets)
+            self._used += charge
+            self._octets -= charge
+            self._sent(delivery, self.session.session.send_transfer(self._command, header, body), charge)
         self._was_served()
 
-    def _sent(self, delivery: Delivery, id: Id, size: int) -> None:
+    def _sent(self, delivery: Delivery, id: Id, charge: int) -> None:
         session = self.session
         if self._windowed:
             session.windowed.begin(id)[id] = self._grant
-            self._grant.octets[id] = size
+            self._grant.octets[id] = charge
         if self._shown:
             session.browsed.add(id, delivery.queue, delivery.position, self._settles)
         elif not self.browses and not self._settles:
@@ -325,8 +325,8 @@ class Subscription(Consumer, Publisher):
     def _has_to_wait(self) -> bool:
         if self.queue.seeks_for(self):
             return True
-        line = self.session.session.line
-        return line is not None and line.room() <= 0 and self.queue.available_to(self) > 0
+        session = self.session.session
+        return session.attached and session.room() <= 0 and self.queue.available_to(self) > 0
 
     def finish_flush(self) -> None:
         """A flush is complete, whatever there would have been yet: the peer has gone on to the next command."""
