@@ -10,7 +10,9 @@ each of them in its queue, or in the branch. While the node runs, the branch has
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -144,17 +146,21 @@ class Prepared:
         """All of it into memory. Queues are there, and know which messages they have."""
         host, outline = self._branch.branches.host, self.outline
         queues = {queue.number: queue for queue in host.queues.values() if queue.number}
-        owners = [queues.get(number) for number, count in outline.accepted for _ in range(count)]
-        routes = [route_of(path, queues, host.exchanges) for path in outline.paths]
+        owners = [queues.get(number) for number, _ in outline.accepted]
+        ends = list(accumulate(count for _, count in outline.accepted))
+        routes = dict(enumerate(route_of(path, queues, host.exchanges) for path in outline.paths))
         journal, found = host.broker.journal, 0
         assert journal is not None, "somebody has kept it"
         with journal.store.reader() as reader:
             for offset, position, message in placed(reader, spans, journal.encoding):
-                found += 1
-                if offset >= len(owners):
-                    self._branch.transaction.routes.append((routes[position], message))
-                elif isinstance(owner := owners[offset], WorkQueue):
+                place = bisect_right(ends, offset)
+                if place == len(owners):
+                    if (route := routes.get(position)) is None:
+                        continue
+                    self._branch.transaction.routes.append((route, message))
+                elif isinstance(owner := owners[place], WorkQueue):
                     self._take_again(owner, position, message)
+                found += 1
         self.lost = outline.messages - found
         if self.lost:
             log.error(
