@@ -26,49 +26,18 @@ import struct
 from enum import Enum, auto
 from typing import Final
 
-from protocols.amqp010.commands import (
-    DETACH_CODE_NORMAL,
-    DETACH_CODE_NOT_ATTACHED,
-    DETACH_CODE_TRANSPORT_BUSY,
-    DETACH_CODE_UNKNOWN_IDS,
-    ERROR_CODE_COMMAND_INVALID,
-    ERROR_CODE_ILLEGAL_STATE,
-    ERROR_CODE_NOT_IMPLEMENTED,
-    ERROR_CODE_RESOURCE_DELETED,
-    ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,
-    Command,
-    Control,
-    ExecutionException,
-    ExecutionResult,
-    ExecutionSync,
-    MessageTransfer,
-    SessionAttach,
-    SessionAttached,
-    SessionCommandPoint,
-    SessionCompleted,
-    SessionConfirmed,
-    SessionDetach,
-    SessionDetached,
-    SessionExpected,
-    SessionFlush,
-    SessionGap,
-    SessionKnownCompleted,
-    SessionRequestTimeout,
-    SessionTimeout,
-    Struct,
-)
+from protocols.amqp010 import commands as c
+from protocols.amqp010.commands import Command, Control, MessageTransfer, Struct
 from protocols.amqp010.contract import Line, SessionError, SessionLimits, SessionOwner
 from protocols.amqp010.execution import REACH, Execution, Sending, SequenceError
 from protocols.amqp010.replay import Replay
 from protocols.amqp010.sequences import MASK, RANGES_MAX, Id, SequenceSet, following
 
 DESCRIPTION_MAX: Final = 1024  # characters of what an exception says
-ONE_RANGE: Final = struct.Struct(
-    ">BBHHII"
-)  # session.completed with one range: class, code, flags, size, from, to
-COMPLETED: Final = (SessionCompleted.CLASS_CODE, SessionCompleted.CODE, 0x0100, 8)
-FLUSH_ALL: Final = SessionFlush(expected=True, confirmed=True, completed=True).encode()
-FLUSH_DONE: Final = SessionFlush(confirmed=True, completed=True).encode()
+ONE_RANGE: Final = struct.Struct(">BBHHII")  # class, code, flags and a set of one range: its size, from, to
+COMPLETED: Final = (c.SessionCompleted.CLASS_CODE, c.SessionCompleted.CODE, 0x0100, 8)
+FLUSH_ALL: Final = c.SessionFlush(expected=True, confirmed=True, completed=True).encode()
+FLUSH_DONE: Final = c.SessionFlush(confirmed=True, completed=True).encode()
 
 
 class State(Enum):
@@ -82,25 +51,24 @@ class State(Enum):
 OPEN: Final = State.OPEN  # 30 ns less than through the class
 ANY_TIME: Final[frozenset[type[Control]]] = frozenset(
     {
-        SessionAttach,
-        SessionCommandPoint,
-        SessionCompleted,
-        SessionConfirmed,
-        SessionDetach,
-        SessionDetached,
-        SessionExpected,
-        SessionFlush,
-        SessionKnownCompleted,
-        SessionRequestTimeout,
-        SessionTimeout,
+        c.SessionAttach,
+        c.SessionCommandPoint,
+        c.SessionCompleted,
+        c.SessionConfirmed,
+        c.SessionDetach,
+        c.SessionDetached,
+        c.SessionExpected,
+        c.SessionFlush,
+        c.SessionKnownCompleted,
+        c.SessionRequestTimeout,
+        c.SessionTimeout,
     }
 )
-HEARD: Final[
-    dict[State, frozenset[type[Control]]]
-] = {  # what a session listens to; anything else is illegal then
+# What a session listens to. Anything else is illegal, or passed over when it has failed.
+HEARD: Final[dict[State, frozenset[type[Control]]]] = {
     State.ATTACHED: ANY_TIME,
-    State.OPEN: ANY_TIME | {SessionGap},
-    State.FAILED: frozenset({SessionDetach, SessionDetached}),
+    State.OPEN: ANY_TIME | {c.SessionGap},
+    State.FAILED: frozenset({c.SessionDetach, c.SessionDetached}),
 }
 
 
@@ -143,9 +111,7 @@ class Session:
         self._attachments = 0
         self._resuming = False  # until the peer has said what it expects
         self._replay: Replay | None = None
-        self._out: Line | None = (
-            None  # the line if commands go out on it, and nothing more is to be done with them
-        )
+        self._out: Line | None = None  # the line, if commands go out on it and nothing of them is kept
 
     @property
     def attached(self) -> bool:
@@ -166,7 +132,7 @@ class Session:
         self.expires_at = None
         self._state = State.ATTACHED
         self._attachments += 1
-        line.control(SessionAttached(self.name).encode())
+        line.control(c.SessionAttached(self.name).encode())
         if self._attachments > 1:
             self._resuming = True
             line.control(FLUSH_ALL)
@@ -180,14 +146,14 @@ class Session:
         if line is None:
             return
         if code is not None:
-            line.control(SessionDetached(self.name, code).encode())
+            line.control(c.SessionDetached(self.name, code).encode())
         self._leave(now)
         if code is not None:
             line.released()
 
     def end(self, why: str) -> None:
         """Over for good, whatever its timeout; nothing happens if it is already."""
-        self.fail(SessionError(ERROR_CODE_RESOURCE_DELETED, why))
+        self.fail(SessionError(c.ERROR_CODE_RESOURCE_DELETED, why))
 
     def _leave(self, now: float) -> None:
         """Without a line. The peer has been told, or cannot be."""
@@ -224,12 +190,12 @@ class Session:
                 self._begin_sending(line, self.next_id)
             line.frames(exception_of(error, id, command).encode(), None, None)
             self.sending.send()
-            line.control(SessionDetach(self.name).encode())
+            line.control(c.SessionDetach(self.name).encode())
         self._over()
 
     def _begin_sending(self, line: Line, point: Id) -> None:
         self._resuming = False
-        line.control(SessionCommandPoint(point, 0).encode())
+        line.control(c.SessionCommandPoint(point, 0).encode())
         if self._replay is None:
             self._out = line
 
@@ -251,8 +217,8 @@ class Session:
             if type(command) is MessageTransfer:
                 self.owner.on_transfer(id, command, header, b"" if body is None else body, sync)
             elif (header is not None or body is not None) and not command.HAS_CONTENT:
-                raise SessionError(ERROR_CODE_COMMAND_INVALID, f"{command.NAME} has no content")
-            elif command.CLASS_CODE == ExecutionSync.CLASS_CODE:
+                raise SessionError(c.ERROR_CODE_COMMAND_INVALID, f"{command.NAME} has no content")
+            elif command.CLASS_CODE == c.ExecutionSync.CLASS_CODE:
                 self._on_execution(id, command)
             else:
                 self.owner.on_command(id, command, sync)
@@ -261,27 +227,27 @@ class Session:
 
     def _on_early(self, command: Command) -> None:
         if self._state is State.ATTACHED:
-            error = SessionError(ERROR_CODE_ILLEGAL_STATE, f"{command.NAME} before session.command-point")
+            error = SessionError(c.ERROR_CODE_ILLEGAL_STATE, f"{command.NAME} before session.command-point")
             self.fail(error, None, command)
 
     def _on_execution(self, id: Id, command: Command) -> None:
         match command:
-            case ExecutionSync():
+            case c.ExecutionSync():
                 self.execution.barrier(id)
-            case ExecutionResult():
+            case c.ExecutionResult():
                 self._on_result(command)
                 self.execution.complete(id)
-            case ExecutionException():
+            case c.ExecutionException():
                 self.owner.on_exception(command)
                 self._state = State.FAILED
                 self._over()
 
-    def _on_result(self, result: ExecutionResult) -> None:
+    def _on_result(self, result: c.ExecutionResult) -> None:
         id = result.command_id or 0
         try:
             self.sending.dup(SequenceSet.of((id, id)))
         except SequenceError as error:
-            raise SessionError(ERROR_CODE_ILLEGAL_STATE, str(error)) from None
+            raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, str(error)) from None
         if isinstance(result.value, Struct):
             self.owner.on_result(id, result.value)
 
@@ -291,7 +257,7 @@ class Session:
             return
         if type(control) not in HEARD[self._state]:
             if self._state is not State.FAILED:
-                error = SessionError(ERROR_CODE_ILLEGAL_STATE, f"{control.NAME} at this time")
+                error = SessionError(c.ERROR_CODE_ILLEGAL_STATE, f"{control.NAME} at this time")
                 self.fail(error, None, control)
             return
         try:
@@ -299,48 +265,48 @@ class Session:
         except SessionError as refused:
             self.fail(refused, None, control)
         except SequenceError as wrong:
-            self.fail(SessionError(ERROR_CODE_ILLEGAL_STATE, str(wrong)), None, control)
+            self.fail(SessionError(c.ERROR_CODE_ILLEGAL_STATE, str(wrong)), None, control)
 
     def _hear(self, line: Line, control: Control, now: float) -> None:
         match control:
-            case SessionCompleted():
+            case c.SessionCompleted():
                 self._on_completed(line, control)
-            case SessionKnownCompleted():
+            case c.SessionKnownCompleted():
                 self.execution.known(control.commands or SequenceSet())
-            case SessionFlush():
+            case c.SessionFlush():
                 self._on_flush(line, control)
-            case SessionConfirmed():
+            case c.SessionConfirmed():
                 self._on_confirmed(control.commands or SequenceSet())
-            case SessionExpected():
+            case c.SessionExpected():
                 self._on_expected(line, control.commands or SequenceSet(), now)
-            case SessionCommandPoint():
+            case c.SessionCommandPoint():
                 self._on_command_point(control)
-            case SessionGap():
+            case c.SessionGap():
                 self._on_gap(line, control.commands or SequenceSet())
-            case SessionRequestTimeout():
+            case c.SessionRequestTimeout():
                 self._on_request_timeout(line, control)
-            case SessionAttach():
+            case c.SessionAttach():
                 if control.name != self.name:
-                    line.control(SessionDetached(control.name, DETACH_CODE_TRANSPORT_BUSY).encode())
-            case SessionDetach():
+                    line.control(c.SessionDetached(control.name, c.DETACH_CODE_TRANSPORT_BUSY).encode())
+            case c.SessionDetach():
                 self._on_detach(line, control, now)
-            case SessionDetached():
+            case c.SessionDetached():
                 self._leave(now)
                 line.released()
 
-    def _on_detach(self, line: Line, detach: SessionDetach, now: float) -> None:
+    def _on_detach(self, line: Line, detach: c.SessionDetach, now: float) -> None:
         if detach.name != self.name:
-            line.control(SessionDetached(detach.name, DETACH_CODE_NOT_ATTACHED).encode())
+            line.control(c.SessionDetached(detach.name, c.DETACH_CODE_NOT_ATTACHED).encode())
             return
-        line.control(SessionDetached(self.name, DETACH_CODE_NORMAL).encode())
+        line.control(c.SessionDetached(self.name, c.DETACH_CODE_NORMAL).encode())
         self._leave(now)
         line.released()
 
-    def _on_request_timeout(self, line: Line, asked: SessionRequestTimeout) -> None:
+    def _on_request_timeout(self, line: Line, asked: c.SessionRequestTimeout) -> None:
         """Absent means for ever, which nobody gets."""
         longest = self.owner.timeout_max_s
         self.timeout_s = longest if asked.timeout is None else min(asked.timeout, longest)
-        line.control(SessionTimeout(self.timeout_s).encode())
+        line.control(c.SessionTimeout(self.timeout_s).encode())
         if not self.timeout_s:
             self._keep_no_more(line)
         elif self._replay is None:
@@ -352,9 +318,9 @@ class Session:
             self._replay = None
             self._out = line
 
-    def _on_command_point(self, point: SessionCommandPoint) -> None:
+    def _on_command_point(self, point: c.SessionCommandPoint) -> None:
         if point.command_offset:
-            raise SessionError(ERROR_CODE_NOT_IMPLEMENTED, "a command cannot begin in its middle")
+            raise SessionError(c.ERROR_CODE_NOT_IMPLEMENTED, "a command cannot begin in its middle")
         self.execution.expect(point.command_id or 0)
         self._state = OPEN
 
@@ -363,11 +329,11 @@ class Session:
             line.abandon()
         self.execution.gap(ids)
 
-    def _on_completed(self, line: Line, completed: SessionCompleted) -> None:
+    def _on_completed(self, line: Line, completed: c.SessionCompleted) -> None:
         ids = completed.commands or SequenceSet()
         ended, _ = self.sending.rem(ids)
         if completed.timely_reply:
-            line.control(SessionKnownCompleted(ids).encode())
+            line.control(c.SessionKnownCompleted(ids).encode())
         self._trim(self.sending.first_incomplete)
         if ended:
             self.owner.on_completed(ended)
@@ -378,15 +344,15 @@ class Session:
         if replay is not None and replay.first_id in ids:
             self._trim(following(ids.within(replay.first_id, ids.last).first_range[1]))
 
-    def _on_flush(self, line: Line, flush: SessionFlush) -> None:
+    def _on_flush(self, line: Line, flush: c.SessionFlush) -> None:
         execution = self.execution
         if flush.expected:
-            line.control(SessionExpected(self._expected()).encode())
+            line.control(c.SessionExpected(self._expected()).encode())
         if flush.confirmed:
-            line.control(SessionConfirmed(execution.received).encode())
+            line.control(c.SessionConfirmed(execution.received).encode())
         if flush.completed:
             execution.told()
-            line.control(SessionCompleted(execution.completed.beginning(RANGES_MAX), True).encode())
+            line.control(c.SessionCompleted(execution.completed.beginning(RANGES_MAX), True).encode())
 
     def _expected(self) -> SequenceSet:
         """The next command. A session that is new expects nothing: so it is told from one that is known."""
@@ -404,7 +370,7 @@ class Session:
         if not ids and not self.execution.begun and not self.next_id:
             ids = SequenceSet.of((0, 0))  # both ends have forgotten nothing, as there was nothing
         if replay is None or not ids or not replay.holds_from(ids.first):
-            line.control(SessionDetached(self.name, DETACH_CODE_UNKNOWN_IDS).encode())
+            line.control(c.SessionDetached(self.name, c.DETACH_CODE_UNKNOWN_IDS).encode())
             self.timeout_s = 0
             self._leave(now)
             line.released()
@@ -437,7 +403,7 @@ class Session:
     def result(self, id: Id, value: Struct) -> None:
         """Answer a command that has a result; then it may be completed. ValueError: it is complete already."""
         self.execution.dup(SequenceSet.of((id, id)))
-        self.send(ExecutionResult(id, value))
+        self.send(c.ExecutionResult(id, value))
 
     def send(self, command: Command, sync: bool = False) -> Id:
         return self.send_transfer(command.encode(sync), None, None)
@@ -497,7 +463,7 @@ class Session:
             last = (execution.first_incomplete - 1) & MASK
             line.control(ONE_RANGE.pack(*COMPLETED, execution.unknown_from, last))
         else:
-            line.control(SessionCompleted(execution.completed.beginning(RANGES_MAX)).encode())
+            line.control(c.SessionCompleted(execution.completed.beginning(RANGES_MAX)).encode())
 
     def _check_bounds(self) -> None:
         ranges = max(self.execution.range_count, self.sending.range_count)
@@ -513,11 +479,13 @@ class Session:
             self._refuse(str(error))
 
     def _refuse(self, why: str) -> None:
-        self.fail(SessionError(ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, why))
+        self.fail(SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, why))
 
 
-def exception_of(error: SessionError, id: Id | None, command: Command | Control | None) -> ExecutionException:
-    return ExecutionException(
+def exception_of(
+    error: SessionError, id: Id | None, command: Command | Control | None
+) -> c.ExecutionException:
+    return c.ExecutionException(
         error_code=error.code,
         command_id=id,
         class_code=None if command is None else command.CLASS_CODE,

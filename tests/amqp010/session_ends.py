@@ -1,0 +1,180 @@
+"""A session without a connection: a line that writes down what is sent, an owner that writes down what it is told.
+
+end = End()                            # attached, and the peer has said where it begins
+end.say(c.SessionFlush(completed=True))
+end.heard() == [c.SessionCompleted(SequenceSet(), True)]
+
+`joined(...)` puts two sessions face to face, with a transport between that carries octets or loses them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from protocols.amqp010 import commands as c
+from protocols.amqp010.commands import Command, Control, Struct
+from protocols.amqp010.contract import Line, SessionError, SessionLimits, SessionOwner
+from protocols.amqp010.fields import command_at, control_at
+from protocols.amqp010.sequences import Id, SequenceSet
+from protocols.amqp010.session import Session
+
+NAME = b"s"
+
+
+class Recorder(SessionOwner):
+    """Completes what it is given at once, unless told to hold; refuses what it is told to refuse."""
+
+    def __init__(self, timeout_max_s: int = 0) -> None:
+        self.timeout_max_s = timeout_max_s
+        self.session: Session
+        self.told: list[str] = []
+        self.had: list[tuple[Id, bytes]] = []  # transfers, and the bodies; other commands with their names
+        self.completed: list[Id] = []  # commands of ours
+        self.hold = False
+        self.refuse: SessionError | None = None
+
+    def on_transfer(
+        self, id: Id, transfer: c.MessageTransfer, header: bytes | None, body: bytes, sync: bool
+    ) -> None:
+        self._had(id, body)
+
+    def on_command(self, id: Id, command: Command, sync: bool) -> None:
+        self._had(id, command.NAME.encode())
+
+    def _had(self, id: Id, what: bytes) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.had.append((id, what))
+        if not self.hold:
+            self.session.complete(id)
+
+    def on_completed(self, ids: SequenceSet) -> None:
+        self.completed.extend(ids)
+
+    def on_attached(self) -> None:
+        self.told.append("attached")
+
+    def on_detached(self) -> None:
+        self.told.append("detached")
+
+    def on_ended(self) -> None:
+        self.told.append("ended")
+
+    def on_room(self) -> None:
+        self.told.append("room")
+
+    def on_result(self, id: Id, value: Struct) -> None:
+        self.told.append(f"result {id} {value.NAME}")
+
+    def on_exception(self, exception: c.ExecutionException) -> None:
+        self.told.append(f"exception {exception.error_code}")
+
+
+class Wire(Line):
+    """What a session sends, decoded again: controls, and commands with their bodies."""
+
+    def __init__(self) -> None:
+        self.sent: list[Control | Command] = []
+        self.sync: list[bool] = []
+        self.bodies: list[bytes] = []
+        self.free = False
+        self.abandoned = 0
+        self.left = 1000
+
+    def control(self, payload: bytes) -> None:
+        assert not self.free
+        self.sent.append(control_at(payload, 0, len(payload)))
+
+    def frames(self, command: bytes, header: bytes | None, body: bytes | None) -> int:
+        assert not self.free
+        decoded, sync = command_at(command, 0, len(command))
+        self.sent.append(decoded)
+        self.sync.append(sync)
+        if body is not None:
+            self.bodies.append(body)
+        return len(command) + len(header or b"") + len(body or b"")
+
+    def released(self) -> None:
+        assert not self.free
+        self.free = True
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+    def room(self) -> int:
+        return self.left
+
+
+class End:
+    """One session, and the peer's side of its channel."""
+
+    def __init__(
+        self, timeout_max_s: int = 0, limits: SessionLimits | None = None, point: Id | None = 0
+    ) -> None:
+        self.owner = Recorder(timeout_max_s)
+        self.session = Session(NAME, self.owner, limits or SessionLimits())
+        self.owner.session = self.session
+        self.attach()
+        if point is not None:
+            self.say(c.SessionCommandPoint(point, 0))
+        self.heard()
+
+    def attach(self, now: float = 0.0) -> None:
+        self.wire = Wire()
+        self.session.attach(self.wire, 1, now)
+
+    def say(self, *controls: Control, now: float = 0.0) -> None:
+        for control in controls:
+            self.session.on_control(control, now)
+
+    def command(self, command: Command | None = None, sync: bool = False) -> None:
+        self.session.on_command(command or c.TxSelect(), sync, None, None)
+
+    def transfer(self, body: bytes = b"m", sync: bool = False) -> None:
+        self.session.on_command(c.MessageTransfer("x"), sync, None, body)
+
+    def heard(self) -> list[Control | Command]:
+        """What the session sent since the last time."""
+        sent = self.wire.sent
+        self.wire.sent = []
+        return sent
+
+    def settled(self) -> list[Control | Command]:
+        self.session.settle()
+        return self.heard()
+
+
+def ids(*ranges: tuple[Id, Id]) -> SequenceSet:
+    return SequenceSet.of(*ranges)
+
+
+def transfer_octets() -> bytes:
+    return c.MessageTransfer("d").encode()
+
+
+Packet = Control | tuple[Command, bool, bytes | None]
+
+
+class Cable(Line):
+    """From a session to the one at the other end. What lies in it is lost when it is cut."""
+
+    def __init__(self) -> None:
+        self.packets: deque[Packet] = deque()
+        self.cut = False
+
+    def control(self, payload: bytes) -> None:
+        self.packets.append(control_at(payload, 0, len(payload)))
+
+    def frames(self, command: bytes, header: bytes | None, body: bytes | None) -> int:
+        decoded, sync = command_at(command, 0, len(command))
+        self.packets.append((decoded, sync, body))
+        return len(command) + len(body or b"")
+
+    def released(self) -> None:
+        self.cut = True
+
+    def abandon(self) -> None:
+        raise AssertionError("nobody sends gaps here")
+
+    def room(self) -> int:
+        return 1 << 20
