@@ -136,6 +136,9 @@ class Array(list["Value"]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Array) and self.code == other.code and list.__eq__(self, other) is True
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     __hash__ = None
 
     def __repr__(self) -> str:
