@@ -134,6 +134,18 @@ class Branching(RuleBasedStateMachine):
             self.known[name] = Known(here={session})
         self.look(expected, told)
 
+    @rule(session=sessions, name=xids, prepares=st.booleans())
+    def work(self, session: int, name: Xid, prepares: bool) -> None:
+        """All of it in one step: else few branches would ever come to their end."""
+        if name not in self.known and self.works_in(session) is None:
+            self.publish_plainly(2)
+            self.start(session, name, False)
+            self.accept(session)
+            self.publish(session)
+            self.end(session, name, False)
+            if prepares:
+                self.decide(name, Verb.PREPARE)
+
     @rule(session=sessions, name=xids)
     def resume(self, session: int, name: Xid) -> None:
         told = self.ask(self.participants[session].start, name, False, True)
