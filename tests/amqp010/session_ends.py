@@ -10,6 +10,7 @@ end.heard() == [c.SessionCompleted(SequenceSet(), True)]
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from protocols.amqp010 import commands as c
 from protocols.amqp010.commands import Command, Control, Struct
@@ -115,9 +116,9 @@ class End:
         self.session = Session(NAME, self.owner, limits or SessionLimits())
         self.owner.session = self.session
         self.attach()
+        self.greeting = self.heard()
         if point is not None:
             self.say(c.SessionCommandPoint(point, 0))
-        self.heard()
 
     def attach(self, now: float = 0.0) -> None:
         self.wire = Wire()
@@ -146,6 +147,14 @@ class End:
 
 def ids(*ranges: tuple[Id, Id]) -> SequenceSet:
     return SequenceSet.of(*ranges)
+
+
+NOTHING: Final = ids()
+
+
+def names(sent: list[Control | Command]) -> str:
+    """'completed exception detach'"""
+    return " ".join(packet.NAME.partition(".")[2] for packet in sent)
 
 
 def transfer_octets() -> bytes:
