@@ -79,8 +79,8 @@ class Assembly:
         self.header: bytes | None = None
         self.body: bytes | None = None
 
-    @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
+        """Whether the next frame has to begin a command."""
         return self.segment == NONE and self.last == NONE
 
     def begin(self) -> None:

@@ -42,6 +42,7 @@ from protocols.amqp010.frames import (
     KINDS,
     LAST_BODY,
     LAST_SEGMENT,
+    LONE_COMMAND,
     LONE_CONTROL,
     MIDDLE_HEADER,
     PLACES,
@@ -216,7 +217,7 @@ class Reader(ABC):
 
     def _remember(self, assembly: Assembly, data: bytes, at: int, after: int) -> bool:
         """Whether this frame is the beginning of a transfer, and nothing else is under way on the channel."""
-        if not assembly.idle or not data.startswith(TRANSFER, at + HEAD_SIZE):
+        if not assembly.is_idle() or not data.startswith(TRANSFER, at + HEAD_SIZE):
             return False
         if not assembly.frame or not data.startswith(assembly.frame, at):
             frame = data[at:after]
@@ -240,9 +241,13 @@ class Reader(ABC):
         flags, of, channel = kind >> 8, kind & 0xFF, place & 0xFFFF
         try:
             if place >= COMMANDS:
-                if of == SEGMENT_TYPE_CONTROL:
+                assembly = self._commands.get(place)
+                if kind == LONE_COMMAND and assembly is not None and assembly.is_idle():
+                    self._read_lone_command(channel, data, at, end)
+                elif of == SEGMENT_TYPE_CONTROL:
                     raise FramingError("a control on the track of the commands")
-                self._take_command_frame(channel, flags, of, data, at, end)
+                else:
+                    self._take_command_frame(channel, flags, of, data, at, end)
             elif kind == LONE_CONTROL and channel not in self._controls:
                 self._read_control(channel, data, at, end)
             elif of != SEGMENT_TYPE_CONTROL:
@@ -284,6 +289,15 @@ class Reader(ABC):
         self._on_control(channel, control)
 
     # Commands.
+
+    def _read_lone_command(self, channel: int, data: bytes, at: int, end: int) -> None:
+        """A command that is all in one frame, as nearly all are."""
+        try:
+            command, sync = command_at(data, at, end)
+        except MalformedError as error:
+            self._on_malformed(channel, TRACK_COMMAND, error)
+            return
+        self._on_command(channel, command, sync, None, None)
 
     def _take_command_frame(self, channel: int, flags: int, of: int, data: bytes, at: int, end: int) -> None:
         assembly = self._assembly(channel, flags)

@@ -81,10 +81,10 @@ def test_what_is_passed_over_is_not_kept_but_still_has_to_fit() -> None:
 
 def test_reset_is_as_new() -> None:
     assembly = after((B | b | e, COMMAND), (b, HEADER))
-    assert not assembly.idle
+    assert not assembly.is_idle()
     assembly.pass_over()
     assembly.reset()
-    assert assembly.idle
+    assert assembly.is_idle()
     assert take(assembly, B | E | b | e, COMMAND, b"c") == b"c"
 
 

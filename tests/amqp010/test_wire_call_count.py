@@ -100,4 +100,4 @@ def test_what_may_come_for_every_message_costs_few_calls(name: str) -> None:
     (octets,) = [sample.octets for sample in samples.VECTORS if sample.name == name]
     ear = listening_to(octets)
     calls = calls_of(lambda: ear.hear(octets * MESSAGES))
-    assert calls.total() <= 18 * MESSAGES, calls.most_common(20)
+    assert calls.total() <= 12 * MESSAGES, calls.most_common(20)
