@@ -16,7 +16,7 @@ Time is passed in. The machine knows no clock, no socket and no broker: `deadlin
 again, `closed` that the outbox is to be flushed and the transport closed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -31,7 +31,7 @@ from protocols.amqp010.contract import (
     Tuning,
     Writer,
 )
-from protocols.amqp010.frames import append_frames, control_frame
+from protocols.amqp010.frames import append_frames, append_transfers, control_frame
 from protocols.amqp010.greeting import HEADER, recognise
 from protocols.amqp010.heartbeat import Heartbeat
 from protocols.amqp010.reader import Reader
@@ -78,6 +78,13 @@ class ChannelLine(Line):
         connection = self._connection
         outbox = connection.outbox
         octets = append_frames(outbox.open(), self._channel, command, header, body, connection.frame_max)
+        outbox.wrote(octets)
+        return octets
+
+    def transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes]]) -> int:
+        connection = self._connection
+        outbox = connection.outbox
+        octets = append_transfers(outbox.open(), self._channel, command, contents, connection.frame_max)
         outbox.wrote(octets)
         return octets
 

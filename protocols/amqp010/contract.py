@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from protocols.amqp010.commands import Command, ExecutionException, MessageTransfer, Struct
     from protocols.amqp010.sequences import Id, SequenceSet
@@ -89,6 +89,10 @@ class Line(ABC):
     @abstractmethod
     def frames(self, command: bytes, header: bytes | None, body: bytes | None) -> int:
         """Send an encoded command, with its header and body segments; answers the octets it took."""
+
+    def transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes]]) -> int:
+        """Send the same encoded command with each of these headers and bodies; answers the octets they took."""
+        return sum(self.frames(command, header, body) for header, body in contents)
 
     @abstractmethod
     def released(self) -> None:

@@ -11,6 +11,7 @@ or the last of its segment. Flags and type are one number here, a kind; track an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -87,6 +88,40 @@ def append_frames(
         octets += _append_segment(out, MIDDLE_HEADER if body else LAST_HEADER, place, header, frame_max)
     if body:
         octets += _append_segment(out, LAST_BODY, place, body, frame_max)
+    return octets
+
+
+def append_transfers(
+    out: list[bytes],
+    channel: int,
+    command: bytes,
+    contents: Sequence[tuple[bytes, bytes]],
+    frame_max: int,
+) -> int:
+    """As `append_frames` for several messages, each a header and a body, behind the same command."""
+    place, room = COMMANDS | channel, min(frame_max - HEAD_SIZE, SMALL_BODY_MAX)
+    if len(command) > room:
+        return sum(append_frames(out, channel, command, *content, frame_max) for content in contents)
+    pack, join, append = HEAD.pack, b"".join, out.append
+    beginning = pack(FIRST_COMMAND, HEAD_SIZE + len(command), place, 0) + command
+    octets = 0
+    for header, body in contents:
+        header_size, body_size = len(header), len(body)
+        if 0 < header_size <= room and 0 < body_size <= room:
+            append(
+                join(
+                    (
+                        beginning,
+                        pack(MIDDLE_HEADER, HEAD_SIZE + header_size, place, 0),
+                        header,
+                        pack(LAST_BODY, HEAD_SIZE + body_size, place, 0),
+                        body,
+                    )
+                )
+            )
+            octets += len(beginning) + header_size + body_size + 2 * HEAD_SIZE
+        else:
+            octets += append_frames(out, channel, command, header, body, frame_max)
     return octets
 
 

@@ -23,6 +23,7 @@ detached with unknown-ids, and over, so that the next attach of its name begins 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -420,6 +421,19 @@ class Session:
         else:
             out.frames(command, header, body)
         return id
+
+    def send_transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes]]) -> Id:
+        """Several, each a header and a body behind the same encoded command; answers the id of the first."""
+        sending = self.sending
+        first = sending.next_id
+        out = self._out
+        if out is None:
+            for header, body in contents:
+                self.send_transfer(command, header, body)
+        else:
+            sending.next_id = (first + len(contents)) & MASK
+            out.transfers(command, contents)
+        return first
 
     def _keep(self, command: bytes, header: bytes | None, body: bytes | None) -> None:
         replay = self._replay

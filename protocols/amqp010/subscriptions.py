@@ -35,7 +35,7 @@ from protocols.amqp010.encoding import rendered
 from protocols.amqp010.neutral import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from protocols.amqp010.sequences import Id, SequenceSet
     from protocols.amqp010.served_session import ServedSession
@@ -130,27 +130,26 @@ class Subscription(Consumer, Publisher):
         if self._octets < NO_END:
             self._deliver_measured(deliveries)
             return
-        send, command = session.session.send_transfer, self._command
-        next_id = session.session.next_id
-        keep = None if self._settles or self.browses else session.unsettled.begin(next_id)
-        windowed = session.windowed.begin(next_id) if self._windowed else None
-        grant = self._grant
+        contents: list[tuple[bytes, bytes]] = []
+        sent = deliveries
         for delivery in deliveries:
             message = delivery.message
             try:
                 if message.facts.ttl_ms is None:
-                    header, body = rendered(message, delivery.redelivered)
+                    contents.append(rendered(message, delivery.redelivered))
                 else:
-                    header, body = rendered(message, delivery.redelivered, ttl_left_ms(delivery))
+                    contents.append(rendered(message, delivery.redelivered, ttl_left_ms(delivery)))
             except Exception:  # another protocol's encoding is at fault: others still get their messages
                 self._refuse(delivery)
-                continue
-            id = send(command, header, body)
-            if keep is not None:
-                keep[id] = delivery
-            if windowed is not None:
-                windowed[id] = grant
-            if self._shown:
+                sent = [each for each in sent if each is not delivery]
+        first = session.session.send_transfers(self._command, contents)
+        ids = consecutive(first, len(sent))
+        if self._windowed:
+            session.windowed.begin(first).update(dict.fromkeys(ids, self._grant))
+        if not self._settles and not self.browses:
+            session.unsettled.begin(first).update(zip(ids, sent, strict=True))
+        if self._shown:
+            for id, delivery in zip(ids, sent, strict=True):
                 session.browsed.add(id, delivery.queue, delivery.position, self._settles)
         self._was_served()
 
@@ -346,6 +345,13 @@ class Subscription(Consumer, Publisher):
         for delivery in settled:
             delivery.queue.accept(delivery)
         self._give_back()
+
+
+def consecutive(first: Id, count: int) -> Sequence[Id]:
+    """So many ids from the first one on."""
+    if first + count <= 1 << 32:
+        return range(first, first + count)
+    return [(first + n) & 0xFFFF_FFFF for n in range(count)]
 
 
 def ttl_left_ms(delivery: Delivery) -> int | None:
