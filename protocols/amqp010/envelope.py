@@ -34,6 +34,7 @@ SHORT_MAX: Final = 255  # octets of a str8
 DELIVERY: Final = b"\x04\x01"
 MESSAGE: Final = b"\x04\x03"
 DELIVERY_CODE: Final = 0x0401
+FRAGMENT_CODE: Final = 0x0402
 MESSAGE_CODE: Final = 0x0403
 
 # The fields of the two structs in the order of the specification, and how many octets each has; less than zero: in how
@@ -46,6 +47,7 @@ DELIVERY_WIDTHS: Final = (0, 0, 0, 1, 1, 8, 8, 8, -1, -1, -2, 8)
 MESSAGE_WIDTHS: Final = (8, 16, -2, -2, -1, -1, -2, -2, -4)
 (REPLY_EXCHANGE, REPLY_KEY) = range(2)
 REPLY_WIDTHS: Final = (-1, -1)
+FRAGMENT_WIDTHS: Final = (0, 0, 8)
 
 UINT32: Final = Struct(">I")
 STRUCT_BEGIN: Final = Struct(">IHH")  # size, code, flags
@@ -111,6 +113,8 @@ def envelope_of(header: bytes) -> Envelope:
                 user_id, has_headers = _said_at(header, begin + 8, at, flags)
             elif code == DELIVERY_CODE and not delivery:
                 delivery = header[begin:at]
+            elif code == FRAGMENT_CODE:
+                fields_at(header, begin + FIELDS_AT, at, FRAGMENT_WIDTHS)
             elif size < 2 or code in (MESSAGE_CODE, DELIVERY_CODE):
                 raise MalformedError("the header segment has a struct twice, or one without a code")
     except (IndexError, struct_error):

@@ -439,7 +439,10 @@ def test_what_the_table_promises_survives_neutral_and_back(said: Said) -> None:
     properties = conversion.read(said.octets)
     again = kept(properties)
     assert again == properties
-    assert same(again.headers, properties.headers)
+    stray = {
+        name: bytearray(value) for name, value in (properties.headers or {}).items() if type(value) is bytes
+    }
+    assert same(again.headers, properties.headers and {**properties.headers, **stray})  # no text any more
 
 
 @given(header_segments())

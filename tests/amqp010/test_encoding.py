@@ -28,6 +28,9 @@ OF_CPP = (
 )
 
 
+DEFINED = (b"\x04\x01", b"\x04\x02", b"\x04\x03")  # for header segments; anything else is passed on unread
+
+
 def header(*structs: c.Struct) -> bytes:
     return b"".join(struct.encode() for struct in structs)
 
@@ -47,14 +50,18 @@ class Seen:
         self.others: list[bytes] = []
         at = 0
         while at < len(octets):
-            struct, after = struct_at(octets, at, len(octets))
+            begin, at = at, at + 4 + int.from_bytes(octets[at : at + 4], "big")
+            if octets[begin + 4 : begin + 6] not in DEFINED:
+                self.others.append(octets[begin:at])
+                continue
+            struct, after = struct_at(octets, begin, len(octets))
+            assert after == at
             if isinstance(struct, DeliveryProperties):
                 self.delivery = struct
             elif isinstance(struct, MessageProperties):
                 self.message = struct
             else:
-                self.others.append(octets[at:after])
-            at = after
+                self.others.append(octets[begin:at])
 
     @property
     def headers(self) -> dict[str, Value]:
@@ -174,6 +181,7 @@ def test_a_struct_that_comes_twice_is_malformed(twice: c.Struct) -> None:
         b"\xff\xff\xff\xff\x04\x01\x00\x00",
         b"\x00\x00\x00\x04\x04\x01\x08\x00",
         b"\x00\x00\x00\x04\x04\x03\x02\x00",
+        b"\x00\x00\x00\x04\x04\x02\x04\x00",
         b"\x00\x00\x00\x06\x04\x03\x08\x00\x00\x09",
         b"\x00\x00\x00\x08\x04\x03\x08\x00\x00\x02\x02\x00",
         b"\x00\x00\x00\x0a\x04\x03\x00\x01\x00\x00\x00\x02\x00\x00",
@@ -226,6 +234,7 @@ def test_headers_that_are_too_many_are_passed_on_and_not_read() -> None:
     octets = header(MessageProperties(application_headers=many))
     assert len(octets) > LOOKED_INTO_MAX
     message = published(octets)
+    assert not message.facts.has_headers
     assert message.headers == {}
     assert ENCODING.read(octets).headers is None
     assert rendered(message)[0].startswith(octets)
