@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp010 import commands as c
-from protocols.amqp010.frames import SMALL_BODY_MAX, append_frames, control_frame
+from protocols.amqp010.frames import SMALL_BODY_MAX, append_frames, append_transfers, control_frame
 
 from .heard import heard
 from .samples import Sample
@@ -102,6 +102,22 @@ def test_whatever_was_cut_is_heard_as_it_was(
     octets = appended(header, body, frame_max, command.encode(True))
     assert max(len(frame[4]) for frame in frames_of(octets)) <= frame_max - 12
     assert heard(octets) == [Sample(command, b"", 0x0203, True, header, body or None)]
+
+
+sizes = st.sampled_from((0, 1, 87, 88, 89, 4084, 4085, SMALL_BODY_MAX, SMALL_BODY_MAX + 1))
+
+
+@given(
+    st.lists(st.tuples(sizes.map(bytes), sizes.map(bytes)), max_size=4),
+    st.sampled_from((20, 100, 4096, 65_535)),
+)
+def test_several_transfers_are_framed_as_if_one_by_one(
+    contents: list[tuple[bytes, bytes]], frame_max: int
+) -> None:
+    out: list[bytes] = []
+    octets = append_transfers(out, 0x0203, COMMAND, contents, frame_max)
+    assert b"".join(out) == b"".join(appended(*content, frame_max) for content in contents)
+    assert octets == sum(map(len, out))
 
 
 def test_a_control_is_one_frame_on_track_0_or_several() -> None:
