@@ -17,7 +17,7 @@ from protocols.amqp010.envelope import LOOKED_INTO_MAX, REMEMBERED_MAX, entries_
 from protocols.amqp010.fields import struct_at
 from protocols.amqp010.types import Datetime, MalformedError, Opaque, Value, encode, encode_map, map_at
 
-from .messages import UNKNOWN, VALUES, Said, header_segments, headers
+from .messages import LONG, UNKNOWN, VALUES, Said, header_segments, headers
 
 # What qpid-send sends, to the octet (message-properties first, an empty user-id).
 OF_CPP = (
@@ -400,7 +400,7 @@ def test_the_offset_in_a_stream_is_a_header() -> None:
     assert seen.headers == {"sn": 1, "x-stream-offset": 41}
 
 
-@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("value", [*VALUES, LONG])
 def test_headers_beside_those_that_are_added_stay_to_the_octet(value: Value) -> None:
     said: dict[str, Value] = {"a": value, "b": 1}
     octets, _ = rendered(dead(header(MessageProperties(application_headers=said)), offset=1))
