@@ -19,6 +19,7 @@ What was not acquired is only shown (`Consumer.browses`): `unsettled.py` knows h
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Publisher
@@ -364,13 +365,15 @@ def ttl_left_ms(delivery: Delivery) -> int | None:
 
 def completed(session: ServedSession, ids: SequenceSet) -> None:
     """The peer has completed commands: transfers of a window give their credit back."""
-    back: dict[Subscription, tuple[int, int]] = {}
-    for id, grant in session.windowed.take(ids, session.last_sent).items():
-        if (subscription := grant.subscription) is not None:
-            messages, octets = back.get(subscription, (0, 0))
-            back[subscription] = messages + 1, octets + grant.octets.pop(id, 0)
-    for subscription, (messages, octets) in back.items():
-        subscription.credit_back(messages, octets)
+    taken = session.windowed.take(ids, session.last_sent)
+    counts = Counter(taken.values())
+    octets: Counter[Grant] = Counter()
+    if any(grant.octets for grant in counts):
+        for id, grant in taken.items():
+            octets[grant] += grant.octets.pop(id, 0)
+    for grant, messages in counts.items():
+        if grant.subscription is not None:
+            grant.subscription.credit_back(messages, octets[grant])
 
 
 # The commands.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from protocols.amqp010 import commands as c
-from protocols.amqp010.sequences import Id, SequenceSet, distance, following, is_before
+from protocols.amqp010.sequences import MASK, Id, SequenceSet, distance, following, is_before
 
 if TYPE_CHECKING:
     from broker_core.delivery import Delivery
@@ -68,7 +68,10 @@ class Sent(Generic[T]):
             taken = {id: each for id, each in held.items() if id in asked}
             self.by_id = {id: each for id, each in held.items() if id not in taken}
         else:
-            taken = {id: held.pop(id) for id in asked if id in held}
+            taken, pop = {}, held.pop
+            for low, high in asked.ranges:
+                span = range(low, high + 1) if low <= high else (*range(low, MASK + 1), *range(high + 1))
+                taken |= {id: pop(id) for id in span if id in held}
         low, high = asked.ranges[0]
         if low == self.oldest:
             self.oldest = following(high)
