@@ -410,7 +410,8 @@ class Client(ABC):
         while at < len(header):
             struct, at = c.struct_at(header, at, len(header))
             structs.append(struct)
-        self.sessions[channel].hear_command(command, structs, segments.get(3, b""))
+        if channel in self.sessions:
+            self.sessions[channel].hear_command(command, structs, segments.get(3, b""))
 
     def _connection_control(self, control: Control) -> None:
         if isinstance(control, c.ConnectionHeartbeat):
