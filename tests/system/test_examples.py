@@ -77,6 +77,12 @@ PRINTED = {
         "sensor b: 3.49 °C",
         "sensor c: 3.51 °C",
     ],
+    "21_migrate_from_0_10.py": [
+        "0-9-1 kitchen: carrots for table 7",
+        "till hears over 0-10: ready: carrots",
+        "1.0 kitchen: parsley for table 9, subject food",
+        "till hears over 0-10: ready: parsley",
+    ],
 }
 NEEDS = {"15_stream_to_polars.py": ("polars", "pyarrow")}
 
