@@ -56,7 +56,7 @@ HEADER_SIZE_MAX: Final = 1 << 20
 CONTROLS_SIZE_MAX: Final = 256 << 10  # of all controls that are not whole yet
 CONTROL_COST: Final = 512  # of one of them, however short it is
 TRANSFERS_MAX: Final = 64  # that are remembered, by their frames
-TRANSFER_SIZE_MAX: Final = 300  # of a frame that is
+TRANSFER_SIZE_MAX: Final = 300  # of a frame that is; one with the longest destination has 276
 
 
 class Reader(ABC):
@@ -83,9 +83,8 @@ class Reader(ABC):
         self._controls: dict[int, Assembly] = {}  # by channel: controls that are not whole yet
         self._controls_size = 0
         self._transfers: dict[bytes, tuple[Command, bool]] = {}  # by their whole frames
-        self._transferring: Assembly | None = (
-            None  # the channel of the last transfer, if it expects a command
-        )
+        # The channel of the last transfer, if it expects a command.
+        self._transferring: Assembly | None = None
         self._size_max = {
             SEGMENT_TYPE_COMMAND: COMMAND_SIZE_MAX,
             SEGMENT_TYPE_HEADER: HEADER_SIZE_MAX,
@@ -94,9 +93,8 @@ class Reader(ABC):
         self._whole_max = HEAD_SIZE + min(body_size_max, FRAME_MAX)  # of a body's frame
         self._greeted = False
         self._lost = False  # nothing that comes means anything any more
-        self._tail: list[
-            bytes
-        ] = []  # the beginning of something `_needed` octets long, in the pieces that came
+        # The beginning of something `_needed` octets long, in the pieces that came.
+        self._tail: list[bytes] = []
         self._tail_size = 0
         self._needed = GREETING_SIZE
         self.halted = False
@@ -219,6 +217,8 @@ class Reader(ABC):
         """Whether this frame is the beginning of a transfer, and nothing else is under way on the channel."""
         if not assembly.is_idle() or not data.startswith(TRANSFER, at + HEAD_SIZE):
             return False
+        if after - at > TRANSFER_SIZE_MAX:
+            return False
         if not assembly.frame or not data.startswith(assembly.frame, at):
             frame = data[at:after]
             transfer = self._transfers.get(frame)
@@ -229,8 +229,7 @@ class Reader(ABC):
                     return False  # and it will be said there
                 if len(self._transfers) >= TRANSFERS_MAX:
                     self._transfers.clear()
-                if len(frame) <= TRANSFER_SIZE_MAX:
-                    self._transfers[frame] = transfer
+                self._transfers[frame] = transfer
             assembly.frame = frame
             assembly.transfer, assembly.transfer_sync = transfer
         self._transferring = assembly

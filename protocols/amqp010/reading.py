@@ -82,9 +82,8 @@ def array_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Array, int
         raise MalformedError("an array is cut short")
     code, count = ARRAY_HEAD.unpack_from(data, at)
     at += 5
-    if (
-        count > after - at
-    ):  # an element has an octet at least: void ones would cost us memory and the peer none
+    # An element has an octet at least: void ones would cost us memory and the peer none.
+    if count > after - at:
         raise MalformedError(f"an array of {count} elements in {after - at} octets")
     found = Array(code)
     read = READERS[code]
@@ -162,7 +161,7 @@ def _fixed(layout: str, of: Callable[..., Value]) -> Reader:
 
 
 def _sized(width: int, of: Callable[[bytes], Value]) -> Reader:
-    """What has a size of `width` octets in front. What `of` cannot explain stays as it is."""
+    """What has a size of `width` octets in front."""
 
     def read(data: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
         if at + width > end:
