@@ -15,6 +15,7 @@ from typing import Final
 from protocols.amqp010 import commands as c
 from protocols.amqp010.commands import Command, Control, Struct
 from protocols.amqp010.contract import Line, SessionError, SessionLimits, SessionOwner
+from protocols.amqp010.execution import Execution, Sending
 from protocols.amqp010.fields import command_at, control_at
 from protocols.amqp010.sequences import Id, SequenceSet
 from protocols.amqp010.session import Session
@@ -165,14 +166,15 @@ Packet = Control | tuple[Command, bool, bytes | None]
 
 
 class Cable(Line):
-    """From a session to the one at the other end. What lies in it is lost when it is cut."""
+    """From one session to the other. What still lies in it when the transport is lost never arrives."""
 
     def __init__(self) -> None:
         self.packets: deque[Packet] = deque()
-        self.cut = False
 
     def control(self, payload: bytes) -> None:
-        self.packets.append(control_at(payload, 0, len(payload)))
+        control = control_at(payload, 0, len(payload))
+        if not isinstance(control, c.SessionAttached):  # both ends answer here, and nobody has asked
+            self.packets.append(control)
 
     def frames(self, command: bytes, header: bytes | None, body: bytes | None) -> int:
         decoded, sync = command_at(command, 0, len(command))
@@ -180,10 +182,75 @@ class Cable(Line):
         return len(command) + len(body or b"")
 
     def released(self) -> None:
-        self.cut = True
+        raise AssertionError("neither end leaves")
 
     def abandon(self) -> None:
         raise AssertionError("nobody sends gaps here")
 
     def room(self) -> int:
         return 1 << 20
+
+
+class Joined:
+    """Two sessions face to face, 0 and 1, and a transport that can be lost; both are kept for a minute."""
+
+    def __init__(self, start: Id = 0, limits: SessionLimits | None = None) -> None:
+        self.owners = [Recorder(60), Recorder(60)]
+        self.sessions = [Session(NAME, owner, limits or SessionLimits()) for owner in self.owners]
+        self.sent: list[list[bytes]] = [[], []]
+        for owner, session in zip(self.owners, self.sessions, strict=True):
+            owner.session = session
+            session.sending, session.execution = Sending(start), Execution(start)
+        self.connect()
+        for session in self.sessions:
+            session.on_control(c.SessionRequestTimeout(60), 0.0)
+        self.carried = 0
+
+    def connect(self) -> None:
+        self.cables = [Cable(), Cable()]
+        for session, cable in zip(self.sessions, self.cables, strict=True):
+            session.attach(cable, 1, 0.0)
+
+    def cut(self) -> None:
+        for session in self.sessions:
+            session.detached(0.0, None)
+
+    def send(self, end: int, sync: bool = False) -> None:
+        body = b"%d.%d" % (end, len(self.sent[end]))
+        self.sent[end].append(body)
+        self.sessions[end].send_transfer(c.MessageTransfer("d").encode(sync), None, body)
+
+    def carry(self, end: int) -> bool:
+        """One packet that this end has sent."""
+        packets = self.cables[end].packets
+        if not packets:
+            return False
+        self.carried += 1
+        packet = packets.popleft()
+        other = self.sessions[1 - end]
+        if isinstance(packet, tuple):
+            command, sync, body = packet
+            other.on_command(command, sync, None, body)
+        else:
+            other.on_control(packet, 0.0)
+        return True
+
+    def settle(self) -> None:
+        for session in self.sessions:
+            session.settle()
+
+    def drain(self) -> None:
+        """Carry everything, until nobody has anything to say."""
+        for _ in range(10_000):
+            self.settle()
+            if not (self.carry(0) or self.carry(1)):
+                return
+        raise AssertionError("they never stop talking")
+
+    def check(self) -> None:
+        """Each command took effect exactly once, and each sender knows so, exactly once."""
+        for end in (0, 1):
+            assert [body for _, body in self.owners[1 - end].had] == self.sent[end]
+            completed = self.owners[end].completed
+            assert sorted(completed) == sorted(id for id, _ in self.owners[1 - end].had)
+            assert not self.sessions[end].ended
