@@ -141,6 +141,10 @@ class Encoding(ABC):
         """A body as plain octets, or as it is if it says something else. To be overridden as `convert`."""
         return body
 
+    def body(self, octets: bytes) -> bytes:
+        """Plain octets as a body. To be overridden as `convert`."""
+        return octets
+
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """The properties with these headers added; one that is there already is replaced."""
         before = self.read(properties)

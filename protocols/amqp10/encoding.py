@@ -90,6 +90,9 @@ class Encoding10(Encoding):
         octets = octets_of(body)
         return body if octets is None else octets
 
+    def body(self, octets: bytes) -> bytes:
+        return data_begin(octets) + octets
+
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """Only names that begin with `x-` can be added: they are annotations, and the bare message is immutable."""
         said: dict[str, Value] = {}
