@@ -181,6 +181,17 @@ def test_what_is_sent_again_has_its_id_and_its_octets() -> None:
     assert end.wire.bodies == [b"body"]
 
 
+def test_many_that_are_sent_at_once_have_ids_one_after_the_other_kept_or_not() -> None:
+    for end in (End(), kept()):
+        contents = [(b"", b"0"), (b"", b"1")]
+        assert end.session.send_transfers(transfer_octets(), contents) == 0
+        assert end.session.send_transfers(transfer_octets(), contents) == 2
+        assert end.session.next_id == 4
+        assert end.wire.bodies == [b"0", b"1", b"0", b"1"]
+        end.say(c.SessionCompleted(ids((0, 3))))
+        assert end.owner.completed == [0, 1, 2, 3]
+
+
 def test_what_is_sent_without_a_line_or_too_early_waits_in_order() -> None:
     end = kept()
     sent(end, b"0")
