@@ -59,13 +59,13 @@ def control_frame(channel: int, payload: bytes, frame_max: int = FRAME_MAX) -> b
 def append_frames(
     out: list[bytes], channel: int, command: bytes, header: bytes | None, body: bytes | None, frame_max: int
 ) -> int:
-    """Append a command, and its header and body if there are any; answer the octets appended.
+    """Append a command, and its header and body unless they are None; answer the octets appended.
 
-    No frame is longer than `frame_max`. A small message becomes one bytes object; a large body is sliced once and
-    otherwise left alone.
+    A body of no octets is there all the same: to Python clients a message without one has None. No frame is longer
+    than `frame_max`. A small message becomes one bytes object; a large body is sliced once and otherwise left alone.
     """
     place = COMMANDS | channel
-    if header and body and len(body) <= SMALL_BODY_MAX:
+    if header is not None and body is not None and len(body) <= SMALL_BODY_MAX:
         room = frame_max - HEAD_SIZE
         if len(command) <= room and len(header) <= room and len(body) <= room:
             pack = HEAD.pack
@@ -81,12 +81,13 @@ def append_frames(
             )
             out.append(frames)
             return len(frames)
-    if header is None and not body:
+    if header is None and body is None:
         return _append_segment(out, LONE_COMMAND, place, command, frame_max)
     octets = _append_segment(out, FIRST_COMMAND, place, command, frame_max)
     if header is not None:
-        octets += _append_segment(out, MIDDLE_HEADER if body else LAST_HEADER, place, header, frame_max)
-    if body:
+        kind = LAST_HEADER if body is None else MIDDLE_HEADER
+        octets += _append_segment(out, kind, place, header, frame_max)
+    if body is not None:
         octets += _append_segment(out, LAST_BODY, place, body, frame_max)
     return octets
 
@@ -107,7 +108,7 @@ def append_transfers(
     octets = 0
     for header, body in contents:
         header_size, body_size = len(header), len(body)
-        if 0 < header_size <= room and 0 < body_size <= room:
+        if header_size <= room and body_size <= room:
             append(
                 join(
                     (
@@ -129,7 +130,9 @@ def _append_segment(out: list[bytes], kind: int, place: int, octets: bytes, fram
     """The frames of one segment, of which `kind` says what it were if it had only one."""
     size, room = len(octets), frame_max - HEAD_SIZE
     if size <= room:
-        out += (HEAD.pack(kind, HEAD_SIZE + size, place, 0), octets)
+        out.append(HEAD.pack(kind, HEAD_SIZE + size, place, 0))
+        if size:
+            out.append(octets)
         return HEAD_SIZE + size
     within = kind & ~(WHOLE << 8)
     for start in range(0, size, room):
