@@ -7,22 +7,26 @@ x-auto-delete-delay   its last consumer, or the client that owned it, has left, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
     from broker_core.work_queue import WorkQueue
 
+log: Final = logging.getLogger("leveret.broker")
+
 
 class Disuse:
     """What one queue waits for before it goes."""
 
-    __slots__ = ("_expires", "_queue", "_unused")
+    __slots__ = ("_destroyed", "_expires", "_queue", "_unused")
 
     def __init__(self, queue: WorkQueue) -> None:
         self._queue = queue
         self._expires: Timer | None = None
         self._unused: Timer | None = None
+        self._destroyed: Timer | None = None
 
     def watch(self) -> None:
         """Delete the queue when nobody has used it for as long as its limits say now."""
@@ -59,6 +63,16 @@ class Disuse:
             self._queue.virtual_host.broker.timers.cancel(self._unused)
             self._unused = None
 
+    def destroy(self) -> None:
+        """It is fuller than it may be, and goes for that: soon, for somebody is publishing to it."""
+        if self._destroyed is None:
+            broker = self._queue.virtual_host.broker
+            self._destroyed = broker.timers.at(broker.now, self._destroy)
+
+    def _destroy(self, now: float) -> None:
+        log.warning("%s has destroyed itself: there was more in it than it may hold", self._queue.described)
+        self._queue.virtual_host.delete_queue(self._queue)
+
     def _is_over(self, now: float) -> None:
         self._unused = None
         if self._queue.auto_delete and not self._queue.consumers:
@@ -66,5 +80,7 @@ class Disuse:
 
     def end(self) -> None:
         """The queue is gone."""
-        self._queue.virtual_host.broker.timers.cancel(self._expires)
+        timers = self._queue.virtual_host.broker.timers
+        timers.cancel(self._expires)
+        timers.cancel(self._destroyed)
         self.returned()

@@ -14,7 +14,7 @@ import attrs
 
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import text
-from broker_core.values import Properties, Table, Value, type_name
+from broker_core.values import Properties, Table, Value, printed, type_name
 
 
 class Facts:
@@ -59,6 +59,17 @@ def further_keys(headers: Table, name: str) -> tuple[str, ...]:
             f"invalid message: unacceptable type '{type_name(listed)}' in header '{name}', expected an array"
         )
     return tuple(key for each in listed if (key := text(each)) is not None)
+
+
+SUBJECT: Final = "qpid.subject"  # the header in which 0-10 has what others have as a property
+
+
+def said_in(message: Message, header: str) -> str:
+    """What a message says in one header, as a text; empty if it says nothing."""
+    value = message.headers.get(header)
+    if value is None and header == SUBJECT:
+        value = message.encoding.property(message.properties, "subject")
+    return "" if value is None else printed(value)
 
 
 class Death:

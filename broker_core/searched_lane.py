@@ -274,7 +274,7 @@ class SearchedLane(Lane):
         if cursor.met >= position or not self._is_near(cursor, position):
             self.place(cursor, position)
         while (delivery := self._slot(cursor)) is None and self.lacks(cursor):
-            self._load(cursor.part)
+            self.load_for(cursor)
         while delivery is not None and delivery.position < position:
             self.pass_by(cursor, delivery)
             delivery = self._slot(cursor)
@@ -299,6 +299,12 @@ class SearchedLane(Lane):
         )
         if before is not part:
             self._left_alone(before)
+
+    def go_back(self, cursor: Cursor, position: int) -> None:
+        """Have a cursor meet again what it has passed by from a position on, and all that has come back."""
+        cursor.returned = self._returned([*self.back.values()])
+        if cursor.met >= position:
+            self.place(cursor, position)
 
     def _end_of(self, part: Part) -> int:
         """The last position of a part; -1 if nothing is left of it."""
@@ -442,9 +448,11 @@ class SearchedLane(Lane):
         part.page, part.filled = None, 0
 
     def load(self) -> None:
-        self._load(self.front.part)
+        self.load_for(self.front)
 
-    def _load(self, part: Part) -> None:
+    def load_for(self, cursor: Cursor) -> None:
+        """Have what a cursor lacks read at once."""
+        part = cursor.part
         assert self.backlog is not None, "something is on disk"
         assert part.page is not None, "something is lacking"
         self._take_in_part(part, self.backlog.read(part.page))

@@ -21,6 +21,8 @@ from broker_core.errors import (
 )
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, described, inequivalent
 from broker_core.exchanges.default import ByQueueName
+from broker_core.groups import GroupedQueue
+from broker_core.last_value import LastValueQueue
 from broker_core.limits import (
     QueueLimits,
     QueueType,
@@ -469,6 +471,10 @@ def new_queue(
     """A queue of the kind that its arguments ask for, not in place yet."""
     type_ = queue_type(arguments)
     said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
+    if limits.last_value_key is not None:
+        return LastValueQueue(*said)
+    if limits.group_key is not None:
+        return GroupedQueue(*said)
     if selector is None:
         return KINDS[type_](*said)
     sieve = Sieve(*said)

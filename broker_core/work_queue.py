@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
-from broker_core.discard import PAUSE_S, PORTION
 from broker_core.disuse import Disuse
+from broker_core.dropping import drop_over_limit
 from broker_core.errors import AccessRefused
 from broker_core.expiry import Expiry
 from broker_core.lane import Lane
@@ -40,11 +40,13 @@ if TYPE_CHECKING:
     from broker_core.topology import VirtualHost
 
 
+NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)
+
+
 class WorkQueue(Queue):
     """A queue of work to do: each message goes to one consumer, and is gone once that has dealt with it."""
 
     all_seek = False  # its consumers go through it with cursors, whatever they want
-    new_search: type[Search] = Search
 
     __slots__ = (
         "active",
@@ -94,42 +96,15 @@ class WorkQueue(Queue):
         self.watched = limits.max_length is not None or limits.max_bytes is not None
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
         if self.watched and limits.overflow is Overflow.DROP_HEAD:
-            self._drop_over_limit()
+            drop_over_limit(self)
         self.disuse.watch()
         self.touch()
 
-    def _over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
+    def over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
         limits = self.limits
         return (limits.max_length is not None and self.ready + more > limits.max_length) or (
             limits.max_bytes is not None and self.ready_bytes + more_bytes > limits.max_bytes
         )
-
-    def _drop_over_limit(self) -> None:
-        dropped = 0
-        while self.ready and self._over_limit():
-            if dropped == PORTION:
-                broker = self.virtual_host.broker
-                broker.timers.at(broker.now + PAUSE_S, lambda now: self.touch())
-                return
-            lane = next(lane for lane in self.lanes if lane)  # the lowest priority goes first
-            if lane.at_hand():
-                self.left(delivery := lane.take())
-                self._die(delivery, MAXLEN)
-                dropped += 1
-            elif not self._drop_page(lane):
-                lane.load()
-
-    def _drop_page(self, lane: Lane) -> bool:
-        """Drop what comes first without reading it, if all of it is too much, and none of it is buried."""
-        page = lane.page_at_head()
-        is_buried = self.limits.dead_letter_exchange is not None
-        if page is None or is_buried or not self._over_limit(-len(page), -page.octets):
-            return False
-        lane.drop_page()
-        self.ready -= len(page)
-        self.ready_bytes -= page.octets
-        self.expiring -= page.expiring
-        return True
 
     # Arrival.
 
@@ -164,9 +139,7 @@ class WorkQueue(Queue):
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
         if self.watched and self._refuses(message):
-            self.refused += 1
-            self.virtual_host.broker.refused_by = self.name
-            return False
+            return self._turned_away()
         delivery = Delivery(message, self, self.position, NEVER)
         self.position += 1
         if self.journal is not None and message.facts.durable and self.number:
@@ -181,7 +154,7 @@ class WorkQueue(Queue):
         self.published += 1
         if not self.touched and (self.rings or self.expiring):
             self.touch()
-        if self.watched and self._over_limit():
+        if self.watched and self.over_limit():
             self.dispatch()  # what a consumer takes at once was never over the limit
         return True
 
@@ -200,20 +173,32 @@ class WorkQueue(Queue):
         return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
 
     def _refuses(self, message: Message) -> bool:
-        if self.limits.overflow is Overflow.DROP_HEAD or not self._over_limit(1, message.size):
+        if self.limits.overflow is Overflow.DROP_HEAD or not self._lacks_room_for(message):
             return False
         self.dispatch()
-        if not self._over_limit(1, message.size):
+        if not self._lacks_room_for(message):
             return False
         if self.limits.overflow is Overflow.REJECT_PUBLISH_DLX:
             self.virtual_host.broker.dead_letter(self, message, MAXLEN)
         return True
 
+    def _lacks_room_for(self, message: Message) -> bool:
+        return self.over_limit(1, message.size)
+
+    def _turned_away(self) -> bool:
+        """It is not taken in. False, unless that is the end of the queue, and no business of the publisher's."""
+        if self.limits.overflow is Overflow.SELF_DESTRUCT:
+            self.disuse.destroy()
+            return True
+        self.refused += 1
+        self.virtual_host.broker.refused_by = self.name
+        return False
+
     def has_room(self, messages: int, octets: int) -> bool:
-        if not self.watched or self.limits.overflow is Overflow.DROP_HEAD:
+        if not self.watched or self.limits.overflow in NEVER_FULL:
             return True
         self.dispatch()
-        return not self._over_limit(messages, octets)
+        return not self.over_limit(messages, octets)
 
     # Handing out.
 
@@ -240,7 +225,7 @@ class WorkQueue(Queue):
                 able.rotate(-1)
                 self.give(consumer, deliveries)
         if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
-            self._drop_over_limit()  # what arrived, and what came back
+            drop_over_limit(self)  # what arrived, and what came back
         if self.expiring:
             self.expiry.watch()
 
@@ -340,7 +325,7 @@ class WorkQueue(Queue):
             delivery.attempts += 1
             limit = self.limits.delivery_limit
             if limit is not None and delivery.attempts > limit:
-                self._die(delivery, DELIVERY_LIMIT)
+                self.die(delivery, DELIVERY_LIMIT)
                 return
             if limit is not None and self.journal is not None:
                 self.journal.attempted(delivery)
@@ -365,7 +350,7 @@ class WorkQueue(Queue):
         if self.deleted:
             self.forget((delivery,))
         else:
-            self._die(delivery, REJECTED)
+            self.die(delivery, REJECTED)
 
     def rank(self, priority: int) -> int:
         return max(0, min(priority - self.limits.priority_base, len(self.lanes) - 1))
@@ -374,14 +359,14 @@ class WorkQueue(Queue):
         lanes = self.lanes
         return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
 
-    def _die(self, delivery: Delivery, reason: str) -> None:
+    def die(self, delivery: Delivery, reason: str) -> None:
         self.forget((delivery,))
         self.virtual_host.broker.dead_letter(self, delivery.message, reason)
 
     def expire(self, delivery: Delivery) -> None:
         """It was taken out of its lane too late."""
         self.left(delivery)
-        self._die(delivery, EXPIRED)
+        self.die(delivery, EXPIRED)
 
     def left(self, delivery: Delivery) -> None:
         """It was taken out of its lane."""
@@ -418,11 +403,14 @@ class WorkQueue(Queue):
             self.taken_up()
         if consumer.browses or consumer.selector is not None or self.all_seek:
             if self.search is None:
-                self.search = self.new_search(self)
+                self.search = self.new_search()
             self.search.add(consumer)
         consumer.attached = True
         self.used_at = self.virtual_host.broker.now
         self._admit(consumer)
+
+    def new_search(self) -> Search:
+        return Search(self)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach a consumer. What it has not answered stays with it. May delete an auto-delete queue (S068)."""
@@ -477,7 +465,7 @@ class WorkQueue(Queue):
         while lane := next((lane for lane in reversed(self.lanes) if lane), None):
             if lane.at_hand():
                 self.left(delivery := lane.take())
-                self._die(delivery, reason)
+                self.die(delivery, reason)
             else:
                 lane.load()
 
