@@ -235,7 +235,7 @@ def test_what_came_before_the_loss_is_told_after_it() -> None:
 
 
 def test_a_peer_that_does_not_ask_may_just_begin_again() -> None:
-    """As qpid-cpp does. What comes again is passed over, and its sync answered again."""
+    """What comes again is passed over, and its sync answered again."""
     end = kept()
     for body in (b"0", b"1", b"2"):
         end.transfer(body, sync=True)
