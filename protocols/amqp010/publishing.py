@@ -20,6 +20,7 @@ from protocols.amqp010 import commands as c
 from protocols.amqp010.contract import SessionError
 from protocols.amqp010.encoding import ENCODING
 from protocols.amqp010.envelope import envelope_of
+from protocols.amqp010.local import Aloof
 from protocols.amqp010.types import MalformedError
 
 if TYPE_CHECKING:
@@ -63,7 +64,17 @@ def targets_of(client: Client) -> Targets:
 class Publishing:
     """What one session publishes."""
 
-    __slots__ = ("_access", "_broker", "_client", "_host", "_session", "_target", "_targets", "_transfer")
+    __slots__ = (
+        "_access",
+        "_aloof",
+        "_broker",
+        "_client",
+        "_host",
+        "_session",
+        "_target",
+        "_targets",
+        "_transfer",
+    )
 
     def __init__(self, session: ServedSession) -> None:
         self._session = session
@@ -71,6 +82,7 @@ class Publishing:
         self._client = session.client
         self._host = session.host
         self._access = session.broker.access
+        self._aloof = session.host.kept(Aloof)
         self._targets = targets_of(session.client)
         self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
         self._target = Target(self._host.default_exchange, False, -1)
@@ -99,6 +111,8 @@ class Publishing:
             return
         if envelope.immediate:
             outcome = self._broker.publish_immediate(exchange, message)
+        elif self._aloof.names:
+            outcome = self._aloof.publish(self._broker, self._client, exchange, message)
         else:
             outcome = self._broker.publish(exchange, message)
         if outcome is REFUSED:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.broker import Publisher
 from broker_core.errors import Failure
 from protocols.amqp010 import commands as c
-from protocols.amqp010 import declarations, distributed, subscriptions, transactions, unsettled
+from protocols.amqp010 import declarations, distributed, local, subscriptions, transactions, unsettled
 from protocols.amqp010.contract import SessionError, SessionOwner
 from protocols.amqp010.failures import refusal
 from protocols.amqp010.publishing import Publishing
@@ -214,16 +214,19 @@ class ServedSession(SessionOwner, Publisher):
             subscription.finish_flush()
 
     def on_ended(self) -> None:
-        """Subscriptions end; what nobody has accepted goes back; exclusive queues go with the session."""
+        """What nobody has accepted goes back; subscriptions end, and exclusive queues with the session.
+
+        In this order: a queue that goes with its last subscriber leaves what was in it to its alternate exchange.
+        """
         self.ended = True
-        for subscription in list(self.subscriptions.values()):
-            subscription.end()
-        self.subscriptions.clear()
         transactions.session_ended(self)
         for act in self.at_end:
             act()
         self.at_end.clear()
         unsettled.release_all(self)
+        for subscription in list(self.subscriptions.values()):
+            subscription.end()
+        self.subscriptions.clear()
         self.client.leave()
 
 
@@ -246,5 +249,6 @@ COMMANDS: Final[Mapping[type[Command], Callable[..., None]]] = {
     **subscriptions.HANDLERS,
     **transactions.HANDLERS,
     **declarations.HANDLERS,
+    c.QueueDeclare: local.queue_declare,
     **distributed.HANDLERS,
 }

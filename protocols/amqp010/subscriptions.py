@@ -169,7 +169,7 @@ class Subscription(Consumer, Publisher):
             charge = min(size, self._octets)
             self._used += charge
             self._octets -= charge
-            self._sent(delivery, self.session.session.send_transfer(self._command, header, body), charge)
+            self._sent(delivery, self.session.session.send_transfers(self._command, [(header, body)]), charge)
         self._was_served()
 
     def _sent(self, delivery: Delivery, id: Id, charge: int) -> None:

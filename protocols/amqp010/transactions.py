@@ -5,8 +5,9 @@
 
 Messages are routed when they come (S122). A transfer completes when it is held: its completion says no more than that
 it will take part. A commit is all or nothing: if a queue has no room for all that it would get, nothing of it happens
-and the session ends, as it does for a single message. Reject and release are not part of a transaction; whoever has
-rolled back still holds what he had accepted, and may release it.
+and the session ends, as it does for a single message. Reject and release are not part of a transaction: they take
+effect at once, also for what was accepted in it, which then was not. Whoever has rolled back still holds what he had
+accepted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.transaction import Transaction
 from protocols.amqp010 import commands as c
 from protocols.amqp010.contract import SessionError
+from protocols.amqp010.unsettled import Sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from broker_core.delivery import Delivery
     from broker_core.exchange import Exchange
     from broker_core.message import Message
-    from protocols.amqp010.sequences import Id
+    from protocols.amqp010.sequences import Id, SequenceSet
     from protocols.amqp010.served_session import ServedSession
 
 HELD_SIZE_MAX: Final = 1 << 28  # octets of one session's transaction; sixteen of the largest messages
@@ -47,6 +49,10 @@ class Work(ABC):
         Raises SessionError.
         """
 
+    def take_back(self, ids: SequenceSet) -> dict[Id, Delivery]:
+        """Those of these transfers whose deliveries are held here, and still the session's: they are held no more."""
+        return {}
+
 
 class Local(Work):
     """The transaction of a session that has said tx.select."""
@@ -58,15 +64,18 @@ class Local(Work):
         self._size_max = size_max
         self._size = 0
         self._tx = Transaction()
-        self._accepted: dict[Id, Delivery] = {}
+        self._accepted: Sent[Delivery] = Sent()
 
     def publish(self, exchange: Exchange, message: Message) -> bool:
         self._grow(message.size + len(message.properties) + OVERHEAD)
         return self._tx.publish(self._session.broker, exchange, message)
 
     def accept(self, deliveries: dict[Id, Delivery]) -> None:
-        self._accepted.update(deliveries)
+        self._accepted.put_back(deliveries)
         self._grow(OVERHEAD * len(deliveries))
+
+    def take_back(self, ids: SequenceSet) -> dict[Id, Delivery]:
+        return self._accepted.take(ids, self._session.last_sent)
 
     def _grow(self, size: int) -> None:
         self._size += size
@@ -81,9 +90,9 @@ class Local(Work):
             raise SessionError(
                 c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, f"{full.described} has no room for the transaction"
             )
-        for delivery in self._accepted.values():
+        for delivery in self._accepted.by_id.values():
             self._tx.settle(delivery.accept)
-        self._accepted.clear()
+        self._accepted.by_id.clear()
         self._size = 0
         refused = self._tx.commit()
         self._session.broker.hold_answer()
@@ -93,8 +102,8 @@ class Local(Work):
     def roll_back(self) -> None:
         """Messages are forgotten; deliveries are the session's again, unsettled."""
         self._tx.rollback()
-        self._session.unsettled.put_back(self._accepted)
-        self._accepted.clear()
+        self._session.unsettled.put_back(self._accepted.by_id)
+        self._accepted.by_id.clear()
         self._size = 0
 
 

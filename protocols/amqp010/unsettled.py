@@ -128,7 +128,7 @@ def message_accept(session: ServedSession, id: Id, command: c.MessageAccept) -> 
 
 def message_reject(session: ServedSession, id: Id, command: c.MessageReject) -> None:
     """Not wanted, by nobody else either."""
-    for delivery in _taken(session, command.transfers).values():
+    for delivery in _taken_back(session, command.transfers).values():
         delivery.queue.reject(delivery)
     session.complete(id)
 
@@ -136,7 +136,7 @@ def message_reject(session: ServedSession, id: Id, command: c.MessageReject) -> 
 def message_release(session: ServedSession, id: Id, command: c.MessageRelease) -> None:
     """Back to its old place; it counts as a failed delivery if it is to be marked as delivered before."""
     marked = command.set_redelivered
-    for delivery in _taken(session, command.transfers).values():
+    for delivery in _taken_back(session, command.transfers).values():
         delivery.queue.release(delivery, failed=marked, redelivered=marked)
     session.complete(id)
 
@@ -168,3 +168,9 @@ def release_all(session: ServedSession) -> None:
 
 def _taken(session: ServedSession, ids: SequenceSet | None) -> dict[Id, Delivery]:
     return session.unsettled.take(ids, session.last_sent) if ids else {}
+
+
+def _taken_back(session: ServedSession, ids: SequenceSet | None) -> dict[Id, Delivery]:
+    """Also what was accepted in a transaction that is not over: it is not accepted after all."""
+    taken = _taken(session, ids)
+    return taken | session.tx.take_back(ids) if ids and session.tx is not None else taken

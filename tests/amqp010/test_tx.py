@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker_core.store.journal import Journal
@@ -174,15 +176,27 @@ def test_after_a_rollback_what_was_accepted_is_unsettled_still(world: World, tx:
     assert world.queue("q").unsettled == 1
 
 
-def test_what_is_accepted_in_a_transaction_cannot_be_released_before_it_ends(
-    world: World, tx: ClientSession
+@pytest.mark.parametrize("end", [commit, roll_back])
+def test_what_was_accepted_may_be_released_before_the_transaction_ends(
+    world: World, tx: ClientSession, end: Callable[[ClientSession], None]
 ) -> None:
-    taken = inbox_of(world, tx, 1)
+    """Python clients do so before they roll back."""
+    taken = inbox_of(world, tx, 3)
     tx.accept(taken)
-    tx.release(taken)
+    tx.call(c.MessageStop("q"))
+    tx.release(taken[:2])
+    tx.reject(taken[2])
+    end(tx)
+    assert waiting(world) == [b"m0", b"m1"]
+    assert (world.queue("q").unsettled, world.queue("q").accepted) == (0, 0)
+
+
+def test_what_is_accepted_twice_in_a_transaction_is_accepted_once(world: World, tx: ClientSession) -> None:
+    taken = inbox_of(world, tx, 2)
+    tx.accept(taken)
     tx.accept(taken)
     commit(tx)
-    assert (world.queue("q").ready, world.queue("q").unsettled, world.queue("q").accepted) == (0, 0, 1)
+    assert (world.queue("q").unsettled, world.queue("q").accepted) == (0, 2)
 
 
 def test_release_and_reject_do_not_wait_for_the_commit(world: World, tx: ClientSession) -> None:
