@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker_core.access import User
     from broker_core.topology import VirtualHost
 
+TIMEOUT_S: Final = 60  # of a branch, unless somebody says otherwise
 BRANCHES_MAX: Final = 1000  # of a virtual host
 HELD_SIZE_MAX: Final = 1 << 28  # octets that they hold together; sixteen of the largest messages
 ADMINISTRATOR: Final = "administrator"  # the tag
@@ -62,6 +63,7 @@ class Branches:
         if len(self._found) >= BRANCHES_MAX:
             raise LimitReached(f"vhost '{self.host.name}' has {BRANCHES_MAX} branches, and cannot have more")
         branch = self._found[xid] = Branch(self, xid, user.name)
+        branch.set_timeout(TIMEOUT_S)
         return branch
 
     def add(self, branch: Branch) -> None:

@@ -8,7 +8,8 @@ What a branch is, and when it may be asked for what, is the core's (`broker_core
 one, its transfers and accepts go there. What it has accepted is the branch's then: a rollback puts it into its queue,
 whether or not the session is still there.
 
-An answer is not sent before all that it says is on disk.
+An answer is not sent before all that it says is on disk. Where the specification and qpidd do not agree on an error,
+clients know qpidd's.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def dtx_select(session: ServedSession, id: Id, command: c.DtxSelect) -> None:
 def dtx_start(session: ServedSession, id: Id, command: c.DtxStart) -> None:
     """If the branch is undone already, the session has no part in it."""
     participant = _participant(session)
+    if command.join and command.resume:
+        raise SessionError(c.ERROR_CODE_COMMAND_INVALID, "a session joins a branch or resumes it, not both")
     verdict = participant.start(_xid(command.xid), command.join, command.resume)
     if participant.current is not None:
         session.tx = InBranch(participant.current)
@@ -79,6 +82,8 @@ def dtx_start(session: ServedSession, id: Id, command: c.DtxStart) -> None:
 def dtx_end(session: ServedSession, id: Id, command: c.DtxEnd) -> None:
     """What comes next is no part of the branch."""
     participant = _participant(session)
+    if command.fail and command.suspend:
+        raise SessionError(c.ERROR_CODE_COMMAND_INVALID, "a session suspends its work or fails, not both")
     verdict = participant.end(_xid(command.xid), command.fail, command.suspend)
     if participant.current is None:
         session.tx = None
@@ -88,7 +93,7 @@ def dtx_end(session: ServedSession, id: Id, command: c.DtxEnd) -> None:
 def _participant(session: ServedSession) -> Participant:
     if not isinstance(session.distributed, Participant):
         raise SessionError(
-            c.ERROR_CODE_ILLEGAL_STATE, "the session has not selected distributed transactions"
+            c.ERROR_CODE_COMMAND_INVALID, "the session has not selected distributed transactions"
         )
     return session.distributed
 

@@ -14,8 +14,9 @@ from .client import ClientSession, SessionEnded
 from .peer import Peer, session_of
 
 OK, BACK, LATE = c.XA_STATUS_XA_OK, c.XA_STATUS_XA_RBROLLBACK, c.XA_STATUS_XA_RBTIMEOUT
-ILLEGAL, NOT_ALLOWED, NOT_FOUND = (
+ILLEGAL, INVALID, NOT_ALLOWED, NOT_FOUND = (
     c.ERROR_CODE_ILLEGAL_STATE,
+    c.ERROR_CODE_COMMAND_INVALID,
     c.ERROR_CODE_NOT_ALLOWED,
     c.ERROR_CODE_NOT_FOUND,
 )
@@ -225,7 +226,7 @@ def test_a_session_that_fails_its_work(world: World, session: ClientSession) -> 
 
 @pytest.mark.parametrize("command", [c.DtxStart(A), c.DtxEnd(A)], ids=lambda command: command.NAME)
 def test_who_works_in_branches_has_to_select_dtx(other: ClientSession, command: c.Command) -> None:
-    assert refused(other, command) == ILLEGAL
+    assert refused(other, command) == INVALID
 
 
 def test_dtx_is_selected_once(session: ClientSession) -> None:
@@ -235,11 +236,11 @@ def test_dtx_is_selected_once(session: ClientSession) -> None:
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (c.DtxStart(A, True, True), NOT_ALLOWED),
+        (c.DtxStart(A, True, True), INVALID),
         (c.DtxStart(A, True), NOT_ALLOWED),
         (c.DtxStart(A, False, True), NOT_ALLOWED),
         (c.DtxEnd(A), ILLEGAL),
-        (c.DtxEnd(A, True, True), NOT_ALLOWED),
+        (c.DtxEnd(A, True, True), INVALID),
         (c.DtxPrepare(A), NOT_FOUND),
         (c.DtxCommit(A), NOT_FOUND),
         (c.DtxCommit(A, True), NOT_FOUND),
@@ -355,7 +356,7 @@ def test_a_timeout_undoes_a_branch_while_its_session_works_in_it(
 ) -> None:
     swap(session, end=False)
     result = session.call(c.DtxGetTimeout(A))
-    assert result == c.GetTimeoutResult(0)
+    assert result == c.GetTimeoutResult(60)
     session.call(c.DtxSetTimeout(A, 2))
     assert session.call(c.DtxGetTimeout(A)) == c.GetTimeoutResult(2)
     world.advance(3)

@@ -335,6 +335,15 @@ def test_what_is_done_in_a_branch_that_is_undone_is_undone_at_once() -> None:
     assert shape(world) == UNDONE
 
 
+def test_a_branch_has_a_minute_unless_somebody_says_otherwise() -> None:
+    world, branch = brought_to(State.ACTIVE)
+    assert branch.timeout_s == 60
+    world.advance(59)
+    assert branch.state is State.ACTIVE
+    world.advance(1)
+    assert branch.verdict is Verdict.TIMED_OUT
+
+
 def test_a_timeout_begins_when_it_is_set_and_the_last_one_counts() -> None:
     world, branch = brought_to(State.IDLE)
     branch.set_timeout(5)
@@ -361,7 +370,8 @@ def test_what_is_prepared_waits_however_long() -> None:
     ("state", "seconds"), [(State.IDLE, UNUSED_S), (State.DOOMED, UNUSED_S), (State.REPORTED, REPORTED_S)]
 )
 def test_what_nobody_comes_back_for_goes(state: State, seconds: float) -> None:
-    world, _ = brought_to(state)
+    world, branch = brought_to(state)
+    branch.set_timeout(0)
     world.advance(seconds - 1)
     assert len(world.host.branches) == 1
     world.advance(1)
@@ -373,6 +383,7 @@ def test_what_a_session_works_in_does_not_go() -> None:
     world, branch = brought_to(State.IDLE)
     again = Participant(world.host, ALICE)
     again.start(xid("a"), join=True)
+    branch.set_timeout(0)
     world.advance(2 * UNUSED_S)
     assert branch.state is State.ACTIVE
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_core.branch import REPORTED_S, IllegalState, Verb, Verdict, Xid
-from broker_core.branches import Participant
+from broker_core.branches import TIMEOUT_S, Participant
 from broker_core.errors import Failure, NotAllowed, NotFound
 from tests.core.branching import ALICE, mail, xid
 from tests.core.fakes import waiting
@@ -131,7 +131,7 @@ class Branching(RuleBasedStateMachine):
                 known.here.add(session)
         else:
             expected = Verdict.OK
-            self.known[name] = Known(here={session})
+            self.known[name] = Known(here={session}, due=self.site.broker.now + TIMEOUT_S)
         self.look(expected, told)
 
     @rule(session=sessions, name=xids, prepares=st.booleans())
