@@ -69,6 +69,13 @@ class SequenceSet:
         return made
 
     @classmethod
+    def of_range(cls, lower: Id, upper: Id) -> SequenceSet:
+        length = (upper - lower) & MASK
+        if length >= HALF:
+            raise ValueError(f"the range {lower}-{upper} is inverted")
+        return cls._made([lower], [lower + length])
+
+    @classmethod
     def _made(cls, lows: list[int], highs: list[int]) -> SequenceSet:
         made = cls.__new__(cls)
         made._lows = lows

@@ -234,7 +234,7 @@ class Session:
     def _on_result(self, result: c.ExecutionResult) -> None:
         id = result.command_id or 0
         try:
-            self.sending.dup(SequenceSet.of((id, id)))
+            self.sending.dup(SequenceSet.of_range(id, id))
         except SequenceError as error:
             raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, str(error)) from None
         if isinstance(result.value, Struct):
@@ -347,7 +347,7 @@ class Session:
         """The next command. A session that is new expects nothing: so it is told from one that is known."""
         if self._attachments == 1 and not self.execution.begun:
             return SequenceSet()
-        return SequenceSet.of((self.execution.next_id, self.execution.next_id))
+        return SequenceSet.of_range(self.execution.next_id, self.execution.next_id)
 
     # Sending again.
 
@@ -357,7 +357,7 @@ class Session:
             return
         replay = self._replay
         if not ids and not self.execution.begun and not self.next_id:
-            ids = SequenceSet.of((0, 0))  # both ends have forgotten nothing, as there was nothing
+            ids = SequenceSet.of_range(0, 0)  # both ends have forgotten nothing, as there was nothing
         if replay is None or not ids or not replay.holds_from(ids.first):
             line.control(c.SessionDetached(self.name, c.DETACH_CODE_UNKNOWN_IDS).encode())
             self.timeout_s = 0
@@ -391,7 +391,7 @@ class Session:
 
     def result(self, id: Id, value: Struct) -> None:
         """Answer a command that has a result; then it may be completed. ValueError: it is complete already."""
-        self.execution.dup(SequenceSet.of((id, id)))
+        self.execution.dup(SequenceSet.of_range(id, id))
         self.send(c.ExecutionResult(id, value))
 
     def send(self, command: Command, sync: bool = False) -> Id:

@@ -623,3 +623,26 @@ def test_the_set_of_the_final_says_what_cem_and_rem_say(start: Id, order: list[i
         final.rem(execution.completed)
         assert drafted.first_incomplete == final.first_incomplete == execution.first_incomplete
         assert drafted.rem(SequenceSet())[0] == final.rem(execution.completed)[0] == ids()
+
+
+@given(
+    st.sampled_from(STARTS), st.integers(0, 20), st.lists(st.tuples(st.integers(-5, 22), st.integers(0, 25)))
+)
+def test_the_quick_path_for_one_range_agrees_with_that_for_many(
+    start: Id, count: int, told: list[tuple[int, int]]
+) -> None:
+    """What has been named by a DUP takes the long way; a command that stays incomplete, far ahead, is named."""
+    quick, long = sent(count + 1, start), sent(count + 1, start)
+    last = (start + count) & MASK
+    long.dup(ids((last, last)))
+    for number, length in told:
+        lower = (start + number) & MASK
+        upper = (lower + length) & MASK
+        answers = []
+        for sending in (quick, long):
+            try:
+                answers.append(sending.rem(ids((lower, upper)))[0])
+            except SequenceError:
+                answers.append(ids())
+        assert answers[0] == answers[1]
+        assert quick.first_incomplete == long.first_incomplete

@@ -86,6 +86,13 @@ def test_a_set_is_in_order_across_the_wrap() -> None:
     assert (wrapped.first, wrapped.last) == (LAST - 9, 4)
 
 
+def test_a_set_of_one_range_is_as_any_other() -> None:
+    for lower, upper in ((3, 3), (3, 9), (LAST - 1, 4), (7, 6 + HALF)):
+        one = SequenceSet.of_range(lower, upper)
+        assert one == SequenceSet.of((lower, upper))
+        assert (one.first, one.last) == (lower, upper)
+
+
 def test_ids_in_order_stay_one_range_across_the_wrap() -> None:
     grown = SequenceSet()
     for number in range(LAST - 50, LAST + 50):
@@ -103,6 +110,8 @@ def test_x089_a_set_names_one_id_or_ranges() -> None:
 def test_an_inverted_range_is_refused(range_: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="inverted"):
         SequenceSet.of(range_)
+    with pytest.raises(ValueError, match="inverted"):
+        SequenceSet.of_range(*range_)
 
 
 def test_a_set_reaches_less_than_half_way_round_and_a_refusal_changes_nothing() -> None:
