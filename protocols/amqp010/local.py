@@ -35,32 +35,31 @@ class Aloof(Kept):
 
     def __init__(self, host: VirtualHost) -> None:
         super().__init__(host)
-        self.names: set[str] = set()
+        self.declared: dict[str, Client] = {}  # by name, and over which connection
 
-    def publish(self, broker: Broker, client: Client, exchange: Exchange, message: Message) -> Outcome:
-        """As `Broker.publish`, but past the queues that the message is local to."""
+    def publish(self, broker: Broker, origin: Client, exchange: Exchange, message: Message) -> Outcome:
+        """As `Broker.publish`, but past the queues that the message is local to; `origin`: of its connection."""
         found = broker.route(exchange, message)
-        kept = tuple(queue for queue in found.queues if not self._is_local(queue, client))
+        kept = tuple(queue for queue in found.queues if not self._is_local(queue, origin))
         if len(kept) == len(found.queues):
             return broker.publish(exchange, message)
         exchange.published += 1
         taken = Route(kept, found.handled, found.keepers, lasting=False).give(message)
         return TAKEN if taken else REFUSED
 
-    def _is_local(self, queue: Queue, client: Client) -> bool:
-        if queue.name not in self.names or not queue.arguments.get(ARGUMENT):
+    def _is_local(self, queue: Queue, origin: Client) -> bool:
+        if queue.name not in self.declared or not queue.arguments.get(ARGUMENT):
             return False
-        owners = [queue.owner]
+        if queue.owner is not None and self.declared[queue.name] is origin:
+            return True
         sole = next(iter(queue.consumers), None)
-        if isinstance(sole, Subscription) and sole.exclusive:
-            owners.append(sole.session.client)
-        return any(owner is not None and owner.name == client.name for owner in owners)
+        return isinstance(sole, Subscription) and sole.exclusive and sole.session.origin is origin
 
 
 def queue_declare(session: ServedSession, id: Id, command: c.QueueDeclare) -> None:
     """As that of declarations.py."""
     declarations.queue_declare(session, id, command)
     if command.arguments and command.arguments.get(ARGUMENT) and command.queue:
-        names = session.host.kept(Aloof).names
-        names.add(command.queue)
-        session.at_end.append(partial(names.discard, command.queue))
+        declared = session.host.kept(Aloof).declared
+        declared[command.queue] = session.origin
+        session.at_end.append(partial(declared.pop, command.queue, None))

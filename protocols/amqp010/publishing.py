@@ -111,8 +111,8 @@ class Publishing:
             return
         if envelope.immediate:
             outcome = self._broker.publish_immediate(exchange, message)
-        elif self._aloof.names:
-            outcome = self._aloof.publish(self._broker, self._client, exchange, message)
+        elif self._aloof.declared:
+            outcome = self._aloof.publish(self._broker, self._session.origin, exchange, message)
         else:
             outcome = self._broker.publish(exchange, message)
         if outcome is REFUSED:

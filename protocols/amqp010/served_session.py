@@ -66,6 +66,7 @@ class ServedSession(SessionOwner, Publisher):
         "executing",
         "host",
         "name",
+        "origin",
         "persistent",
         "publishing",
         "session",
@@ -82,7 +83,8 @@ class ServedSession(SessionOwner, Publisher):
         self.name = name
         self.broker = entrance.broker
         self.config = entrance.config
-        self.client = entrance.client.part()
+        self.origin = entrance.client  # of the connection that it came in on
+        self.client = self.origin.part()
         self.host = self.client.host
         self.timeout_max_s = entrance.config.protocols.amqp010.session_timeout_max_s
         self.subscriptions: dict[
@@ -94,7 +96,7 @@ class ServedSession(SessionOwner, Publisher):
         self.publishing = Publishing(self)
         self.tx: Work | None = None  # where transfers and accepts go instead
         self.distributed: object | None = None  # what dtx.select has made of it
-        self.at_end: list[Callable[[], None]] = []  # called when the session ends, before its client leaves
+        self.at_end: list[Callable[[], object]] = []  # called when the session ends, before its client leaves
         self.ended = False
         self.executing: Command | None = None  # the command whose handler runs
         self.persistent = False
