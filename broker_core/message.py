@@ -156,6 +156,13 @@ class Encoding(ABC):
         """Plain octets as a body. To be overridden as `convert`."""
         return octets
 
+    def value(self, message: Message) -> Value:
+        """The body as a map, a list or a text, where this protocol has such bodies and this is one; None: octets.
+
+        Only if it can be said in full: who cannot say all of it takes what `convert` tells. To be overridden.
+        """
+        return None
+
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """The properties with these headers added; one that is there already is replaced."""
         before = self.read(properties)

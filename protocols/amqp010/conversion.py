@@ -13,6 +13,7 @@
 | type                              | header `x-jms-type`, as Qpid's own converters have it                            |
 | headers                           | application-headers                                                              |
 | `subject` of 1.0                  | header `qpid.subject`                                                            |
+| a body that is a map or a list    | content-type `amqp/map`, `amqp/list`                                             |
 
 The text `urn:uuid:...` is a UUID, as it is in 1.0. What 0-10 alone has (expiration, resume-id, fragment-properties,
 types that nobody knows, ...) concerns 0-10 alone. What one side cannot say is left out.
@@ -29,8 +30,8 @@ from uuid import UUID
 from broker_core import values
 from broker_core.values import Id, Properties, Table
 from protocols.amqp010 import envelope as e
-from protocols.amqp010.neutral import is_name, table, wire
-from protocols.amqp010.types import encode, map_at
+from protocols.amqp010.neutral import is_name, neutral, table, wire
+from protocols.amqp010.types import encode, encode_list, encode_map, list_at, map_at
 
 URN: Final = re.compile(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 UINT16_MAX: Final = 0xFFFF
@@ -41,6 +42,8 @@ MESSAGE_ID: Final = "x-message-id"
 CORRELATION_ID: Final = "x-correlation-id"
 TYPE: Final = "x-jms-type"
 SUBJECT: Final = "qpid.subject"
+MAP: Final = b"amqp/map"  # content types
+LIST: Final = b"amqp/list"
 
 
 # What a message of 0-10 says.
@@ -132,6 +135,22 @@ def _decoded(name: str) -> str:
     return unquote_to_bytes(name).decode("utf-8", "surrogateescape")
 
 
+def body_value(header: bytes, body: bytes) -> values.Value:
+    """The map or list that a body is, by its content type, if other protocols can be told all of it; else None."""
+    if len(body) > e.LOOKED_INTO_MAX:
+        return None
+    content_type = e.message_fields(header)[e.CONTENT_TYPE]
+    read = map_at if content_type == MAP else list_at if content_type == LIST else None
+    if read is None:
+        return None
+    try:
+        said, after = read(body, 0, len(body))
+        found = neutral(said)
+        return found if after == len(body) and wire(found) == said else None
+    except ValueError:
+        return None
+
+
 # What a message of 0-10 would say.
 
 
@@ -163,6 +182,21 @@ def write(properties: Properties, subject: values.Value = None) -> bytes:
         e.map_of(entries) if (entries := entries_of(given)) else None,
     ]
     return _struct(e.DELIVERY, delivery, e.DELIVERY_WIDTHS) + _struct(e.MESSAGE, message, e.MESSAGE_WIDTHS)
+
+
+def body_of(value: values.Value) -> tuple[str, bytes] | None:
+    """A content type and the body of which that says this; None: not all of it can be said."""
+    if isinstance(value, str):
+        return "text/plain", value.encode()
+    try:
+        said = wire(value)
+        if neutral(said) != value:
+            return None
+        if isinstance(said, dict):
+            return MAP.decode(), encode_map(said)
+        return (LIST.decode(), encode_list(said)) if isinstance(said, list) else None
+    except ValueError:
+        return None
 
 
 def _struct(code: bytes, fields: list[bytes | None], widths: tuple[int, ...]) -> bytes:

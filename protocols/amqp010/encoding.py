@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
 from broker_core import values
 from broker_core.errors import PreconditionFailed
 from broker_core.message import PARTICULAR, Death, Encoding, Facts, Message, Notes
@@ -38,6 +40,9 @@ class Encoding010(Encoding):
 
     def write(self, properties: Properties) -> bytes:
         return conversion.write(properties)
+
+    def value(self, message: Message) -> Value:
+        return conversion.body_value(message.properties, message.body)
 
     def published(self, properties: bytes) -> tuple[Facts, bytes]:
         """What only a transfer heeds, an expiration and routing key, is passed over."""
@@ -128,6 +133,13 @@ class Shown:
             header, self.body = message.properties, message.body
         else:
             said, self.body = encoding.convert(message)
+            if (value := encoding.value(message)) is not None and (body := conversion.body_of(value)):
+                content_type, self.body = body
+                if isinstance(value, str):
+                    content_type = said.content_type or content_type
+                said = attrs.evolve(
+                    said, content_type=content_type, type=None
+                )  # it is not `amqp-1.0` any more
             header = conversion.write(said, encoding.property(message.properties, "subject"))
         if notes is not None:
             header = _noted(header, message, notes)

@@ -31,8 +31,8 @@ from protocols.amqp10 import addresses
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.envelope import COPIES, Envelope, annotation, annotations_section, entry, envelope_of
 from protocols.amqp10.neutral import Pairs, neutral, table, wire
-from protocols.amqp10.sections import APPLICATION, BODY, PROPERTIES, bounds, value_of
-from protocols.amqp10.types import Timestamp, Value, encode, value_at
+from protocols.amqp10.sections import APPLICATION, BODY, FOOTER, PROPERTIES, bounds, value_of
+from protocols.amqp10.types import DecodeError, Timestamp, Value, encode, value_at
 from protocols.amqp10.writing import compound
 
 LOOKED_INTO_MAX: Final = 131_072  # octets of a section; a larger one is passed on, and not read
@@ -44,6 +44,7 @@ INTERNAL: Final = frozenset(("x-exchange", "x-routing-key", "x-death"))  # annot
 INTERNAL_BEGIN: Final = "x-basic-"
 
 APPLICATION_BEGIN: Final = b"\x00\x53\x74"
+VALUE_BEGIN: Final = b"\x00\x53\x77"
 NOTHING: Final[tuple[Value, ...]] = (None,) * 13
 (MESSAGE_ID, USER_ID, TO, SUBJECT, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING) = range(8)
 ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID, GROUP_SEQUENCE, REPLY_TO_GROUP_ID = range(8, 13)
@@ -150,6 +151,20 @@ def _queue(address: str | None) -> str | None:
     return None if address is None else addresses.queue_named(address) or address
 
 
+def body_value(body: bytes) -> values.Value:
+    """The map, list or text that a body is, if other protocols can be told all of it; else None."""
+    if len(body) > LOOKED_INTO_MAX or not body.startswith(VALUE_BEGIN):
+        return None
+    try:
+        value, after = value_at(body, len(VALUE_BEGIN), len(body))
+        if not isinstance(value, dict | list | str) or after != bounds(body)[FOOTER]:
+            return None
+        found = neutral(value)
+        return found if wire(found) == value else None
+    except (DecodeError, ValueError):
+        return None
+
+
 # What a message of 1.0 would say.
 
 
@@ -176,6 +191,22 @@ def write(properties: Properties, subject: values.Value = None) -> bytes:
 
 def _address(reply_to: str) -> str:
     return reply_to if addresses.is_address(reply_to) else addresses.queue_address(reply_to)
+
+
+def value_section(value: values.Value) -> bytes | None:
+    """The body of which `body_value` would say this; None: not all of it can be said."""
+    try:
+        said = wire(value)
+        return VALUE_BEGIN + encode(_with_strings(said)) if neutral(said) == value else None
+    except ValueError:
+        return None
+
+
+def _with_strings(value: Value) -> Value:
+    """A body's maps have strings for names; elsewhere they are symbols."""
+    if isinstance(value, dict):
+        return {str(name): _with_strings(item) for name, item in value.items()}
+    return [_with_strings(item) for item in value] if isinstance(value, list) else value
 
 
 def _header(properties: Properties) -> bytes:

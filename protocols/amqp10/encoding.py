@@ -86,6 +86,9 @@ class Encoding10(Encoding):
             return attrs.evolve(properties, type=AS_SECTIONS), message.body
         return properties, octets
 
+    def value(self, message: Message) -> values.Value:
+        return conversion.body_value(message.body)
+
     def octets(self, body: bytes) -> bytes:
         octets = octets_of(body)
         return body if octets is None else octets
@@ -334,6 +337,10 @@ def _converted(message: Message) -> tuple[bytes, bytes, bytes]:
     subject = message.encoding.property(message.properties, "subject")
     if said.type == AS_SECTIONS and is_body(body):
         return conversion.write(attrs.evolve(said, type=None), subject), b"", body
+    value = message.encoding.value(message)
+    section = None if value is None else conversion.value_section(value)
+    if section is not None:
+        return conversion.write(attrs.evolve(said, content_type=None), subject), b"", section
     return conversion.write(said, subject), data_begin(body), body
 
 
