@@ -349,12 +349,17 @@ class Branch:
 
     def begin(self, spans: Iterable[Span]) -> None:
         """It has come back at a start, and its queues have theirs back; `spans` are the segments of its log."""
-        if self.state is State.PREPARED:
+        if self.prepared.is_there:
+            self.state, self.verdict = State.PREPARED, Verdict.OK
             self.prepared.read(spans)
             messages = [message for _, message in self.transaction.routes]
             messages += [delivery.message for delivery in self.accepted]
             self.octets = sum(map(octets_of, messages))
             self._branches.octets += self.octets
+        elif self.verdict is Verdict.OK:
+            self.drop()
+        else:
+            self._end_heuristically(self.verdict)
 
 
 def octets_of(message: Message) -> int:

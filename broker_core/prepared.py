@@ -5,6 +5,9 @@
 
 In the commit that takes the accepted messages out of their queues all of it is in the log: so a node that is killed has
 each of them in its queue, or in the branch. While the node runs, the branch has its messages in memory, too.
+
+A store keeps a record before the messages of its commit, and lets go of one after them. So what counts is a note in the
+log: without it the branch never was prepared, or somebody has decided about it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.store")
 
+PREPARED: Final = "prepared"  # note in the log: how many messages it has
+
 
 @attrs.frozen
 class Path:
@@ -47,7 +52,6 @@ class Path:
 class Outline:
     """What the messages of the log are: first those that were accepted, then those that are published."""
 
-    messages: int = 0  # all of them
     accepted: tuple[tuple[int, int], ...] = ()  # the number of a queue, and how many were in it
     paths: tuple[
         Path, ...
@@ -86,9 +90,10 @@ class Prepared:
         broker, branch = self._branch.branches.host.broker, self._branch
         paths, chosen = paths_of(branch.transaction.routes)
         accepted = tuple((queue.number, len(deliveries)) for queue, deliveries in by_queue.items())
-        self.outline = Outline(len(branch.accepted) + len(chosen), accepted, paths)
+        self.outline = Outline(accepted, paths)
         self._keep_record()
         assert self.log is not None, "the catalogue has given it one"
+        self.log.note(PREPARED, len(branch.accepted) + len(chosen))
         append, wall = self.log.append, broker.clock.wall()
         for delivery in branch.accepted:
             append(delivery.message, wall, delivery.position * 2 + delivery.redelivered)
@@ -115,9 +120,8 @@ class Prepared:
     # The end.
 
     def completed(self) -> None:
-        """Only how it ended is kept."""
+        """How it has ended is kept, besides what the record said: of the two the record is on disk first."""
         self._end_log()
-        self.outline = Outline()
         self._keep_record()
 
     def forget(self) -> None:
@@ -133,7 +137,6 @@ class Prepared:
             broker = self._branch.branches.host.broker
             broker.discarded.add(self.log.end(), broker.now)
             self.log = None
-            self.number = 0
 
     # From one start to the next.
 
@@ -141,6 +144,11 @@ class Prepared:
         """This is what the store says of it."""
         self.outline = outline
         self._is_kept = True
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log says that it is prepared."""
+        return self.log is not None and PREPARED in self.log.sequences
 
     def read(self, spans: Iterable[Span]) -> None:
         """All of it into memory. Queues are there, and know which messages they have."""
@@ -151,6 +159,7 @@ class Prepared:
         routes = dict(enumerate(route_of(path, queues, host.exchanges) for path in outline.paths))
         journal, found = host.broker.journal, 0
         assert journal is not None, "somebody has kept it"
+        assert self.log is not None, "somebody has kept it"
         with journal.store.reader() as reader:
             for offset, position, message in placed(reader, spans, journal.encoding):
                 place = bisect_right(ends, offset)
@@ -161,11 +170,10 @@ class Prepared:
                 elif isinstance(owner := owners[place], WorkQueue):
                     self._take_again(owner, position, message)
                 found += 1
-        self.lost = outline.messages - found
+        messages = self.log.sequences[PREPARED]
+        self.lost = messages - found
         if self.lost:
-            log.error(
-                "%s has lost %d of its %d messages", self._branch.described, self.lost, outline.messages
-            )
+            log.error("%s has lost %d of its %d messages", self._branch.described, self.lost, messages)
 
     def _take_again(self, queue: WorkQueue, position: int, message: Message) -> None:
         delivery = Delivery(message, queue, position // 2, NEVER)

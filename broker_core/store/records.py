@@ -233,7 +233,6 @@ def branch_record(branch: Branch) -> Json:
         "number": branch.prepared.number,
         "user": written_text(branch.user),
         "verdict": branch.verdict.value,
-        "messages": outline.messages,
         "accepted": [list(each) for each in outline.accepted],
         "paths": [
             [list(path.queues), [written_text(name) for name in path.keepers], path.handled]
@@ -252,10 +251,7 @@ def verdict_in(record: Record) -> Verdict:
 def outline_in(record: Record) -> Outline:
     accepted = tuple((first, second) for first, second in map(wholes, pairs(record.json("accepted"), 2)))
     paths = tuple(path_in(said) for said in pairs(record.json("paths"), 3))
-    messages = record.whole("messages")
-    if sum(count for _, count in accepted) > messages:
-        raise Unreadable("it has more than all of its messages")
-    return Outline(messages, accepted, paths)
+    return Outline(accepted, paths)
 
 
 def path_in(said: list[Json]) -> Path:

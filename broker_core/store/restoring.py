@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from broker_core.access import TopicPermissions
-from broker_core.branch import Branch, State, Verdict, xid_in
+from broker_core.branch import Branch, xid_in
 from broker_core.catalogue import (
     OPERATOR_POLICY,
     PERMISSIONS,
@@ -327,12 +327,10 @@ class Restoring:
             branch = Branch(host.branches, xid_in(name), record.text("user"))
         except ValueError:
             raise Unreadable("it has no name") from None
-        branch.verdict, outline = records.verdict_in(record), records.outline_in(record)
-        branch.state = State.PREPARED if branch.verdict is Verdict.OK else State.HEURISTIC
-        branch.prepared.restore(outline)
-        if branch.state is State.PREPARED:
-            branch.keep_in(self._journal, record.number("number", least=1))
-            self._has_number(branch.prepared.number)
+        branch.verdict = records.verdict_in(record)
+        branch.prepared.restore(records.outline_in(record))
+        branch.keep_in(self._journal, record.number("number", least=1))
+        self._has_number(branch.prepared.number)
         host.branches.add(branch)
 
     def _limits(self, host: VirtualHost, name: str, auto_delete: bool, arguments: Table) -> QueueLimits:

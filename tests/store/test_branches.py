@@ -18,6 +18,9 @@ from tests.core.fakes import FakeConsumer, Holding, fetched, waiting
 from tests.core.leased import settle_down
 from tests.store.site import TYPES, Site
 
+KEY = '["branch","/","1-61-31"]'
+LAST = '["last-number"]'
+
 
 def held_site() -> Site:
     """A site whose commits land when a test says so. All there is so far is on disk."""
@@ -200,6 +203,56 @@ def test_an_operator_decides_in_one_commit_and_that_is_kept_until_it_is_forgotte
         assert again.host.branches.in_doubt(ALICE) == [xid("a")]
         branch.do(Verb.FORGET)
         assert "branch" not in again.again().kinds()
+
+
+# A store with two files keeps the objects that come first, and lets go of those that went last.
+
+
+def test_a_record_whose_messages_were_not_written_is_that_of_no_branch() -> None:
+    site = Site()
+    crew = swapping(site)
+    before = site.store.reopened()
+    crew.ask("a", Verb.PREPARE)
+    before.content.objects[KEY] = site.objects[KEY]
+    before.content.objects[LAST] = site.objects[LAST]
+    after = Site(before)
+    assert look(after) == BEFORE
+    assert KEY not in after.again().objects
+    crew = Crew(after.host)
+    crew.work("a", takes=[after.host.queues["q"]])
+    assert crew.ask("a", Verb.PREPARE) is Verdict.OK
+    assert look(after.again()) == ("2 3 4", "", "1 -> ")
+
+
+@pytest.mark.parametrize(("verb", "expected"), [(Verb.COMMIT, COMMITTED), (Verb.ROLL_BACK, BEFORE)])
+def test_a_record_whose_messages_are_where_they_belong_is_that_of_no_branch(
+    verb: Verb, expected: tuple[str, str, str]
+) -> None:
+    site = Site()
+    crew = swapping(site)
+    crew.ask("a", Verb.PREPARE)
+    record = site.objects[KEY]
+    crew.ask("a", verb)
+    before = site.store.reopened()
+    before.content.objects[KEY] = record
+    after = Site(before)
+    assert look(after) == expected
+    assert KEY not in after.again().objects
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_decision_of_an_operator_of_which_only_the_record_was_written_was_none(commit: bool) -> None:
+    site = Site()
+    crew = swapping(site)
+    crew.ask("a", Verb.PREPARE)
+    before = site.store.reopened()
+    crew.branch("a").complete(commit)
+    site.settle()
+    before.content.objects[KEY] = site.objects[KEY]
+    after = Site(before)
+    assert look(after) == PREPARED
+    assert Crew(after.host).ask("a", Verb.COMMIT) is Verdict.OK
+    assert look(after.again()) == COMMITTED
 
 
 # From one start to the next.
@@ -424,9 +477,6 @@ def test_what_has_lost_messages_says_so_when_it_is_decided_about(
     assert "branch" not in last.again().kinds()
 
 
-KEY = '["branch","/","1-61-31"]'
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -434,8 +484,6 @@ KEY = '["branch","/","1-61-31"]'
         ("number", "7"),
         ("user", 5),
         ("verdict", "maybe"),
-        ("messages", None),
-        ("messages", 2),
         ("accepted", {}),
         ("accepted", [[1]]),
         ("accepted", [[1, -1]]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from broker_core import lease
+from broker_core import lease, prepared
 from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.branch import Branch
 from broker_core.broker import Broker
@@ -77,8 +77,8 @@ def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
         assert f"`{sign}`" in PAGE
 
 
-def test_what_leases_note_is_on_the_page() -> None:
-    for name in (lease.SETTLED, lease.POSITION):
+def test_what_leases_and_branches_note_is_on_the_page() -> None:
+    for name in (lease.SETTLED, lease.POSITION, prepared.PREPARED):
         assert f"`{name}`" in PAGE
 
 
