@@ -228,26 +228,6 @@ class SequenceSet:
                 highs.append(high)
         self._lows, self._highs = lows, highs
 
-    def remove_range(self, lower: Id, upper: Id) -> None:
-        if not self._lows:
-            return
-        low, high = self._places(lower, upper)
-        lows, highs = self._lows, self._highs
-        start = bisect_left(highs, low)
-        end = bisect_right(lows, high)
-        if start >= end:
-            return
-        kept_lows: list[int] = []
-        kept_highs: list[int] = []
-        if lows[start] < low:
-            kept_lows.append(lows[start])
-            kept_highs.append(low - 1)
-        if highs[end - 1] > high:
-            kept_lows.append(high + 1)
-            kept_highs.append(highs[end - 1])
-        lows[start:end] = kept_lows
-        highs[start:end] = kept_highs
-
     def discard_until(self, id: Id) -> None:
         """Drop the ids before `id`."""
         if not self._lows:

@@ -184,6 +184,14 @@ def test_s240_a_disposition_of_what_is_complete_is_refused_on_both_sides() -> No
         sending.dup(ids((5, 5)))
 
 
+def test_s240_a_disposition_of_nothing_is_nothing() -> None:
+    execution, sending = received(1), sent(1)
+    execution.complete(0)
+    execution.dup(ids())
+    sending.dup(ids())
+    assert execution.mark == 0
+
+
 def test_s240_what_is_complete_cannot_end_abnormally_any_more() -> None:
     execution = received(1)
     execution.complete(0)

@@ -63,6 +63,18 @@ def test_s234_completed_carries_the_whole_set_until_the_peer_knows() -> None:
     assert end.settled() == [c.SessionCompleted(ids((2, 3)))]
 
 
+def test_s235_completing_through_a_command_completes_all_before_it() -> None:
+    end = End()
+    end.owner.hold = True
+    for _ in range(5):
+        end.transfer(sync=True)
+    end.session.complete(4)
+    end.session.complete_through(2)
+    assert end.settled() == [c.SessionCompleted(ids((0, 2), (4, 4)))]
+    end.session.complete_through(1)
+    assert end.settled() == []
+
+
 def test_s234_the_octets_of_one_range_are_those_of_any() -> None:
     for start in (0, 7, MASK - 1, MASK):
         end = End(point=start)
