@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from protocols.amqp010.transactions import Work
 
 LAST_ID: Final = 0xFFFF_FFFF
+WINDOWED_MAX: Final = 1 << 20  # transfers that the peer may leave incomplete, where somebody waits for it
 
 
 class ServedSession(SessionOwner, Publisher):
@@ -75,6 +76,7 @@ class ServedSession(SessionOwner, Publisher):
         "tx",
         "unsettled",
         "windowed",
+        "windowed_max",
     )
 
     session: Session  # set by who makes both
@@ -92,6 +94,7 @@ class ServedSession(SessionOwner, Publisher):
         ] = {}  # by destination; who was served longest ago comes first
         self.unsettled: Sent[Delivery] = Sent()
         self.windowed: Sent[Grant] = Sent()  # transfers whose credit comes back when the peer completes them
+        self.windowed_max = WINDOWED_MAX
         self.browsed = Browsed()
         self.publishing = Publishing(self)
         self.tx: Work | None = None  # where transfers and accepts go instead

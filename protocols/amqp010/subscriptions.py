@@ -146,7 +146,10 @@ class Subscription(Consumer, Publisher):
         first = session.session.send_transfers(self._command, contents)
         ids = consecutive(first, len(sent))
         if self._windowed:
-            session.windowed.begin(first).update(dict.fromkeys(ids, self._grant))
+            windowed = session.windowed.begin(first)
+            windowed.update(dict.fromkeys(ids, self._grant))
+            if len(windowed) > session.windowed_max:
+                session.fail_soon(too_many(len(windowed)))
         if not self._settles and not self.browses:
             session.unsettled.begin(first).update(zip(ids, sent, strict=True))
         if self._shown:
@@ -175,8 +178,11 @@ class Subscription(Consumer, Publisher):
     def _sent(self, delivery: Delivery, id: Id, charge: int) -> None:
         session = self.session
         if self._windowed:
-            session.windowed.begin(id)[id] = self._grant
+            windowed = session.windowed.begin(id)
+            windowed[id] = self._grant
             self._grant.octets[id] = charge
+            if len(windowed) > session.windowed_max:
+                session.fail_soon(too_many(len(windowed)))
         if self._shown:
             session.browsed.add(id, delivery.queue, delivery.position, self._settles)
         elif not self.browses and not self._settles:
@@ -346,6 +352,12 @@ class Subscription(Consumer, Publisher):
         for delivery in settled:
             delivery.queue.accept(delivery)
         self._give_back()
+
+
+def too_many(count: int) -> SessionError:
+    return SessionError(
+        c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, f"{count} transfers in windows were sent and not completed"
+    )
 
 
 def consecutive(first: Id, count: int) -> Sequence[Id]:

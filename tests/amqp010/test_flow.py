@@ -125,6 +125,20 @@ def test_a_window_works_for_who_need_not_accept(session: ClientSession) -> None:
     assert numbers(inbox) == [2, 3]
 
 
+def test_a_client_that_completes_nothing_is_sent_away(session: ClientSession) -> None:
+    """Each transfer of a window is remembered until it is complete."""
+    owner = session.client.front.wire.sessions[session.channel].owner  # type: ignore[attr-defined]
+    owner.windowed_max = 5
+    session.subscribe("q", messages=100, accept_mode=c.ACCEPT_MODE_NONE)
+    for _ in range(3):
+        fill(session, 5)
+        session.client.read()
+        session.complete()
+    fill(session, 5)
+    session.publish("q")
+    assert session.ended().code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
+
+
 # Resetting.
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp010.sequences import SequenceSet, following
+from protocols.amqp010.subscriptions import consecutive
 from protocols.amqp010.unsettled import Browsed, Sent
 
 from .client import ids
@@ -84,6 +85,11 @@ def test_one_that_is_never_settled_does_not_make_the_others_dear() -> None:
         assert len(here.take(ids((1, last)), last)) == 10
     assert list(here.by_id) == [0]
     assert time.process_time() - started < 10
+
+
+def test_ids_go_on_behind_the_wrap() -> None:
+    assert [*consecutive(MASK - 1, 2)] == [MASK - 1, MASK]
+    assert [*consecutive(MASK - 1, 4)] == [MASK - 1, MASK, 0, 1]
 
 
 def test_the_last_messages_that_were_shown_are_known_and_no_end_of_them() -> None:
