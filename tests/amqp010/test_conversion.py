@@ -31,7 +31,7 @@ from tests.amqp10.messages import FOOTER, SEQUENCE, VALUE
 from tests.amqp10.parts import section
 from tests.amqp10.peer import annotations, application_properties, data, message
 
-from .messages import Said, header_segments
+from .messages import Said, header_segments, headers
 from .test_encoding import Seen, header
 
 URN = "urn:uuid:00112233-4455-6677-8899-aabbccddeeff"
@@ -525,6 +525,20 @@ def test_a_map_of_0_10_is_octets_to_0_9_1() -> None:
     shown, octets = encoding091.rendered(of_010(M(content_type="amqp/map"), body=body))
     assert BasicProperties.decode(shown) == BasicProperties(content_type="amqp/map")
     assert octets == body
+
+
+@given(headers)
+def test_any_map_comes_back_from_1_0_or_is_not_touched(said: dict[str, t.Value]) -> None:
+    body = t.encode_map(said)
+    delivery = in_10(of_010(M(content_type="amqp/map"), body=body))
+    if VALUE not in delivery.sections():
+        assert delivery.octets.endswith(data(body))
+        return
+    octets, shown = encoding010.rendered(of_10(delivery.octets))
+    assert Seen(octets).message.content_type == "amqp/map"
+    found, _ = t.map_at(shown, 0, len(shown))
+    assert found == said
+    assert list(found) == list(said)
 
 
 # There and back.
