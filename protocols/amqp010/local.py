@@ -14,7 +14,7 @@ from broker_core.broker import REFUSED, TAKEN, Outcome
 from broker_core.routing import Route
 from broker_core.topology import Kept
 from protocols.amqp010 import declarations
-from protocols.amqp010.subscriptions import Subscription
+from protocols.amqp010.subscription import Subscription
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

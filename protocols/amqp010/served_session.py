@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from protocols.amqp010.entrance import Entrance
     from protocols.amqp010.sequences import Id
     from protocols.amqp010.session import Session
-    from protocols.amqp010.subscriptions import Grant, Subscription
+    from protocols.amqp010.subscription import Grant, Subscription
     from protocols.amqp010.transactions import Work
 
 LAST_ID: Final = 0xFFFF_FFFF

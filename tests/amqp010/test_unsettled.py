@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp010.sequences import SequenceSet, following
-from protocols.amqp010.subscriptions import consecutive
+from protocols.amqp010.subscription import consecutive
 from protocols.amqp010.unsettled import Browsed, Sent
 
 from .client import ids
