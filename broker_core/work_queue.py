@@ -27,7 +27,7 @@ from broker_core.errors import AccessRefused
 from broker_core.expiry import Expiry
 from broker_core.lane import Lane
 from broker_core.limits import Overflow, QueueLimits, QueueType
-from broker_core.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED, Queue
+from broker_core.queue import DELETED, DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED, Queue
 from broker_core.rings import Ring, ring_of, step_out
 from broker_core.search import Search, takes_now
 from broker_core.store.backlog import Backlog
@@ -317,7 +317,7 @@ class WorkQueue(Queue):
         """Put it back at its old place."""
         self.unsettled -= 1
         if self.deleted:
-            self.forget((delivery,))
+            self.die(delivery, DELETED)
             return
         delivery.consumer = None
         delivery.redelivered = delivery.redelivered or redelivered

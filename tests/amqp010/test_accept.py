@@ -252,3 +252,39 @@ def test_a_cancelled_subscription_leaves_its_messages_to_the_session(
 def test_messages_cannot_be_resumed(session: ClientSession) -> None:
     session.send(c.MessageResume("q", "id"))
     assert session.ended().code == c.ERROR_CODE_NOT_IMPLEMENTED
+
+
+@pytest.mark.parametrize("left", ["released", "ended"])
+def test_what_a_session_holds_of_a_deleted_queue_goes_to_the_alternate_exchange(
+    world: World, session: ClientSession, left: str
+) -> None:
+    session.declare("dead")
+    session.bind("dead", "amq.fanout")
+    session.declare("r", alternate_exchange="amq.fanout")
+    for body in (b"held", b"waits"):
+        session.publish("r", body)
+    inbox = session.subscribe("r", messages=1)
+    inbox.get()
+    session.call(c.QueueDelete("r"))
+    assert waiting(world, "dead") == [b"waits"]
+    if left == "released":
+        session.release(inbox.taken)
+    else:
+        session.detach()
+        world.settle()
+    assert waiting(world, "dead") == [b"waits", b"held"]
+
+
+def test_a_queue_that_goes_with_its_session_leaves_all_of_it_to_the_alternate_exchange(
+    world: World, session: ClientSession
+) -> None:
+    session.declare("dead")
+    session.bind("dead", "amq.fanout")
+    session.declare("r", alternate_exchange="amq.fanout", exclusive=True, auto_delete=True)
+    for body in (b"held", b"waits"):
+        session.publish("r", body)
+    session.subscribe("r", messages=1).get()
+    session.detach()
+    world.settle()
+    assert "r" not in world.host.queues
+    assert waiting(world, "dead") == [b"held", b"waits"]
