@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Final
 from broker_core.broker import Publisher
 from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
 from broker_core.limits import QueueType
+from broker_core.message import Message
 from broker_core.queue import Queue
 from broker_core.values import Table
 from protocols.amqp010 import commands as c
 from protocols.amqp010.contract import SessionError
-from protocols.amqp010.encoding import rendered
+from protocols.amqp010.encoding import ENCODING, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,7 @@ INFINITE: Final = 0xFFFF_FFFF  # credit without a limit, on the wire
 NO_END: Final = UNLIMITED >> 1  # what is left of that is always more
 PATIENCE_S: Final = 1.0  # after which a queue is looked at again whose next message was too large
 PAUSED: Final = 0
+NOTHING: Final = Message(ENCODING, "", "", b"no header", b"")  # unlike any message
 
 
 class Grant:
@@ -124,18 +126,7 @@ class Subscription(Consumer, Publisher):
         if self._octets < NO_END:
             self._deliver_measured(deliveries)
             return
-        contents: list[tuple[bytes, bytes]] = []
-        sent = deliveries
-        for delivery in deliveries:
-            message = delivery.message
-            try:
-                if message.facts.ttl_ms is None:
-                    contents.append(rendered(message, delivery.redelivered))
-                else:
-                    contents.append(rendered(message, delivery.redelivered, ttl_left_ms(delivery)))
-            except Exception:  # another protocol's encoding is at fault: others still get their messages
-                self._refuse(delivery)
-                sent = [each for each in sent if each is not delivery]
+        sent, contents = self._rendered(deliveries)
         first = session.session.send_transfers(self._command, contents)
         ids = consecutive(first, len(sent))
         if self._windowed:
@@ -149,6 +140,39 @@ class Subscription(Consumer, Publisher):
             for id, delivery in zip(ids, sent, strict=True):
                 session.browsed.add(id, delivery.queue, delivery.position, self._settles)
         self._was_served()
+
+    def _rendered(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[tuple[bytes, bytes]]]:
+        """Headers and bodies, and the deliveries that have them.
+
+        Most messages look like the one before. To see that takes a fifth of the 1.3 us in which it is rendered.
+        """
+        contents: list[tuple[bytes, bytes]] = []
+        sent, last, header = deliveries, NOTHING, b""
+        for delivery in deliveries:
+            message = delivery.message
+            plain = (
+                message.encoding is ENCODING
+                and message.notes is None
+                and message.facts.ttl_ms is None
+                and not delivery.redelivered
+            )
+            if (
+                plain
+                and message.properties == last.properties
+                and message.key == last.key
+                and message.exchange == last.exchange
+            ):
+                contents.append((header, message.body))
+                continue
+            try:
+                contents.append(rendered(message, delivery.redelivered, ttl_left_ms(delivery)))
+            except Exception:  # another protocol's encoding is at fault: others still get their messages
+                self._refuse(delivery)
+                sent = [each for each in sent if each is not delivery]
+                continue
+            if plain:
+                last, (header, _) = message, contents[-1]
+        return sent, contents
 
     def _deliver_measured(self, deliveries: list[Delivery]) -> None:
         """While octets are limited. `room` has asked for one message."""

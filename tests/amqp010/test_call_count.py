@@ -83,7 +83,7 @@ class Line:
         return counted
 
 
-@pytest.mark.parametrize(("accept_mode", "most"), [(c.ACCEPT_MODE_NONE, 17), (c.ACCEPT_MODE_EXPLICIT, 18)])
+@pytest.mark.parametrize(("accept_mode", "most"), [(c.ACCEPT_MODE_NONE, 13), (c.ACCEPT_MODE_EXPLICIT, 15)])
 def test_a_message_costs_so_many_python_calls_at_most(accept_mode: int, most: int) -> None:
     calls = Line(accept_mode).calls()
     assert calls.total() / MESSAGES < most, calls.most_common(30)
