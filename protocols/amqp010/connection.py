@@ -107,7 +107,6 @@ class Connection(Reader):
         "_handshake_until",
         "_heard",
         "_heartbeat",
-        "_now",
         "client_properties",
         "ended_because",
         "frame_max",
@@ -133,7 +132,6 @@ class Connection(Reader):
         self.sessions: dict[int, Session] = {}  # by channel
         self.transfers = 0  # that have come, ever
         self._heard: dict[int, None] = {}  # channels whose sessions have not been settled since
-        self._now = now
         self._finished = False
         self._heartbeat = Heartbeat(now)
         self._handshake_until = now + tuning.handshake_timeout_s
@@ -146,7 +144,6 @@ class Connection(Reader):
 
     def receive(self, data: bytes, now: float) -> None:
         """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
-        self._now = now
         self._heartbeat.received_at = now
         if not self.closed:
             self._take(data)
@@ -311,7 +308,7 @@ class Connection(Reader):
             self._attach(channel, control.name or b"", control.force)
         elif session is not None:
             self._heard[channel] = None
-            session.on_control(control, self._now)
+            session.on_control(control)
         elif isinstance(control, c.SessionDetach):
             self._refuse(channel, control.name or b"", c.DETACH_CODE_NOT_ATTACHED)
 
@@ -330,7 +327,7 @@ class Connection(Reader):
             self._refuse(channel, name, refused.code)
             return
         self.sessions[channel] = session
-        session.attach(ChannelLine(self, channel), channel, self._now)
+        session.attach(ChannelLine(self, channel), channel)
 
     def _refuse(self, channel: int, name: bytes, code: int) -> None:
         self.outbox.write(control_frame(channel, c.SessionDetached(name, code).encode(), self.frame_max))
@@ -374,7 +371,7 @@ class Connection(Reader):
         while self.sessions:
             channel, session = self.sessions.popitem()
             self._forget(channel)
-            session.detached(self._now, None)
+            session.detached()
             self.handler.on_detached(session)
         self.handler.on_closed()
 
@@ -393,7 +390,6 @@ class Connection(Reader):
 
     def on_deadline(self, now: float) -> None:
         """Do what is due; calling it early does no harm."""
-        self._now = now
         if self.state is State.OPEN:
             self._keep_alive(now)
         elif self.state is State.CLOSING:

@@ -115,6 +115,8 @@ class Execution:
     def expect(self, point: Id) -> None:
         """The next command has this id; those that have come before are to be passed over."""
         if not self.begun:
+            self._gaps = SequenceSet()
+            self._unusual = False
             self._start(point)
             return
         repeats = distance(point, self.next_id)
@@ -142,9 +144,18 @@ class Execution:
         return id
 
     @property
+    def coming(self) -> Id:
+        """The command that comes next, for the first time or again."""
+        return (self.next_id - self._repeats) & MASK
+
+    @property
     def repeated(self) -> Id:
         """The command for which `receive` has just answered None."""
-        return (self.next_id - self._repeats - 1) & MASK
+        return preceding(self.coming)
+
+    def interrupts(self, ids: SequenceSet) -> bool:
+        """Whether some of these are among the commands that come again: counting needs a new point then."""
+        return self._repeats > 0 and bool(ids.within(self.coming, preceding(self.next_id)))
 
     def gap(self, ids: SequenceSet) -> None:
         """These commands will never come. They count as complete; those that came already are not affected."""

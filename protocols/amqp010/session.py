@@ -64,7 +64,7 @@ HEARD: Final[dict[State, frozenset[type[Control]]]] = {
 class Session:
     """See the top of the module. The owner completes the commands it is given, now or later, in any order.
 
-    `timeout_s` is how long the session is kept without a line, and `expires_at` when that is over.
+    `timeout_s` is how long the session is to be kept without a line; whoever keeps it has the clock.
     """
 
     __slots__ = (
@@ -76,7 +76,6 @@ class Session:
         "channel",
         "ended",
         "execution",
-        "expires_at",
         "limits",
         "line",
         "name",
@@ -90,7 +89,6 @@ class Session:
         self.owner = owner
         self.limits = limits
         self.timeout_s = 0
-        self.expires_at: float | None = None
         self.line: Line | None = None
         self.channel = 0
         self.ended = False
@@ -113,12 +111,11 @@ class Session:
 
     # Attached and detached.
 
-    def attach(self, line: Line, channel: int, now: float) -> None:
-        """The session has a channel; `now` is not later than `expires_at`. Tells the peer."""
+    def attach(self, line: Line, channel: int) -> None:
+        """The session has a channel. Tells the peer."""
         assert self._state is State.DETACHED, "a session has one channel at a time"
         self.line = line
         self.channel = channel
-        self.expires_at = None
         self._state = State.ATTACHED
         self._attachments += 1
         line.control(c.SessionAttached(self.name).encode())
@@ -129,14 +126,14 @@ class Session:
             self._begin_sending(line, self.next_id)
             self.owner.on_attached()
 
-    def detached(self, now: float, code: int | None) -> None:
+    def detached(self, code: int | None = None) -> None:
         """The transport is lost; or, with a DETACH_CODE, the session is taken away, and the peer is told."""
         line = self.line
         if line is None:
             return
         if code is not None:
             line.control(c.SessionDetached(self.name, code).encode())
-        self._leave(now)
+        self._leave()
         if code is not None:
             line.released()
 
@@ -144,7 +141,7 @@ class Session:
         """Over for good, whatever its timeout; nothing happens if it is already."""
         self.fail(SessionError(c.ERROR_CODE_RESOURCE_DELETED, why))
 
-    def _leave(self, now: float) -> None:
+    def _leave(self) -> None:
         """Without a line. The peer has been told, or cannot be."""
         self.line = self._out = None
         self._resuming = False
@@ -153,11 +150,10 @@ class Session:
             self._over()
         else:
             self._state = State.DETACHED
-            self.expires_at = now + self.timeout_s
             self.owner.on_detached()
 
     def _over(self) -> None:
-        self._out = self._replay = self.expires_at = None
+        self._out = self._replay = None
         if not self.ended:
             self.ended = True
             self.owner.on_ended()
@@ -240,7 +236,7 @@ class Session:
         if isinstance(result.value, Struct):
             self.owner.on_result(id, result.value)
 
-    def on_control(self, control: Control, now: float) -> None:
+    def on_control(self, control: Control) -> None:
         """A control of class session that came on the session's channel."""
         if self.line is None:
             return
@@ -250,13 +246,13 @@ class Session:
                 self.fail(error, None, control)
             return
         try:
-            self._hear(self.line, control, now)
+            self._hear(self.line, control)
         except SessionError as refused:
             self.fail(refused, None, control)
         except SequenceError as wrong:
             self.fail(SessionError(c.ERROR_CODE_ILLEGAL_STATE, str(wrong)), None, control)
 
-    def _hear(self, line: Line, control: Control, now: float) -> None:
+    def _hear(self, line: Line, control: Control) -> None:
         match control:
             case c.SessionCompleted():
                 self._on_completed(line, control)
@@ -267,7 +263,7 @@ class Session:
             case c.SessionConfirmed():
                 self._on_confirmed(control.commands or SequenceSet())
             case c.SessionExpected():
-                self._on_expected(line, control.commands or SequenceSet(), now)
+                self._on_expected(line, control.commands or SequenceSet())
             case c.SessionCommandPoint():
                 self._on_command_point(control)
             case c.SessionGap():
@@ -278,17 +274,17 @@ class Session:
                 if control.name != self.name:
                     line.control(c.SessionDetached(control.name, c.DETACH_CODE_TRANSPORT_BUSY).encode())
             case c.SessionDetach():
-                self._on_detach(line, control, now)
+                self._on_detach(line, control)
             case c.SessionDetached():
-                self._leave(now)
+                self._leave()
                 line.released()
 
-    def _on_detach(self, line: Line, detach: c.SessionDetach, now: float) -> None:
+    def _on_detach(self, line: Line, detach: c.SessionDetach) -> None:
         if detach.name != self.name:
             line.control(c.SessionDetached(detach.name, c.DETACH_CODE_NOT_ATTACHED).encode())
             return
         line.control(c.SessionDetached(self.name, c.DETACH_CODE_NORMAL).encode())
-        self._leave(now)
+        self._leave()
         line.released()
 
     def _on_request_timeout(self, line: Line, asked: c.SessionRequestTimeout) -> None:
@@ -314,8 +310,10 @@ class Session:
         self._state = OPEN
 
     def _on_gap(self, line: Line, ids: SequenceSet) -> None:
-        if self.execution.next_id in ids:
+        if self.execution.coming in ids:
             line.abandon()
+        if self.execution.interrupts(ids):
+            self._state = State.ATTACHED  # until the peer says where it goes on
         self.execution.gap(ids)
 
     def _on_completed(self, line: Line, completed: c.SessionCompleted) -> None:
@@ -351,7 +349,7 @@ class Session:
 
     # Sending again.
 
-    def _on_expected(self, line: Line, ids: SequenceSet, now: float) -> None:
+    def _on_expected(self, line: Line, ids: SequenceSet) -> None:
         """What the peer needs next; nobody else than a session that is resumed has asked for it."""
         if not self._resuming:
             return
@@ -361,7 +359,7 @@ class Session:
         if replay is None or not ids or not replay.holds_from(ids.first):
             line.control(c.SessionDetached(self.name, c.DETACH_CODE_UNKNOWN_IDS).encode())
             self.timeout_s = 0
-            self._leave(now)
+            self._leave()
             line.released()
             return
         replay.trim(ids.first)

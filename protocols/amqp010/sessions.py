@@ -63,7 +63,7 @@ class Sessions(Kept):
         if session is not None and session.attached and not session.ended:
             if not force:
                 raise AttachRefused(DETACH_CODE_SESSION_BUSY)
-            session.detached(entrance.broker.now, DETACH_CODE_SESSION_BUSY)  # whose it was is told
+            session.detached(DETACH_CODE_SESSION_BUSY)  # whose it was is told
         if session is None or session.ended:
             return self._make(entrance, name)
         self._stop_clock(session)

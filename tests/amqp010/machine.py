@@ -62,12 +62,12 @@ class Noted:
     def _note(self, what: str) -> None:
         self._handler.told.append(f"{self.name.decode()}: {what}")
 
-    def attach(self, line: Line, channel: int, now: float) -> None:
+    def attach(self, line: Line, channel: int) -> None:
         self.line = line
         self._note(f"attach {channel}")
         line.control(c.SessionAttached(self.name).encode())
 
-    def on_control(self, control: Control, now: float) -> None:
+    def on_control(self, control: Control) -> None:
         self._note(control.NAME)
         if isinstance(control, c.SessionDetach) and self.line is not None:
             self.line.control(c.SessionDetached(self.name, 0).encode())
@@ -82,7 +82,7 @@ class Noted:
     def fail(self, error: SessionError, id: int | None = None, command: Command | None = None) -> None:
         self._note(f"fail {error.code}")
 
-    def detached(self, now: float, code: int | None) -> None:
+    def detached(self, code: int | None = None) -> None:
         self.line = None
         self._note(f"detached {code}")
 

@@ -121,13 +121,13 @@ class End:
         if point is not None:
             self.say(c.SessionCommandPoint(point, 0))
 
-    def attach(self, now: float = 0.0) -> None:
+    def attach(self) -> None:
         self.wire = Wire()
-        self.session.attach(self.wire, 1, now)
+        self.session.attach(self.wire, 1)
 
-    def say(self, *controls: Control, now: float = 0.0) -> None:
+    def say(self, *controls: Control) -> None:
         for control in controls:
-            self.session.on_control(control, now)
+            self.session.on_control(control)
 
     def command(self, command: Command | None = None, sync: bool = False) -> None:
         self.session.on_command(command or c.TxSelect(), sync, None, None)
@@ -203,17 +203,17 @@ class Joined:
             session.sending, session.execution = Sending(start), Execution(start)
         self.connect()
         for session in self.sessions:
-            session.on_control(c.SessionRequestTimeout(60), 0.0)
+            session.on_control(c.SessionRequestTimeout(60))
         self.carried = 0
 
     def connect(self) -> None:
         self.cables = [Cable(), Cable()]
         for session, cable in zip(self.sessions, self.cables, strict=True):
-            session.attach(cable, 1, 0.0)
+            session.attach(cable, 1)
 
     def cut(self) -> None:
         for session in self.sessions:
-            session.detached(0.0, None)
+            session.detached()
 
     def send(self, end: int, sync: bool = False) -> None:
         body = b"%d.%d" % (end, len(self.sent[end]))
@@ -232,7 +232,7 @@ class Joined:
             command, sync, body = packet
             other.on_command(command, sync, None, body)
         else:
-            other.on_control(packet, 0.0)
+            other.on_control(packet)
         return True
 
     def settle(self) -> None:

@@ -441,6 +441,24 @@ def test_a_gap_reaches_only_so_far() -> None:
     assert execution.receive() == REACH + 2
 
 
+def test_a_new_point_of_a_new_session_forgets_gaps_before_it() -> None:
+    execution = Execution()
+    execution.gap(ids((5, 6)))
+    execution.expect(5)
+    assert [execution.receive(), execution.receive()] == [5, 6]
+
+
+def test_a_gap_among_commands_that_come_again_interrupts_them() -> None:
+    execution = received(6)
+    assert not execution.interrupts(ids((3, 3)))
+    execution.expect(2)
+    execution.receive()
+    assert execution.coming == 3
+    assert not execution.interrupts(ids((2, 2), (6, 9)))
+    assert execution.interrupts(ids((3, 3)))
+    assert execution.interrupts(ids((5, 7)))
+
+
 def test_what_was_ahead_of_a_gap_survives_a_replay() -> None:
     execution = received(2)
     execution.gap(ids((3, 3)))

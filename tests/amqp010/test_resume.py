@@ -89,7 +89,7 @@ class Resuming:
         self.losses = 0
         self.connect()
         self.line.octets += control_frame(CHANNEL, TIMEOUT.encode())
-        self.session.on_control(TIMEOUT, 0.0)
+        self.session.on_control(TIMEOUT)
         self.run()
         self.octets_left = self.octets_left if octets is None else octets
         self.packets_left = self.packets_left if packets is None else packets
@@ -99,13 +99,13 @@ class Resuming:
         self.peer = Peer(self.world).open()
         self.channel = self.peer.sessions[CHANNEL] = Heard(self.peer)
         self.line = ClientLine()
-        self.session.attach(self.line, CHANNEL, 0.0)
+        self.session.attach(self.line, CHANNEL)
 
     def lose(self) -> None:
         self.losses += 1
         self.octets_left = self.packets_left = 1 << 30
         self.peer.lose()
-        self.session.detached(0.0, None)
+        self.session.detached()
         self.connect()
 
     def run(self) -> None:
@@ -136,7 +136,7 @@ class Resuming:
             self.heard += 1
             if isinstance(packet, Control):
                 if not isinstance(packet, c.SessionAttached):
-                    self.session.on_control(packet, 0.0)
+                    self.session.on_control(packet)
             else:
                 command, body = packet
                 self.session.on_command(command, False, None, body if command.HAS_CONTENT else None)
@@ -204,7 +204,7 @@ def test_a_session_that_came_too_late_is_told_so(seconds: int) -> None:
     client = Resuming()
     client.talk()
     client.peer.lose()
-    client.session.detached(0.0, None)
+    client.session.detached()
     client.world.advance(seconds)
     client.connect()
     with pytest.raises(AssertionError, match="detached"):

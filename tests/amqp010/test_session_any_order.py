@@ -62,7 +62,7 @@ class Lossy(RuleBasedStateMachine):
     def flush(self, end: int, expected: bool) -> None:
         session = self.joined.sessions[1 - end]
         if session.line is not None:
-            session.on_control(c.SessionFlush(expected=expected, confirmed=True, completed=True), 0.0)
+            session.on_control(c.SessionFlush(expected=expected, confirmed=True, completed=True))
 
     @precondition(lambda self: self.connected)
     @rule()
@@ -233,7 +233,7 @@ def act(end: End, what: str) -> None:
         case "settle":
             session.settle()
         case "lose":
-            session.detached(0.0, None)
+            session.detached()
         case "attach":
             if not session.ended and not session.attached:
                 end.attach()

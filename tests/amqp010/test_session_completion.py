@@ -308,7 +308,7 @@ def test_room_is_that_of_the_line() -> None:
     end = End()
     end.wire.left = 77
     assert end.session.room() == 77
-    end.session.detached(0.0, None)
+    end.session.detached()
     assert end.session.room() == 0
 
 

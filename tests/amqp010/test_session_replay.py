@@ -37,7 +37,7 @@ def sent(end: End, *bodies: bytes) -> None:
 
 
 def resumed(end: End) -> list[Control | Command]:
-    end.session.detached(0.0, None)
+    end.session.detached()
     end.attach()
     return end.heard()
 
@@ -195,7 +195,7 @@ def test_many_that_are_sent_at_once_have_ids_one_after_the_other_kept_or_not() -
 def test_what_is_sent_without_a_line_or_too_early_waits_in_order() -> None:
     end = kept()
     sent(end, b"0")
-    end.session.detached(0.0, None)
+    end.session.detached()
     sent(end, b"1")
     end.attach()
     sent(end, b"2")
@@ -222,7 +222,7 @@ def test_what_came_before_the_loss_is_told_after_it() -> None:
     end.owner.hold = True
     end.transfer(sync=True)
     end.transfer()
-    end.session.detached(0.0, None)
+    end.session.detached()
     end.session.complete(0)
     end.attach()
     end.heard()
@@ -247,6 +247,26 @@ def test_a_peer_that_does_not_ask_may_just_begin_again() -> None:
     end.transfer(b"3")
     assert [body for _, body in end.owner.had] == [b"0", b"1", b"2", b"3"]
     assert end.settled() == [c.SessionCompleted(ids((0, 3)))]
+
+
+def test_a_gap_among_what_comes_again_needs_a_new_command_point() -> None:
+    """Its count would be wrong, and a new command mistaken for an old one."""
+    end = kept()
+    for body in (b"0", b"1", b"2"):
+        end.transfer(body)
+    resumed(end)
+    end.say(c.SessionCommandPoint(0, 0))
+    end.transfer(b"0")
+    end.say(c.SessionGap(ids((1, 1))))
+    assert end.wire.abandoned == 1
+    end.say(c.SessionCommandPoint(2, 0))
+    end.transfer(b"2")
+    end.transfer(b"3")
+    assert [body for _, body in end.owner.had] == [b"0", b"1", b"2", b"3"]
+    end.say(c.SessionCommandPoint(2, 0), c.SessionGap(ids((3, 4))))
+    assert end.wire.abandoned == 1
+    end.transfer(b"2")
+    assert end.session.ended
 
 
 def test_commands_before_the_new_command_point_are_illegal() -> None:
@@ -417,7 +437,7 @@ def test_a_session_that_nobody_confirms_ends_at_the_hard_limit() -> None:
 
 def test_what_does_not_fit_while_there_is_no_line_cannot_be_resumed() -> None:
     end = kept(SessionLimits(replay_soft_bytes=100, replay_max_bytes=1000))
-    end.session.detached(0.0, None)
+    end.session.detached()
     for _ in range(100):
         sent(end, bytes(500))
     assert octets_of(end) < 2000

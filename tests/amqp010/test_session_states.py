@@ -112,9 +112,9 @@ def in_state(state: str) -> End:
         case "ENDED":
             end.say(c.SessionDetach(NAME))
         case "DETACHED":
-            end.session.detached(0.0, None)
+            end.session.detached()
         case "RESUMING" | "REOPENED":
-            end.session.detached(0.0, None)
+            end.session.detached()
             end.attach()
             if state == "REOPENED":
                 end.say(c.SessionCommandPoint(0, 0))
@@ -205,17 +205,17 @@ def test_a_command_before_command_point_ends_the_session() -> None:
 
 def test_a_session_that_is_taken_away_says_so_on_its_old_channel() -> None:
     end = End()
-    end.session.detached(0.0, c.DETACH_CODE_SESSION_BUSY)
+    end.session.detached(c.DETACH_CODE_SESSION_BUSY)
     assert end.heard() == [c.SessionDetached(NAME, c.DETACH_CODE_SESSION_BUSY)]
     assert end.wire.free
     assert end.owner.told == ["attached", "ended"]
-    end.session.detached(0.0, c.DETACH_CODE_SESSION_BUSY)
+    end.session.detached(c.DETACH_CODE_SESSION_BUSY)
     assert end.heard() == []
 
 
 def test_a_lost_transport_is_told_nothing() -> None:
     end = End()
-    end.session.detached(0.0, None)
+    end.session.detached()
     assert end.heard() == []
     assert not end.wire.free
     assert not end.session.attached
@@ -238,17 +238,15 @@ def test_a_timeout_is_granted_up_to_the_longest(asked: int | None, longest: int,
 def test_a_session_is_kept_as_long_as_it_was_granted() -> None:
     end = End(timeout_max_s=60)
     end.say(c.SessionRequestTimeout(30))
-    end.session.detached(100.0, None)
-    assert (end.session.expires_at, end.session.ended) == (130.0, False)
+    end.session.detached()
+    assert (end.session.timeout_s, end.session.ended) == (30, False)
     assert end.owner.told == ["attached", "detached"]
-    end.attach(110.0)
-    assert end.session.expires_at is None
 
 
 def test_a_kept_session_ends_when_its_time_is_over() -> None:
     end = End(timeout_max_s=60)
-    end.say(c.SessionRequestTimeout(30), c.SessionDetach(NAME), now=7.0)
-    assert end.session.expires_at == 37.0
+    end.say(c.SessionRequestTimeout(30), c.SessionDetach(NAME))
+    assert not end.session.ended
     end.session.end("its timeout is over")
     end.session.end("again")
     assert end.session.ended
@@ -260,7 +258,7 @@ def test_a_timeout_taken_back_is_none() -> None:
     end.say(c.SessionRequestTimeout(30), c.SessionRequestTimeout(0))
     end.session.send_transfer(transfer_octets(), None, b"m")
     assert end.wire.bodies == [b"m"]
-    end.session.detached(0.0, None)
+    end.session.detached()
     assert end.session.ended
 
 
@@ -275,7 +273,6 @@ def test_a_session_can_be_ended_while_it_is_attached() -> None:
     assert exception.description == "the virtual host is deleted"
     end.say(c.SessionDetached(NAME, 0))
     assert end.wire.free
-    assert end.session.expires_at is None
 
 
 # Exceptions.
