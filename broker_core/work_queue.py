@@ -109,9 +109,10 @@ class WorkQueue(Queue):
     # Arrival.
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        lane = self.lanes[priority]
+        lane, books = self.lanes[priority], self.books()
         for page in pages:
-            lane.add_page(self.books(), page)
+            books.add(page)
+            lane.add_page(books, page)
             self.ready += len(page)
             self.ready_bytes += page.octets
             self.expiring += page.expiring

@@ -12,6 +12,7 @@ from broker_core.last_value import LastValueQueue
 from broker_core.message import Facts, Message
 from broker_core.queue import Queue
 from broker_core.values import Table
+from broker_core.work_queue import WorkQueue
 from protocols.amqp010 import commands as c
 from protocols.amqp010.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, World, fetched, waiting
@@ -80,6 +81,16 @@ def test_an_entry_of_a_queue_for_last_values_is_settled_once() -> None:
     queue.purge()
     world.settle()
     assert (world.disk.chunks(), looks.ended) == ([], 0)
+
+
+def test_what_has_come_back_counts_as_what_is_on_disk(site: Site) -> None:
+    put(site.queue(), "a1", "b1", "c1")
+    after = back(site, clean=True)
+    assert isinstance(after, WorkQueue)
+    books = after.books()
+    assert (books.messages, books.octets) == (3, 6)
+    fetched(after, settled=True)
+    assert (books.messages, books.octets) == (0, 0)
 
 
 def test_groups_are_kept_together_again(site: Site) -> None:
