@@ -179,6 +179,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "qpid.last_value_queue_no_browse": _last_value,
     "qpid.last_value_queue_key": _last_value_key,
     "qpid.priorities": _priorities,
+    "x-qpid-priorities": _priorities,  # as it was called at first
     "qpid.group_header_key": _groups,
     "qpid.auto_delete_timeout": _delay,
 }
@@ -204,5 +205,6 @@ WITHOUT_EFFECT: Final = (
     "qpid.queue_msg_sequence",
     "qpid.trace.exclude",
     "qpid.trace.id",
+    "x-qpid-fairshare",
 )
 """Kept and shown, as every argument that is in neither table is; these are named because clients do use them."""

@@ -205,7 +205,7 @@ def _bindings(exchange: Exchange, queue: Queue | None) -> Iterable[Binding]:
 def queue_declare(session: ServedSession, id: Id, command: c.QueueDeclare) -> None:
     name = _required(command.queue, "queue", c.ERROR_CODE_ILLEGAL_ARGUMENT, 1)
     if command.passive:
-        session.client.find_queue(name)
+        _find_queue(session, name, command.exclusive)
         session.complete(id)
         return
     alternate = command.alternate_exchange or None
@@ -217,6 +217,14 @@ def queue_declare(session: ServedSession, id: Id, command: c.QueueDeclare) -> No
     else:
         _redeclare(session, current, command, alternate)
     session.complete(id)
+
+
+def _find_queue(session: ServedSession, name: str, exclusive: bool) -> None:
+    """Also another session's: clients look for the queue that they are to reply to."""
+    queue = session.client.known_queue(name) or session.client.find_queue(name)
+    if exclusive and queue.owner is not session.client:
+        raise SessionError(c.ERROR_CODE_RESOURCE_LOCKED, f"{queue.described} is not this session's", 5)
+    queue.used_at = session.broker.now
 
 
 def _make_queue(session: ServedSession, name: str, command: c.QueueDeclare, alternate: str | None) -> None:
@@ -254,7 +262,7 @@ def queue_delete(session: ServedSession, id: Id, command: c.QueueDelete) -> None
 
 
 def queue_purge(session: ServedSession, id: Id, command: c.QueuePurge) -> None:
-    session.client.purge(_required(command.queue, "queue", c.ERROR_CODE_INVALID_ARGUMENT, 1))
+    session.client.purge(_required(command.queue, "queue", c.ERROR_CODE_ILLEGAL_ARGUMENT, 1))
     session.complete(id)
 
 

@@ -48,6 +48,7 @@ MEANT: list[tuple[Table, Table]] = [
     ({"qpid.last_value_queue_no_browse": 1}, {"x-last-value-key": "qpid.LVQ_key"}),
     ({"qpid.last_value_queue_key": "stock"}, {"x-last-value-key": "stock"}),
     ({"qpid.last_value_queue": 1, "qpid.last_value_queue_key": "stock"}, {"x-last-value-key": "stock"}),
+    ({"x-qpid-priorities": 10}, {"x-max-priority": 9, "x-priority-base": 0}),
     ({"qpid.priorities": 10}, {"x-max-priority": 9, "x-priority-base": 0}),
     ({"qpid.priorities": 5}, {"x-max-priority": 4, "x-priority-base": 2}),
     ({"qpid.priorities": 2}, {"x-max-priority": 1, "x-priority-base": 4}),

@@ -81,7 +81,14 @@ REFUSED = {
         c.ERROR_CODE_NOT_ALLOWED,
     ),
     "another session's": (c.QueueDeclare("locked"), c.ERROR_CODE_RESOURCE_LOCKED),
-    "another session's, passive": (c.QueueDeclare("locked", passive=True), c.ERROR_CODE_RESOURCE_LOCKED),
+    "another session's, passive and exclusive": (
+        c.QueueDeclare("locked", passive=True, exclusive=True),
+        c.ERROR_CODE_RESOURCE_LOCKED,
+    ),
+    "nobody's, passive and exclusive": (
+        c.QueueDeclare("q", passive=True, exclusive=True),
+        c.ERROR_CODE_RESOURCE_LOCKED,
+    ),
     "another session's, exclusive": (
         c.QueueDeclare("locked", exclusive=True),
         c.ERROR_CODE_RESOURCE_LOCKED,
@@ -106,6 +113,16 @@ def test_what_cannot_be_declared(world: World, session: ClientSession, what: str
     assert "new" not in world.host.queues
 
 
+def test_who_is_to_reply_finds_the_queue_of_another_session(world: World, session: ClientSession) -> None:
+    """Clients look before they send, with a passive declaration."""
+    other = session_of(world, "other")
+    other.declare("replies", exclusive=True, auto_delete=True)
+    other.declare("replies", passive=True, exclusive=True)
+    session.declare("replies", passive=True)
+    session.publish("replies", b"yes")
+    assert other.subscribe("replies").get().body == b"yes"
+
+
 # Deleting and emptying.
 
 
@@ -117,7 +134,7 @@ def test_what_cannot_be_declared(world: World, session: ClientSession, what: str
         (c.QueueDelete("full", if_empty=True), c.ERROR_CODE_PRECONDITION_FAILED),
         (c.QueueDelete("busy", if_unused=True), c.ERROR_CODE_PRECONDITION_FAILED),
         (c.QueueDelete("locked"), c.ERROR_CODE_RESOURCE_LOCKED),
-        (c.QueuePurge(), c.ERROR_CODE_INVALID_ARGUMENT),
+        (c.QueuePurge(), c.ERROR_CODE_ILLEGAL_ARGUMENT),
         (c.QueuePurge("nowhere"), c.ERROR_CODE_NOT_FOUND),
         (c.QueuePurge("locked"), c.ERROR_CODE_RESOURCE_LOCKED),
     ],
