@@ -1,7 +1,8 @@
 """What was sent and may have to be sent again: the commands that the peer is not known to have, as octets.
 
-It is kept for sessions that may be resumed only. The soft limit says when the peer is to be asked what it has; at the
-hard one nothing can be kept any more, and the session not be resumed.
+It is kept for sessions that may be resumed only. After every so many octets (the soft limit) the peer is to be asked
+what it has; at the hard limit nothing can be kept any more, and the session not be resumed. Deliveries wait from half
+of that on: what was not asked for yet is a quarter at most, so that an answer lets them go on.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ Kept: TypeAlias = tuple[bytes, bytes | None, bytes | None]  # command, header, b
 class Replay:
     """The commands from `first_id` on, in the order of their ids."""
 
-    __slots__ = ("_commands", "asked", "first_id", "hard", "octets", "overfull", "soft")
+    __slots__ = ("_commands", "first_id", "hard", "octets", "overfull", "soft", "unasked")
 
     def __init__(self, first_id: Id, soft: int, hard: int) -> None:
         self.first_id = first_id
-        self.soft = soft  # octets
+        self.soft = min(soft, hard // 4)  # octets
         self.hard = hard
         self.octets = 0
-        self.asked = False  # since the soft limit was passed
+        self.unasked = 0  # octets kept since the peer was asked
         self.overfull = False
         self._commands: deque[Kept] = deque()
 
@@ -47,7 +48,9 @@ class Replay:
             self.first_id = (self.first_id + 1) & MASK
             return
         self._commands.append((command, header, body))
-        self.octets += size_of(command, header, body)
+        size = size_of(command, header, body)
+        self.octets += size
+        self.unasked += size
 
     def trim(self, point: Id) -> None:
         """Let go of what comes before `point`; nothing happens if it is before the first or after the last."""
@@ -57,8 +60,6 @@ class Replay:
         for _ in range(count):
             self.octets -= size_of(*self._commands.popleft())
         self.first_id = point
-        if self.octets < self.soft:
-            self.asked = False
 
     def holds_from(self, point: Id) -> bool:
         """Whether everything from `point` on is here."""

@@ -429,8 +429,8 @@ class Session:
         line = self.line
         if line is not None and not self._resuming:
             line.frames(command, header, body)
-            if replay.octets > replay.soft and not replay.asked:
-                replay.asked = True
+            if replay.unasked > replay.soft:
+                replay.unasked = 0
                 line.control(FLUSH_DONE)
 
     def room(self) -> int:

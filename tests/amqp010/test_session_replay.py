@@ -398,16 +398,31 @@ def test_what_the_peer_has_is_let_go(said: Control, left: int) -> None:
     assert octets_of(end) == left * one
 
 
-def test_a_full_buffer_asks_the_peer_what_it_has_once() -> None:
-    end = kept(SessionLimits(replay_soft_bytes=100, replay_max_bytes=100_000))
-    asked = c.SessionFlush(confirmed=True, completed=True)
-    sent(end, bytes(50))
-    assert asked not in end.heard()
-    sent(end, bytes(50), bytes(50))
-    assert end.heard().count(asked) == 1
-    end.say(c.SessionConfirmed(ids((0, 2))))
-    sent(end, bytes(50), bytes(50))
-    assert end.heard().count(asked) == 1
+def test_the_peer_is_asked_what_it_has_after_every_so_many_octets() -> None:
+    """Even if its answers say little: what is under way may be more than it had."""
+    end = kept(SessionLimits(replay_soft_bytes=1000, replay_max_bytes=100_000))
+    for count in range(1, 101):
+        sent(end, bytes(100))
+        if count % 10 == 0:
+            end.say(c.SessionConfirmed(ids((0, count // 10))))
+    asked = end.heard().count(c.SessionFlush(confirmed=True, completed=True))
+    size = ENTRY + len(transfer_octets()) + 100
+    assert asked == 100 // (1000 // size + 1)
+
+
+@pytest.mark.parametrize("soft", [50, 1000, 1_000_000])
+def test_deliveries_that_wait_go_on_when_the_peer_has_answered(soft: int) -> None:
+    """Whatever the limits are: it is asked before they wait, and for most of what they wait for."""
+    end = kept(SessionLimits(replay_soft_bytes=soft, replay_max_bytes=2000))
+    flush = c.SessionFlush(confirmed=True, completed=True)
+    answered = -1
+    while end.session.room():
+        sent(end, bytes(50))
+        if flush in end.heard():
+            answered = end.session.next_id - 1
+    assert answered >= 0
+    end.say(c.SessionConfirmed(ids((0, answered))))
+    assert end.session.room() > 0
 
 
 def test_deliveries_wait_when_half_of_the_buffer_is_full() -> None:
