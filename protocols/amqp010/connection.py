@@ -207,18 +207,19 @@ class Connection(Reader):
             return
         unknown = isinstance(error, c.UnknownCommand)
         code = c.ERROR_CODE_NOT_IMPLEMENTED if unknown else c.ERROR_CODE_COMMAND_INVALID
-        self._fail_session(channel, SessionError(code, str(error)))
+        kind = c.COMMANDS.get(error.class_code << 8 | error.code)
+        self._fail_session(channel, SessionError(code, str(error)), None if kind is None else kind())
 
     def _on_too_large(self, channel: int, size: int) -> None:
-        text = f"a message of {size} octets or more is larger than {self.tuning.body_size_max}"
+        text = f"{size} octets or more are too many for a segment of a command"
         self._fail_session(channel, SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, text))
 
-    def _fail_session(self, channel: int, error: SessionError) -> None:
+    def _fail_session(self, channel: int, error: SessionError, command: Command | None = None) -> None:
         session = self.sessions.get(channel)
         if session is None:
             self._without_session("a command")
         else:
-            session.fail(error)
+            session.fail(error, None, command)
 
     def _on_framing_error(self, why: str) -> None:
         """Where the next frame begins is not known: there is no waiting for a close-ok."""

@@ -305,6 +305,13 @@ def test_unknown_classes_and_commands_are_not_implemented() -> None:
         assert ending(peer) == ("session", c.ERROR_CODE_NOT_IMPLEMENTED)
 
 
+def test_a_command_that_cannot_be_read_is_named_in_the_exception() -> None:
+    peer = attack(a.with_session, [frame(b"\x08\x01\x01\x00\x01\x00\x09q", 1, segment=1)])
+    exception = peer.sessions[1].exception
+    assert exception is not None
+    assert (exception.class_code, exception.command_code) == (8, 1)
+
+
 def test_an_empty_command_ends_the_session() -> None:
     for size in range(4):
         peer = attack(a.with_session, [frame(b"\x08\x01\x01\x00"[:size], 1, segment=1)])
