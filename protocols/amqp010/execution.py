@@ -283,6 +283,10 @@ class Execution:
         if self._sync_point is not None and is_before(self._sync_point, self.first_incomplete):
             self._sync_point = None
 
+    def retell(self) -> None:
+        """What the peer was told may have been lost."""
+        self._asked = bool(self.completed)
+
     @property
     def one_range(self) -> bool:
         """Whether `completed` is [unknown_from, first_incomplete) and nothing else, and not empty."""

@@ -121,6 +121,7 @@ class Session:
         line.control(c.SessionAttached(self.name).encode())
         if self._attachments > 1:
             self._resuming = True
+            self.execution.retell()
             line.control(FLUSH_ALL)
         else:
             self._begin_sending(line, self.next_id)

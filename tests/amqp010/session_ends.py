@@ -162,6 +162,39 @@ def transfer_octets() -> bytes:
     return c.MessageTransfer("d").encode()
 
 
+def kept(limits: SessionLimits | None = None) -> End:
+    """A session that is kept when its transport is lost."""
+    end = End(timeout_max_s=60, limits=limits)
+    end.say(c.SessionRequestTimeout(60))
+    end.heard()
+    return end
+
+
+def send(end: End, *bodies: bytes) -> None:
+    for body in bodies:
+        end.session.send_transfer(transfer_octets(), None, body)
+
+
+def resumed(end: End) -> list[Control | Command]:
+    end.session.detached()
+    end.attach()
+    return end.heard()
+
+
+def received(count: int, point: Id = 0) -> Execution:
+    execution = Execution(point)
+    for _ in range(count):
+        execution.receive()
+    return execution
+
+
+def sent(count: int, point: Id = 0) -> Sending:
+    sending = Sending(point)
+    for _ in range(count):
+        sending.send()
+    return sending
+
+
 Packet = Control | tuple[Command, bool, bytes | None]
 
 

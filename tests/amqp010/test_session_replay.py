@@ -11,35 +11,14 @@ from itertools import pairwise
 import pytest
 
 from protocols.amqp010 import commands as c
-from protocols.amqp010.commands import Command, Control
-from protocols.amqp010.contract import SessionError, SessionLimits
-from protocols.amqp010.replay import ENTRY, Replay
+from protocols.amqp010.contract import SessionError
 from protocols.amqp010.sequences import HALF, MASK, Id
 
-from .session_ends import NAME, NOTHING, End, Joined, ids, names, transfer_octets
+from .session_ends import NAME, NOTHING, End, Joined, ids, kept, names, resumed, send, transfer_octets
 
 ALL = c.SessionFlush(expected=True, confirmed=True, completed=True)
 TIMEOUT = c.SessionRequestTimeout(60)
 STARTS = [0, MASK, MASK - 3, HALF - 2]
-
-
-def kept(limits: SessionLimits | None = None) -> End:
-    """A session that is kept when its transport is lost."""
-    end = End(timeout_max_s=60, limits=limits)
-    end.say(TIMEOUT)
-    end.heard()
-    return end
-
-
-def sent(end: End, *bodies: bytes) -> None:
-    for body in bodies:
-        end.session.send_transfer(transfer_octets(), None, body)
-
-
-def resumed(end: End) -> list[Control | Command]:
-    end.session.detached()
-    end.attach()
-    return end.heard()
 
 
 # Loss at every point.
@@ -157,7 +136,7 @@ def test_a_loss_before_anything_was_said_changes_nothing() -> None:
 
 def test_a_resumed_session_asks_what_the_peer_has() -> None:
     end = kept()
-    sent(end, b"0", b"1")
+    send(end, b"0", b"1")
     assert resumed(end) == [c.SessionAttached(NAME), ALL]
     assert end.owner.told == ["attached", "detached"]
     assert end.session.room() == 0
@@ -194,14 +173,14 @@ def test_many_that_are_sent_at_once_have_ids_one_after_the_other_kept_or_not() -
 
 def test_what_is_sent_without_a_line_or_too_early_waits_in_order() -> None:
     end = kept()
-    sent(end, b"0")
+    send(end, b"0")
     end.session.detached()
-    sent(end, b"1")
+    send(end, b"1")
     end.attach()
-    sent(end, b"2")
+    send(end, b"2")
     assert end.wire.bodies == []
     end.say(c.SessionExpected(ids((0, 0))))
-    sent(end, b"3")
+    send(end, b"3")
     assert end.wire.bodies == [b"0", b"1", b"2", b"3"]
 
 
@@ -249,6 +228,24 @@ def test_a_peer_that_does_not_ask_may_just_begin_again() -> None:
     assert end.settled() == [c.SessionCompleted(ids((0, 3)))]
 
 
+def test_what_was_told_and_lost_is_told_again_although_nobody_asks() -> None:
+    end = kept()
+    end.transfer()
+    assert end.settled() == [c.SessionCompleted(ids((0, 0)))]
+    resumed(end)
+    end.say(c.SessionCommandPoint(1, 0))
+    assert end.settled() == [c.SessionCompleted(ids((0, 0)))]
+    assert end.settled() == []
+
+
+def test_nothing_is_told_again_where_nothing_is_complete() -> None:
+    end = kept()
+    end.owner.hold = True
+    end.transfer()
+    resumed(end)
+    assert end.settled() == []
+
+
 def test_a_gap_among_what_comes_again_needs_a_new_command_point() -> None:
     """Its count would be wrong, and a new command mistaken for an old one."""
     end = kept()
@@ -280,7 +277,7 @@ def test_commands_before_the_new_command_point_are_illegal() -> None:
 def test_an_exception_while_resuming_has_its_command_point() -> None:
     """A client that counts asserts that it knows where."""
     end = kept()
-    sent(end, b"0", b"1")
+    send(end, b"0", b"1")
     resumed(end)
     end.session.fail(SessionError(c.ERROR_CODE_NOT_FOUND, "gone"))
     assert end.heard()[0] == c.SessionCommandPoint(2, 0)
@@ -293,7 +290,7 @@ def test_an_exception_while_resuming_has_its_command_point() -> None:
 def test_a_peer_that_expects_what_is_not_here_begins_afresh(expected: c.SequenceSet) -> None:
     """The empty set says that it has lost everything; 0 was confirmed; 5 was never sent."""
     end = kept()
-    sent(end, b"0", b"1", b"2")
+    send(end, b"0", b"1", b"2")
     end.say(c.SessionConfirmed(ids((0, 0))))
     resumed(end)
     end.say(c.SessionExpected(expected))
@@ -326,7 +323,7 @@ def test_two_ends_without_any_state_go_on() -> None:
 
 def test_an_answer_that_nobody_asked_for_is_passed_over() -> None:
     end = kept()
-    sent(end, b"0")
+    send(end, b"0")
     end.heard()
     end.say(c.SessionExpected(NOTHING), c.SessionExpected(ids((0, 0))))
     assert end.heard() == []
@@ -334,9 +331,9 @@ def test_an_answer_that_nobody_asked_for_is_passed_over() -> None:
 
 def test_what_was_sent_before_a_timeout_was_asked_for_is_not_kept() -> None:
     end = End(timeout_max_s=60)
-    sent(end, b"0")
+    send(end, b"0")
     end.say(TIMEOUT)
-    sent(end, b"1")
+    send(end, b"1")
     resumed(end)
     end.say(c.SessionExpected(ids((0, 0))))
     assert end.heard() == [c.SessionDetached(NAME, c.DETACH_CODE_UNKNOWN_IDS)]
@@ -348,139 +345,3 @@ def test_the_ids_it_begins_again_with_must_follow_those_that_came() -> None:
     resumed(end)
     end.say(c.SessionCommandPoint(2, 0))
     assert names(end.heard()).endswith("exception detach")
-
-
-# What it costs.
-
-
-def test_without_a_timeout_nothing_is_kept() -> None:
-    end = End(timeout_max_s=60)
-    sent(end, b"0")
-    assert end.session._replay is None
-    end.say(TIMEOUT)
-    assert end.session._replay is not None
-    end.say(c.SessionRequestTimeout(0))
-    assert end.session._replay is None
-
-
-def test_a_timeout_taken_back_while_resuming_still_sends_what_was_kept() -> None:
-    end = kept()
-    sent(end, b"0")
-    resumed(end)
-    end.say(c.SessionRequestTimeout(0), c.SessionExpected(ids((0, 0))))
-    sent(end, b"1")
-    assert end.wire.bodies == [b"0", b"1"]
-    assert end.session._replay is None
-
-
-def octets_of(end: End) -> int:
-    assert end.session._replay is not None
-    return end.session._replay.octets
-
-
-@pytest.mark.parametrize(
-    ("said", "left"),
-    [
-        (c.SessionConfirmed(ids((0, 1))), 2),
-        (c.SessionCompleted(ids((0, 2))), 1),
-        (c.SessionConfirmed(ids((1, 2))), 4),
-        (c.SessionCompleted(ids((1, 3))), 4),
-        (c.SessionConfirmed(NOTHING), 4),
-        (c.SessionConfirmed(ids((0, 0), (2, 2))), 3),
-    ],
-)
-def test_what_the_peer_has_is_let_go(said: Control, left: int) -> None:
-    """From the beginning on: what was confirmed out of order may be asked for once more."""
-    end = kept()
-    sent(end, b"0", b"1", b"2", b"3")
-    one = octets_of(end) // 4
-    end.say(said)
-    assert octets_of(end) == left * one
-
-
-def test_the_peer_is_asked_what_it_has_after_every_so_many_octets() -> None:
-    """Even if its answers say little: what is under way may be more than it had."""
-    end = kept(SessionLimits(replay_soft_bytes=1000, replay_max_bytes=100_000))
-    for count in range(1, 101):
-        sent(end, bytes(100))
-        if count % 10 == 0:
-            end.say(c.SessionConfirmed(ids((0, count // 10))))
-    asked = end.heard().count(c.SessionFlush(confirmed=True, completed=True))
-    size = ENTRY + len(transfer_octets()) + 100
-    assert asked == 100 // (1000 // size + 1)
-
-
-@pytest.mark.parametrize("soft", [50, 1000, 1_000_000])
-def test_deliveries_that_wait_go_on_when_the_peer_has_answered(soft: int) -> None:
-    """Whatever the limits are: it is asked before they wait, and for most of what they wait for."""
-    end = kept(SessionLimits(replay_soft_bytes=soft, replay_max_bytes=2000))
-    flush = c.SessionFlush(confirmed=True, completed=True)
-    answered = -1
-    while end.session.room():
-        sent(end, bytes(50))
-        if flush in end.heard():
-            answered = end.session.next_id - 1
-    assert answered >= 0
-    end.say(c.SessionConfirmed(ids((0, answered))))
-    assert end.session.room() > 0
-
-
-def test_deliveries_wait_when_half_of_the_buffer_is_full() -> None:
-    end = kept(SessionLimits(replay_soft_bytes=100, replay_max_bytes=1000))
-    end.wire.left = 77
-    assert end.session.room() == 77
-    sent(end, bytes(250), bytes(250))
-    assert end.session.room() == 0
-    end.say(c.SessionConfirmed(ids((0, 0))))
-    assert end.session.room() == 77
-    assert end.owner.told == ["attached", "room"]
-    end.say(c.SessionCompleted(ids((0, 1))))
-    assert end.owner.told == ["attached", "room"]
-
-
-def test_a_session_that_nobody_confirms_ends_at_the_hard_limit() -> None:
-    end = kept(SessionLimits(replay_soft_bytes=100, replay_max_bytes=1000))
-    sent(end, bytes(5000))
-    assert end.settled()
-    assert not end.session.ended
-    sent(end, b"one more")
-    exception, detach = end.settled()[-2:]
-    assert isinstance(exception, c.ExecutionException)
-    assert exception.error_code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
-    assert detach == c.SessionDetach(NAME)
-
-
-def test_what_does_not_fit_while_there_is_no_line_cannot_be_resumed() -> None:
-    end = kept(SessionLimits(replay_soft_bytes=100, replay_max_bytes=1000))
-    end.session.detached()
-    for _ in range(100):
-        sent(end, bytes(500))
-    assert octets_of(end) < 2000
-    end.attach()
-    end.heard()
-    end.say(c.SessionExpected(ids((0, 0))))
-    assert end.heard() == [c.SessionDetached(NAME, c.DETACH_CODE_UNKNOWN_IDS)]
-
-
-def test_an_ended_session_keeps_nothing() -> None:
-    end = kept()
-    sent(end, b"0")
-    end.session.fail(SessionError(c.ERROR_CODE_NOT_FOUND, "gone"))
-    sent(end, b"1")
-    assert end.session._replay is None
-
-
-def test_the_buffer_counts_what_it_holds() -> None:
-    replay = Replay(MASK, soft=100, hard=1000)
-    replay.keep(b"12", None, b"345")
-    replay.keep(b"12", b"3", None)
-    assert (replay.octets, replay.next_id) == (2 * ENTRY + 8, 1)
-    assert replay.holds_from(MASK)
-    assert replay.holds_from(1)
-    assert not replay.holds_from(2)
-    assert not replay.holds_from(MASK - 1)
-    replay.trim(0)
-    assert list(replay) == [(b"12", b"3", None)]
-    replay.trim(MASK)
-    replay.trim(5)
-    assert (replay.first_id, replay.octets) == (0, ENTRY + 3)
