@@ -240,9 +240,10 @@ class LastValues(RuleBasedStateMachine):
         self.model = [each for each in self.model if each[3] > now]
         overdue = [each for each in self.queue.waiting() if each.expires_at <= now]
         for each in overdue:
-            self.queue.acquire(each.position)
+            if (due := self.queue.acquire(each.position)) is not None:  # due, not overdue
+                self.queue.reject(due)
         self.world.settle()
-        assert not [each for each in self.queue.waiting() if each.expires_at < now]
+        assert not [each for each in self.queue.waiting() if each.expires_at <= now]
 
     @rule()
     def browse(self) -> None:
