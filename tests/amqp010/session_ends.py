@@ -4,7 +4,7 @@ end = End()                            # attached, and the peer has said where i
 end.say(c.SessionFlush(completed=True))
 end.heard() == [c.SessionCompleted(SequenceSet(), True)]
 
-`joined(...)` puts two sessions face to face, with a transport between that carries octets or loses them.
+`Joined()` has two sessions face to face, and a transport between them that can be lost with what is under way.
 """
 
 from __future__ import annotations
