@@ -152,26 +152,23 @@ class SequenceSet:
         return SequenceSet._made(lows, highs)
 
     def without(self, other: SequenceSet) -> SequenceSet:
-        """The ids that are not in the other set; O(ranges of both)."""
-        if not self._lows:
-            return SequenceSet()
-        taken = other.within(self.first, self.last)
-        shift = self._place(taken.first) - taken._lows[0] if taken else 0
-        holes = [(low + shift, high + shift) for low, high in zip(taken._lows, taken._highs, strict=True)]
+        """The ids that are not in the other set; O(ranges of this, times the logarithm of those of the other, and those
+        of the other that lie within)."""
+        if not self._lows or not other._lows:
+            return self.copy()
+        shift = self._place(other.first) - other._lows[0]
+        hole_lows, hole_highs = other._lows, other._highs
         lows: list[int] = []
         highs: list[int] = []
-        next_hole = 0
         for low, high in zip(self._lows, self._highs, strict=True):
             start = low
-            while next_hole < len(holes) and holes[next_hole][0] <= high:
-                hole_low, hole_high = holes[next_hole]
-                if start < hole_low:
+            index = bisect_left(hole_highs, low - shift)
+            while index < len(hole_lows) and hole_lows[index] + shift <= high:
+                if start < hole_lows[index] + shift:
                     lows.append(start)
-                    highs.append(hole_low - 1)
-                start = max(start, hole_high + 1)
-                if hole_high > high:
-                    break  # it may take of the next range as well
-                next_hole += 1
+                    highs.append(hole_lows[index] + shift - 1)
+                start = hole_highs[index] + shift + 1
+                index += 1
             if start <= high:
                 lows.append(start)
                 highs.append(high)
