@@ -175,7 +175,8 @@ class GroupedSearch(Search):
         # By group, who has passed by something of it: his lane, and the first position.
         self._missed: dict[str, dict[Cursor, tuple[SearchedLane, int]]] = {}
         self._passed: dict[Cursor, int] = {}  # how many messages, since he went back
-        self._stuck: dict[Cursor, int] = {}  # who has passed by enough, and how many had left the queue then
+        # Who has passed by enough, in which lane, and how many messages had left the queue then.
+        self._stuck: dict[Cursor, tuple[SearchedLane, int]] = {}
 
     def remove(self, consumer: Consumer) -> None:
         for cursor in self._seekers.get(consumer, ()):
@@ -187,19 +188,15 @@ class GroupedSearch(Search):
 
     def serve(self, ring: Ring) -> None:
         super().serve(ring)
-        if any(self._may_go_on(cursor) for cursor in self._stuck):
+        gone = self._groups.gone
+        rested = [(cursor, lane) for cursor, (lane, then) in self._stuck.items() if gone >= then + LOOK_AHEAD]
+        for cursor, lane in rested:
+            self._go_back(lane, cursor, 0)
             self._groups.touch()
-
-    def _may_go_on(self, cursor: Cursor) -> bool:
-        return self._groups.gone >= self._stuck[cursor] + LOOK_AHEAD
 
     def _next(self, consumer: Consumer, lane: SearchedLane, cursor: Cursor) -> Delivery | None:
         if consumer.browses:
             return super()._next(consumer, lane, cursor)
-        if cursor in self._stuck:
-            if not self._may_go_on(cursor):
-                return None
-            self._go_back(lane, cursor, 0)
         for delivery in self._met(consumer, lane, cursor):
             group = self._groups.group_of(delivery)
             if self._groups.may_have(consumer, group):
@@ -225,7 +222,7 @@ class GroupedSearch(Search):
         lane.pass_by(cursor, delivery)
         passed = self._passed[cursor] = self._passed.get(cursor, 0) + 1
         if passed >= LOOK_AHEAD:
-            self._stuck[cursor] = self._groups.gone
+            self._stuck[cursor] = lane, self._groups.gone
 
     def freed(self, group: str) -> None:
         """Nobody has anything of it any more: it is for all who have passed by."""

@@ -172,6 +172,24 @@ def test_who_has_passed_by_enough_goes_on_when_that_has_gone(
     assert got(one) == " ".join(f"a{number}" for number in range(9))
 
 
+def test_who_has_passed_by_enough_and_takes_nothing_leaves_the_queue_at_rest(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOOK_AHEAD", 2)
+    queue = grouped(world)
+    one = FakeConsumer(queue, credit=1)
+    publish(world, queue, *(f"a{number}" for number in range(9)), "b0")
+    two = FakeConsumer(queue, credit=1)
+    world.settle()
+    two.pause()
+    one.grant(7)
+    publish(world, queue, "a9")
+    assert world.broker.touched == []
+    two.resume()
+    world.settle()
+    assert (got(two), got(one)) == ("b0", " ".join(f"a{number}" for number in range(8)))
+
+
 def test_a_free_group_is_looked_for_where_it_was_passed_by(world: World) -> None:
     """Not from the front of a long queue, each time."""
     queue = grouped(world)
