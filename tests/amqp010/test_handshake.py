@@ -16,7 +16,7 @@ from protocols.amqp010.registration import PROTOCOL
 from tests.amqp091.peer import TWO_HOSTS
 
 from .attack import command
-from .client import ConnectionEnded, SessionEnded
+from .client import FOREVER, ConnectionEnded, SessionEnded
 from .peer import ELSEWHERE, Peer, World
 
 
@@ -251,6 +251,34 @@ def test_others_have_their_turn_after_so_much_work(monkeypatch: pytest.MonkeyPat
     world.settle()
     assert turns == 6  # of two messages, six copies, each; and the last finds nothing left
     assert world.queue("c").ready == 10
+
+
+def test_who_does_not_read_gets_no_more_until_it_does() -> None:
+    world = World('limits.outbox_size_max = "64KiB"')
+    session = Peer(world).open().attach()
+    session.declare("q")
+    for _ in range(100):
+        session.publish("q", bytes(8192))
+    session.sync()
+    peer = session.client
+    session.send(c.MessageSubscribe("q", "d"))
+    session.send(c.MessageFlow("d", c.CREDIT_UNIT_BYTE, FOREVER))
+    session.send(c.MessageFlow("d", c.CREDIT_UNIT_MESSAGE, FOREVER))
+    assert 64 << 10 <= peer.outbox.size < 80 << 10
+    peer.read()
+    assert len(session.inboxes["d"].waiting) == 100
+
+
+def test_who_asks_and_does_not_read_is_not_heard_any_more() -> None:
+    world = World('limits.outbox_size_max = "64KiB"\nlimits.message_size_max = "64KiB"')
+    session = Peer(world).open().attach()
+    peer = session.client
+    query = command(c.QueueQuery("q" * 200))
+    for _ in range(2000):
+        peer.front.receive(query * 10, world.broker.tick())
+        world.settle()
+    assert peer.front.halted
+    assert peer.outbox.size < 256 << 10
 
 
 # Alarms.
