@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.message import Encoding, Message
+from broker_core.values import Properties, Table
 from protocols.amqp010 import commands as c
 from protocols.amqp010.types import Datetime
 from tests.amqp091.peer import World
@@ -172,6 +174,38 @@ def test_there_is_an_end_to_the_subscriptions_of_a_session() -> None:
         session.call(c.MessageSubscribe("q", name))
     session.send(c.MessageSubscribe("q", "c"))
     assert session.ended().code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
+
+
+class Unreadable(Encoding):
+    """Another protocol's encoding, at fault."""
+
+    name = "unreadable"
+
+    def headers(self, properties: bytes) -> Table:
+        raise ValueError
+
+    def read(self, properties: bytes) -> Properties:
+        raise ValueError
+
+    def write(self, properties: Properties) -> bytes:
+        raise ValueError
+
+
+@pytest.mark.parametrize("octets", [FOREVER, 100_000])
+def test_a_message_that_cannot_be_read_is_rejected_and_the_others_come(
+    world: World, session: ClientSession, octets: int
+) -> None:
+    for number in range(6):
+        if number % 2:
+            session.publish("q", b"%d" % number)
+            session.sync()
+        else:
+            world.queue("q").push(Message(Unreadable(), "", "q", b"?", b""))
+    inbox = session.subscribe("q", messages=3, octets=octets, flow_mode=c.FLOW_MODE_CREDIT)
+    assert inbox.bodies() == [b"1", b"3", b"5"]
+    assert world.queue("q").unsettled == 3
+    session.accept(inbox.taken)
+    assert (world.queue("q").ready, world.queue("q").unsettled) == (0, 0)
 
 
 # Cancelling.
