@@ -53,6 +53,7 @@ MEANT: list[tuple[Table, Table]] = [
     ({"qpid.priorities": 5}, {"x-max-priority": 4, "x-priority-base": 2}),
     ({"qpid.priorities": 2}, {"x-max-priority": 1, "x-priority-base": 4}),
     ({"qpid.priorities": 1}, {}),
+    ({"x-qpid-priorities": 3}, {"x-max-priority": 2, "x-priority-base": 3}),
     ({"qpid.group_header_key": "g"}, {}),
     ({"qpid.group_header_key": "g", "qpid.shared_msg_group": 1}, {"x-message-group-key": "g"}),
     ({"qpid.group_header_key": "g", "qpid.shared_msg_group": 0}, {}),

@@ -7,6 +7,7 @@ import pytest
 from broker_core.exchange import ExchangeType
 from broker_core.exchanges import STANDARD
 from protocols.amqp010 import commands as c
+from protocols.amqp010.types import UInt8, Value
 from tests.amqp010.client import ClientSession, SessionEnded
 from tests.amqp010.peer import World, session_of
 
@@ -197,6 +198,30 @@ def test_bindings_of_every_type_route(session: ClientSession) -> None:
         )
     session.sync()
     assert session.subscribe("q").bodies() == [b"direct", b"topic", b"fanout", b"headers", b"headers"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sent", "matches"),
+    [
+        (5, UInt8(5), True),
+        (5, 5.0, True),
+        ("text", b"text", True),
+        (None, "anything", True),
+        (1, True, False),
+        (5, "5", False),
+    ],
+)
+def test_headers_are_compared_as_for_everybody(
+    session: ClientSession, wanted: Value, sent: Value, matches: bool
+) -> None:
+    """By value, whatever their width; without an x-match all of them; void asks whether there is one."""
+    session.declare("q")
+    session.bind("q", "amq.match", "k", {"h": wanted})
+    session.publish(
+        "", b"it", exchange="amq.match", properties=c.MessageProperties(application_headers={"h": sent})
+    )
+    session.sync()
+    assert session.subscribe("q").bodies() == [b"it"] * matches
 
 
 @pytest.mark.parametrize("kind", [c.ExchangeBind, c.ExchangeUnbind])
