@@ -179,7 +179,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "qpid.last_value_queue_no_browse": _last_value,
     "qpid.last_value_queue_key": _last_value_key,
     "qpid.priorities": _priorities,
-    "x-qpid-priorities": _priorities,  # as it was called before
     "x-qpid-priorities": _priorities,  # as it was called at first
     "qpid.group_header_key": _groups,
     "qpid.auto_delete_timeout": _delay,
