@@ -112,9 +112,11 @@ class Prepared:
             catalogue.keep_branch(self._branch)
 
     def put_back(self) -> None:
-        """The accepted messages are in their queues again."""
+        """The accepted messages are in their queues again, or where a deleted queue has them go."""
         for delivery in self._branch.accepted:
-            if not delivery.queue.deleted:
+            if delivery.queue.deleted:
+                delivery.queue.release(delivery)
+            else:
                 delivery.queue.take_back(delivery)
 
     # The end.

@@ -194,6 +194,24 @@ def test_a_deleted_queue_takes_what_was_accepted_of_it_along() -> None:
         assert (waiting(again), again.unsettled) == ("", 0)
 
 
+@pytest.mark.parametrize("prepares", [True, False])
+def test_the_alternate_exchange_of_a_deleted_queue_gets_what_is_rolled_back(prepares: bool) -> None:
+    world = World()
+    lost = world.queue("lost")
+    world.host.bind(world.host.declare_exchange("alternate", "fanout"), lost, "")
+    queue = world.queue(x_alternate_exchange="alternate")
+    world.publish("q", b"1")
+    crew = Crew(world.host)
+    crew.work("a", takes=[queue])
+    if prepares:
+        crew.ask("a", Verb.PREPARE)
+    world.host.delete_queue(queue)
+    world.settle()
+    assert waiting(lost) == ""
+    crew.ask("a", Verb.ROLL_BACK)
+    assert waiting(lost) == "1"
+
+
 def test_a_purge_leaves_what_is_in_a_branch() -> None:
     world, branch = brought_to(State.PREPARED)
     assert world.host.queues["q"].purge() == 0
