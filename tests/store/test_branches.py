@@ -2,91 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Iterator
-from itertools import groupby
-
 import pytest
 
-from broker_core.branch import Branch, State, Verb, Verdict
+from broker_core.branch import State, Verb, Verdict
 from broker_core.branches import Participant
-from broker_core.store.memory import MemoryStore
 from broker_core.store.segment_log import SegmentLog
 from tests.core.branching import ALICE, Crew, mail, taken, xid
 from tests.core.fakes import FakeConsumer, Holding, fetched, waiting
-from tests.core.leased import settle_down
+from tests.store.branched import (
+    BEFORE,
+    COMMITTED,
+    KEY,
+    LAST,
+    PREPARED,
+    changes,
+    has,
+    held_site,
+    killed,
+    land_all,
+    look,
+    steps,
+    swapping,
+)
 from tests.store.site import TYPES, Site
-
-KEY = '["branch","/","1-61-31"]'
-LAST = '["last-number"]'
-
-
-def held_site() -> Site:
-    """A site whose commits land when a test says so. All there is so far is on disk."""
-    site = Site(MemoryStore(held=True))
-    land_all(site)
-    return site
-
-
-def land_all(site: Site) -> None:
-    settle_down(site.broker)
-    while site.store.flying is not None:
-        site.store.land()
-        settle_down(site.broker)
-
-
-def steps(site: Site) -> Iterator[None]:
-    """One turn, or one landing, after the other, until there is nothing left to do."""
-    while True:
-        site.settle()
-        yield
-        if site.store.flying is None:
-            return
-        site.store.land()
-        yield
-
-
-def swapping(site: Site) -> Crew:
-    """A branch that is idle: three messages of `q` are accepted, one is published to `q`, two to `r`."""
-    queue = site.queue("q")
-    site.queue("r")
-    site.publish("", "q", b"1", b"2", b"3", b"4")
-    crew = Crew(site.host)
-    crew.session.start(xid("a"))
-    crew.accept(queue, 3)
-    crew.publish(("r", b"x"), ("q", b"y"), ("r", b"z"))
-    crew.session.end(xid("a"))
-    return crew
-
-
-def look(site: Site) -> tuple[str, str, str]:
-    """What is in `q`, in `r`, and in the branch."""
-    branch = site.host.branches.get(xid("a"))
-    return waiting(site.host.queues["q"]), waiting(site.host.queues["r"]), has(branch)
-
-
-def has(branch: Branch | None) -> str:
-    if branch is None:
-        return ""
-    accepted = b" ".join(each.message.body for each in branch.accepted).decode()
-    return accepted + " -> " + b" ".join(message.body for _, message in branch.transaction.routes).decode()
-
-
-def killed(site: Site) -> tuple[str, str, str]:
-    """What the next start would find, if the node were killed now."""
-    return look(Site(site.store.reopened()))
-
-
-def changes(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Each once, as long as it lasts."""
-    return [each for each, _ in groupby(found)]
-
-
-BEFORE = ("1 2 3 4", "", "")
-PREPARED = ("4", "", "1 2 3 -> x y z")
-COMMITTED = ("4 y", "x z", "")
-
 
 # Wherever it is killed.
 
@@ -445,87 +383,6 @@ def test_an_empty_branch_is_prepared_and_comes_back() -> None:
     assert after.host.branches.in_doubt(ALICE) == [xid("a")]
     assert Crew(after.host).ask("a", Verb.COMMIT) is Verdict.OK
     assert "branch" not in after.again().kinds()
-
-
-# Damage.
-
-
-def damaged(site: Site) -> Site:
-    """The next start, with the log's first segment unreadable."""
-    site.settle()
-    store = site.store.reopened()
-    assert store.content.segments
-    store.content.segments.clear()
-    return Site(store)
-
-
-@pytest.mark.parametrize("verb", [Verb.COMMIT, Verb.ROLL_BACK])
-def test_what_has_lost_messages_says_so_when_it_is_decided_about(
-    verb: Verb, caplog: pytest.LogCaptureFixture
-) -> None:
-    site = Site()
-    swapping(site).ask("a", Verb.PREPARE)
-    with caplog.at_level(logging.ERROR, "leveret.store"):
-        after = damaged(site)
-    assert "branch '1-61-31' in vhost '/' has lost 6 of its 6 messages" in caplog.text
-    crew = Crew(after.host)
-    assert crew.ask("a", verb) is Verdict.MIXED
-    assert crew.ask("a", Verb.COMMIT) is Verdict.MIXED
-    last = after.again()
-    assert last.host.branches.find(xid("a"), ALICE).verdict is Verdict.MIXED
-    Crew(last.host).ask("a", Verb.FORGET)
-    assert "branch" not in last.again().kinds()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("number", 0),
-        ("number", "7"),
-        ("user", 5),
-        ("verdict", "maybe"),
-        ("accepted", {}),
-        ("accepted", [[1]]),
-        ("accepted", [[1, -1]]),
-        ("accepted", [[1, True]]),
-        ("paths", 1),
-        ("paths", [[[1], [], 0]]),
-        ("paths", [["q", [], False]]),
-        ("paths", [[[1], "x", False]]),
-        ("paths", [[[1], [5], False]]),
-    ],
-)
-def test_a_record_that_says_nonsense_is_passed_over_and_stays(name: str, value: object) -> None:
-    site = Site()
-    swapping(site).ask("a", Verb.PREPARE)
-    said = json.loads(site.objects[KEY])
-    assert name in said
-    site.damage(KEY, json.dumps({**said, name: value}))
-    after = site.again()
-    assert len(after.host.branches) == 0
-    assert KEY in after.catalogue.unreadable
-    assert KEY in after.again().objects
-    assert after.store.content.segments, "somebody may mend it"
-
-
-@pytest.mark.parametrize("name", ["", "1", "x-y-z", "1-61-3", "-1--" * 3])
-def test_a_branch_without_a_name_is_passed_over(name: str) -> None:
-    site = Site()
-    swapping(site).ask("a", Verb.PREPARE)
-    site.store.content.objects[json.dumps(["branch", "/", name], separators=(",", ":"))] = site.objects[KEY]
-    after = site.again()
-    assert [str(each.xid) for each in after.host.branches.all()] == ["1-61-31"]
-
-
-def test_a_path_that_is_not_there_loses_its_message_only() -> None:
-    site = Site()
-    swapping(site).ask("a", Verb.PREPARE)
-    said = json.loads(site.objects[KEY])
-    site.damage(KEY, json.dumps({**said, "paths": said["paths"][:1]}))
-    after = site.again()
-    branch = after.host.branches.find(xid("a"), ALICE)
-    assert has(branch) == "1 2 3 -> x z"
-    assert branch.prepared.lost == 1
 
 
 def test_a_log_of_a_branch_remembers_nothing_in_the_cache() -> None:
