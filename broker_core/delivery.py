@@ -95,7 +95,8 @@ class Consumer(ABC):
         browses     it reads without taking: every waiting message once, in order, and later what arrives or comes back.
                     Others are served as if it were not there, and it as if there were no others: neither exclusivity
                     nor a single active consumer concerns it. What it is shown stays the queue's: never accept,
-                    release or reject that, and keep none of it. `settled`, `priority` and `exclusive` say nothing
+                    release or reject that, and keep nothing of it but its position, with which it may be had
+                    (`Queue.acquire`). `settled`, `priority` and `exclusive` say nothing
         searching   set by the queue: the way through a long backlog is gone in portions, and this one has not come to
                     its end; the queue goes on by itself
 
