@@ -56,6 +56,11 @@ PRINTED = {
         "< WITH colour=red",
         "< MSG 1 - to-lines Hello, hare!",
     ],
+    "22_services_of_the_broker.py": [
+        "ping: Hello, broker!",
+        "services: amq.ping amq.services amq.stats amq.time",
+        "queues: 1",
+    ],
     "12_amqp_1_0.py": [
         "chosen: a white turnip",
         "first: a brown hare",
