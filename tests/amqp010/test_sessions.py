@@ -243,3 +243,20 @@ def test_nothing_is_remembered_of_sessions_that_came_and_went() -> None:
     kept = world.host.kept(Sessions)
     assert (len(kept), kept._named, kept._detached) == (0, {}, {})
     assert world.broker.channels_of["guest"] == 0
+
+
+def test_sessions_of_a_virtual_host_that_is_deleted_end_in_their_time() -> None:
+    world = World(TWO_HOSTS)
+    host = world.broker.virtual_hosts["blue"]
+    peer = Peer(world).open(virtual_host="blue")
+    session = peer.attach("mine")
+    keep(session, 60)
+    session.declare("q", exclusive=True, auto_delete=True)
+    session.publish("q", b"x")
+    session.subscribe("q").get()
+    peer.lose()
+    world.broker.delete_virtual_host("blue")
+    world.advance(61)
+    assert len(host.kept(Sessions)) == 0
+    assert world.broker.channels_of["guest"] == 0
+    assert Peer(world).open().attach("mine").attached
