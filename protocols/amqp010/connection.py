@@ -81,7 +81,7 @@ class ChannelLine(Line):
         outbox.wrote(octets)
         return octets
 
-    def transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes]]) -> int:
+    def transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes | None]]) -> int:
         connection = self._connection
         outbox = connection.outbox
         octets = append_transfers(outbox.open(), self._channel, command, contents, connection.frame_max)

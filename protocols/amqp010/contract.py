@@ -90,7 +90,7 @@ class Line(ABC):
     def frames(self, command: bytes, header: bytes | None, body: bytes | None) -> int:
         """Send an encoded command, with its header and body segments; answers the octets it took."""
 
-    def transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes]]) -> int:
+    def transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes | None]]) -> int:
         """Send the same encoded command with each of these headers and bodies; answers the octets they took."""
         return sum(self.frames(command, header, body) for header, body in contents)
 
@@ -119,12 +119,12 @@ class SessionOwner(ABC):
 
     @abstractmethod
     def on_transfer(
-        self, id: Id, transfer: MessageTransfer, header: bytes | None, body: bytes, sync: bool
+        self, id: Id, transfer: MessageTransfer, header: bytes | None, body: bytes | None, sync: bool
     ) -> None:
         """A whole message. The owner calls the session's `complete` or `complete_through`, now or later.
 
         The same octets give the same `transfer` object again: it must not be changed. `header` are the structs of
-        the header segment, unchecked.
+        the header segment, unchecked. None: there was no such segment, which is not the same as an empty one.
         """
 
     @abstractmethod

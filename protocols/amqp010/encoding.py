@@ -26,6 +26,9 @@ from protocols.amqp010.types import MalformedError
 __all__ = ["ENCODING", "Encoding010", "Envelope", "envelope_of", "rendered"]
 
 HEADER_MAX: Final = 1 << 20  # octets of a header segment
+NO_BODY: Final = (
+    b"\x00\x00\x00\x02\xff\xff"  # a struct that nobody has: the publisher sent no body, not an empty one
+)
 OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
 
 
@@ -78,13 +81,14 @@ remembered: Final[dict[tuple[bytes, str, str, bool], bytes]] = {}
 
 def rendered(
     message: Message, redelivered: bool = False, ttl_left_ms: int | None = None
-) -> tuple[bytes, bytes]:
-    """Header segment and body for a consumer. Raises what another protocol's encoding raises.
+) -> tuple[bytes, bytes | None]:
+    """Header segment and body for a consumer; None: the publisher sent none, which to Python clients is not the same as
+    an empty one. Raises what another protocol's encoding raises.
 
     `ttl_left_ms`: how long the message has to live, if its publisher limited that (`facts.ttl_ms` is not None).
     1.5 us for a message without a history.
     """
-    header, body = message.properties, message.body
+    header, body = given(message)
     if message.notes is not None or message.encoding is not ENCODING:
         shown = message.converted
         if not isinstance(shown, Shown):
@@ -96,6 +100,14 @@ def rendered(
     if delivery is None:
         delivery = _delivery(looks, ttl_left_ms)
     return header[:begin] + header[end:] + delivery, body
+
+
+def given(message: Message) -> tuple[bytes, bytes | None]:
+    """Header segment and body as a publisher of 0-10 sent them."""
+    header, body = message.properties, message.body
+    if not body and header.endswith(NO_BODY):
+        return header[: -len(NO_BODY)], None
+    return header, body
 
 
 def _delivery(looks: tuple[bytes, str, str, bool], ttl_left_ms: int | None) -> bytes:
@@ -126,11 +138,12 @@ class Shown:
     """A message rendered for 0-10 but for its delivery-properties, remembered on it."""
 
     __slots__ = ("body", "header")
+    body: bytes | None
 
     def __init__(self, message: Message) -> None:
         encoding, notes = message.encoding, message.notes
         if encoding is ENCODING:
-            header, self.body = message.properties, message.body
+            header, self.body = given(message)
         else:
             said, self.body = encoding.convert(message)
             if (value := encoding.value(message)) is not None and (body := conversion.body_of(value)):

@@ -96,10 +96,10 @@ def append_transfers(
     out: list[bytes],
     channel: int,
     command: bytes,
-    contents: Sequence[tuple[bytes, bytes]],
+    contents: Sequence[tuple[bytes, bytes | None]],
     frame_max: int,
 ) -> int:
-    """As `append_frames` for several messages, each a header and a body, behind the same command."""
+    """As `append_frames` for several messages, each a header and perhaps a body, behind the same command."""
     place, room = COMMANDS | channel, min(frame_max - HEAD_SIZE, SMALL_BODY_MAX)
     if len(command) > room:
         return sum(append_frames(out, channel, command, *content, frame_max) for content in contents)
@@ -107,8 +107,8 @@ def append_transfers(
     beginning = pack(FIRST_COMMAND, HEAD_SIZE + len(command), place, 0) + command
     octets = 0
     for header, body in contents:
-        header_size, body_size = len(header), len(body)
-        if header_size <= room and body_size <= room:
+        header_size = len(header)
+        if body is not None and header_size <= room and (body_size := len(body)) <= room:
             append(
                 join(
                     (

@@ -18,7 +18,7 @@ from broker_core.message import Message
 from broker_core.topology import Remembered
 from protocols.amqp010 import commands as c
 from protocols.amqp010.contract import SessionError
-from protocols.amqp010.encoding import ENCODING
+from protocols.amqp010.encoding import ENCODING, NO_BODY
 from protocols.amqp010.envelope import envelope_of
 from protocols.amqp010.local import Aloof
 from protocols.amqp010.types import MalformedError
@@ -87,7 +87,7 @@ class Publishing:
         self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
         self._target = Target(self._host.default_exchange, False, -1)
 
-    def publish(self, transfer: c.MessageTransfer, header: bytes, body: bytes) -> None:
+    def publish(self, transfer: c.MessageTransfer, header: bytes, body: bytes | None) -> None:
         """One message. Raises Failure, or SessionError."""
         target = self._target
         if (
@@ -105,6 +105,8 @@ class Publishing:
             facts = envelope.facts_at(self._broker.clock.wall())
         if facts.user_id is not None or target.guarded:
             self._check(target, envelope, facts)
+        if body is None:
+            header, body = header + NO_BODY, b""
         message = Message(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
         if (work := self._session.tx) is not None:
             work.publish(exchange, message)

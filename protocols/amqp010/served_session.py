@@ -113,7 +113,7 @@ class ServedSession(SessionOwner, Publisher):
     # What the peer sends.
 
     def on_transfer(
-        self, id: Id, transfer: MessageTransfer, header: bytes | None, body: bytes, sync: bool
+        self, id: Id, transfer: MessageTransfer, header: bytes | None, body: bytes | None, sync: bool
     ) -> None:
         try:
             self.publishing.publish(transfer, header or b"", body)

@@ -201,7 +201,7 @@ class Session:
             self.execution.sync(id)
         try:
             if type(command) is MessageTransfer:
-                self.owner.on_transfer(id, command, header, b"" if body is None else body, sync)
+                self.owner.on_transfer(id, command, header, body, sync)
             elif (header is not None or body is not None) and not command.HAS_CONTENT:
                 raise SessionError(c.ERROR_CODE_COMMAND_INVALID, f"{command.NAME} has no content")
             elif command.CLASS_CODE == c.ExecutionSync.CLASS_CODE:
@@ -409,7 +409,7 @@ class Session:
             out.frames(command, header, body)
         return id
 
-    def send_transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes]]) -> Id:
+    def send_transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes | None]]) -> Id:
         """Several, each with a header and a body behind the same encoded command; answers the id of the first."""
         sending = self.sending
         first = sending.next_id

@@ -141,12 +141,14 @@ class Subscription(Consumer, Publisher):
                 session.browsed.add(id, delivery.queue, delivery.position, self._settles)
         self._was_served()
 
-    def _rendered(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[tuple[bytes, bytes]]]:
+    def _rendered(
+        self, deliveries: list[Delivery]
+    ) -> tuple[list[Delivery], list[tuple[bytes, bytes | None]]]:
         """Headers and bodies, and the deliveries that have them.
 
         Most messages look like the one before. To see that takes a fifth of the 1.3 us in which it is rendered.
         """
-        contents: list[tuple[bytes, bytes]] = []
+        contents: list[tuple[bytes, bytes | None]] = []
         refused: set[Delivery] = set()
         last, header = NOTHING, b""
         for delivery in deliveries:
@@ -156,6 +158,7 @@ class Subscription(Consumer, Publisher):
                 and message.notes is None
                 and message.facts.ttl_ms is None
                 and not delivery.redelivered
+                and message.body
             )
             if (
                 plain
@@ -185,7 +188,7 @@ class Subscription(Consumer, Publisher):
             except Exception:
                 self._refuse(delivery)
                 continue
-            size = len(header) + len(body)
+            size = len(header) + len(body or b"")
             if size > self._octets and self._used:
                 self._hold_back(deliveries[at:])
                 break

@@ -73,11 +73,14 @@ class ConnectionEnded(Exception):  # noqa: N818
 class Received:
     """A message that has come."""
 
-    def __init__(self, id: int, transfer: c.MessageTransfer, structs: list[object], body: bytes) -> None:
+    def __init__(
+        self, id: int, transfer: c.MessageTransfer, structs: list[object], body: bytes | None
+    ) -> None:
         self.id = id
         self.transfer = transfer
         self.structs = structs
-        self.body = body
+        self.body = body or b""
+        self.has_body = body is not None
 
     def _struct(self, kind: type) -> object:
         return next((struct for struct in self.structs if isinstance(struct, kind)), kind())
@@ -310,7 +313,7 @@ class ClientSession:
             for lower, upper in (control.commands or SequenceSet()).ranges:
                 self.completed.add_range(lower, upper)
 
-    def hear_command(self, command: Command, structs: list[object], body: bytes) -> None:
+    def hear_command(self, command: Command, structs: list[object], body: bytes | None) -> None:
         id = self.next_incoming
         self.next_incoming = (id + 1) & 0xFFFF_FFFF
         if isinstance(command, c.MessageTransfer):
@@ -411,7 +414,7 @@ class Client(ABC):
             struct, at = c.struct_at(header, at, len(header))
             structs.append(struct)
         if channel in self.sessions:
-            self.sessions[channel].hear_command(command, structs, segments.get(3, b""))
+            self.sessions[channel].hear_command(command, structs, segments.get(3))
 
     def _connection_control(self, control: Control) -> None:
         if isinstance(control, c.ConnectionHeartbeat):

@@ -36,7 +36,7 @@ class Recorder(SessionOwner):
         self.refuse: SessionError | None = None
 
     def on_transfer(
-        self, id: Id, transfer: c.MessageTransfer, header: bytes | None, body: bytes, sync: bool
+        self, id: Id, transfer: c.MessageTransfer, header: bytes | None, body: bytes | None, sync: bool
     ) -> None:
         self._had(id, body)
 

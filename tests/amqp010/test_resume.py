@@ -69,7 +69,7 @@ class Reading(Recorder):
     """Accepts every message as soon as it comes."""
 
     def on_transfer(
-        self, id: Id, transfer: c.MessageTransfer, header: bytes | None, body: bytes, sync: bool
+        self, id: Id, transfer: c.MessageTransfer, header: bytes | None, body: bytes | None, sync: bool
     ) -> None:
         super().on_transfer(id, transfer, header, body, sync)
         self.session.send(c.MessageAccept(ids((id, id))), sync=True)

@@ -351,10 +351,11 @@ def test_content_after_a_command_that_has_none_is_refused() -> None:
         assert end.owner.had == []
 
 
-def test_a_transfer_without_a_body_has_an_empty_one() -> None:
+def test_a_transfer_without_a_body_is_told_from_one_with_an_empty_one() -> None:
     end = End()
     end.session.on_command(c.MessageTransfer("x"), False, None, None)
-    assert end.owner.had == [(0, b"")]
+    end.session.on_command(c.MessageTransfer("x"), False, None, b"")
+    assert end.owner.had == [(0, None), (1, b"")]
 
 
 def test_the_owner_may_fail_the_session_later() -> None:

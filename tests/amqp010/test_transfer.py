@@ -8,7 +8,8 @@ from broker_core.message import Message
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from protocols.amqp010 import commands as c
-from protocols.amqp010.encoding import ENCODING
+from protocols.amqp010.encoding import ENCODING, NO_BODY
+from protocols.amqp010.types import Struct32
 from tests.amqp091.peer import World
 
 from .client import ClientSession, SessionEnded, each, ids
@@ -66,7 +67,24 @@ def test_a_message_without_a_header_or_a_body_is_one(world: World, session: Clie
     session.bind("q", "amq.fanout")
     session.send(c.MessageTransfer("amq.fanout"), sync=True)
     (message,) = waiting(world)
-    assert (message.key, message.properties, message.body) == ("", b"", b"")
+    assert (message.key, message.properties, message.body) == ("", NO_BODY, b"")
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+@pytest.mark.parametrize("body", [None, b""])
+def test_no_body_is_told_from_an_empty_one(
+    world: World, session: ClientSession, body: bytes | None, is_dead: bool
+) -> None:
+    session.declare("last", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    inbox = session.subscribe("q")
+    key = "last" if is_dead else "q"
+    session.send(c.MessageTransfer(), structs=[c.DeliveryProperties(routing_key=key)], body=body, sync=True)
+    if is_dead:
+        session.subscribe("last", "dying")
+        session.send(c.MessageReject(ids(session.inboxes["dying"].get().id)), sync=True)
+    message = inbox.get()
+    assert (message.has_body, message.body) == (body is not None, b"")
+    assert not any(isinstance(each, Struct32) for each in message.structs)
 
 
 def test_what_nobody_is_bound_for_is_accepted_and_dropped(session: ClientSession) -> None:
