@@ -9,8 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core.delivery import NEVER, Delivery
 from broker_core.last_value import DEAD_MAX, LastValueQueue
+from broker_core.message import Facts, Message
 from broker_core.searched_lane import SearchedLane
-from broker_core.values import Value
+from broker_core.testing.fakes import FakeEncoding
+from broker_core.values import Properties, Value
 from tests.core.fakes import DEAD, FakeConsumer, World, fetched, morgue, reasons, waiting
 from tests.core.headed import HEADER, headed, publish
 
@@ -52,6 +54,22 @@ def test_values_are_compared_as_texts_and_no_header_is_one_value(world: World) -
     ):
         queue.push(headed(value, body))
     assert [each.message.body for each in queue.waiting()] == [b"text", b"none again", b"true"]
+
+
+class Subjected(FakeEncoding):
+    """A protocol that has the subject as a property."""
+
+    def property(self, properties: bytes, name: str) -> Value:
+        return properties.decode() if name == "subject" else super().property(properties, name)
+
+
+def test_the_subject_of_other_protocols_is_what_0_10_has_in_a_header(world: World) -> None:
+    queue = world.queue("q", x_last_value_key="qpid.subject")
+    for subject in (b"a", b"b", b"a"):
+        queue.push(Message(Subjected(Properties()), "", "q", subject, subject))
+    headers = Properties(headers={"qpid.subject": "b"})
+    queue.push(Message(FakeEncoding(headers), "", "q", b"", b"header", Facts(has_headers=True)))
+    assert waiting(queue) == "a header"
 
 
 def test_what_is_replaced_is_no_dead_letter(world: World) -> None:
