@@ -30,7 +30,9 @@ class Recorder(SessionOwner):
         self.timeout_max_s = timeout_max_s
         self.session: Session
         self.told: list[str] = []
-        self.had: list[tuple[Id, bytes]] = []  # transfers, and the bodies; other commands with their names
+        self.had: list[
+            tuple[Id, bytes | None]
+        ] = []  # transfers, and the bodies; other commands with their names
         self.completed: list[Id] = []  # commands of ours
         self.hold = False
         self.refuse: SessionError | None = None
@@ -43,7 +45,7 @@ class Recorder(SessionOwner):
     def on_command(self, id: Id, command: Command, sync: bool) -> None:
         self._had(id, command.NAME.encode())
 
-    def _had(self, id: Id, what: bytes) -> None:
+    def _had(self, id: Id, what: bytes | None) -> None:
         if self.refuse is not None:
             raise self.refuse
         self.had.append((id, what))
