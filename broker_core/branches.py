@@ -55,11 +55,11 @@ class Branches:
         return branch
 
     def new(self, xid: Xid, user: User) -> Branch:
-        """One without a session. Raises NotAllowed if there is one of that name, LimitReached."""
+        """One without a session. Raises NotAllowed if there is one of that name, AccessRefused, LimitReached."""
         if (known := self._found.get(xid)) is not None and known.state is not State.REPORTED:
             raise NotAllowed(f"{known.described} is known already")
-        if known is not None:
-            known.drop()
+        if known is not None:  # undone, and its user has been told so, who may still ask again
+            self.find(xid, user).drop()
         if len(self._found) >= BRANCHES_MAX:
             raise LimitReached(f"vhost '{self.host.name}' has {BRANCHES_MAX} branches, and cannot have more")
         branch = self._found[xid] = Branch(self, xid, user.name)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker_core.access import Permission, User
+from broker_core.access import DEFAULT_EXCHANGE, Permission, User
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, Unsupported
 from broker_core.exchange import Binding, Destination, Exchange
 from broker_core.limits import QueueType, text
@@ -133,7 +133,8 @@ class Client:
 
     def _check_any(self, kind: str, name: str) -> None:
         access = self.broker.access
-        if not any(access.allowed(self.user, self.host.name, permission, name) for permission in Permission):
+        asked = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
+        if not any(access.allowed(self.user, self.host.name, permission, asked) for permission in Permission):
             self._check(CONFIGURE, kind, name)
 
     def _check_topic(self, permission: Permission, exchange: Exchange, key: str) -> None:
@@ -143,6 +144,16 @@ class Client:
     def require_user_id(self, claimed: str) -> None:
         """The user-id property must be the user's own (S089). Raises PreconditionFailed."""
         self.broker.access.check_user_id(self.user, claimed)
+
+    def require_declarable(self, kind: str, name: str, target: str | None = None) -> None:
+        """What declaring it, or deleting it, needs: for those who look at what is there before they do.
+
+        `target`: the exchange that is to have what it does not keep. Raises AccessRefused.
+        """
+        self._check(CONFIGURE, kind, name)
+        if target is not None:
+            self._check(READ, kind, name)
+            self._check(WRITE, "exchange", target)
 
     # Exchanges.
 

@@ -39,31 +39,29 @@ COUNT_MAX: Final = 0xFFFF_FFFF
 def exchange_declare(session: ServedSession, id: Id, command: c.ExchangeDeclare) -> None:
     name = _required(command.exchange, "exchange", c.ERROR_CODE_INVALID_ARGUMENT, 1)
     alternate = command.alternate_exchange or None
-    current = session.client.find_exchange(name) if command.passive else session.host.exchanges.get(name)
-    if current is not None:
-        _require_same(current, command.type or "", alternate, command.passive)
-    if not command.passive:
-        _make_exchange(session, name, command, alternate, current)
+    if command.passive:
+        _require_same(session.client.find_exchange(name), command.type or "", alternate, passive=True)
+        session.complete(id)
+        return
+    session.client.require_declarable("exchange", name)  # or he would be told what is there
+    current = session.host.exchanges.get(name)
+    if current is None:
+        _make_exchange(session, name, command, alternate)
+    else:
+        _require_same(current, command.type or "", alternate, passive=False)
     session.complete(id)
 
 
 def _make_exchange(
-    session: ServedSession,
-    name: str,
-    command: c.ExchangeDeclare,
-    alternate: str | None,
-    current: Exchange | None,
+    session: ServedSession, name: str, command: c.ExchangeDeclare, alternate: str | None
 ) -> None:
     client = session.client
-    if current is not None:  # nothing changes, but whoever says so must be allowed to
-        kept = current.durable, current.auto_delete, current.internal, current.arguments
-        client.declare_exchange(name, current.type.name, *kept)
-        return
     _require_exchange_name(session, name)
     type_ = command.type or ""
     _require_type(session, type_)
     arguments = table(command.arguments or {})
     if alternate is not None:
+        client.require_declarable("exchange", name, alternate)
         _require_exchange(session, alternate, 3)
         arguments[ALTERNATE_EXCHANGE] = alternate
     client.declare_exchange(name, type_, command.durable, command.auto_delete, False, arguments)
@@ -99,6 +97,7 @@ def exchange_delete(session: ServedSession, id: Id, command: c.ExchangeDelete) -
     name = _required(command.exchange, "exchange", c.ERROR_CODE_INVALID_ARGUMENT, 1)
     if name.startswith(RESERVED):
         raise _not_allowed(f"exchange '{name}' cannot be deleted", 1)
+    session.client.require_declarable("exchange", name)
     _require_exchange(session, name, 1)
     if _is_alternate(session, name):
         raise _not_allowed(f"exchange '{name}' is in use as an alternate exchange", 1)
@@ -152,6 +151,8 @@ def exchange_bound(session: ServedSession, id: Id, command: c.ExchangeBound) -> 
     """Five bits, each of which says no. What is empty or absent is not asked for."""
     exchange = session.client.known_exchange(command.exchange or "")
     queue = session.client.known_queue(command.queue) if command.queue else None
+    if not command.exchange and command.binding_key:  # which is the name of a queue there
+        session.client.known_queue(command.binding_key)
     no_queue = bool(command.queue) and queue is None
     if exchange is None or no_queue:
         result = c.ExchangeBoundResult(exchange is None, no_queue)
@@ -209,8 +210,6 @@ def queue_declare(session: ServedSession, id: Id, command: c.QueueDeclare) -> No
         session.complete(id)
         return
     alternate = command.alternate_exchange or None
-    if alternate is not None:
-        _require_exchange(session, alternate, 2)
     current = session.host.queues.get(name)
     if current is None:
         _make_queue(session, name, command, alternate)
@@ -234,6 +233,9 @@ def _make_queue(session: ServedSession, name: str, command: c.QueueDeclare, alte
     if _is_strict(session) and STRICT_QUEUE_FIRST.match(name) is None:  # X091
         raise _invalid(f"a queue name begins with a letter, a digit or an underscore: '{name}'", 1)
     client, arguments = session.client, core_arguments(command.arguments, alternate, 7)
+    if alternate is not None:
+        client.require_declarable("queue", name, alternate)
+        _require_exchange(session, alternate, 2)
     goes_with_session = command.exclusive and command.auto_delete
     auto_delete = command.auto_delete and not command.exclusive
     queue = client.declare_queue(name, command.durable, goes_with_session, auto_delete, arguments)
@@ -256,6 +258,7 @@ def _redeclare(
 
 def queue_delete(session: ServedSession, id: Id, command: c.QueueDelete) -> None:
     name = _required(command.queue, "queue", c.ERROR_CODE_INVALID_ARGUMENT, 1)
+    session.client.require_declarable("queue", name)
     session.client.own_queue(name)  # it is there, and not another session's
     session.client.delete_queue(name, command.if_unused, command.if_empty)
     session.complete(id)

@@ -7,6 +7,7 @@ looked at, and only while the virtual host has such a queue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,28 @@ class Aloof(Kept):
 
     def __init__(self, host: VirtualHost) -> None:
         super().__init__(host)
-        self.declared: dict[str, Client] = {}  # by name, and over which connection
+        self.declared: dict[str, ServedSession] = {}  # by name, and by whom
+        self._sessions: set[ServedSession] = set()  # who will be forgotten when they end
+
+    def note(self, session: ServedSession, name: str) -> None:
+        """The session has declared it; if it is another's already, it stays that."""
+        known = self.declared.get(name)
+        if known is not None and self.host.queues[name].owner is not session.client:
+            return
+        if session not in self._sessions:
+            self._sessions.add(session)
+            session.at_end.append(partial(self._forget, session))
+        self.declared[name] = session
+        if len(self.declared) > 2 * len(self.host.queues):  # queues come and go while their session lasts
+            self._keep(lambda session: True)
+
+    def _forget(self, session: ServedSession) -> None:
+        self._sessions.discard(session)
+        self._keep(lambda by: by is not session)
+
+    def _keep(self, stays: Callable[[ServedSession], bool]) -> None:
+        queues = self.host.queues
+        self.declared = {name: by for name, by in self.declared.items() if name in queues and stays(by)}
 
     def publish(self, broker: Broker, origin: Client, exchange: Exchange, message: Message) -> Outcome:
         """As `Broker.publish`, but past the queues that the message is local to; `origin`: of its connection."""
@@ -50,7 +72,7 @@ class Aloof(Kept):
     def _is_local(self, queue: Queue, origin: Client) -> bool:
         if queue.name not in self.declared or not queue.arguments.get(ARGUMENT):
             return False
-        if queue.owner is not None and self.declared[queue.name] is origin:
+        if queue.owner is not None and self.declared[queue.name].origin is origin:
             return True
         sole = next(iter(queue.consumers), None)
         return isinstance(sole, Subscription) and sole.exclusive and sole.session.origin is origin
@@ -59,7 +81,6 @@ class Aloof(Kept):
 def queue_declare(session: ServedSession, id: Id, command: c.QueueDeclare) -> None:
     """As that of declarations.py."""
     declarations.queue_declare(session, id, command)
-    if command.arguments and command.arguments.get(ARGUMENT) and command.queue:
-        declared = session.host.kept(Aloof).declared
-        declared[command.queue] = session.origin
-        session.at_end.append(partial(declared.pop, command.queue, None))
+    queue = session.host.queues.get(command.queue or "")
+    if queue is not None and not command.passive and queue.arguments.get(ARGUMENT):
+        session.host.kept(Aloof).note(session, queue.name)

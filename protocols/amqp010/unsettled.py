@@ -145,7 +145,10 @@ def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -
     """What was only shown is to be the session's, as far as it still waits; the result names what it got."""
     acquired = SequenceSet()
     if command.transfers:
-        for each, (queue, position, settled) in session.browsed.take(command.transfers).items():
+        shown = session.browsed.take(command.transfers)
+        for queue in {queue for queue, _, _ in shown.values() if not queue.deleted}:
+            session.client.readable_queue(queue.name)  # as if he subscribed to it now
+        for each, (queue, position, settled) in shown.items():
             delivery = None if queue.deleted else queue.acquire(position)
             if delivery is None:
                 continue

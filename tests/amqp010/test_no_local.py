@@ -92,3 +92,14 @@ def test_nothing_is_looked_at_once_the_session_has_ended(world: World, session: 
     session.detach()
     world.settle()
     assert not world.host.kept(Aloof).declared
+
+
+def test_queues_that_come_and_go_while_their_session_lasts_are_not_remembered(
+    world: World, session: ClientSession
+) -> None:
+    for number in range(100):
+        session.declare(f"brief{number}", NO_LOCAL)
+        session.call(c.QueueDelete(f"brief{number}"))
+        session.declare("aloof", NO_LOCAL)
+    assert len(world.host.kept(Aloof).declared) < 10
+    assert len(world.host.kept(Aloof).declared["aloof"].at_end) == 1
