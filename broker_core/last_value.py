@@ -25,6 +25,7 @@ from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+    from broker_core.lane import Lane
     from broker_core.message import Message
     from broker_core.store.contract import Page
     from broker_core.topology import VirtualHost
@@ -101,8 +102,8 @@ class LastValueQueue(WorkQueue):
 
     # Departure.
 
-    def _take(self, quota: int, room: int) -> list[Delivery]:
-        taken = super()._take(quota, room)
+    def _take(self, quota: int, room: int, lanes: Iterable[Lane] = ()) -> list[Delivery]:
+        taken = super()._take(quota, room, lanes)
         for delivery in taken:
             self._forget_value(delivery)
         return taken

@@ -75,6 +75,7 @@ class QueueLimits:
     group_key: str | None = None  # the header that says which messages belong together
     auto_delete_delay_ms: int = 0  # from the last consumer's leaving to the deletion
     priority_base: int = 0  # the highest priority that is not told apart from the lowest
+    fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 
 # Checks: a value to a fault in words, or None.
@@ -137,6 +138,14 @@ def age_fault(value: Value) -> str | None:
     )
 
 
+def share_fault(value: Value) -> str | None:
+    """A number for all levels, or a list of one for each, the lowest first."""
+    listed = value if isinstance(value, list) else [value]
+    if len(listed) > PRIORITY_MAX + 1:
+        return f"there are no more than {PRIORITY_MAX + 1} levels"
+    return next((fault for each in listed if (fault := count_fault(each)) is not None), None)
+
+
 def text(value: Value) -> str | None:
     """A string argument; octets that are not UTF-8 are kept as surrogate escapes."""
     if isinstance(value, bytes):
@@ -192,6 +201,7 @@ ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
     "x-consumer-timeout": (count_fault, _EVERY),
     "x-max-priority": (priority_fault, _CLASSIC),
     "x-priority-base": (priority_fault, _CLASSIC),
+    "x-fair-share": (share_fault, _CLASSIC),
     "x-single-active-consumer": (truth_fault, _SETTLING),
     "x-alternate-exchange": (text_fault, _SETTLING),
     "x-last-value-key": (text_fault, _CLASSIC),
@@ -259,7 +269,17 @@ def limits_of(arguments: Table) -> QueueLimits:
         group_key=text(arguments.get("x-message-group-key")),
         auto_delete_delay_ms=whole(arguments.get("x-auto-delete-delay")) or 0,
         priority_base=whole(arguments.get("x-priority-base")) or 0,
+        fair_share=shares_of(arguments),
     )
+
+
+def shares_of(arguments: Table) -> tuple[int, ...]:
+    """One for each level of priority; levels for which none is said have no limit. Empty if nobody has one."""
+    asked = arguments.get("x-fair-share")
+    levels = (whole(arguments.get("x-max-priority")) or 0) + 1
+    listed = asked if isinstance(asked, list) else [asked] * levels
+    shares = [whole(each) or 0 for each in listed[:levels]]
+    return (*shares, *[0] * (levels - len(shares))) if any(shares) else ()
 
 
 def refuse_untexted_exchange(arguments: Table, queue: str) -> None:
@@ -284,7 +304,20 @@ def fault_of(argument: str, arguments: Table, check: Check) -> str | None:
         return check(value) or "routing key but no dead letter exchange defined"
     if argument == "x-message-group-key" and "x-last-value-key" in arguments:
         return check(value) or "a queue keeps last values, or groups together, but not both"
+    if argument == "x-fair-share":
+        return check(value) or share_misfit(value, arguments)
     return check(value)
+
+
+def share_misfit(value: Value, arguments: Table) -> str | None:
+    if "x-last-value-key" in arguments or "x-message-group-key" in arguments:
+        return "levels do not share where last values or groups are kept"
+    levels = (whole(arguments.get("x-max-priority")) or 0) + 1
+    if levels == 1:
+        return "without x-max-priority there are no levels to share"
+    if isinstance(value, list) and len(value) > levels:
+        return f"there are {levels} levels, not {len(value)}"
+    return None
 
 
 def refuse_foreign(arguments: Table, type_: QueueType, queue: str) -> None:

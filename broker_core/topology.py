@@ -8,7 +8,7 @@ S065). Who may do what is not asked here: that is `client.py`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ from broker_core.errors import (
 )
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, described, inequivalent
 from broker_core.exchanges.default import ByQueueName
+from broker_core.fair_share import FairQueue
 from broker_core.groups import GroupedQueue
 from broker_core.last_value import LastValueQueue
 from broker_core.limits import (
@@ -304,7 +305,7 @@ class VirtualHost:
         incoming = self._incoming.pop(destination, {})
         return [binding.source for binding in incoming if self._drop_binding(binding)]
 
-    def bindings_to(self, destination: Destination) -> Iterable[Binding]:
+    def bindings_to(self, destination: Destination) -> Collection[Binding]:
         """The bindings that lead to a queue or exchange, oldest first."""
         return self._incoming.get(destination, {}).keys()
 
@@ -475,6 +476,8 @@ def new_queue(
         return LastValueQueue(*said)
     if limits.group_key is not None:
         return GroupedQueue(*said)
+    if limits.fair_share:
+        return FairQueue(*said)
     if selector is None:
         return KINDS[type_](*said)
     sieve = Sieve(*said)

@@ -230,13 +230,16 @@ class WorkQueue(Queue):
         if self.expiring:
             self.expiry.watch()
 
-    def _take(self, quota: int, room: int) -> list[Delivery]:
-        """Up to `quota` messages, of no more than `room` octets and one message, by priority and order."""
+    def _take(self, quota: int, room: int, lanes: Iterable[Lane] = ()) -> list[Delivery]:
+        """Up to `quota` messages, of no more than `room` octets and one message, by priority and order.
+
+        `lanes`: of these only.
+        """
         if self.search is not None:
             return self.search.take(quota, room)
         now = self.virtual_host.broker.now
         taken: list[Delivery] = []
-        for lane in reversed(self.lanes):
+        for lane in lanes or reversed(self.lanes):
             fresh, returned = lane.fresh, lane.returned
             while len(taken) < quota and room > 0 and (returned or fresh):
                 if returned and lane.pages is not None and not lane.at_hand():
