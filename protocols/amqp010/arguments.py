@@ -3,7 +3,8 @@
     qpid.max_count = "5" ── core_arguments ──> the same, and x-max-length = 5, x-overflow = reject-publish
                          <── shown ──────────  without what was added
 
-`MEANINGS` says what has an effect here. Everything else is kept and shown, as brokers of 0-10 do, and means nothing.
+`MEANINGS` says what has an effect here, besides the shares of levels, whose names have numbers in them. Everything else
+is kept and shown, as brokers of 0-10 do, and means nothing.
 Numbers and truths are taken in whatever form they come, because clients differ: 5, "5", 1 for true.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from broker_core import limits
 from broker_core.limits import PRIORITY_MAX, TTL_MAX_MS
 from broker_core.values import Int64, Table, printed
 from broker_core.values import Value as Neutral
@@ -71,6 +73,7 @@ def meaning_of(given: Table) -> Table:
     for name, meaning in MEANINGS.items():
         if name in given:
             found.update(meaning(name, given))
+    found.update(_fair_shares({**given, **found}))
     return found
 
 
@@ -171,6 +174,37 @@ def _delay(name: str, given: Table) -> Table:
     return {"x-auto-delete-delay": Int64(seconds * 1000)} if seconds else {}
 
 
+def _fair_shares(given: Table) -> Table:
+    """How many of each level in a row, by one argument for all and one for each that differs. 0 is no limit."""
+    asked = [name for name in given if name in FAIR_SHARES or name.startswith(FAIR_SHARES_OF)]
+    if not asked:
+        return {}
+    levels = 1 + (limits.whole(given.get("x-max-priority")) or 0)
+    if levels == 1 and not any(name in given for name in PRIORITIES):
+        raise ValueError(
+            f"{asked[0]}: the queue has no levels of priority to share, qpid.priorities makes them"
+        )
+    for_all = next((whole(name, given) for name in FAIR_SHARES if name in given), 0)
+    shares = [Int64(for_all)] * levels
+    for name in asked:
+        if name not in FAIR_SHARES:
+            shares[_level(name, levels)] = Int64(whole(name, given))
+    is_kept = levels > 1 and any(shares) and not {"x-last-value-key", "x-message-group-key"} & given.keys()
+    return {"x-fair-share": shares} if is_kept else {}
+
+
+def _level(name: str, levels: int) -> int:
+    said = next(name[len(each) :] for each in FAIR_SHARES_OF if name.startswith(each))
+    level = int(said) if said.isascii() and said.isdecimal() and len(said) < 4 else levels
+    if level >= levels:
+        raise ValueError(f"{name}: there are the levels 0 to {levels - 1}")
+    return level
+
+
+FAIR_SHARES: Final = ("qpid.fairshare", "x-qpid-fairshare")  # of all levels
+FAIR_SHARES_OF: Final = ("qpid.fairshare-", "x-qpid-fairshare-")  # of one, its number follows
+PRIORITIES: Final = ("qpid.priorities", "x-qpid-priorities")
+
 MEANINGS: Final[Mapping[str, Meaning]] = {
     "qpid.max_count": _count,
     "qpid.max_size": _size,
@@ -178,8 +212,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "qpid.last_value_queue": _last_value,
     "qpid.last_value_queue_no_browse": _last_value,
     "qpid.last_value_queue_key": _last_value_key,
-    "qpid.priorities": _priorities,
-    "x-qpid-priorities": _priorities,  # as it was called at first
+    **dict.fromkeys(PRIORITIES, _priorities),  # the second is what it was called at first
     "qpid.group_header_key": _groups,
     "qpid.auto_delete_timeout": _delay,
 }
@@ -193,7 +226,6 @@ WITHOUT_EFFECT: Final = (
     "qpid.alert_size_down",
     "qpid.alert_size_up",
     "qpid.browse-only",
-    "qpid.fairshare",
     "qpid.filter",
     "qpid.flow_resume_count",
     "qpid.flow_resume_size",
@@ -205,6 +237,5 @@ WITHOUT_EFFECT: Final = (
     "qpid.queue_msg_sequence",
     "qpid.trace.exclude",
     "qpid.trace.id",
-    "x-qpid-fairshare",
 )
 """Kept and shown, as every argument that is in neither table is; these are named because clients do use them."""

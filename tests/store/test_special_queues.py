@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core.definitions import apply, read
+from broker_core.fair_share import FairQueue
 from broker_core.groups import GroupedQueue
 from broker_core.last_value import LastValueQueue
 from broker_core.message import Facts, Message
@@ -113,6 +114,16 @@ def test_levels_of_priority_come_back_as_they_were(site: Site) -> None:
     assert waiting(back(site, clean=True)) == "x9 x5 x0 x4 x2"
 
 
+def test_levels_share_after_a_start(site: Site) -> None:
+    queue = site.queue(x_max_priority=1, x_fair_share=[1, 2])
+    for priority in (1, 1, 1, 1, 0, 0):
+        put(queue, f"x{priority}", priority=priority)
+    after = back(site, clean=True)
+    assert isinstance(after, FairQueue)
+    assert waiting(after) == "x1 x1 x0 x1 x1 x0"
+    assert [fetched(after, True).message.body for _ in range(4)] == [b"x1", b"x1", b"x0", b"x1"]
+
+
 def test_a_delayed_queue_waits_again_after_a_start(site: Site) -> None:
     """Its consumers went with the node; they may come back first."""
     arguments: Table = {"x-auto-delete-delay": 5000}
@@ -164,6 +175,22 @@ def test_a_paged_group_is_served_from_the_disk() -> None:
     world.read_all()
     assert consumer.bodies().endswith(" ".join(f"a{number}" for number in range(2, 20, 2)))
     assert (queue.ready, queue.unsettled) == (0, 19)
+
+
+@pytest.mark.usefixtures("small")
+def test_levels_on_disk_share() -> None:
+    """Whose turn it is, is waited for, though others are in memory; who fetches does not wait."""
+    world = PagedWorld()
+    queue = world.queue(x_max_priority=1, x_fair_share=2)
+    world.put(*[b"high"] * 8, priority=1)
+    world.put(*[b"low"] * 6)
+    assert paged_out(queue) == 5
+    assert [fetched(queue, True).message.body for _ in range(3)] == [b"high", b"high", b"low"]
+    consumer = FakeConsumer(queue)
+    world.settle()
+    world.read_all()
+    assert consumer.bodies() == "low high high low low high high low low high high"
+    assert queue.ready == 0
 
 
 def test_definitions_make_such_queues_too() -> None:
