@@ -33,7 +33,9 @@ from protocols.amqp010.sessions import Sessions
 from protocols.amqp010.types import Value
 
 log: Final = logging.getLogger("leveret.amqp010")
-WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
+WORK_MAX: Final = (
+    10_000  # copies that one read makes, or what takes as long, before others have a turn: 10 to 30 ms
+)
 
 
 class OutboxWriter(Writer):

@@ -16,7 +16,7 @@ Time is passed in. The machine knows no clock, no socket and no broker: `deadlin
 again, `closed` that the outbox is to be flushed and the transport closed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -36,7 +36,7 @@ from protocols.amqp010.greeting import HEADER, recognise
 from protocols.amqp010.heartbeat import Heartbeat
 from protocols.amqp010.reader import Reader
 from protocols.amqp010.session import Session
-from protocols.amqp010.types import MalformedError, Value
+from protocols.amqp010.types import MalformedError
 
 __all__ = ["AmqpError", "Connection", "State"]
 
@@ -58,6 +58,7 @@ ENDING: Final = (State.CLOSING, State.CLOSED)
 CLASS_CONNECTION: Final = c.ConnectionStart.CLASS_CODE
 CLASS_SESSION: Final = c.SessionAttach.CLASS_CODE
 TEXT_MAX: Final = 255  # octets of a str8
+NAME_MAX: Final = 1024  # octets of a session's name, which is kept as long as the session
 HEARTBEAT: Final = control_frame(0, c.ConnectionHeartbeat().encode())
 
 
@@ -107,7 +108,6 @@ class Connection(Reader):
         "_handshake_until",
         "_heard",
         "_heartbeat",
-        "client_properties",
         "ended_because",
         "frame_max",
         "handler",
@@ -127,7 +127,6 @@ class Connection(Reader):
         self.state = State.AWAITING_HEADER
         self.peer_spoke = ""  # "AMQP 0-10", "HTTP GET", "TLS", ...
         self.ended_because = ""
-        self.client_properties: Mapping[str, Value] = {}
         self.frame_max = tuning.frame_max  # of what we send, as agreed
         self.sessions: dict[int, Session] = {}  # by channel
         self.transfers = 0  # that have come, ever
@@ -198,8 +197,8 @@ class Connection(Reader):
         session.on_command(command, sync, header, body)
         if type(command) is c.MessageTransfer:
             self.transfers += 1
-            if self.handler.is_enough():
-                self.halted = True
+        if self.handler.is_enough():
+            self.halted = True
 
     def _on_malformed(self, channel: int, track: int, error: MalformedError) -> None:
         if track == c.TRACK_CONTROL:
@@ -249,12 +248,11 @@ class Connection(Reader):
 
     def _start_ok(self, control: Control) -> None:
         assert isinstance(control, c.ConnectionStartOk)
-        self.client_properties = control.client_properties or {}
         mechanism = control.mechanism or ""
         if mechanism not in self.tuning.mechanisms:
             text = f"unknown authentication mechanism '{mechanism}'"
             raise AmqpError(c.CLOSE_CODE_CONNECTION_FORCED, text)
-        self._proceed(self.handler.on_start_ok(mechanism, control.response, self.client_properties))
+        self._proceed(self.handler.on_start_ok(mechanism, control.response, control.client_properties or {}))
 
     def _secure_ok(self, control: Control) -> None:
         assert isinstance(control, c.ConnectionSecureOk)
@@ -319,7 +317,7 @@ class Connection(Reader):
             if here.name != name:
                 self._refuse(channel, name, c.DETACH_CODE_TRANSPORT_BUSY)
             return  # who attaches it twice has been answered
-        if len(self.sessions) >= self.tuning.session_max:
+        if len(self.sessions) >= self.tuning.session_max or len(name) > NAME_MAX:
             self._refuse(channel, name, c.DETACH_CODE_TRANSPORT_BUSY)
             return
         try:

@@ -170,7 +170,7 @@ class SessionLimits:
         replay_soft_bytes: int = 1_048_576,
         replay_max_bytes: int = 16_777_216,
         complete_every: int = 256,
-        incomplete_max: int = 65_536,
+        incomplete_max: int = 8192,
     ) -> None:
         self.replay_soft_bytes = (
             replay_soft_bytes  # of sent commands not known to have arrived: then flush asks
@@ -217,7 +217,7 @@ class Handler(ABC):
         """The session has left its channel, whatever made it: it is kept for its timeout, or it has ended."""
 
     def is_enough(self) -> bool:
-        """Whether others ought to have their turn before more of this read; asked after each transfer."""
+        """Whether others ought to have their turn before more of this read; asked after each command."""
         return False
 
     @abstractmethod

@@ -8,7 +8,7 @@ alone it stays, and is for all again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.errors import PreconditionFailed, no_exchange
@@ -107,6 +107,7 @@ def exchange_delete(session: ServedSession, id: Id, command: c.ExchangeDelete) -
 
 def _is_alternate(session: ServedSession, name: str) -> bool:
     host = session.host
+    session.has_looked_at(len(host.exchanges) + len(host.queues))
     return any(each.alternate == name for each in host.exchanges.values()) or any(
         each.limits.alternate_exchange == name for each in host.queues.values()
     )
@@ -142,6 +143,8 @@ def exchange_unbind(session: ServedSession, id: Id, command: c.ExchangeUnbind) -
     queue = _required(command.queue, "queue", c.ERROR_CODE_INVALID_ARGUMENT, 1)
     exchange = _required(command.exchange, "exchange", c.ERROR_CODE_INVALID_ARGUMENT, 2)
     client, key = session.client, command.binding_key or ""
+    if (target := session.host.queues.get(queue)) is not None:
+        session.has_looked_at(len(session.host.bindings_to(target)))
     for binding in client.bindings(exchange, queue, False, key):
         client.unbind(exchange, queue, False, key, binding.arguments)
     session.complete(id)
@@ -158,6 +161,7 @@ def exchange_bound(session: ServedSession, id: Id, command: c.ExchangeBound) -> 
         result = c.ExchangeBoundResult(exchange is None, no_queue)
     else:
         arguments = table(command.arguments or {})
+        session.has_looked_at(len(_bindings(exchange, queue)))
         result = _match(exchange, queue, command.binding_key or "", arguments)
     session.result(id, result)
     session.complete(id)
@@ -191,13 +195,13 @@ def _is_bound(exchange: Exchange, queue: Queue | None, key: str, arguments: Tabl
     return any(
         (not key or binding.key == key) and (not arguments or frozen(binding.arguments) == asked)
         for binding in _bindings(exchange, queue)
+        if binding.source is exchange
     )
 
 
-def _bindings(exchange: Exchange, queue: Queue | None) -> Iterable[Binding]:
-    if queue is None:
-        return exchange.bindings
-    return (each for each in exchange.virtual_host.bindings_to(queue) if each.source is exchange)
+def _bindings(exchange: Exchange, queue: Queue | None) -> Collection[Binding]:
+    """Of this exchange, or those of all exchanges to this queue."""
+    return exchange.bindings if queue is None else exchange.virtual_host.bindings_to(queue)
 
 
 # Queues.

@@ -122,7 +122,7 @@ def _delivery(looks: tuple[bytes, str, str, bool], ttl_left_ms: int | None) -> b
     else:
         fields[e.TTL] = max(0, ttl_left_ms).to_bytes(8, "big")
     delivery = e.struct_of(e.DELIVERY, fields, e.DELIVERY_WIDTHS)
-    if ttl_left_ms is None and len(delivery) <= 2 * REMEMBERED_SIZE_MAX:
+    if ttl_left_ms is None and max(len(delivery), len(given)) <= 2 * REMEMBERED_SIZE_MAX:
         if len(remembered) >= REMEMBERED_MAX:
             remembered.clear()
         remembered[looks] = delivery

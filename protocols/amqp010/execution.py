@@ -42,7 +42,8 @@ from protocols.amqp010.sequences import (
 )
 
 REACH: Final = 1 << 30  # ids
-KNOWN_RANGES_MAX: Final = 1024  # beyond these it is forgotten what the peer knows: then it is told again
+KNOWN_RANGES_MAX: Final = 64  # beyond these it is forgotten what the peer knows: then it is told again
+UPDATED_RANGES_MAX: Final = 64  # of commands that the peer has told something of, and not completed
 
 
 class SequenceError(ValueError):
@@ -295,12 +296,17 @@ class Execution:
     @property
     def completed(self) -> SequenceSet:
         """Everything that is complete and that the peer is not known to know: the unknown-completed set."""
+        done = self._completed(self._ahead.range_count)
+        return done.without(self._known) if self._known else done
+
+    def _completed(self, ranges: int) -> SequenceSet:
+        """What is complete, and may be known to the peer: of what is complete ahead so many ranges."""
         if self.unknown_from != self.first_incomplete:
             done = SequenceSet.of_range(self.unknown_from, preceding(self.first_incomplete))
         else:
             done = SequenceSet()
-        done.update(self._ahead)
-        return done.without(self._known) if self._known else done
+        done.update(self._ahead.beginning(ranges))
+        return done
 
     @property
     def rem(self) -> SequenceSet:
@@ -320,7 +326,7 @@ class Execution:
             return
         if not self.begun or distance(self.next_id, ids.last) >= 0:
             raise SequenceError(f"command {ids.last} has not come, so it cannot be known to be complete")
-        completed = self.completed
+        completed = self._completed(KNOWN_RANGES_MAX)
         self._known.update(completed.without(completed.without(ids)))
         if self._known and self._known.first == self.unknown_from:
             self.unknown_from = following(self._known.first_range[1])
@@ -376,6 +382,8 @@ class Sending:
         if incomplete.count != ids.count:
             raise SequenceError(f"of {ids} some are complete")
         self._updated.update(ids)
+        if self._updated.range_count > UPDATED_RANGES_MAX:
+            raise SequenceError("too many commands have results and are not complete")
 
     def cem(self, mark: Id) -> tuple[SequenceSet, SequenceSet]:
         """CEM(m): all up to m are complete. Answers the ids that were not known to be, and which of them no DUP had

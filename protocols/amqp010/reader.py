@@ -51,7 +51,7 @@ from protocols.amqp010.frames import (
 GREETING_SIZE: Final = 8
 TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))
 
-COMMAND_SIZE_MAX: Final = 1 << 20
+COMMAND_SIZE_MAX: Final = 128 << 10  # each octet may become fifty in a map, and maps of arguments are kept
 HEADER_SIZE_MAX: Final = 1 << 20
 CONTROLS_SIZE_MAX: Final = 256 << 10  # of all controls that are not whole yet
 CONTROL_COST: Final = 512  # of one of them, however short it is

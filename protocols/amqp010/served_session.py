@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from protocols.amqp010.transactions import Work
 
 LAST_ID: Final = 0xFFFF_FFFF
+LOOKS: Final = 8  # that take as long as the copy of a message
 WINDOWED_MAX: Final = 1 << 20  # transfers that the peer may leave incomplete, where somebody waits for it
 
 
@@ -160,6 +161,10 @@ class ServedSession(SessionOwner, Publisher):
 
     def send(self, command: Command) -> Id:
         return self.session.send(command)
+
+    def has_looked_at(self, count: int) -> None:
+        """At so many bindings, messages, ...: what is long is work, and after so much of it others have their turn."""
+        self.broker.work += count // LOOKS
 
     def fail_soon(self, error: SessionError) -> None:
         """End the session, but not while a queue is at work."""

@@ -31,11 +31,12 @@ FAR: Final = 1 << 30  # half of what two ids may be apart and still be compared
 class Sent(Generic[T]):
     """Something about transfers, by their command ids: put there as they are sent, taken out by sets of ids."""
 
-    __slots__ = ("by_id", "oldest")
+    __slots__ = ("by_id", "looked_at", "oldest")
 
     def __init__(self) -> None:
         self.by_id: dict[Id, T] = {}
         self.oldest: Id = 0  # none of those here is older
+        self.looked_at = 0  # ids, by the last `take`
 
     def begin(self, id: Id) -> dict[Id, T]:
         """Where to put transfers, of which the next has this id."""
@@ -57,6 +58,7 @@ class Sent(Generic[T]):
         who names more than there is pays for what there is.
         """
         held = self.by_id
+        self.looked_at = 0
         if not held:
             return {}
         if not 0 <= distance(self.oldest, last) <= FAR:
@@ -64,6 +66,7 @@ class Sent(Generic[T]):
         asked = ids.within(self.oldest, last)
         if not asked:
             return {}
+        self.looked_at = min(asked.count, 4 * len(held) + 1000)
         if asked.count > 4 * len(held) + 1000:
             taken = {id: each for id, each in held.items() if id in asked}
             self.by_id = {id: each for id, each in held.items() if id not in taken}
@@ -82,12 +85,13 @@ class Browsed:
     """Where the messages stand that were shown and not taken: the last `size_max` of them, and no more than twice so
     many."""
 
-    __slots__ = ("_older", "_recent", "_size_max")
+    __slots__ = ("_older", "_recent", "_size_max", "looked_at")
 
     def __init__(self, size_max: int = BROWSED_MAX) -> None:
         self._size_max = size_max
         self._recent: dict[Id, tuple[Queue, int, bool]] = {}
         self._older: dict[Id, tuple[Queue, int, bool]] = {}
+        self.looked_at = 0  # ids, by the last `take`
 
     def add(self, id: Id, queue: Queue, position: int, settled: bool) -> None:
         """`settled`: nobody will accept it when it is acquired."""
@@ -98,6 +102,7 @@ class Browsed:
     def take(self, ids: SequenceSet) -> dict[Id, tuple[Queue, int, bool]]:
         """Those of `ids` that are here, which they are not any more."""
         found: dict[Id, tuple[Queue, int, bool]] = {}
+        self.looked_at = 4 * min(ids.count, len(self._older) + len(self._recent))
         for shown in (self._older, self._recent):
             known = (
                 [id for id in ids if id in shown]
@@ -146,6 +151,7 @@ def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -
     acquired = SequenceSet()
     if command.transfers:
         shown = session.browsed.take(command.transfers)
+        session.has_looked_at(session.browsed.looked_at)
         for queue in {queue for queue, _, _ in shown.values() if not queue.deleted}:
             session.client.readable_queue(queue.name)  # as if he subscribed to it now
         for each, (queue, position, settled) in shown.items():
@@ -170,7 +176,11 @@ def release_all(session: ServedSession) -> None:
 
 
 def _taken(session: ServedSession, ids: SequenceSet | None) -> dict[Id, Delivery]:
-    return session.unsettled.take(ids, session.last_sent) if ids else {}
+    if not ids:
+        return {}
+    taken = session.unsettled.take(ids, session.last_sent)
+    session.has_looked_at(session.unsettled.looked_at)
+    return taken
 
 
 def _taken_back(session: ServedSession, ids: SequenceSet | None) -> dict[Id, Delivery]:
