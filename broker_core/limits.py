@@ -23,6 +23,7 @@ from broker_core.values import Table, Timestamp, Value, printed, type_name
 
 TTL_MAX_MS: Final = 315_360_000_000  # ten years, RabbitMQ's bound
 PRIORITY_MAX: Final = 255
+NAME_MAX: Final = 255  # octets of a header's name
 
 
 class QueueType(Enum):
@@ -75,6 +76,7 @@ class QueueLimits:
     group_key: str | None = None  # the header that says which messages belong together
     auto_delete_delay_ms: int = 0  # from the last consumer's leaving to the deletion
     priority_base: int = 0  # the highest priority that is not told apart from the lowest
+    sequence_header: str | None = None  # in which each message gets its number
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 
@@ -126,6 +128,13 @@ def one_of(*accepted: str) -> Check:
         return None if text(value) in accepted else f"'{printed(value)}' is not one of {', '.join(accepted)}"
 
     return fault
+
+
+def header_fault(value: Value) -> str | None:
+    if (wrong := text_fault(value)) is not None:
+        return wrong
+    octets = len((text(value) or "").encode("utf-8", "surrogateescape"))
+    return None if 0 < octets <= NAME_MAX else f"a header's name has 1 to {NAME_MAX} octets, not {octets}"
 
 
 def age_fault(value: Value) -> str | None:
@@ -206,6 +215,7 @@ ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
     "x-alternate-exchange": (text_fault, _SETTLING),
     "x-last-value-key": (text_fault, _CLASSIC),
     "x-message-group-key": (text_fault, _CLASSIC),
+    "x-sequence-header": (header_fault, _CLASSIC),
     "x-auto-delete-delay": (ttl_fault, _SETTLING),
     "x-max-age": (age_fault, _STREAM),
     "x-stream-max-segment-size-bytes": (count_fault, _STREAM),
@@ -269,6 +279,7 @@ def limits_of(arguments: Table) -> QueueLimits:
         group_key=text(arguments.get("x-message-group-key")),
         auto_delete_delay_ms=whole(arguments.get("x-auto-delete-delay")) or 0,
         priority_base=whole(arguments.get("x-priority-base")) or 0,
+        sequence_header=text(arguments.get("x-sequence-header")),
         fair_share=shares_of(arguments),
     )
 

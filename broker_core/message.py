@@ -236,6 +236,25 @@ class Message:
         facts = self.facts
         return (self.key, *facts.cc, *facts.bcc)
 
+    def saying(self, headers: Table) -> Message:
+        """The same message with these headers, as far as its encoding can add them."""
+        properties = self.encoding.with_headers(self.properties, headers)
+        return self if properties == self.properties else self.headed(properties)
+
+    def headed(self, properties: bytes) -> Message:
+        """The same message with these properties, which differ in headers."""
+        facts = Facts(
+            self.facts.durable,
+            self.facts.priority,
+            self.facts.ttl_ms,
+            self.facts.user_id,
+            self.facts.reply_to,
+            self.facts.cc,
+            self.facts.bcc,
+            has_headers=True,
+        )
+        return Message(self.encoding, self.exchange, self.key, properties, self.body, facts, self.notes)
+
     @property
     def headers(self) -> Table:
         """The application headers, decoded on each call."""

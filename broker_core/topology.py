@@ -21,9 +21,6 @@ from broker_core.errors import (
 )
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, described, inequivalent
 from broker_core.exchanges.default import ByQueueName
-from broker_core.fair_share import FairQueue
-from broker_core.groups import GroupedQueue
-from broker_core.last_value import LastValueQueue
 from broker_core.limits import (
     QueueLimits,
     QueueType,
@@ -33,6 +30,7 @@ from broker_core.limits import (
     queue_type,
     text,
 )
+from broker_core.numbered import work_queue_kind
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queue import DELETED, Queue
 from broker_core.sieve import Sieve
@@ -472,14 +470,11 @@ def new_queue(
     """A queue of the kind that its arguments ask for, not in place yet."""
     type_ = queue_type(arguments)
     said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
-    if limits.last_value_key is not None:
-        return LastValueQueue(*said)
-    if limits.group_key is not None:
-        return GroupedQueue(*said)
-    if limits.fair_share:
-        return FairQueue(*said)
-    if selector is None:
-        return KINDS[type_](*said)
+    kind = KINDS[type_]
+    if kind is WorkQueue:
+        kind = work_queue_kind(limits)
+    if selector is None or kind is not WorkQueue:
+        return kind(*said)
     sieve = Sieve(*said)
     sieve.selector = selector
     return sieve

@@ -169,6 +169,11 @@ def _groups(name: str, given: Table) -> Table:
     return {"x-message-group-key": key} if key and truth("qpid.shared_msg_group", given) else {}
 
 
+def _sequence(name: str, given: Table) -> Table:
+    header = text(name, given)
+    return {"x-sequence-header": header} if header else {}
+
+
 def _delay(name: str, given: Table) -> Table:
     seconds = whole(name, given, TTL_MAX_MS // 1000)
     return {"x-auto-delete-delay": Int64(seconds * 1000)} if seconds else {}
@@ -214,6 +219,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "qpid.last_value_queue_key": _last_value_key,
     **dict.fromkeys(PRIORITIES, _priorities),  # the second is what it was called at first
     "qpid.group_header_key": _groups,
+    "qpid.queue_msg_sequence": _sequence,
     "qpid.auto_delete_timeout": _delay,
 }
 
@@ -234,7 +240,6 @@ WITHOUT_EFFECT: Final = (
     "qpid.ive",
     "qpid.msg_sequence",
     "qpid.paging",
-    "qpid.queue_msg_sequence",
     "qpid.trace.exclude",
     "qpid.trace.id",
 )

@@ -446,25 +446,7 @@ def annotated(message: Message, annotations: Mapping[str, Value]) -> Message:
         properties = message.encoding.with_headers(message.properties, table(added))
     if len(properties) > LOOKED_INTO_MAX:
         return message
-    facts = message.facts
-    return Message(
-        message.encoding,
-        message.exchange,
-        message.key,
-        properties,
-        message.body,
-        Facts(
-            durable=facts.durable,
-            priority=facts.priority,
-            ttl_ms=facts.ttl_ms,
-            user_id=facts.user_id,
-            reply_to=facts.reply_to,
-            cc=facts.cc,
-            bcc=facts.bcc,
-            has_headers=True,
-        ),
-        message.notes,
-    )
+    return message.headed(properties)
 
 
 def _with_annotations(properties: bytes, added: Mapping[str, Value]) -> bytes:
