@@ -176,7 +176,9 @@ class Reader(ABC):
                 kind, size, place, _ = unpack(data, at)
                 after = at + size
                 if kind not in KINDS or size < HEAD_SIZE or place >= PLACES:
-                    self._lose(f"no frame begins with {data[at : at + HEAD_SIZE].hex(' ')}")
+                    self._lose(
+                        "what follows does not begin as a frame does"
+                    )  # it may be anything: a password
                     return end
                 if after > end:
                     self._needed = size
