@@ -45,6 +45,7 @@ class Client:
         self.broker = broker
         self.user = user
         self.name = name  # of the connection, for people
+        self.peer = object()  # stands for the other end of the connection
         self.exclusive_queues: dict[Queue, None] = {}
         self._entered = False
 
@@ -54,6 +55,7 @@ class Client:
         """The same user in the same virtual host, who owns queues for himself: a session, which may last longer."""
         part = Client(self.broker, self.user, self.name)
         part.host = self.host
+        part.peer = self.peer
         return part
 
     def enter(self, virtual_host: str) -> None:

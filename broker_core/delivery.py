@@ -106,6 +106,8 @@ class Consumer(ABC):
     credit and room left has all there is for it now, unless the queue `seeks_for` more: then it looks again next time.
     """
 
+    peer: object = None  # the other end of its connection (`Client.peer`), where the protocol says that
+
     __slots__ = (
         "able",
         "arguments",

@@ -63,7 +63,7 @@ class LastValueQueue(WorkQueue):
 
     def push(self, message: Message) -> bool:
         if self.watched and self._refuses(message):
-            return self._turned_away()
+            return self._turned_away(message)
         value = self._value_of(message)
         if (old := self._newest.get(value)) is not None:
             self._replace(old)

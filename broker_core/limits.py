@@ -77,6 +77,7 @@ class QueueLimits:
     auto_delete_delay_ms: int = 0  # from the last consumer's leaving to the deletion
     priority_base: int = 0  # the highest priority that is not told apart from the lowest
     sequence_header: str | None = None  # in which each message gets its number
+    no_local: bool = False  # what comes over the connection of its owner passes it by
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 
@@ -216,6 +217,7 @@ ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
     "x-last-value-key": (text_fault, _CLASSIC),
     "x-message-group-key": (text_fault, _CLASSIC),
     "x-sequence-header": (header_fault, _CLASSIC),
+    "x-no-local": (truth_fault, _CLASSIC),
     "x-auto-delete-delay": (ttl_fault, _SETTLING),
     "x-max-age": (age_fault, _STREAM),
     "x-stream-max-segment-size-bytes": (count_fault, _STREAM),
@@ -280,6 +282,7 @@ def limits_of(arguments: Table) -> QueueLimits:
         auto_delete_delay_ms=whole(arguments.get("x-auto-delete-delay")) or 0,
         priority_base=whole(arguments.get("x-priority-base")) or 0,
         sequence_header=text(arguments.get("x-sequence-header")),
+        no_local=arguments.get("x-no-local") is True,
         fair_share=shares_of(arguments),
     )
 

@@ -198,6 +198,8 @@ class Message:
     What the body's bytes mean is the encoding's business, too: `encoding.convert` tells the plain octets.
     """
 
+    peer: object = None  # the other end of its connection (`Client.peer`), where the protocol says that
+
     __slots__ = (
         "body",
         "converted",

@@ -35,7 +35,7 @@ class NumberedQueue(WorkQueue):
 
     def push(self, message: Message) -> bool:
         if self.watched and self._refuses(message):
-            return self._turned_away()
+            return self._turned_away(message)
         self.touch()  # for the notes
         number = Int64(self.position + 1)
         return super().push(message.saying({self.limits.sequence_header or "": number}))

@@ -224,6 +224,15 @@ class Queue(Destination):
         """In which line a message of this priority stands; those of the highest one come first."""
         return 0
 
+    def is_local(self, message: Message) -> bool:
+        """Whether it came over the connection of the queue's owner, or of its only, exclusive consumer."""
+        if message.peer is None:
+            return False
+        sole = next(iter(self.consumers), None)
+        return (self.owner is not None and self.owner.peer is message.peer) or (
+            sole is not None and sole.exclusive and sole.peer is message.peer
+        )
+
     def touch(self) -> None:
         """Something changed: look at this queue in the next settle."""
         if not self.touched and not self.deleted:

@@ -93,7 +93,7 @@ class WorkQueue(Queue):
         if limits.expires_ms != self.limits.expires_ms:
             self.used_at = self.virtual_host.broker.now  # a new term begins now
         self.limits = limits
-        self.watched = limits.max_length is not None or limits.max_bytes is not None
+        self.watched = limits.max_length is not None or limits.max_bytes is not None or limits.no_local
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
         if self.watched and limits.overflow is Overflow.DROP_HEAD:
             drop_over_limit(self)
@@ -140,7 +140,7 @@ class WorkQueue(Queue):
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
         if self.watched and self._refuses(message):
-            return self._turned_away()
+            return self._turned_away(message)
         delivery = Delivery(message, self, self.position, NEVER)
         self.position += 1
         if self.journal is not None and message.facts.durable and self.number:
@@ -160,6 +160,8 @@ class WorkQueue(Queue):
         return True
 
     def admit(self, message: Message) -> None:
+        if self.limits.no_local and self.is_local(message):
+            return
         watched, self.watched = self.watched, False
         try:
             self.push(message)
@@ -174,6 +176,8 @@ class WorkQueue(Queue):
         return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
 
     def _refuses(self, message: Message) -> bool:
+        if self.limits.no_local and self.is_local(message):
+            return True
         if self.limits.overflow is Overflow.DROP_HEAD or not self._lacks_room_for(message):
             return False
         self.dispatch()
@@ -186,8 +190,10 @@ class WorkQueue(Queue):
     def _lacks_room_for(self, message: Message) -> bool:
         return self.over_limit(1, message.size)
 
-    def _turned_away(self) -> bool:
-        """It is not taken in. False, unless that is the end of the queue, and no business of the publisher's."""
+    def _turned_away(self, message: Message) -> bool:
+        """It is not taken in. False, unless that is no business of the publisher's: it passes by, or ends the queue."""
+        if self.limits.no_local and self.is_local(message):
+            return True
         if self.limits.overflow is Overflow.SELF_DESTRUCT:
             self.disuse.destroy()
             return True

@@ -174,6 +174,10 @@ def _sequence(name: str, given: Table) -> Table:
     return {"x-sequence-header": header} if header else {}
 
 
+def _no_local(name: str, given: Table) -> Table:
+    return {"x-no-local": True} if truth(name, given) else {}
+
+
 def _delay(name: str, given: Table) -> Table:
     seconds = whole(name, given, TTL_MAX_MS // 1000)
     return {"x-auto-delete-delay": Int64(seconds * 1000)} if seconds else {}
@@ -220,6 +224,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     **dict.fromkeys(PRIORITIES, _priorities),  # the second is what it was called at first
     "qpid.group_header_key": _groups,
     "qpid.queue_msg_sequence": _sequence,
+    "no-local": _no_local,
     "qpid.auto_delete_timeout": _delay,
 }
 

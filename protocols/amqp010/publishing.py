@@ -20,7 +20,6 @@ from protocols.amqp010 import commands as c
 from protocols.amqp010.contract import SessionError
 from protocols.amqp010.encoding import ENCODING, NO_BODY
 from protocols.amqp010.envelope import envelope_of
-from protocols.amqp010.local import Aloof
 from protocols.amqp010.types import MalformedError
 
 if TYPE_CHECKING:
@@ -45,6 +44,12 @@ class Target:
         self.access_revision = access_revision
 
 
+class Sent(Message):
+    """A message that knows over which connection it came, as long as it is in memory: for queues with no-local."""
+
+    __slots__ = ("peer",)
+
+
 class Targets(Remembered):
     """The publish targets known for one user in one virtual host, by the exchange's name."""
 
@@ -66,10 +71,10 @@ class Publishing:
 
     __slots__ = (
         "_access",
-        "_aloof",
         "_broker",
         "_client",
         "_host",
+                "_peer",
         "_session",
         "_target",
         "_targets",
@@ -82,7 +87,7 @@ class Publishing:
         self._client = session.client
         self._host = session.host
         self._access = session.broker.access
-        self._aloof = session.host.kept(Aloof)
+        self._peer = session.client.peer
         self._targets = targets_of(session.client)
         self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
         self._target = Target(self._host.default_exchange, False, -1)
@@ -107,14 +112,13 @@ class Publishing:
             self._check(target, envelope, facts)
         if body is None:
             header, body = header + NO_BODY, b""
-        message = Message(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
+        message = Sent(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
+        message.peer = self._peer
         if (work := self._session.tx) is not None:
             work.publish(exchange, message)
             return
         if envelope.immediate:
             outcome = self._broker.publish_immediate(exchange, message)
-        elif self._aloof.declared:
-            outcome = self._aloof.publish(self._broker, self._session.origin, exchange, message)
         else:
             outcome = self._broker.publish(exchange, message)
         if outcome is REFUSED:

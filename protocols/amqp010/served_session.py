@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.broker import Publisher
 from broker_core.errors import Failure
 from protocols.amqp010 import commands as c
-from protocols.amqp010 import declarations, distributed, local, subscriptions, transactions, unsettled
+from protocols.amqp010 import declarations, distributed, subscriptions, transactions, unsettled
 from protocols.amqp010.contract import SessionError, SessionOwner
 from protocols.amqp010.failures import refusal
 from protocols.amqp010.publishing import Publishing
@@ -68,7 +68,6 @@ class ServedSession(SessionOwner, Publisher):
         "executing",
         "host",
         "name",
-        "origin",
         "persistent",
         "publishing",
         "session",
@@ -86,8 +85,7 @@ class ServedSession(SessionOwner, Publisher):
         self.name = name
         self.broker = entrance.broker
         self.config = entrance.config
-        self.origin = entrance.client  # of the connection that it came in on
-        self.client = self.origin.part()
+        self.client = entrance.client.part()
         self.host = self.client.host
         self.timeout_max_s = entrance.config.protocols.amqp010.session_timeout_max_s
         self.subscriptions: dict[
@@ -259,6 +257,5 @@ COMMANDS: Final[Mapping[type[Command], Callable[..., None]]] = {
     **subscriptions.HANDLERS,
     **transactions.HANDLERS,
     **declarations.HANDLERS,
-    c.QueueDeclare: local.queue_declare,
     **distributed.HANDLERS,
 }

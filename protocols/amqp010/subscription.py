@@ -75,6 +75,7 @@ class Subscription(Consumer, Publisher):
         "_windowed",
         "destination",
         "mode",
+        "peer",
         "session",
     )
 
@@ -94,6 +95,7 @@ class Subscription(Consumer, Publisher):
             queue, settled, 0, Window(), priority, command.exclusive, arguments, selector, browses
         )
         self.session = session
+        self.peer = session.client.peer
         self.destination = command.destination or ""
         self.mode = c.FLOW_MODE_WINDOW
         self._command = c.MessageTransfer(self.destination, accept_mode, acquire_mode).encode()

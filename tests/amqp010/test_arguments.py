@@ -82,6 +82,8 @@ MEANT: list[tuple[Table, Table]] = [
     ({"qpid.group_header_key": "g", "qpid.shared_msg_group": 0}, {}),
     ({"qpid.queue_msg_sequence": "n"}, {"x-sequence-header": "n"}),
     ({"qpid.queue_msg_sequence": ""}, {}),
+    ({"no-local": True}, {"x-no-local": True}),
+    ({"no-local": "false"}, {}),
     ({"qpid.auto_delete_timeout": 3}, {"x-auto-delete-delay": 3000}),
     ({"qpid.auto_delete_timeout": 0}, {}),
     ({"x-message-ttl": 5}, {}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp010 import commands as c
-from protocols.amqp010.local import Aloof
 from tests.amqp091.peer import World
 
 from .client import ClientSession
@@ -87,19 +86,53 @@ def test_a_no_local_that_is_not_true_says_nothing(world: World, value: object) -
     assert world.queue("q").ready == 1
 
 
-def test_nothing_is_looked_at_once_the_session_has_ended(world: World, session: ClientSession) -> None:
-    assert list(world.host.kept(Aloof).declared) == ["aloof"]
-    session.detach()
+def test_when_its_owner_has_left_nothing_is_local(world: World) -> None:
+    session = session_of(world)
+    owner, beside = session.client.attach("owner"), session.client.attach("beside")
+    owner.declare("q", NO_LOCAL, exclusive=True)
+    owner.detach()
+    beside.publish("q", b"m")
+    beside.sync()
+    assert world.queue("q").ready == 1
+
+
+def test_what_is_committed_passes_it_by_as_well(world: World, session: ClientSession) -> None:
+    other = session_of(world, "other")
+    for each in (session, other):
+        each.call(c.TxSelect())
+        each.publish("", b"m", "amq.fanout")
+        each.call(c.TxCommit())
+    assert counts(world) == (1, 2)
+
+
+def test_what_is_rerouted_is_local_to_who_published_it(world: World, session: ClientSession) -> None:
+    """It may have been published before there was a queue that cares."""
+    other = session_of(world, "other")
+    session.declare("holding", alternate_exchange="amq.fanout")
+    for each in (session, other, session):
+        each.publish("holding", b"m")
+        each.sync()
+    session.call(c.QueueDelete("holding"))
     world.settle()
-    assert not world.host.kept(Aloof).declared
+    assert counts(world) == (1, 3)
 
 
-def test_queues_that_come_and_go_while_their_session_lasts_are_not_remembered(
-    world: World, session: ClientSession
-) -> None:
-    for number in range(100):
-        session.declare(f"brief{number}", NO_LOCAL)
-        session.call(c.QueueDelete(f"brief{number}"))
-        session.declare("aloof", NO_LOCAL)
-    assert len(world.host.kept(Aloof).declared) < 10
-    assert len(world.host.kept(Aloof).declared["aloof"].at_end) == 1
+def test_a_full_queue_lets_what_is_local_pass_by(world: World) -> None:
+    session = session_of(world)
+    session.declare("q", {**NO_LOCAL, "qpid.max_count": 1}, exclusive=True)
+    session_of(world, "other").publish("q", b"m")
+    session.publish("q", b"m")
+    session.sync()
+    assert world.queue("q").ready == 1
+
+
+def test_a_queue_for_last_values_is_not_replaced_by_what_is_local(world: World) -> None:
+    session = session_of(world)
+    session.declare(
+        "q", {**NO_LOCAL, "qpid.last_value_queue": 1, "qpid.queue_msg_sequence": "n"}, exclusive=True
+    )
+    for each, body in ((session_of(world, "other"), b"foreign"), (session, b"local")):
+        each.publish("q", body)
+        each.sync()
+    (kept,) = world.queue("q").waiting()
+    assert kept.message.body == b"foreign"
