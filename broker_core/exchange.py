@@ -72,6 +72,11 @@ class Binding:
         self.number = 0  # in the store
 
     @property
+    def frozen_arguments(self) -> object:
+        """To be compared with what `frozen` makes of others: if they differ, in no time."""
+        return self.identity[3]
+
+    @property
     def durable(self) -> bool:
         """A binding lasts as long as both of its ends do (S059)."""
         return self.source.durable and self.destination.durable

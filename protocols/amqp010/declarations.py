@@ -192,8 +192,9 @@ def _is_bound(exchange: Exchange, queue: Queue | None, key: str, arguments: Tabl
     elif looks_at is LooksAt.KEY:
         arguments = {}
     asked = frozen(arguments)
+    hash(asked)  # or each comparison would be of as many arguments as there are
     return any(
-        (not key or binding.key == key) and (not arguments or frozen(binding.arguments) == asked)
+        (not key or binding.key == key) and (not arguments or binding.frozen_arguments == asked)
         for binding in _bindings(exchange, queue)
         if binding.source is exchange
     )

@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from broker_core import access
+from broker_core import access, exchange
 from broker_core.branches import BRANCHES_MAX
 from broker_core.message import Message
-from protocols.amqp010 import adapter, encoding, envelope
+from protocols.amqp010 import adapter, declarations, encoding, envelope
 from protocols.amqp010 import commands as c
 from protocols.amqp010.connection import NAME_MAX
 from protocols.amqp010.contract import SessionLimits
@@ -391,3 +391,22 @@ def test_the_words_of_a_peer_come_back_short_and_stay_in_one_line_of_the_log(
     assert exception is not None
     assert len((exception.description or "").encode("utf-8", "surrogateescape")) <= 4096
     assert all(len(line) < 500 for line in caplog.messages)
+
+
+def test_arguments_of_bindings_are_compared_without_going_through_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = session_of(World())
+    session.declare("q")
+    for number in range(5):
+        session.bind("q", "amq.match", "", {"n": number, "long": list(range(1000))})
+    walked: list[object] = []
+    monkeypatch.setattr(
+        declarations, "frozen", lambda arguments: walked.append(arguments) or exchange.frozen(arguments)
+    )
+    for number, no in ((3, False), (7, True)):
+        asked = {"n": number, "long": list(range(1000))}
+        told = session.call(c.ExchangeBound("amq.match", "q", None, asked))
+        assert isinstance(told, c.ExchangeBoundResult)
+        assert told.args_not_matched is no
+    assert len(walked) <= 6
