@@ -7,6 +7,7 @@ python -m benchmarks --rounds 3 throughput
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -15,7 +16,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks import amqp10, bulk, durable, embedding, flat, paging, proton_engine, versions
+from benchmarks import amqp010, amqp10, bulk, durable, embedding, flat, paging, proton_engine, versions
 from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from benchmarks.tables import head, row
@@ -29,6 +30,12 @@ LOADS: tuple[tuple[str, int, dict[str, int]], ...] = (
     ("100 B, one at a time", 3_000, {"size": 100, "window": 1, "prefetch": 1}),
     ("1 KiB, confirms and acks", 60_000, {"size": 1024}),
     ("64 KiB, confirms and acks", 5_000, {"size": 65536, "window": 100}),
+)
+
+LOADS_010: tuple[tuple[str, Callable[[int], float]], ...] = (
+    ("0-9-1, confirms and acks", partial(flood, messages=100_000, size=256)),
+    ("0-10, completed and accepted", partial(amqp010.flood, messages=100_000)),
+    ("0-10, completed", partial(amqp010.flood, messages=100_000, accepts=False)),
 )
 
 LOADS_10 = (("100 B", 100_000, 100), ("1 KiB", 60_000, 1024))
@@ -61,6 +68,17 @@ def throughput10(rounds: int) -> None:
         head("transient messages, unsettled, accepted", brokers)
         for title, messages, size in LOADS_10:
             row(title, brokers, rounds, partial(amqp10.flood, command, messages=messages, size=size))
+
+
+def throughput010(rounds: int) -> None:
+    """The same over AMQP 0-10, beside 0-9-1 on the same node."""
+    print("\n## Throughput over AMQP 0-10: messages per second, median (lowest to highest)\n")
+    os.environ["LEVERET_PROTOCOLS__AMQP010__ENABLED"] = "true"
+    with leveret() as broker:
+        brokers = [broker]
+        head("transient messages of 256 B", brokers)
+        for title, measure in LOADS_010:
+            row(title, brokers, rounds, lambda each, measure=measure: measure(each.port))  # type: ignore[misc]
 
 
 def start(rounds: int) -> None:
@@ -124,6 +142,7 @@ def embedded(rounds: int) -> None:
 MEASURES: dict[str, Callable[[int], None]] = {
     "throughput": throughput,
     "amqp10": throughput10,
+    "amqp010": throughput010,
     "durable": durable.durable,
     "latency": durable.latency,
     "recovery": durable.recovery,

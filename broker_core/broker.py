@@ -29,7 +29,7 @@ from broker_core.flow import Alarms
 from broker_core.limits import NodeLimits, VirtualHostLimits
 from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.policy import Policies
-from broker_core.queue import REJECTED, Queue
+from broker_core.queue import DELETED, REJECTED, Queue
 from broker_core.routing import Route, route, walk
 from broker_core.topology import VirtualHost
 
@@ -284,13 +284,21 @@ class Broker:
     # Dead letters.
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
-        """A message died in `queue`; it goes to the queue's dead-letter exchange in the next settle."""
-        if queue.limits.dead_letter_exchange is not None:
+        """A message died in `queue`; it goes to the queue's dead-letter exchange in the next settle.
+
+        The alternate exchange has what the dead-letter exchange does not: rejected messages if there is none, and what
+        was left when the queue was deleted.
+        """
+        limits = queue.limits
+        if limits.dead_letter_exchange is not None or limits.alternate_exchange is not None:
             self.dying.append((queue, message, reason))
 
     def _bury(self, queue: Queue, message: Message, reason: str) -> None:
         host = queue.virtual_host
         target = queue.limits.dead_letter_exchange
+        if reason == DELETED or (target is None and reason == REJECTED):
+            self._reroute(queue, message)
+            return
         exchange = None if target is None else host.exchanges.get(target)
         if exchange is None:
             return  # X038
@@ -301,6 +309,14 @@ class Broker:
             found = Route(queues, found.handled, found.keepers, lasting=False)
         exchange.published += 1
         found.give(dead)
+
+    def _reroute(self, queue: Queue, message: Message) -> None:
+        """The alternate exchange routes what a queue could not be rid of otherwise, unchanged."""
+        target = queue.limits.alternate_exchange
+        exchange = None if target is None else queue.virtual_host.exchanges.get(target)
+        if exchange is not None:
+            exchange.published += 1
+            self.release_delayed(exchange, message)
 
     def _dead(self, queue: Queue, message: Message, reason: str, exchange: str) -> Message:
         """The message as it lies in its coffin: same properties and body, new address, and a note of the death."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from broker_core.access import Permissions, TopicPermissions, User
+    from broker_core.branch import Branch
     from broker_core.exchange import Binding, Exchange
     from broker_core.lease import Lease
     from broker_core.policy import Policy
@@ -112,6 +113,16 @@ class Catalogue(ABC):
     @abstractmethod
     def forget_staging(self, staging: Staging) -> None:
         """It has ended."""
+
+    @abstractmethod
+    def keep_branch(self, branch: Branch) -> None:
+        """It is prepared, or has ended otherwise than its coordinator knows. What is prepared gets a number and the
+        journal.
+        """
+
+    @abstractmethod
+    def forget_branch(self, branch: Branch) -> None:
+        """It has ended, and nobody has to be told how."""
 
     @abstractmethod
     def keep_binding(self, binding: Binding) -> None:

@@ -89,6 +89,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _add_explain(commands, environ)
     _add_streams(commands, environ)
     _add_leases(commands, environ)
+    _add_branches(commands, environ)
     _add_store(commands)
     return top
 
@@ -181,6 +182,23 @@ def _add_leases(commands: Commands[argparse.ArgumentParser], environ: Mapping[st
         if command is release_lease:
             asking.add_argument("queue", metavar="QUEUE")
             asking.add_argument("reader", metavar="READER")
+
+
+def _add_branches(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "List branches of distributed transactions; end one that is in doubt."
+    actions = commands.add_parser("branches", help=text, description=text).add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
+    for name, command, what in (
+        ("list", list_branches, "List the branches that the user may decide about."),
+        ("commit", commit_branch, "Commit a prepared branch in its coordinator's place."),
+        ("rollback", roll_back_branch, "Roll a prepared branch back in its coordinator's place."),
+        ("forget", forget_branch, "Forget how a branch was ended so: its coordinator will not ask."),
+    ):
+        asking = _add_control(actions, environ, name, command, what)
+        asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+        if command is not list_branches:
+            asking.add_argument("xid", metavar="XID", help="as `list` names it")
 
 
 def _add_store(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -368,6 +386,28 @@ def _leases(*names: str) -> str:
     from urllib.parse import quote
 
     return "/api/leveret/leases/" + "/".join(quote(name, safe="") for name in names)
+
+
+def list_branches(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _asked(options, environ, "GET", _branches(options.vhost))
+
+
+def commit_branch(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _asked(options, environ, "POST", _branches(options.vhost, options.xid, "commit"))
+
+
+def roll_back_branch(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _asked(options, environ, "POST", _branches(options.vhost, options.xid, "rollback"))
+
+
+def forget_branch(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    return _asked(options, environ, "DELETE", _branches(options.vhost, options.xid))
+
+
+def _branches(*names: str) -> str:
+    from urllib.parse import quote
+
+    return "/api/leveret/branches/" + "/".join(quote(name, safe="") for name in names)
 
 
 def _asked(

@@ -73,6 +73,8 @@ def told(path: str, content: object) -> str:
         return "\n".join(_table(content, "")) if content else "no streams"
     if path.startswith("/api/leveret/leases/") and isinstance(content, list):
         return "\n".join(_table(content, "")) if content else "no leases"
+    if path.startswith("/api/leveret/branches/") and isinstance(content, list):
+        return "\n".join(_table(content, "")) if content else "no branches"
     return "\n".join(_lines(content)) or "done"
 
 

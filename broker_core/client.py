@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker_core.access import Permission, User
+from broker_core.access import DEFAULT_EXCHANGE, Permission, User
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, Unsupported
 from broker_core.exchange import Binding, Destination, Exchange
 from broker_core.limits import QueueType, text
@@ -45,10 +45,18 @@ class Client:
         self.broker = broker
         self.user = user
         self.name = name  # of the connection, for people
+        self.peer = object()  # stands for the other end of the connection
         self.exclusive_queues: dict[Queue, None] = {}
         self._entered = False
 
     # Coming and going.
+
+    def part(self) -> Client:
+        """The same user in the same virtual host, who owns queues for himself: a session, which may last longer."""
+        part = Client(self.broker, self.user, self.name)
+        part.host = self.host
+        part.peer = self.peer
+        return part
 
     def enter(self, virtual_host: str) -> None:
         """Open a virtual host: it must exist, the user must have a permission in it, and limits leave room (S014-S016).
@@ -80,15 +88,37 @@ class Client:
             raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
 
     def leave(self) -> None:
-        """The connection has ended: exclusive queues go (S067)."""
-        if not self._entered:
-            return
-        self._entered = False
-        self.host.connections -= 1
-        del self.broker.clients[self]
-        count_down(self.broker.connections_of, self.user.name)
+        """The connection, or the session, has ended: exclusive queues go (S067), or are for all again."""
+        if self._entered:
+            self._entered = False
+            self.host.connections -= 1
+            del self.broker.clients[self]
+            count_down(self.broker.connections_of, self.user.name)
         for queue in list(self.exclusive_queues):
+            self.disown(queue)
+
+    def own(self, queue: Queue) -> None:
+        """Have a queue for itself as long as it lasts. It stays afterwards, unless it was declared exclusive.
+
+        Raises Locked if it is another's, or others consume from it.
+        """
+        queue.require_access(self)
+        if queue.owner is None and queue.consumers:
+            raise Locked(f"cannot obtain exclusive access to {queue.described}: it has consumers")
+        queue.owner = self
+        self.exclusive_queues[queue] = None
+        queue.auto_delete = queue.auto_delete and not queue.exclusive  # it goes with its owner, no sooner
+        queue.taken_up()
+
+    def disown(self, queue: Queue) -> None:
+        """Own it no longer. What was declared exclusive goes, at once or after its delay, unless others come."""
+        if queue.exclusive and not queue.limits.auto_delete_delay_ms:
             self.host.delete_queue(queue)
+            return
+        del self.exclusive_queues[queue]
+        queue.owner = None
+        queue.auto_delete = queue.auto_delete or queue.exclusive
+        queue.left_alone()
 
     def open_channel(self) -> None:
         """Count one more channel (session, ...). Raises LimitReached if the user has too many."""
@@ -105,7 +135,8 @@ class Client:
 
     def _check_any(self, kind: str, name: str) -> None:
         access = self.broker.access
-        if not any(access.allowed(self.user, self.host.name, permission, name) for permission in Permission):
+        asked = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
+        if not any(access.allowed(self.user, self.host.name, permission, asked) for permission in Permission):
             self._check(CONFIGURE, kind, name)
 
     def _check_topic(self, permission: Permission, exchange: Exchange, key: str) -> None:
@@ -115,6 +146,16 @@ class Client:
     def require_user_id(self, claimed: str) -> None:
         """The user-id property must be the user's own (S089). Raises PreconditionFailed."""
         self.broker.access.check_user_id(self.user, claimed)
+
+    def require_declarable(self, kind: str, name: str, target: str | None = None) -> None:
+        """What declaring it, or deleting it, needs: for those who look at what is there before they do.
+
+        `target`: the exchange that is to have what it does not keep. Raises AccessRefused.
+        """
+        self._check(CONFIGURE, kind, name)
+        if target is not None:
+            self._check(READ, kind, name)
+            self._check(WRITE, "exchange", target)
 
     # Exchanges.
 
@@ -151,6 +192,11 @@ class Client:
         self._check(CONFIGURE, "exchange", name)
         if name in self.host.exchanges or not self.broker.compat.delete_missing_ok:
             self.host.delete_exchange(name, if_unused)
+
+    def known_exchange(self, name: str) -> Exchange | None:
+        """The exchange, if it is there, for who has any permission on it."""
+        self._check_any("exchange", name)
+        return self.host.exchanges.get(name)
 
     # Bindings.
 
@@ -214,15 +260,18 @@ class Client:
         `ours`: the broker chose the name, though it is not a new one each time. `selector`: as
         `VirtualHost.declare_queue`.
         """
-        target = text((arguments or {}).get("x-dead-letter-exchange"))
+        targets = [
+            text((arguments or {}).get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")
+        ]
         generated = ours or name == ""
         name = name or generated_name(prefix)
         self._check(CONFIGURE, "queue", name)
 
         def may_create() -> None:
-            if target is not None:
-                self._check(READ, "queue", name)
-                self._check(WRITE, "exchange", target)
+            for target in targets:
+                if target is not None:
+                    self._check(READ, "queue", name)
+                    self._check(WRITE, "exchange", target)
 
         queue = self.host.declare_queue(
             name, durable, exclusive, auto_delete, arguments, self, may_create, generated, selector
@@ -237,6 +286,11 @@ class Client:
         queue = self.own_queue(name)
         queue.used_at = self.broker.now
         return queue
+
+    def known_queue(self, name: str) -> Queue | None:
+        """The queue, whosever it is, if it is there. For looking only."""
+        self._check_any("queue", name)
+        return self.host.queues.get(name)
 
     def purge(self, name: str) -> int:
         """Drop waiting messages (S074). Returns how many."""

@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 
 from broker_core.compat import FlowMechanism
+from broker_core.config_protocols import ProtocolsSettings
 from broker_core.config_sections import (
     GUEST,
     CompatSettings,
@@ -32,7 +33,6 @@ from broker_core.config_sections import (
     NodeSettings,
     PluginsSettings,
     PolicyEntry,
-    ProtocolsSettings,
     SecuritySettings,
     UserEntry,
     VirtualHostEntry,

@@ -14,6 +14,9 @@ from broker_core.compat import PROFILES, Compat, compat
 from broker_core.errors import PreconditionFailed
 from broker_core.kinds import (
     FREE_TABLE,
+    GIB,
+    KIB,
+    MIB,
     Address,
     AnyValue,
     Expression,
@@ -37,9 +40,7 @@ from broker_core.policy import ApplyTo, Policies, Policy
 from broker_core.settings import Record, RecordOf, key
 from broker_core.values import Table
 
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
+NO_ROWS: Final[Table] = {}
 MANY: Final = (1 << 31) - 1
 
 NAME: Final = Text("a name of 1 to 255 characters", r"(?s).{1,255}")
@@ -81,122 +82,6 @@ class ListenerEntry(Record):
         "The protocols served here, by their names; without it every enabled one.",
         None,
     )
-
-
-@attrs.frozen(kw_only=True)
-class Amqp091Settings(Record):
-    """AMQP 0-9-1. New values hold for connections opened afterwards."""
-
-    enabled: bool = key(Flag(), "Serve this protocol.", True)
-    frame_max: int = key(
-        Octets(4 * KIB, 16 * MIB),
-        "The largest frame, offered to clients and enforced.",
-        128 * KIB,
-        reload=True,
-    )
-    frame_min: int | None = key(
-        Octets(4 * KIB, 8 * KIB),
-        "The smallest frame-max that a client may ask for; without it `compat.frame_min_size` holds (4096).",
-        None,
-        reload=True,
-    )
-    initial_frame_max: int = key(
-        Octets(4 * KIB, MIB), "The largest frame before a user has logged in.", 8 * KIB, reload=True
-    )
-    channel_max: int = key(Whole(1, 65535), "The most channels on one connection.", 2047, reload=True)
-    heartbeat_s: int = key(
-        Whole(0, 65535),
-        "Seconds between heartbeats, as suggested to clients; 0 suggests none.",
-        60,
-        reload=True,
-    )
-    mechanisms: tuple[str, ...] = key(
-        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
-        ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
-        reload=True,
-    )
-
-
-@attrs.frozen(kw_only=True)
-class AddressesSettings(Record):
-    """The addresses that links may name. Always version 2: `/exchanges/:exchange/:key` and `/queues/:queue`."""
-
-    v1: bool | None = key(
-        Flag(),
-        "Those of version 1 as well (`/exchange/...`, `/queue/...`, a bare name); without it `compat.address_v1` "
-        "holds (false).",
-        None,
-        reload=True,
-    )
-
-
-@attrs.frozen(kw_only=True)
-class Amqp10Settings(Record):
-    """AMQP 1.0. New values hold for connections opened afterwards."""
-
-    enabled: bool = key(Flag(), "Serve this protocol.", True)
-    frame_max: int = key(
-        Octets(512, 16 * MIB),
-        "The largest frame, told to clients and enforced.",
-        128 * KIB,
-        reload=True,
-    )
-    initial_frame_max: int = key(
-        Octets(512, MIB), "The largest frame before a connection is open.", 8 * KIB, reload=True
-    )
-    session_max: int = key(Whole(1, 65536), "The most sessions on one connection.", 64, reload=True)
-    link_max: int = key(Whole(1, 65536), "The most links of one session.", 256, reload=True)
-    idle_timeout_s: int = key(
-        Whole(0, 65535),
-        "Seconds without a frame after which a client is given up, 0: never; clients are told half of it.",
-        60,
-        reload=True,
-    )
-    link_credit: int = key(
-        Whole(1, 65535),
-        "Messages that one link may have on their way to the broker, or not yet confirmed.",
-        170,
-        reload=True,
-    )
-    incoming_window: int = key(
-        Whole(1, 65535), "Transfers that one session may have on their way to the broker.", 400, reload=True
-    )
-    mechanisms: tuple[str, ...] = key(
-        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
-        ("PLAIN", "ANONYMOUS"),
-        reload=True,
-    )
-    addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
-
-
-NO_TABLES: Final[Mapping[str, Table]] = {}
-NO_ROWS: Final[Table] = {}
-
-
-@attrs.frozen(kw_only=True)
-class ProtocolsSettings(Record):
-    """One table for each protocol."""
-
-    amqp091: Amqp091Settings = key(RecordOf(Amqp091Settings), "AMQP 0-9-1.", Amqp091Settings())
-    amqp10: Amqp10Settings = key(RecordOf(Amqp10Settings), "AMQP 1.0.", Amqp10Settings())
-    others: Mapping[str, Table] = key(
-        TableOf(FREE_TABLE, "a table for each protocol"),
-        "Protocols that plug in: `enabled`, and whatever keys each of them documents.",
-        NO_TABLES,
-        rest=True,
-    )
-
-    def enabled(self, name: str) -> bool:
-        """Whether a protocol is to be served; one that is not mentioned is."""
-        ours = {"amqp091": self.amqp091.enabled, "amqp10": self.amqp10.enabled}
-        return ours[name] if name in ours else self.others.get(name, {}).get("enabled", True) is True
-
-    def contradictions(self) -> Iterator[Problem]:
-        for name, table in self.others.items():
-            if not isinstance(table.get("enabled", True), bool):
-                yield Problem(f"{name}.enabled", printed(table["enabled"]), Flag.accepted)
 
 
 @attrs.frozen(kw_only=True)

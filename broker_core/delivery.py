@@ -95,7 +95,8 @@ class Consumer(ABC):
         browses     it reads without taking: every waiting message once, in order, and later what arrives or comes back.
                     Others are served as if it were not there, and it as if there were no others: neither exclusivity
                     nor a single active consumer concerns it. What it is shown stays the queue's: never accept,
-                    release or reject that, and keep none of it. `settled`, `priority` and `exclusive` say nothing
+                    release or reject that, and keep nothing of it but its position, with which it may be had
+                    (`Queue.acquire`). `settled`, `priority` and `exclusive` say nothing
         searching   set by the queue: the way through a long backlog is gone in portions, and this one has not come to
                     its end; the queue goes on by itself
 
@@ -104,6 +105,8 @@ class Consumer(ABC):
     To drain: give credit, `wake`, and look again when the broker has settled (`Publisher.taken`). Whoever then has
     credit and room left has all there is for it now, unless the queue `seeks_for` more: then it looks again next time.
     """
+
+    peer: object = None  # the other end of its connection (`Client.peer`), where the protocol says that
 
     __slots__ = (
         "able",

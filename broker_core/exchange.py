@@ -10,7 +10,7 @@ type (`routing.py`); a type only answers "where to, for this message, from this 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -70,6 +70,11 @@ class Binding:
         self.arguments = arguments
         self.identity = (destination.is_exchange, destination.name, key, frozen(arguments))
         self.number = 0  # in the store
+
+    @property
+    def frozen_arguments(self) -> object:
+        """To be compared with what `frozen` makes of others: if they differ, in no time."""
+        return self.identity[3]
 
     @property
     def durable(self) -> bool:
@@ -210,7 +215,7 @@ class Exchange(Destination):
         return f"<Exchange {self.name!r} type={self.type.name}>"
 
     @property
-    def bindings(self) -> Iterable[Binding]:
+    def bindings(self) -> Collection[Binding]:
         """The bindings with this exchange as source, oldest first."""
         return self.bindings_by_identity.values()
 

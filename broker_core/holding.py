@@ -29,7 +29,6 @@ class Holding:
 
     __slots__ = ("_position", "exchange", "held", "number")
     ranked = False
-    highest = 0
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -67,6 +66,9 @@ class Holding:
         assert journal is not None, "only what was kept can be restored"
         for page in pages:
             self.exchange.hold_again(journal.fetch(cast("Queue", self), page))
+
+    def rank(self, priority: int) -> int:
+        return 0
 
     def marked(self) -> Iterable[tuple[int, int]]:
         """Nothing that is held was ever delivered."""

@@ -21,6 +21,10 @@ import attrs
 
 from broker_core.values import Table, Value
 
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

@@ -12,8 +12,9 @@ also be gone through by cursors.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -81,6 +82,30 @@ class Lane:
         if self.returned and not (self.fresh and self.fresh[0].position < self.returned[0].position):
             return heappop(self.returned)
         return self.fresh.popleft()
+
+    def take_at(self, position: int) -> Delivery | None:
+        """Take what has this place, if it is in memory."""
+        for at, delivery in enumerate(self.returned):
+            if delivery.position == position:
+                del self.returned[at]
+                heapify(self.returned)
+                return delivery
+        for pile in (self.fresh, self.arrivals):
+            at = bisect_left(pile, position, key=POSITION)
+            if at < len(pile) and pile[at].position == position:
+                delivery = pile[at]
+                del pile[at]
+                return delivery
+        return None
+
+    def weed(self, is_dead: Callable[[Delivery], bool]) -> None:
+        """Take out what is dead, wherever it stands in memory."""
+        self.returned = [each for each in self.returned if not is_dead(each)]
+        heapify(self.returned)
+        for pile in {id(pile): pile for pile in (self.fresh, self.arrivals)}.values():
+            alive = [each for each in pile if not is_dead(each)]
+            pile.clear()
+            pile.extend(alive)
 
     def put_back(self, delivery: Delivery) -> None:
         heappush(self.returned, delivery)

@@ -283,6 +283,10 @@ def new_lease(queue: Queue, reader: str) -> Lease:
     if not isinstance(queue, WorkQueue):
         raise PreconditionFailed(f"{queue.described} is a stream: it is read as it is, without a lease")
     queue.require_access(None)
+    if queue.limits.group_key is not None:
+        raise PreconditionFailed(
+            f"{queue.described} has message groups, and a lease would hold all of them up"
+        )
     if queue.auto_delete:
         raise PreconditionFailed(f"{queue.described} is auto-delete: it would go when the first reading ends")
     if not 0 < len(reader.encode("utf-8", "surrogateescape")) <= READER_MAX:

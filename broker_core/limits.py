@@ -23,6 +23,7 @@ from broker_core.values import Table, Timestamp, Value, printed, type_name
 
 TTL_MAX_MS: Final = 315_360_000_000  # ten years, RabbitMQ's bound
 PRIORITY_MAX: Final = 255
+NAME_MAX: Final = 255  # octets of a header's name
 
 
 class QueueType(Enum):
@@ -44,6 +45,7 @@ class Overflow(Enum):
     DROP_HEAD = "drop-head"
     REJECT_PUBLISH = "reject-publish"
     REJECT_PUBLISH_DLX = "reject-publish-dlx"
+    SELF_DESTRUCT = "self-destruct"  # the queue goes, with all that is in it
 
 
 @attrs.frozen
@@ -69,6 +71,14 @@ class QueueLimits:
     single_active: bool = False
     max_age_ms: int | None = None  # streams
     max_segment_bytes: int | None = None  # streams
+    alternate_exchange: str | None = None  # gets what is rejected, and what waits when the queue is deleted
+    last_value_key: str | None = None  # the header of whose value the newest message alone waits
+    group_key: str | None = None  # the header that says which messages belong together
+    auto_delete_delay_ms: int = 0  # from the last consumer's leaving to the deletion
+    priority_base: int = 0  # the highest priority that is not told apart from the lowest
+    sequence_header: str | None = None  # in which each message gets its number
+    no_local: bool = False  # what comes over the connection of its owner passes it by
+    fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 
 # Checks: a value to a fault in words, or None.
@@ -121,6 +131,13 @@ def one_of(*accepted: str) -> Check:
     return fault
 
 
+def header_fault(value: Value) -> str | None:
+    if (wrong := text_fault(value)) is not None:
+        return wrong
+    octets = len((text(value) or "").encode("utf-8", "surrogateescape"))
+    return None if 0 < octets <= NAME_MAX else f"a header's name has 1 to {NAME_MAX} octets, not {octets}"
+
+
 def age_fault(value: Value) -> str | None:
     if (wrong := text_fault(value)) is not None:
         return wrong
@@ -129,6 +146,14 @@ def age_fault(value: Value) -> str | None:
         if age_ms(value) is not None
         else f"'{printed(value)}' is not an age such as 7D (units Y M D h m s)"
     )
+
+
+def share_fault(value: Value) -> str | None:
+    """A number for all levels, or a list of one for each, the lowest first."""
+    listed = value if isinstance(value, list) else [value]
+    if len(listed) > PRIORITY_MAX + 1:
+        return f"there are no more than {PRIORITY_MAX + 1} levels"
+    return next((fault for each in listed if (fault := count_fault(each)) is not None), None)
 
 
 def text(value: Value) -> str | None:
@@ -170,6 +195,7 @@ _EVERY: Final = frozenset(QueueType)
 count_fault: Final = between(0)
 ttl_fault: Final = between(0, TTL_MAX_MS)
 expiry_fault: Final = between(1, TTL_MAX_MS)
+priority_fault: Final = between(0, PRIORITY_MAX)
 overflow_fault: Final = one_of(*(overflow.value for overflow in Overflow))
 
 ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
@@ -183,8 +209,16 @@ ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
     "x-overflow": (overflow_fault, _SETTLING),
     "x-delivery-limit": (whole_fault, _SETTLING),
     "x-consumer-timeout": (count_fault, _EVERY),
-    "x-max-priority": (between(0, PRIORITY_MAX), _CLASSIC),
+    "x-max-priority": (priority_fault, _CLASSIC),
+    "x-priority-base": (priority_fault, _CLASSIC),
+    "x-fair-share": (share_fault, _CLASSIC),
     "x-single-active-consumer": (truth_fault, _SETTLING),
+    "x-alternate-exchange": (text_fault, _SETTLING),
+    "x-last-value-key": (text_fault, _CLASSIC),
+    "x-message-group-key": (text_fault, _CLASSIC),
+    "x-sequence-header": (header_fault, _CLASSIC),
+    "x-no-local": (truth_fault, _CLASSIC),
+    "x-auto-delete-delay": (ttl_fault, _SETTLING),
     "x-max-age": (age_fault, _STREAM),
     "x-stream-max-segment-size-bytes": (count_fault, _STREAM),
     # From here on: checked and compared on redeclaration, without effect on a single node.
@@ -242,7 +276,24 @@ def limits_of(arguments: Table) -> QueueLimits:
         single_active=arguments.get("x-single-active-consumer") is True,
         max_age_ms=age_ms(arguments.get("x-max-age")),
         max_segment_bytes=whole(arguments.get("x-stream-max-segment-size-bytes")) or None,
+        alternate_exchange=text(arguments.get("x-alternate-exchange")),
+        last_value_key=text(arguments.get("x-last-value-key")),
+        group_key=text(arguments.get("x-message-group-key")),
+        auto_delete_delay_ms=whole(arguments.get("x-auto-delete-delay")) or 0,
+        priority_base=whole(arguments.get("x-priority-base")) or 0,
+        sequence_header=text(arguments.get("x-sequence-header")),
+        no_local=arguments.get("x-no-local") is True,
+        fair_share=shares_of(arguments),
     )
+
+
+def shares_of(arguments: Table) -> tuple[int, ...]:
+    """One for each level of priority; levels for which none is said have no limit. Empty if nobody has one."""
+    asked = arguments.get("x-fair-share")
+    levels = (whole(arguments.get("x-max-priority")) or 0) + 1
+    listed = asked if isinstance(asked, list) else [asked] * levels
+    shares = [whole(each) or 0 for each in listed[:levels]]
+    return (*shares, *[0] * (levels - len(shares))) if any(shares) else ()
 
 
 def refuse_untexted_exchange(arguments: Table, queue: str) -> None:
@@ -265,7 +316,22 @@ def fault_of(argument: str, arguments: Table, check: Check) -> str | None:
         return None
     if argument == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
         return check(value) or "routing key but no dead letter exchange defined"
+    if argument == "x-message-group-key" and "x-last-value-key" in arguments:
+        return check(value) or "a queue keeps last values, or groups together, but not both"
+    if argument == "x-fair-share":
+        return check(value) or share_misfit(value, arguments)
     return check(value)
+
+
+def share_misfit(value: Value, arguments: Table) -> str | None:
+    if "x-last-value-key" in arguments or "x-message-group-key" in arguments:
+        return "levels do not share where last values or groups are kept"
+    levels = (whole(arguments.get("x-max-priority")) or 0) + 1
+    if levels == 1:
+        return "without x-max-priority there are no levels to share"
+    if isinstance(value, list) and len(value) > levels:
+        return f"there are {levels} levels, not {len(value)}"
+    return None
 
 
 def refuse_foreign(arguments: Table, type_: QueueType, queue: str) -> None:

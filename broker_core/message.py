@@ -14,7 +14,7 @@ import attrs
 
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import text
-from broker_core.values import Properties, Table, Value, type_name
+from broker_core.values import Properties, Table, Value, printed, type_name
 
 
 class Facts:
@@ -59,6 +59,17 @@ def further_keys(headers: Table, name: str) -> tuple[str, ...]:
             f"invalid message: unacceptable type '{type_name(listed)}' in header '{name}', expected an array"
         )
     return tuple(key for each in listed if (key := text(each)) is not None)
+
+
+SUBJECT: Final = "qpid.subject"  # the header in which 0-10 has what others have as a property
+
+
+def said_in(message: Message, header: str) -> str:
+    """What a message says in one header, as a text; empty if it says nothing."""
+    value = message.headers.get(header)
+    if value is None and header == SUBJECT:
+        value = message.encoding.property(message.properties, "subject")
+    return "" if value is None else printed(value)
 
 
 class Death:
@@ -141,6 +152,17 @@ class Encoding(ABC):
         """A body as plain octets, or as it is if it says something else. To be overridden as `convert`."""
         return body
 
+    def body(self, octets: bytes) -> bytes:
+        """Plain octets as a body. To be overridden as `convert`."""
+        return octets
+
+    def value(self, message: Message) -> Value:
+        """The body as a map, a list or a text, where this protocol has such bodies and this is one; None: octets.
+
+        Only if it can be said in full: who cannot say all of it takes what `convert` tells. To be overridden.
+        """
+        return None
+
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """The properties with these headers added; one that is there already is replaced."""
         before = self.read(properties)
@@ -175,6 +197,8 @@ class Message:
 
     What the body's bytes mean is the encoding's business, too: `encoding.convert` tells the plain octets.
     """
+
+    peer: object = None  # the other end of its connection (`Client.peer`), where the protocol says that
 
     __slots__ = (
         "body",
@@ -213,6 +237,25 @@ class Message:
         """Every routing key: the message's own, then CC, then BCC."""
         facts = self.facts
         return (self.key, *facts.cc, *facts.bcc)
+
+    def saying(self, headers: Table) -> Message:
+        """The same message with these headers, as far as its encoding can add them."""
+        properties = self.encoding.with_headers(self.properties, headers)
+        return self if properties == self.properties else self.headed(properties)
+
+    def headed(self, properties: bytes) -> Message:
+        """The same message with these properties, which differ in headers."""
+        facts = Facts(
+            self.facts.durable,
+            self.facts.priority,
+            self.facts.ttl_ms,
+            self.facts.user_id,
+            self.facts.reply_to,
+            self.facts.cc,
+            self.facts.bcc,
+            has_headers=True,
+        )
+        return Message(self.encoding, self.exchange, self.key, properties, self.body, facts, self.notes)
 
     @property
     def headers(self) -> Table:

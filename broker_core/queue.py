@@ -31,6 +31,9 @@ REJECTED: Final = "rejected"
 EXPIRED: Final = "expired"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
+DELETED: Final = (
+    "deleted"  # no death: it waited when the queue was deleted, and the alternate exchange gets it
+)
 
 OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides properties and body, roughly
 
@@ -140,6 +143,14 @@ class Queue(Destination):
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
 
+    def admit(self, message: Message) -> None:
+        """Take a message in that there once was room for, however full it is now."""
+        self.push(message)
+
+    def take_back(self, delivery: Delivery) -> None:
+        """It was taken out of the queue, and out of what the store has of it, and is to wait here again."""
+        raise Unsupported(f"{self.described} gives nothing away")
+
     def has_room(self, messages: int, octets: int) -> bool:
         """Whether so many messages more, with bodies of so many octets, would wait here without one being refused."""
         return True
@@ -159,9 +170,16 @@ class Queue(Destination):
         Raises Unsupported.
         """
 
+    def acquire(self, position: int) -> Delivery | None:
+        """What somebody who browses was shown there becomes his, to be answered. None: it waits no more."""
+        return None
+
     @abstractmethod
-    def release(self, delivery: Delivery, failed: bool = True) -> None:
-        """The consumer gives it back; `failed`: this counts towards the delivery limit."""
+    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
+        """The consumer gives it back; `failed`: this counts towards the delivery limit.
+
+        Who gets it next is told that it was `redelivered`; False: only if it was before.
+        """
 
     @abstractmethod
     def reject(self, delivery: Delivery) -> None:
@@ -191,15 +209,29 @@ class Queue(Destination):
         """A consumer can take messages (again). Called by `Consumer.wake`."""
 
     @abstractmethod
-    def bury_all(self) -> None:
-        """Let every waiting message die, where a profile wants that for a queue's deletion."""
+    def bury_all(self, reason: str = REJECTED) -> None:
+        """Let every waiting message die, where a profile or an alternate exchange wants that for a queue's deletion."""
+
+    def taken_up(self) -> None:
+        """Somebody consumes from it, or owns it."""
+
+    def left_alone(self) -> None:
+        """Nobody consumes from it, or nobody owns it, any more: an auto-delete queue goes, sooner or later."""
 
     # What is the same for all.
 
-    @property
-    def highest(self) -> int:
-        """The highest priority that it tells apart from lower ones; 0: none."""
+    def rank(self, priority: int) -> int:
+        """In which line a message of this priority stands; those of the highest one come first."""
         return 0
+
+    def is_local(self, message: Message) -> bool:
+        """Whether it came over the connection of the queue's owner, or of its only, exclusive consumer."""
+        if message.peer is None:
+            return False
+        sole = next(iter(self.consumers), None)
+        return (self.owner is not None and self.owner.peer is message.peer) or (
+            sole is not None and sole.exclusive and sole.peer is message.peer
+        )
 
     def touch(self) -> None:
         """Something changed: look at this queue in the next settle."""

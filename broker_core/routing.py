@@ -49,6 +49,13 @@ class Route:
                 taken = False  # the exchange that should have held it does not
         return taken
 
+    def fulfil(self, message: Message) -> None:
+        """Put the message where it goes, however full that is: it was promised when there was room."""
+        for queue in self.queues:
+            queue.admit(message)
+        for keeper in self.keepers:
+            _keep(keeper, message)
+
 
 class Trace(ABC):
     """Told what the walk does (see `explain.py`). A traced walk is a dry run: nothing is counted or logged."""

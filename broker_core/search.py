@@ -99,6 +99,17 @@ class Search:
         if unfinished and self._portions.used_up:
             self._portions.go_on_later()
 
+    def fetch(self, consumer: Consumer) -> Delivery | None:
+        """One message for somebody who comes once, and waits for the disk if need be."""
+        self.add(consumer)
+        while not (found := self._find(consumer, 1, 1)) and consumer.searching:
+            for lane, cursor in self._in_order(self._seekers[consumer]):
+                if lane.lacks(cursor):
+                    lane.load_for(cursor)
+                    break
+        self.remove(consumer)
+        return found[0] if found else None
+
     def _find(self, consumer: Consumer, quota: int, room: int) -> list[Delivery]:
         consumer.searching = False
         if (cursors := self._seekers.get(consumer)) is None:

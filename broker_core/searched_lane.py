@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import heappop, heappush, merge
 from itertools import accumulate, chain
@@ -76,7 +76,7 @@ class Cursor:
 class SearchedLane(Lane):
     """A lane as long as it is searched. `fresh` and `arrivals` are what no cursor has come to."""
 
-    __slots__ = ("back", "backlog", "cursors", "filled", "first", "front", "last", "lookers")
+    __slots__ = ("acquirer", "back", "backlog", "cursors", "filled", "first", "front", "last", "lookers")
 
     def __init__(self, lane: Lane) -> None:
         super().__init__()
@@ -88,6 +88,7 @@ class SearchedLane(Lane):
         self.front = Cursor(self.first, lane.returned)
         self.cursors = [self.front]
         self.lookers: list[Cursor] = []  # those of them that leave everything where it is
+        self.acquirer: Cursor | None = None  # where something was acquired last: the next is near
         self.fresh = self.arrivals = lane.arrivals
         self.backlog: Backlog | None = None  # if there is, or was, something on disk
         if lane.pages is not None:
@@ -260,6 +261,72 @@ class SearchedLane(Lane):
                 cursor.at = filled[cursor.at]
         part.slots = [*filter(None, part.slots)]
 
+    # Out of order.
+
+    def take_at(self, position: int) -> Delivery | None:
+        if (delivery := self.back.pop(position, None)) is not None:
+            return delivery
+        cursor = self.acquirer
+        if cursor is None:
+            cursor = self.acquirer = Cursor(self.first, [])
+            self.cursors.append(cursor)
+        cursor.returned.clear()
+        if cursor.met >= position or not self._is_near(cursor, position):
+            self.place(cursor, position)
+        while (delivery := self._slot(cursor)) is None and self.lacks(cursor):
+            self.load_for(cursor)
+        while delivery is not None and delivery.position < position:
+            self.pass_by(cursor, delivery)
+            delivery = self._slot(cursor)
+        if delivery is None or delivery.position != position:
+            return None
+        self.take_out(cursor, delivery)
+        return delivery
+
+    def _is_near(self, cursor: Cursor, position: int) -> bool:
+        """Whether what comes next for a cursor is what stands there."""
+        delivery = self._slot(cursor)
+        return delivery is not None and delivery.position == position
+
+    def place(self, cursor: Cursor, position: int) -> None:
+        """Have a cursor go on from a position, wherever it was."""
+        before = cursor.part
+        part = next((part for part in self.parts() if position <= self._end_of(part)), self.last)
+        cursor.part, cursor.met = part, position - 1
+        cursor.at = next(
+            (at for at, each in enumerate(part.slots) if each is not None and each.position >= position),
+            len(part.slots),
+        )
+        if before is not part:
+            self._left_alone(before)
+
+    def go_back(self, cursor: Cursor, position: int) -> None:
+        """Have a cursor meet again what it has passed by from a position on, and all that has come back."""
+        cursor.returned = self._returned([*self.back.values()])
+        if cursor.met >= position:
+            self.place(cursor, position)
+
+    def _end_of(self, part: Part) -> int:
+        """The last position of a part; -1 if nothing is left of it."""
+        if part.page is not None:
+            return part.page.last
+        return next((each.position for each in reversed(part.slots) if each is not None), -1)
+
+    def weed(self, is_dead: Callable[[Delivery], bool]) -> None:
+        alive = [each for each in self.fresh if not is_dead(each)]
+        self.fresh.clear()
+        self.fresh.extend(alive)
+        for position in [position for position, each in self.back.items() if is_dead(each)]:
+            del self.back[position]
+        for part in self.parts():
+            dead = [at for at, each in enumerate(part.slots) if each is not None and is_dead(each)]
+            for at in dead:
+                part.slots[at] = None
+            part.filled -= len(dead)
+            self.filled -= len(dead)
+            if dead:
+                self._close_up(part)
+
     # Between memory and disk.
 
     def lacks(self, cursor: Cursor) -> bool:
@@ -381,7 +448,11 @@ class SearchedLane(Lane):
         part.page, part.filled = None, 0
 
     def load(self) -> None:
-        part = self.front.part
+        self.load_for(self.front)
+
+    def load_for(self, cursor: Cursor) -> None:
+        """Have what a cursor lacks read at once."""
+        part = cursor.part
         assert self.backlog is not None, "something is on disk"
         assert part.page is not None, "something is lacking"
         self._take_in_part(part, self.backlog.read(part.page))

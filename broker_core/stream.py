@@ -33,7 +33,7 @@ from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType, age_ms, text, whole
 from broker_core.log import Log, MemoryLog
 from broker_core.message import Message
-from broker_core.queue import Queue
+from broker_core.queue import REJECTED, Queue
 from broker_core.search import Portions, takes_now
 from broker_core.values import Table, Timestamp, Value, printed
 
@@ -258,7 +258,7 @@ class StreamQueue(Queue):
     def take_one(self, settled: bool) -> Delivery | None:
         raise Unsupported(f"basic.get not supported by stream queues {self.described}")
 
-    def release(self, delivery: Delivery, failed: bool = True) -> None:
+    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
         """It has never left its place."""
         self.unsettled -= 1
 
@@ -325,7 +325,7 @@ class StreamQueue(Queue):
 
     # The end.
 
-    def bury_all(self) -> None:
+    def bury_all(self, reason: str = REJECTED) -> None:
         """There are no dead letters of a stream."""
 
     def closed(self) -> None:

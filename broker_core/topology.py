@@ -8,10 +8,11 @@ S065). Who may do what is not asked here: that is `client.py`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from broker_core.branches import Branches
 from broker_core.errors import (
     AccessRefused,
     PreconditionFailed,
@@ -29,8 +30,9 @@ from broker_core.limits import (
     queue_type,
     text,
 )
+from broker_core.numbered import work_queue_kind
 from broker_core.policy import effective_alternate, effective_limits
-from broker_core.queue import Queue
+from broker_core.queue import DELETED, Queue
 from broker_core.sieve import Sieve
 from broker_core.stream import StreamQueue
 from broker_core.values import Table, type_name
@@ -88,6 +90,7 @@ class VirtualHost:
         self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, listed nowhere
         self.leases: dict[tuple[str, str], Lease] = {}  # by queue and reader
         self.stagings: dict[str, Staging] = {}  # by name
+        self.branches = Branches(self)  # of distributed transactions
         self.connections = 0  # clients that have entered
         # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
         # It lasts as long as somebody who asked for it does: users come and go.
@@ -300,7 +303,7 @@ class VirtualHost:
         incoming = self._incoming.pop(destination, {})
         return [binding.source for binding in incoming if self._drop_binding(binding)]
 
-    def bindings_to(self, destination: Destination) -> Iterable[Binding]:
+    def bindings_to(self, destination: Destination) -> Collection[Binding]:
         """The bindings that lead to a queue or exchange, oldest first."""
         return self._incoming.get(destination, {}).keys()
 
@@ -404,6 +407,8 @@ class VirtualHost:
         self._drop_exchanges(self._drop_incoming(queue))
         if self.broker.compat.dead_letter_on_delete:
             queue.bury_all()
+        elif queue.limits.alternate_exchange is not None:
+            queue.bury_all(DELETED)
         for key in [each for each in self.leases if each[0] == queue.name]:
             self.leases.pop(key).end()
         queue.closed()
@@ -445,6 +450,7 @@ class VirtualHost:
             self.delete_queue(queue)
         for name in list(self.stagings):
             self.stagings.pop(name).end()
+        self.branches.end()
         for exchange in self.exchanges.values():
             self._no_longer_kept(exchange)
             self._tell(exchange, exchange.type.close)
@@ -464,8 +470,11 @@ def new_queue(
     """A queue of the kind that its arguments ask for, not in place yet."""
     type_ = queue_type(arguments)
     said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
-    if selector is None:
-        return KINDS[type_](*said)
+    kind = KINDS[type_]
+    if kind is WorkQueue:
+        kind = work_queue_kind(limits)
+    if selector is None or kind is not WorkQueue:
+        return kind(*said)
     sieve = Sieve(*said)
     sieve.selector = selector
     return sieve

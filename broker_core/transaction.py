@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class Transaction:
     """What one channel or session has done since its last commit or rollback."""
 
-    __slots__ = ("_outcomes", "_publishes", "_routes", "copies", "octets")
+    __slots__ = ("_outcomes", "_publishes", "copies", "octets", "routes")
 
     def __init__(self) -> None:
         self._publishes: list[Callable[[], bool]] = []
-        self._routes: list[tuple[Route, Message]] = []  # of those that were routed
+        self.routes: list[tuple[Route, Message]] = []  # of those that were routed, in order
         self._outcomes: list[Callable[[], None]] = []
         self.octets = 0  # bodies held
         self.copies = 0  # that a commit would put into queues
@@ -34,8 +34,8 @@ class Transaction:
         """Route now, deliver at commit. False: unroutable, as things stand."""
         exchange.published += 1
         found = broker.route(exchange, message)
-        self.hold(lambda: _alive(found).give(message), message.size)
-        self._routes.append((found, message))
+        self.hold(lambda: alive(found).give(message), message.size)
+        self.routes.append((found, message))
         self.copies += len(found.queues)
         exchange.unroutable += found.unroutable
         return not found.unroutable
@@ -55,7 +55,7 @@ class Transaction:
         What its consumers might take at once is not counted on.
         """
         needs: dict[Queue, tuple[int, int]] = {}
-        for found, message in self._routes:
+        for found, message in self.routes:
             for queue in found.queues:
                 messages, octets = needs.get(queue, (0, 0))
                 needs[queue] = messages + 1, octets + message.size
@@ -76,13 +76,13 @@ class Transaction:
     def rollback(self) -> None:
         """Forget everything."""
         self._publishes.clear()
-        self._routes.clear()
+        self.routes.clear()
         self._outcomes.clear()
         self.octets = 0
         self.copies = 0
 
 
-def _alive(found: Route) -> Route:
+def alive(found: Route) -> Route:
     """The route without queues and exchanges that were deleted since it was found."""
     queues = tuple(queue for queue in found.queues if not queue.deleted)
     keepers = tuple(each for each in found.keepers if each.virtual_host.exchanges.get(each.name) is each)

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
-from broker_core.discard import PAUSE_S, PORTION
+from broker_core.disuse import Disuse
+from broker_core.dropping import drop_over_limit
 from broker_core.errors import AccessRefused
+from broker_core.expiry import Expiry
 from broker_core.lane import Lane
 from broker_core.limits import Overflow, QueueLimits, QueueType
-from broker_core.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED, Queue
+from broker_core.queue import DELETED, DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED, Queue
 from broker_core.rings import Ring, ring_of, step_out
 from broker_core.search import Search, takes_now
 from broker_core.store.backlog import Backlog
@@ -33,21 +35,25 @@ from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.clock import Timer
     from broker_core.message import Message
     from broker_core.store.contract import Page
     from broker_core.topology import VirtualHost
 
 
+NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)
+
+
 class WorkQueue(Queue):
     """A queue of work to do: each message goes to one consumer, and is gone once that has dealt with it."""
+
+    all_seek = False  # its consumers go through it with cursors, whatever they want
 
     __slots__ = (
         "active",
         "backlog",
-        "expires_timer",
+        "disuse",
         "expiring",
-        "head_timer",
+        "expiry",
         "lanes",
         "position",
         "rings",
@@ -76,8 +82,8 @@ class WorkQueue(Queue):
         self.active: Consumer | None = None  # the one consumer served, if there may be only one
         self.position = 0  # of the next message to arrive
         self.expiring = 0  # waiting messages that will expire
-        self.head_timer: Timer | None = None
-        self.expires_timer: Timer | None = None
+        self.expiry = Expiry(self)
+        self.disuse = Disuse(self)
         self.apply(limits)
 
     # Limits.
@@ -87,56 +93,26 @@ class WorkQueue(Queue):
         if limits.expires_ms != self.limits.expires_ms:
             self.used_at = self.virtual_host.broker.now  # a new term begins now
         self.limits = limits
-        self.watched = limits.max_length is not None or limits.max_bytes is not None
+        self.watched = limits.max_length is not None or limits.max_bytes is not None or limits.no_local
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
         if self.watched and limits.overflow is Overflow.DROP_HEAD:
-            self._drop_over_limit()
-        self._watch_disuse()
+            drop_over_limit(self)
+        self.disuse.watch()
         self.touch()
 
-    def _over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
+    def over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
         limits = self.limits
         return (limits.max_length is not None and self.ready + more > limits.max_length) or (
             limits.max_bytes is not None and self.ready_bytes + more_bytes > limits.max_bytes
         )
 
-    def _drop_over_limit(self) -> None:
-        dropped = 0
-        while self.ready and self._over_limit():
-            if dropped == PORTION:
-                broker = self.virtual_host.broker
-                broker.timers.at(broker.now + PAUSE_S, lambda now: self.touch())
-                return
-            lane = next(lane for lane in self.lanes if lane)  # the lowest priority goes first
-            if lane.at_hand():
-                self.left(delivery := lane.take())
-                self._die(delivery, MAXLEN)
-                dropped += 1
-            elif not self._drop_page(lane):
-                lane.load()
-
-    def _drop_page(self, lane: Lane) -> bool:
-        """Drop what comes first without reading it, if all of it is too much, and none of it is buried."""
-        page = lane.page_at_head()
-        is_buried = self.limits.dead_letter_exchange is not None
-        if page is None or is_buried or not self._over_limit(-len(page), -page.octets):
-            return False
-        lane.drop_page()
-        self.ready -= len(page)
-        self.ready_bytes -= page.octets
-        self.expiring -= page.expiring
-        return True
-
     # Arrival.
 
-    @property
-    def highest(self) -> int:
-        return len(self.lanes) - 1
-
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        lane = self.lanes[priority]
+        lane, books = self.lanes[priority], self.books()
         for page in pages:
-            lane.add_page(self.books(), page)
+            books.add(page)
+            lane.add_page(books, page)
             self.ready += len(page)
             self.ready_bytes += page.octets
             self.expiring += page.expiring
@@ -164,9 +140,7 @@ class WorkQueue(Queue):
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
         if self.watched and self._refuses(message):
-            self.refused += 1
-            self.virtual_host.broker.refused_by = self.name
-            return False
+            return self._turned_away(message)
         delivery = Delivery(message, self, self.position, NEVER)
         self.position += 1
         if self.journal is not None and message.facts.durable and self.number:
@@ -181,9 +155,20 @@ class WorkQueue(Queue):
         self.published += 1
         if not self.touched and (self.rings or self.expiring):
             self.touch()
-        if self.watched and self._over_limit():
+        if self.watched and self.over_limit():
             self.dispatch()  # what a consumer takes at once was never over the limit
         return True
+
+    def admit(self, message: Message) -> None:
+        if self.limits.no_local and self.is_local(message):
+            return
+        watched, self.watched = self.watched, False
+        try:
+            self.push(message)
+        finally:
+            self.watched = watched
+        if watched:
+            self.touch()
 
     def _end_of(self, message: Message) -> float:
         """When it expires, if its term begins now."""
@@ -191,20 +176,36 @@ class WorkQueue(Queue):
         return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
 
     def _refuses(self, message: Message) -> bool:
-        if self.limits.overflow is Overflow.DROP_HEAD or not self._over_limit(1, message.size):
+        if self.limits.no_local and self.is_local(message):
+            return True
+        if self.limits.overflow is Overflow.DROP_HEAD or not self._lacks_room_for(message):
             return False
         self.dispatch()
-        if not self._over_limit(1, message.size):
+        if not self._lacks_room_for(message):
             return False
         if self.limits.overflow is Overflow.REJECT_PUBLISH_DLX:
             self.virtual_host.broker.dead_letter(self, message, MAXLEN)
         return True
 
+    def _lacks_room_for(self, message: Message) -> bool:
+        return self.over_limit(1, message.size)
+
+    def _turned_away(self, message: Message) -> bool:
+        """It is not taken in. False, unless that is no business of the publisher's: it passes by, or ends the queue."""
+        if self.limits.no_local and self.is_local(message):
+            return True
+        if self.limits.overflow is Overflow.SELF_DESTRUCT:
+            self.disuse.destroy()
+            return True
+        self.refused += 1
+        self.virtual_host.broker.refused_by = self.name
+        return False
+
     def has_room(self, messages: int, octets: int) -> bool:
-        if not self.watched or self.limits.overflow is Overflow.DROP_HEAD:
+        if not self.watched or self.limits.overflow in NEVER_FULL:
             return True
         self.dispatch()
-        return not self._over_limit(messages, octets)
+        return not self.over_limit(messages, octets)
 
     # Handing out.
 
@@ -231,17 +232,20 @@ class WorkQueue(Queue):
                 able.rotate(-1)
                 self.give(consumer, deliveries)
         if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
-            self._drop_over_limit()  # what arrived, and what came back
+            drop_over_limit(self)  # what arrived, and what came back
         if self.expiring:
-            self._watch_head()
+            self.expiry.watch()
 
-    def _take(self, quota: int, room: int) -> list[Delivery]:
-        """Up to `quota` messages, of no more than `room` octets and one message, by priority and order."""
+    def _take(self, quota: int, room: int, lanes: Iterable[Lane] = ()) -> list[Delivery]:
+        """Up to `quota` messages, of no more than `room` octets and one message, by priority and order.
+
+        `lanes`: of these only.
+        """
         if self.search is not None:
             return self.search.take(quota, room)
         now = self.virtual_host.broker.now
         taken: list[Delivery] = []
-        for lane in reversed(self.lanes):
+        for lane in lanes or reversed(self.lanes):
             fresh, returned = lane.fresh, lane.returned
             while len(taken) < quota and room > 0 and (returned or fresh):
                 if returned and lane.pages is not None and not lane.at_hand():
@@ -302,19 +306,36 @@ class WorkQueue(Queue):
 
     # Answers.
 
-    def release(self, delivery: Delivery, failed: bool = True) -> None:
-        """Put it back at its old place; `failed`: this counts towards the delivery limit."""
+    def acquire(self, position: int) -> Delivery | None:
+        for lane in self.lanes:
+            if (delivery := lane.take_at(position)) is not None:
+                return self._acquired(delivery)
+        return None
+
+    def _acquired(self, delivery: Delivery) -> Delivery | None:
+        now = self.virtual_host.broker.now
+        if delivery.expires_at < now:
+            self.expire(delivery)
+            return None
+        self.left(delivery)
+        self.delivered += 1
+        self.unsettled += 1
+        delivery.given_at = now
+        return delivery
+
+    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
+        """Put it back at its old place."""
         self.unsettled -= 1
         if self.deleted:
-            self.forget((delivery,))
+            self.die(delivery, DELETED)
             return
         delivery.consumer = None
-        delivery.redelivered = True
+        delivery.redelivered = delivery.redelivered or redelivered
         if failed:
             delivery.attempts += 1
             limit = self.limits.delivery_limit
             if limit is not None and delivery.attempts > limit:
-                self._die(delivery, DELIVERY_LIMIT)
+                self.die(delivery, DELIVERY_LIMIT)
                 return
             if limit is not None and self.journal is not None:
                 self.journal.attempted(delivery)
@@ -326,7 +347,7 @@ class WorkQueue(Queue):
         self.touch()
 
     def take_back(self, delivery: Delivery) -> None:
-        """What was leased is released; to the store it is new, and its time to live begins anew."""
+        """What was leased, or accepted in a branch, is back; to the store it is new, its time to live begins anew."""
         if self.journal is not None and delivery.message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
@@ -339,19 +360,23 @@ class WorkQueue(Queue):
         if self.deleted:
             self.forget((delivery,))
         else:
-            self._die(delivery, REJECTED)
+            self.die(delivery, REJECTED)
+
+    def rank(self, priority: int) -> int:
+        return max(0, min(priority - self.limits.priority_base, len(self.lanes) - 1))
 
     def _lane(self, delivery: Delivery) -> Lane:
-        return self.lanes[min(delivery.message.facts.priority, len(self.lanes) - 1)]
+        lanes = self.lanes
+        return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
 
-    def _die(self, delivery: Delivery, reason: str) -> None:
+    def die(self, delivery: Delivery, reason: str) -> None:
         self.forget((delivery,))
         self.virtual_host.broker.dead_letter(self, delivery.message, reason)
 
     def expire(self, delivery: Delivery) -> None:
         """It was taken out of its lane too late."""
         self.left(delivery)
-        self._die(delivery, EXPIRED)
+        self.die(delivery, EXPIRED)
 
     def left(self, delivery: Delivery) -> None:
         """It was taken out of its lane."""
@@ -385,13 +410,17 @@ class WorkQueue(Queue):
             if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
                 raise AccessRefused(f"{self.described} in exclusive use")
             self.consumers[consumer] = None
-        if consumer.browses or consumer.selector is not None:
+            self.taken_up()
+        if consumer.browses or consumer.selector is not None or self.all_seek:
             if self.search is None:
-                self.search = Search(self)
+                self.search = self.new_search()
             self.search.add(consumer)
         consumer.attached = True
         self.used_at = self.virtual_host.broker.now
         self._admit(consumer)
+
+    def new_search(self) -> Search:
+        return Search(self)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach a consumer. What it has not answered stays with it. May delete an auto-delete queue (S068)."""
@@ -406,8 +435,8 @@ class WorkQueue(Queue):
         if consumer is self.active:
             self.active = None
             self.touch()  # its heir is found once, however many leave together
-        if self.auto_delete and not (self.consumers or consumer.browses or self.deleted):
-            self.virtual_host.delete_queue(self)
+        if not consumer.browses:
+            self.left_alone()
 
     def _admit(self, consumer: Consumer) -> None:
         if consumer.browses or not self.limits.single_active:
@@ -434,53 +463,19 @@ class WorkQueue(Queue):
 
     # Time.
 
-    def _watch_head(self) -> None:
-        """Keep one timer on the first message that will expire at the head of a lane (S080)."""
-        earliest = min((lane.due_at() for lane in self.lanes if lane), default=NEVER)
-        timer = self.head_timer
-        broker, timers = self.virtual_host.broker, self.virtual_host.broker.timers
-        if timer is not None and not timer.cancelled and timer.at <= max(earliest, broker.now + PAUSE_S):
-            return  # it will look again when it fires
-        timers.cancel(timer)
-        self.head_timer = None if earliest == NEVER else timers.at(earliest, self._expire)
+    def taken_up(self) -> None:
+        self.disuse.returned()
 
-    def _expire(self, now: float) -> None:
-        """What is due expires, but no more than a portion of it at once: others want their turn."""
-        self.head_timer = None
-        left = PORTION
-        for lane in self.lanes:
-            while lane and lane.due_at() <= now:
-                if not left:
-                    self.head_timer = self.virtual_host.broker.timers.at(now + PAUSE_S, self._expire)
-                    return
-                left -= 1
-                self.expire(lane.take())
-        self.touch()
+    def left_alone(self) -> None:
+        is_lent = self.owner is not None and not self.exclusive
+        if self.auto_delete and not (self.consumers or is_lent or self.deleted):
+            self.disuse.left()
 
-    def _watch_disuse(self) -> None:
-        """Delete the queue when nobody has used it for `expires_ms` (S081)."""
-        timers = self.virtual_host.broker.timers
-        timers.cancel(self.expires_timer)
-        self.expires_timer = None
-        if self.limits.expires_ms is not None and not self.deleted:
-            due = self.used_at + self.limits.expires_ms / 1000
-            self.expires_timer = timers.at(due, self._maybe_disused)
-
-    def _maybe_disused(self, now: float) -> None:
-        assert self.limits.expires_ms is not None
-        if self.in_use or self.search is not None:
-            self.used_at = now
-        if now >= self.used_at + self.limits.expires_ms / 1000:
-            self.virtual_host.delete_queue(self)
-        else:
-            self._watch_disuse()
-
-    def bury_all(self) -> None:
-        """Let every waiting message die, where a profile wants that for a queue's deletion."""
+    def bury_all(self, reason: str = REJECTED) -> None:
         while lane := next((lane for lane in reversed(self.lanes) if lane), None):
             if lane.at_hand():
                 self.left(delivery := lane.take())
-                self._die(delivery, REJECTED)
+                self.die(delivery, reason)
             else:
                 lane.load()
 
@@ -488,9 +483,8 @@ class WorkQueue(Queue):
 
     def closed(self) -> None:
         """The messages go with it, and the consumers are told."""
-        timers = self.virtual_host.broker.timers
-        timers.cancel(self.head_timer)
-        timers.cancel(self.expires_timer)
+        self.expiry.end()
+        self.disuse.end()
         self.purge()
         if self.search is not None:
             self.consumers.update(dict.fromkeys(self.search.browsers()))  # they are told, too

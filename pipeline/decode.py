@@ -42,6 +42,7 @@ from pipeline.arrow import (
     variants_of,
 )
 from pipeline.texts import PROPERTY, readable, said, variant
+from protocols.amqp010.encoding import ENCODING as AMQP010
 from protocols.amqp091.encoding import ENCODING as AMQP091
 from protocols.amqp091.encoding import rendered
 from protocols.amqp10.conversion import message_annotations
@@ -62,7 +63,7 @@ LOG_APPEND_TIME: Final = 1  # Kafka's word for a time that the broker has taken
 NOTES: Final = -3  # in an origin, before exchange and routing key
 Looks: TypeAlias = tuple[str, bytes, bool]  # encoding, properties, whether the body is sections of AMQP 1.0
 
-ENCODINGS: Final[Mapping[str, Encoding]] = {each.name: each for each in (AMQP091, AMQP10)}
+ENCODINGS: Final[Mapping[str, Encoding]] = {each.name: each for each in (AMQP010, AMQP091, AMQP10)}
 
 
 class Piece:
@@ -302,7 +303,7 @@ def body(rows: Rows, kind: Kind) -> Array:
 
 def _is_plain(piece: Piece) -> bool:
     """Whether bodies are the publisher's octets and nothing else."""
-    return all(encoding is AMQP091 for encoding in piece.encodings())
+    return all(encoding is not AMQP10 for encoding in piece.encodings())
 
 
 def _bodies(piece: Piece) -> Iterator[bytes]:

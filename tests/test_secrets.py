@@ -18,9 +18,12 @@ from broker_core.config import ConfigError, load, parse
 from broker_core.definitions import read_files
 from broker_core.node import Node
 from broker_core.sasl import STANDARD
+from protocols.amqp010 import commands as c
 from protocols.amqp091 import methods as m
 from protocols.amqp091.fields import encode_table
 from protocols.amqp091.sasl import AmqPlain
+from tests.amqp010 import client as of_010
+from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok
 from tests.http.test_adapter import Desk
 
@@ -36,6 +39,8 @@ write = ".*"
 read = ".*"
 [protocols.amqp091]
 mechanisms = ["PLAIN", "AMQPLAIN", "RABBIT-CR-DEMO", "ANONYMOUS"]
+[protocols.amqp010]
+mechanisms = ["PLAIN", "RABBIT-CR-DEMO", "ANONYMOUS"]
 """
 
 
@@ -95,6 +100,95 @@ def test_a_login_right_or_wrong_is_not_repeated(
     peer.drop()
     assert CANARY.encode() not in answers
     assert CANARY not in said() + repr(vars(peer.front)) + peer.front.wire.ended_because
+
+
+IN_0_10 = {what: attempt for what, attempt in ATTEMPTS.items() if attempt[0] != "AMQPLAIN"}
+
+
+def said_by(peer: Peer010) -> str:
+    return repr(vars(peer.front)) + peer.front.wire.ended_because
+
+
+def test_every_mechanism_is_attempted_over_0_10() -> None:
+    assert {name for name, _ in IN_0_10.values()} == {each.name for each in STANDARD}
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["at once", "when asked"])
+@pytest.mark.parametrize("peer_address", [LOOPBACK, ELSEWHERE], ids=["here", "elsewhere"])
+@pytest.mark.parametrize(("mechanism", "responses"), IN_0_10.values(), ids=IN_0_10)
+def test_a_login_over_0_10_right_or_wrong_is_not_repeated(
+    mechanism: str, responses: tuple[bytes, ...], peer_address, asked: bool, said: Callable[[], str]
+) -> None:
+    peer = Peer010(World(CONFIG), peer_address)
+    peer.greet()
+    first, *further = [None, *responses] if asked else responses
+    peer.control(c.ConnectionStartOk({}, mechanism, first, "en_US"))
+    answers = peer.take_bytes()
+    for response in further:
+        peer.control(c.ConnectionSecureOk(response))
+        answers += peer.take_bytes()
+    peer.lose()
+    assert CANARY.encode() not in answers
+    assert CANARY not in said() + said_by(peer)
+
+
+def test_a_login_over_0_10_is_not_repeated_where_whoever_checks_it_is_out_of_order(
+    said: Callable[[], str],
+) -> None:
+    world = World(CONFIG)
+    world.broker.access = OutOfOrder(world.broker.access)  # type: ignore[assignment]
+    peer = Peer010(world)
+    peer.greet()
+    with pytest.raises(ConnectionError) as caught:
+        peer.control(c.ConnectionStartOk({}, "PLAIN", plain("ann", CANARY), "en_US"))
+    told = "".join(traceback.format_exception(caught.value)) + said()
+    assert CANARY not in told + said_by(peer)
+    assert CANARY.encode() not in peer.take_bytes()
+
+
+START_OK = c.ConnectionStartOk({"password": CANARY}, "PLAIN", plain("ann", CANARY), "en_US").encode()
+WRONG_FRAMES = {
+    "cut short": of_010.frame(START_OK[:-7]),
+    "longer than it says": of_010.frame(START_OK)[:3] + b"\x1c" + of_010.frame(START_OK)[4:],
+    "with a map that is too long": of_010.frame(START_OK.replace(b"\x00\x00\x00", b"\x00\x00\xff", 1)),
+    "nothing else": CANARY.encode() * 4,
+    "on a session": of_010.frame(START_OK, 7),
+    "as a command": of_010.frame(START_OK, 0, segment=1),
+    "as a secure-ok": of_010.frame(c.ConnectionSecureOk(plain("ann", CANARY)).encode()),
+    "twice": of_010.frame(START_OK) * 2,
+}
+
+
+@pytest.mark.parametrize("frames", WRONG_FRAMES.values(), ids=WRONG_FRAMES)
+def test_a_login_over_0_10_that_cannot_be_read_is_not_repeated(
+    frames: bytes, said: Callable[[], str]
+) -> None:
+    """Neither in hexadecimal."""
+    peer = Peer010(World(CONFIG))
+    peer.greet()
+    peer.transmit(frames)
+    answers = peer.take_bytes()
+    peer.lose()
+    assert CANARY.encode() not in answers
+    told = said() + said_by(peer) + answers.decode("latin-1")
+    for begin in range(len(CANARY) - 3):
+        part = CANARY[begin : begin + 4].encode()
+        assert part.hex() not in told
+        assert part.hex(" ") not in told
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        c.ConnectionStartOk({}, "PLAIN", plain("ann", CANARY), "en_US"),
+        c.ConnectionSecureOk(CANARY.encode()),
+    ],
+    ids=lambda control: control.NAME,
+)
+def test_controls_of_0_10_that_carry_a_response_print_without_it(control: c.Control) -> None:
+    assert CANARY not in repr(control) + repr([control]) + str(control)
+    octets = control.encode()
+    assert CANARY not in repr(c.control_at(octets, 0, len(octets)))
 
 
 @pytest.mark.parametrize("secret", [CANARY, CANARY + " and wrong"])

@@ -1,4 +1,4 @@
-"""Every statement about what an AMQP client, of 0-9-1 or 1.0, must observe is settled by a test that names it.
+"""Every statement about what an AMQP client, of 0-9-1, 1.0 or 0-10, must observe is settled by a test that names it.
 
 The numbers are those of the project's acceptance list: S are its core, X its extended statements. A test names one in
 its own name (`test_s039_...`) or in its docstring (`S039`).
@@ -27,6 +27,7 @@ SECTIONS: Final = {  # core and extended statements, first to last
     "1.0: addresses of version 1": ("S213-S225", "X064-X065"),
     "1.0: outcomes and messages": ("S226-S232", "X066-X073"),
     "1.0: management": ("X074-X088",),
+    "0-10: sessions and execution": ("S233-S241", "X089-X090", "X092-X092"),
 }
 NAMED: Final = re.compile(r"(?<![a-z0-9])([sx][0-9]{3})(?![0-9])", re.IGNORECASE)
 TESTS: Final = Path(__file__).parent

@@ -23,14 +23,14 @@ from broker_core.store.contract import DamagedError, Kept, Span, StoreError
 from broker_core.store.copying import Moment, Progress
 from broker_core.store.database import CLOSED, RUNNING, State, folder_of, state_of
 from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder, holder, require
-from broker_core.store.records import EXCHANGE, LEASE, QUEUE, STAGING, json_in, names_in
+from broker_core.store.records import BRANCH, EXCHANGE, LEASE, QUEUE, STAGING, json_in, names_in
 from broker_core.store.segment import gaps
 from broker_core.store.segments import Segments
 from broker_core.store.slices import Slices
 from broker_core.store.values_text import Unreadable
 
 Owner: TypeAlias = tuple[str, str, str]  # what it is; virtual host; name
-OWNERS: Final = {QUEUE: 2, EXCHANGE: 2, LEASE: 3, STAGING: 2}  # and how many names each has
+OWNERS: Final = {QUEUE: 2, EXCHANGE: 2, LEASE: 3, STAGING: 2, BRANCH: 2}  # and how many names each has
 NOBODY: Final[Owner] = ("", "", "")  # a queue that was deleted: what it had goes at the next start
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from broker_core.branch import State
 from broker_core.catalogue import (
     OPERATOR_POLICY,
     PERMISSIONS,
@@ -30,6 +31,7 @@ from broker_core.queue import Queue
 from broker_core.store import records
 from broker_core.store.records import (
     BINDING,
+    BRANCH,
     EXCHANGE,
     LAST_NUMBER,
     LEASE,
@@ -42,6 +44,7 @@ from broker_core.store.records import (
 
 if TYPE_CHECKING:
     from broker_core.access import Permissions, TopicPermissions, User
+    from broker_core.branch import Branch
     from broker_core.exchange import Binding, Destination, Exchange
     from broker_core.lease import Lease
     from broker_core.operations import Json
@@ -178,6 +181,14 @@ class StoredCatalogue(Catalogue):
     def forget_staging(self, staging: Staging) -> None:
         self._journal.remove(key_of(STAGING, staging.virtual_host.name, staging.name))
 
+    def keep_branch(self, branch: Branch) -> None:
+        if branch.state is not State.HEURISTIC:
+            branch.keep_in(self._journal, self._next_number())
+        self._put(branch_key(branch), records.branch_record(branch))
+
+    def forget_branch(self, branch: Branch) -> None:
+        self._journal.remove(branch_key(branch))
+
     def keep_binding(self, binding: Binding) -> None:
         if binding.source.durable and is_kept(binding.destination):
             self.last_binding += 1
@@ -227,6 +238,10 @@ def is_kept(destination: Destination) -> bool:
 
 def lease_key(lease: Lease) -> str:
     return key_of(LEASE, lease.queue.virtual_host.name, lease.queue.name, lease.reader)
+
+
+def branch_key(branch: Branch) -> str:
+    return key_of(BRANCH, branch.branches.host.name, str(branch.xid))
 
 
 def binding_key(binding: Binding) -> str:

@@ -14,14 +14,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.access import PasswordHash, Permissions, TopicPermissions, User
+from broker_core.branch import Verdict
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy
+from broker_core.prepared import Outline, Path
 from broker_core.sieve import Sieve
 from broker_core.store.values_text import Unreadable, read_table, read_text, written_table, written_text
 from broker_core.values import Table
 
 if TYPE_CHECKING:
+    from broker_core.branch import Branch
     from broker_core.exchange import Binding, Exchange
     from broker_core.lease import Lease
     from broker_core.queue import Queue
@@ -36,6 +39,7 @@ EXCHANGE: Final = "exchange"  # virtual host, name
 QUEUE: Final = "queue"  # virtual host, name
 LEASE: Final = "lease"  # virtual host, queue, reader
 STAGING: Final = "staging"  # virtual host, name
+BRANCH: Final = "branch"  # virtual host, name (`branch.xid_in`)
 BINDING: Final = "binding"  # virtual host, number: they are in order, and nothing else tells equal ones apart
 LAST_NUMBER: Final = "last-number"  # the last one that a queue got: no number is used twice
 UNREADABLE: Final = (
@@ -221,6 +225,59 @@ def lease_record(lease: Lease) -> Json:
 
 def staging_record(staging: Staging) -> Json:
     return {"number": staging.number, "user": written_text(staging.user)}
+
+
+def branch_record(branch: Branch) -> Json:
+    outline = branch.prepared.outline
+    return {
+        "number": branch.prepared.number,
+        "user": written_text(branch.user),
+        "verdict": branch.verdict.value,
+        "accepted": [list(each) for each in outline.accepted],
+        "paths": [
+            [list(path.queues), [written_text(name) for name in path.keepers], path.handled]
+            for path in outline.paths
+        ],
+    }
+
+
+def verdict_in(record: Record) -> Verdict:
+    try:
+        return Verdict(record.text("verdict"))
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+
+
+def outline_in(record: Record) -> Outline:
+    accepted = tuple((first, second) for first, second in map(wholes, pairs(record.json("accepted"), 2)))
+    paths = tuple(path_in(said) for said in pairs(record.json("paths"), 3))
+    return Outline(accepted, paths)
+
+
+def path_in(said: list[Json]) -> Path:
+    queues, keepers, handled = said
+    if not isinstance(keepers, list) or not isinstance(handled, bool):
+        raise Unreadable("one of its paths is none")
+    return Path(tuple(wholes(queues)), tuple(read_text(name) for name in keepers), handled)
+
+
+def pairs(said: Json, length: int) -> list[list[Json]]:
+    """A list of lists that have so many elements."""
+    if not isinstance(said, list):
+        raise Unreadable("a list is missing")
+    found = [each for each in said if isinstance(each, list) and len(each) == length]
+    if len(found) < len(said):
+        raise Unreadable(f"a list has something else than lists of {length}")
+    return found
+
+
+def wholes(said: Json) -> list[int]:
+    if not isinstance(said, list):
+        raise Unreadable("a list is missing")
+    found = [each for each in said if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
+    if len(found) < len(said):
+        raise Unreadable("a list has something else than whole numbers")
+    return found
 
 
 def binding_record(binding: Binding) -> Json:

@@ -39,12 +39,11 @@ class Owner(Protocol):
     number: int
     ranked: bool  # priorities may matter; else everything is one priority
 
-    @property
-    def highest(self) -> int:
-        """The highest priority that it tells apart from lower ones; 0: none."""
+    def rank(self, priority: int) -> int:
+        """In which line messages of this priority stand; what stands in one comes back as one."""
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        """These waited when the node ended, oldest first. Called before anything else: once for each priority that has
+        """These waited when the node ended, oldest first. Called before anything else: once for each line that has
         some, or, without priorities, once in any case.
         """
 
@@ -227,7 +226,7 @@ def _hand_out(
             lost += map(columns.numbers.__getitem__, chosen)
             continue
         if priority:
-            priority = min(priority, owners[queue].highest)  # or what stands in one line would come in two
+            priority = owners[queue].rank(priority)  # or what stands in one line would come in two
         gathered = found.get((queue, priority))
         if gathered is None:
             gathered = found[queue, priority] = Gathered()

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from broker_core.access import TopicPermissions
+from broker_core.branch import Branch, xid_in
 from broker_core.catalogue import (
     OPERATOR_POLICY,
     PERMISSIONS,
@@ -37,6 +38,7 @@ from broker_core.store import records
 from broker_core.store.objects import StoredCatalogue
 from broker_core.store.records import (
     BINDING,
+    BRANCH,
     EXCHANGE,
     LAST_NUMBER,
     LEASE,
@@ -57,6 +59,7 @@ from broker_core.work_queue import WorkQueue
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.operations import Json
+    from broker_core.store.contract import Span
     from broker_core.store.journal import Journal
 
 log: Final = logging.getLogger("leveret.store")
@@ -75,6 +78,7 @@ NAMES: Final = {  # kinds, in the order in which one needs the other, and how ma
     QUEUE: 2,
     LEASE: 3,
     STAGING: 2,
+    BRANCH: 2,
     BINDING: 2,
 }
 LAYERED: Final = frozenset({VIRTUAL_HOST, USER, PERMISSIONS, TOPIC_PERMISSIONS, POLICY, OPERATOR_POLICY})
@@ -95,10 +99,26 @@ def begin(broker: Broker) -> None:
     for host in broker.hosts():
         for queue in host.queues.values():
             queue.used_at = now
+            if queue.limits.auto_delete_delay_ms:
+                queue.left_alone()
         for lease in host.leases.values():
             lease.begin()
         for staging in host.stagings.values():
             staging.begin()
+    begin_branches(broker)
+
+
+def begin_branches(broker: Broker) -> None:
+    """All segments are gone through once."""
+    branches = {each.prepared.number: each for host in broker.hosts() for each in host.branches.all()}
+    if branches:
+        assert broker.journal is not None, "they come from its store"
+        spans: dict[int, list[Span]] = {number: [] for number in branches}
+        for span in broker.journal.store.spans():
+            if span.stream in spans:
+                spans[span.stream].append(span)
+        for number, branch in branches.items():
+            branch.begin(spans[number])
 
 
 @contextmanager
@@ -171,6 +191,7 @@ class Restoring:
             QUEUE: self._queue,
             LEASE: self._lease,
             STAGING: self._staging,
+            BRANCH: self._branch,
             BINDING: self._binding,
         }
         self._found[BINDING].sort(key=lambda found: found.place)
@@ -299,6 +320,18 @@ class Restoring:
         staging.keep_in(self._journal, record.number("number", least=1))
         self._has_number(staging.number)
         host.stagings[name] = staging
+
+    def _branch(self, names: Names, record: Record) -> None:
+        host, name = self._host(names[0]), names[1]
+        try:
+            branch = Branch(host.branches, xid_in(name), record.text("user"))
+        except ValueError:
+            raise Unreadable("it has no name") from None
+        branch.verdict = records.verdict_in(record)
+        branch.prepared.restore(records.outline_in(record))
+        branch.keep_in(self._journal, record.number("number", least=1))
+        self._has_number(branch.prepared.number)
+        host.branches.add(branch)
 
     def _limits(self, host: VirtualHost, name: str, auto_delete: bool, arguments: Table) -> QueueLimits:
         try:

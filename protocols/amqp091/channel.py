@@ -228,7 +228,12 @@ class Channel:
             raise PreconditionFailed("reply consumer cannot acknowledge")
         host = self.client.host
         queue = WorkQueue(
-            host, generated_name(f"{REPLY_TO}."), QueueLimits(), owner=self.client, auto_delete=True
+            host,
+            generated_name(f"{REPLY_TO}."),
+            QueueLimits(),
+            exclusive=True,
+            owner=self.client,
+            auto_delete=True,
         )
         host.add_hidden_queue(queue)
         consumer = ChannelConsumer(self, queue, tag, True, 0, 0, True, method.arguments)

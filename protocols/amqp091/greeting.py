@@ -11,7 +11,7 @@ OTHER_AMQP: Final = {
     b"\x00\x01\x00\x00": "AMQP 1.0",
     b"\x03\x01\x00\x00": "AMQP 1.0 with SASL",
     b"\x02\x01\x00\x00": "AMQP 1.0 with TLS",
-    b"\x01\x01\x00\x0a": "AMQP 0-10",
+    b"\x01\x01\x00\x0a": "AMQP 0-10, which is served where protocols.amqp010.enabled is true",
 }
 HTTP_METHODS: Final = frozenset(
     ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "PATCH", "PRI")

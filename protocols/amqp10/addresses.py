@@ -117,6 +117,11 @@ def queue_named(address: str) -> str | None:
     return _decoded(address.removeprefix(QUEUES)) or None
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is an address of version 2, of a queue or an exchange."""
+    return _target_v2(text) is not None
+
+
 # Addresses that we make.
 
 

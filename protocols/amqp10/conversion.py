@@ -5,6 +5,7 @@
 | durable, priority, ttl                | the same of `header`                                                         |
 | message_id, correlation_id            | the same; the text `urn:uuid:...` is a UUID                                  |
 | reply_to, a queue's name              | `reply-to`, its address `/queues/...`                                        |
+| reply_to, an address of version 2     | the same                                                                     |
 | content_type, content_encoding        | the same, if they are ASCII                                                  |
 | timestamp, in seconds                 | `creation-time`, in milliseconds                                             |
 | user_id, app_id                       | `user-id`, `group-id`                                                        |
@@ -13,7 +14,8 @@
 | headers `x-...`                       | annotations                                                                  |
 | other headers, but arrays and tables  | `application-properties`                                                     |
 
-Everything else that 1.0 has (`to`, `subject`, ...) concerns 1.0 alone. What one side cannot say is left out.
+The `subject` is shared with who else has one (0-10). Everything else that 1.0 has (`to`, ...) concerns 1.0 alone. What
+one side cannot say is left out.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from protocols.amqp10 import addresses
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.envelope import COPIES, Envelope, annotation, annotations_section, entry, envelope_of
 from protocols.amqp10.neutral import Pairs, neutral, table, wire
-from protocols.amqp10.sections import APPLICATION, BODY, PROPERTIES, bounds, value_of
-from protocols.amqp10.types import Timestamp, Value, encode, value_at
+from protocols.amqp10.sections import APPLICATION, BODY, FOOTER, PROPERTIES, bounds, value_of
+from protocols.amqp10.types import DecodeError, Timestamp, Value, encode, value_at
 from protocols.amqp10.writing import compound
 
 LOOKED_INTO_MAX: Final = 131_072  # octets of a section; a larger one is passed on, and not read
@@ -42,6 +44,7 @@ INTERNAL: Final = frozenset(("x-exchange", "x-routing-key", "x-death"))  # annot
 INTERNAL_BEGIN: Final = "x-basic-"
 
 APPLICATION_BEGIN: Final = b"\x00\x53\x74"
+VALUE_BEGIN: Final = b"\x00\x53\x77"
 NOTHING: Final[tuple[Value, ...]] = (None,) * 13
 (MESSAGE_ID, USER_ID, TO, SUBJECT, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING) = range(8)
 ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID, GROUP_SEQUENCE, REPLY_TO_GROUP_ID = range(8, 13)
@@ -148,16 +151,31 @@ def _queue(address: str | None) -> str | None:
     return None if address is None else addresses.queue_named(address) or address
 
 
+def body_value(body: bytes) -> values.Value:
+    """The map, list or text that a body is, if other protocols can be told all of it; else None."""
+    if len(body) > LOOKED_INTO_MAX or not body.startswith(VALUE_BEGIN):
+        return None
+    try:
+        value, after = value_at(body, len(VALUE_BEGIN), len(body))
+        if not isinstance(value, dict | list | str) or after != bounds(body)[FOOTER]:
+            return None
+        found = neutral(value)
+        return found if wire(found) == value else None
+    except (DecodeError, ValueError):
+        return None
+
+
 # What a message of 1.0 would say.
 
 
-def write(properties: Properties) -> bytes:
+def write(properties: Properties, subject: values.Value = None) -> bytes:
     """Header, annotations, properties and application-properties; sections with nothing in them are left out."""
     given = dict(properties.headers or {})
     record = p.Properties(
         message_id=_identified(properties.message_id, "x-message-id", given),
         user_id=_octets(properties.user_id),
-        reply_to=addresses.queue_address(properties.reply_to) if properties.reply_to else None,
+        subject=subject if isinstance(subject, str) and _unicode(subject) else None,
+        reply_to=_address(properties.reply_to) if properties.reply_to else None,
         correlation_id=_identified(properties.correlation_id, "x-correlation-id", given),
         content_type=_ascii(properties.content_type),
         content_encoding=_ascii(properties.content_encoding),
@@ -169,6 +187,26 @@ def write(properties: Properties) -> bytes:
         annotations[TYPE] = entry(TYPE, type_)
     said = b"" if record == p.Properties() else record.encode()
     return _header(properties) + annotations_section(annotations.values()) + said + _application(application)
+
+
+def _address(reply_to: str) -> str:
+    return reply_to if addresses.is_address(reply_to) else addresses.queue_address(reply_to)
+
+
+def value_section(value: values.Value) -> bytes | None:
+    """The body of which `body_value` would say this; None: not all of it can be said."""
+    try:
+        said = wire(value)
+        return VALUE_BEGIN + encode(_with_strings(said)) if neutral(said) == value else None
+    except ValueError:
+        return None
+
+
+def _with_strings(value: Value) -> Value:
+    """A body's maps have strings for names; elsewhere they are symbols."""
+    if isinstance(value, dict):
+        return {str(name): _with_strings(item) for name, item in value.items()}
+    return [_with_strings(item) for item in value] if isinstance(value, list) else value
 
 
 def _header(properties: Properties) -> bytes:

@@ -86,9 +86,15 @@ class Encoding10(Encoding):
             return attrs.evolve(properties, type=AS_SECTIONS), message.body
         return properties, octets
 
+    def value(self, message: Message) -> values.Value:
+        return conversion.body_value(message.body)
+
     def octets(self, body: bytes) -> bytes:
         octets = octets_of(body)
         return body if octets is None else octets
+
+    def body(self, octets: bytes) -> bytes:
+        return data_begin(octets) + octets
 
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """Only names that begin with `x-` can be added: they are annotations, and the bare message is immutable."""
@@ -328,9 +334,14 @@ class Shown:
 def _converted(message: Message) -> tuple[bytes, bytes, bytes]:
     """A message of another protocol: its properties, how its body begins, and the rest of that."""
     said, body = message.encoding.convert(message)
+    subject = message.encoding.property(message.properties, "subject")
     if said.type == AS_SECTIONS and is_body(body):
-        return conversion.write(attrs.evolve(said, type=None)), b"", body
-    return conversion.write(said), data_begin(body), body
+        return conversion.write(attrs.evolve(said, type=None), subject), b"", body
+    value = message.encoding.value(message)
+    section = None if value is None else conversion.value_section(value)
+    if section is not None:
+        return conversion.write(attrs.evolve(said, content_type=None), subject), b"", section
+    return conversion.write(said, subject), data_begin(body), body
 
 
 def _header(envelope: Envelope, ttl_ms: int | None, first: bool, attempts: int) -> bytes:
@@ -435,25 +446,7 @@ def annotated(message: Message, annotations: Mapping[str, Value]) -> Message:
         properties = message.encoding.with_headers(message.properties, table(added))
     if len(properties) > LOOKED_INTO_MAX:
         return message
-    facts = message.facts
-    return Message(
-        message.encoding,
-        message.exchange,
-        message.key,
-        properties,
-        message.body,
-        Facts(
-            durable=facts.durable,
-            priority=facts.priority,
-            ttl_ms=facts.ttl_ms,
-            user_id=facts.user_id,
-            reply_to=facts.reply_to,
-            cc=facts.cc,
-            bcc=facts.bcc,
-            has_headers=True,
-        ),
-        message.notes,
-    )
+    return message.headed(properties)
 
 
 def _with_annotations(properties: bytes, added: Mapping[str, Value]) -> bytes:

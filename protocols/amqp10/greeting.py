@@ -45,6 +45,7 @@ SPOKEN: Final = {
     HEADER_SASL: "AMQP 1.0",
     b"AMQP\x02\x01\x00\x00": "AMQP 1.0 with TLS",
     b"AMQP\x00\x00\x09\x01": "AMQP 0-9-1",
+    b"AMQP\x01\x01\x00\x0a": "AMQP 0-10, which is served where protocols.amqp010.enabled is true",
 }
 
 

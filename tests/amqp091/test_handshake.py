@@ -43,7 +43,11 @@ def test_the_header_of_0_9_is_taken_for_ours() -> None:
         (b"AMQP\x00\x00\x08\x00", b"AMQP\x03\x01\x00\x00", "an unknown version of AMQP"),
         (b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00", "AMQP 1.0"),
         (b"AMQP\x03\x01\x00\x00", b"AMQP\x03\x01\x00\x00", "AMQP 1.0 with SASL"),
-        (b"AMQP\x01\x01\x00\x0a", b"AMQP\x03\x01\x00\x00", "AMQP 0-10"),
+        (
+            b"AMQP\x01\x01\x00\x0a",
+            b"AMQP\x03\x01\x00\x00",
+            "AMQP 0-10, which is served where protocols.amqp010.enabled is true",
+        ),
         (b"SSH-2.0-", b"AMQP\x03\x01\x00\x00", "an unknown protocol"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\x15\x03\x01\x00\x02\x02\x46", "TLS"),
     ],

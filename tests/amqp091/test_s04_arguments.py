@@ -40,7 +40,11 @@ def refusal(toml: str = "", durable: bool = False, **properties: object) -> str:
         ("expires", TTL_MAX_MS + 1, f"{TTL_MAX_MS + 1} is above the maximum {TTL_MAX_MS}"),
         ("max_length", -1, "-1 is negative"),
         ("max_length_bytes", "1MB", "unacceptable type 'longstr'"),
-        ("overflow", "burst", "'burst' is not one of drop-head, reject-publish, reject-publish-dlx"),
+        (
+            "overflow",
+            "burst",
+            "'burst' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct",
+        ),
         ("queue_type", "odd", "'odd' is not one of classic, quorum, stream"),
         ("single_active_consumer", 1, "unacceptable type 'signedint'"),
         ("dead_letter_routing_key", 5, "unacceptable type 'signedint'"),

@@ -54,7 +54,7 @@ def test_a_rehearsal_tells_at_once_what_plugins_listeners_and_definitions_would_
     told = "\n".join(map(str, caught.value.problems))
     assert "bad.py: ZeroDivisionError: division by zero" in told
     assert "definitions.json: queues[0]: vhost absent not found" in told
-    assert 'listeners[a:1].protocols: found "smtp", accepted: one of amqp091, amqp10, http' in told
+    assert 'listeners[a:1].protocols: found "smtp", accepted: one of amqp010, amqp091, amqp10, http' in told
     assert len(caught.value.problems) == 3
 
 

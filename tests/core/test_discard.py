@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from broker_core import work_queue
+from broker_core import expiry
 from broker_core.clock import Timers
 from broker_core.discard import PAUSE_S, PORTION, Discarded
 from broker_core.message import Message
@@ -92,7 +92,7 @@ def test_a_deleted_queue_leaves_no_message(kind: str) -> None:
 
 
 def test_a_long_queue_expires_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_queue, "PORTION", 3)
+    monkeypatch.setattr(expiry, "PORTION", 3)
     world = World()
     dead = world.queue("dead")
     queue = world.queue("q", x_message_ttl=1000, **DEAD)
@@ -108,7 +108,7 @@ def test_a_long_queue_expires_in_portions(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_has_expired_and_not_gone_yet_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_queue, "PORTION", 3)
+    monkeypatch.setattr(expiry, "PORTION", 3)
     world = World()
     queue = world.queue("q", x_message_ttl=1000)
     world.publish("q", *letters(8))

@@ -93,7 +93,11 @@ REFUSED: list[tuple[str, Value, str]] = [
     ("x-max-length-bytes", "1", "unacceptable type 'longstr'"),
     ("x-max-priority", 256, "256 is above the maximum 255"),
     ("x-max-priority", -1, "-1 is negative"),
-    ("x-overflow", "drop-tail", "'drop-tail' is not one of drop-head, reject-publish, reject-publish-dlx"),
+    (
+        "x-overflow",
+        "drop-tail",
+        "'drop-tail' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct",
+    ),
     ("x-overflow", 1, "unacceptable type 'signedint'"),
     ("x-single-active-consumer", 1, "unacceptable type 'signedint'"),
     ("x-dead-letter-routing-key", "k", "routing key but no dead letter exchange defined"),

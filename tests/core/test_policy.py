@@ -127,7 +127,10 @@ REFUSED: list[tuple[Definition, str]] = [
     ({"max-length": "5"}, "max-length: unacceptable type 'longstr'"),
     ({"expires": 0}, "expires: 0 is below the minimum 1"),
     ({"message-ttl": 315_360_000_001}, "message-ttl: 315360000001 is above the maximum 315360000000"),
-    ({"overflow": "x"}, "overflow: 'x' is not one of drop-head, reject-publish, reject-publish-dlx"),
+    (
+        {"overflow": "x"},
+        "overflow: 'x' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct",
+    ),
     ({"dead-letter-exchange": 1}, "dead-letter-exchange: unacceptable type 'signedint'"),
     ({"alternate-exchange": 1}, "alternate-exchange: unacceptable type 'signedint'"),
     ({"max-age": "7"}, "max-age: '7' is not an age such as 7D (units Y M D h m s)"),

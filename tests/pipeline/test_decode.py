@@ -22,6 +22,8 @@ from pipeline.decode import Decoder
 from pipeline.errors import BadOption
 from pipeline.options import Use, read_options
 from pipeline.schema import PROPERTIES, SCHEMAS, check, full
+from protocols.amqp010.commands import DeliveryProperties, MessageProperties
+from protocols.amqp010.encoding import ENCODING as AMQP010
 from protocols.amqp091.fields import ByteArray
 from protocols.amqp091.wire import LongLong
 from protocols.amqp10.encoding import ENCODING as AMQP10
@@ -221,6 +223,22 @@ def test_what_a_queue_had_delivered_before_is_redelivered():
     octets = block(0, *sent, positions=[8, 9, 4]) + block(3, *sent) + block(6, *sent, positions=[1, 2, 3])
     found = rows(octets, "redelivered", first=1, until=9)
     assert [row["redelivered"] for row in found] == [True, False, *[False] * 3, True, False, True]
+
+
+@pytest.mark.parametrize("count", [1, 2 * decode.MANY_ROWS])
+def test_messages_of_amqp_0_10_are_rows_like_others(count: int):
+    said = MessageProperties(
+        correlation_id=b"c", content_type="text/plain", application_headers={"retries": 3, "x-jms-type": "t"}
+    )
+    octets = DeliveryProperties(priority=7, timestamp=1_700_000_000).encode() + said.encode()
+    sent = [Message(AMQP010, "", "orders", octets, b"body", Facts(has_headers=True))] * count
+    found = rows(block(0, *sent), "body", "headers", "properties", "annotations")
+    assert len(found) == count
+    for row in found:
+        assert row["body"] == b"body"
+        assert ("retries", "3") in row["headers"]
+        properties = row["properties"]
+        assert (properties["correlation_id"], properties["priority"], properties["type"]) == ("c", 7, "t")
 
 
 def test_damage_on_the_way_is_noticed():

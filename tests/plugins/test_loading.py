@@ -32,7 +32,14 @@ class First(ExchangeType):
 """
 LAST = FIRST.replace("[:1]", "[-1:]")
 OTHER = FIRST.replace("First", "Other").replace("x-first", "x-other")
-SHIPPED = {"x-consistent-hash", "x-delayed-message", "x-modulus-hash", "x-random", "x-recent-history"}
+SHIPPED = {
+    "system",
+    "x-consistent-hash",
+    "x-delayed-message",
+    "x-modulus-hash",
+    "x-random",
+    "x-recent-history",
+}
 
 
 class Plain(ExchangeType):

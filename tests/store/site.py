@@ -29,6 +29,7 @@ from broker_core.store.objects import StoredCatalogue
 from broker_core.store.restoring import begin, restore
 from broker_core.topology import PREDECLARED, VirtualHost
 from broker_core.values import Value
+from protocols.amqp010.encoding import ENCODING as ENCODING010
 from protocols.amqp091.encoding import ENCODING as ENCODING091
 from tests.core.fakes import ENCODING
 
@@ -63,7 +64,8 @@ class Site:
         compat = None if self.config == DEFAULTS else self.config.compat.chosen
         access = Access(random_octets=bytes)  # the built-in user's hash is made at each start
         self.broker = Broker(self.clock, exchange_types=self.types, access=access, compat=compat)
-        self.broker.encodings = {ENCODING.name: lambda: ENCODING, ENCODING091.name: lambda: ENCODING091}
+        known = (ENCODING, ENCODING010, ENCODING091)
+        self.broker.encodings = {each.name: lambda each=each: each for each in known}  # type: ignore[misc]
         self.journal = Journal(self.store, self.broker, self.broker.encodings)
         restore(self.broker, self.journal)
         assert isinstance(self.broker.catalogue, StoredCatalogue)

@@ -181,14 +181,18 @@ def test_stats_tell_contents_by_queue(folder: Path, capsys: pytest.CaptureFixtur
     assert "orders" in capsys.readouterr().out
 
 
-def test_stats_know_stagings_and_leases(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    objects = {'["staging","/","job"]': '{"number":1}', '["lease","/","q","spark"]': '{"number":2}'}
+def test_stats_know_stagings_leases_and_branches(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    objects = {
+        '["staging","/","job"]': '{"number":1}',
+        '["lease","/","q","spark"]': '{"number":2}',
+        '["branch","/","1-61-62"]': '{"number":3}',
+    }
     shelf = Shelf.of(tmp_path).start()
-    shelf.commit(objects=objects, appends=[append(1, 0, b"a"), append(2, 0, b"b")])
+    shelf.commit(objects=objects, appends=[append(1, 0, b"a"), append(2, 0, b"b"), append(3, 0, b"c")])
     shelf.store.close(None)
     assert run("stats", "--json", tmp_path) == cli.DONE
     found = [(row["kind"], row["name"]) for row in json.loads(capsys.readouterr().out)["queues"]]
-    assert found == [("lease", "spark of q"), ("staging", "job")]
+    assert found == [("branch", "1-61-62"), ("lease", "spark of q"), ("staging", "job")]
 
 
 # backup and restore

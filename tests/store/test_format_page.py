@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from broker_core import lease
+from broker_core import lease, prepared
 from broker_core.access import Permissions, TopicPermissions, User
+from broker_core.branch import Branch
 from broker_core.broker import Broker
 from broker_core.lease import opened
 from broker_core.message import Facts, Message
@@ -14,6 +15,7 @@ from broker_core.policy import Policy
 from broker_core.store import block, chunk, database, records, values_text
 from broker_core.store.contract import Append, Entries
 from protocols.amqp091.encoding import ENCODING
+from tests.core.branching import xid
 
 PAGE = (Path(__file__).parents[2] / "docs" / "store-format.md").read_text()
 OCTETS = re.compile(r"(?:[0-9a-f]{2} +)*[0-9a-f]{2}(?=\s|$)")
@@ -65,6 +67,7 @@ def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
         records.QUEUE,
         records.LEASE,
         records.STAGING,
+        records.BRANCH,
         records.BINDING,
         records.LAST_NUMBER,
         records.UNREADABLE,
@@ -74,8 +77,8 @@ def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
         assert f"`{sign}`" in PAGE
 
 
-def test_what_leases_note_is_on_the_page() -> None:
-    for name in (lease.SETTLED, lease.POSITION):
+def test_what_leases_and_branches_note_is_on_the_page() -> None:
+    for name in (lease.SETTLED, lease.POSITION, prepared.PREPARED):
         assert f"`{name}`" in PAGE
 
 
@@ -90,6 +93,7 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         records.exchange_record(exchange),
         records.queue_record(queue),
         records.lease_record(opened(queue, "r")),
+        records.branch_record(Branch(host.branches, xid("a"), "u")),
         records.binding_record(host.bind(exchange, queue, "k")),
         records.policy_record(policy),
         records.user_record(User("u")),

@@ -278,7 +278,7 @@ def test_a_limit_on_a_long_backlog_drops_it_unread_where_nobody_buries_the_dead(
 def test_a_limit_that_buries_a_long_backlog_leaves_others_their_turn(
     world: PagedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker_core.work_queue.PORTION", 4)
+    monkeypatch.setattr("broker_core.dropping.PORTION", 4)
     dead = world.host.declare_queue("dead")
     queue = filled(world, 12)
     queue.apply(QueueLimits(max_length=1, dead_letter_exchange="", dead_letter_key="dead"))

@@ -12,10 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker_core.limits import Overflow
 from broker_core.message import Facts, Message
 from tests.core.fakes import ENCODING
-from tests.core.test_queue_properties import CONSUMERS_MAX, QueueMachine
+from tests.core.test_queue_properties import CONSUMERS_MAX, OVERFLOWS, QueueMachine
 from tests.store.paged import Disk, in_memory, pages_of, small_pages
 
 few = st.integers(1, 3)  # credit that leaves something to wait
@@ -26,7 +25,7 @@ roomy: st.SearchStrategy[dict[str, object]] = st.builds(
     message_ttl_ms=st.sampled_from([None, None, 2250]),
     max_length=st.sampled_from([None, None, None, 3, 12]),
     max_bytes=st.sampled_from([None, None, None, None, 100]),
-    overflow=st.sampled_from(Overflow),
+    overflow=st.sampled_from(OVERFLOWS),
     delivery_limit=st.sampled_from([None, None, 0, 2]),
     dead_letter_exchange=st.sampled_from(["", None]),
     dead_letter_key=st.just("dead"),

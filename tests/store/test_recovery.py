@@ -29,7 +29,10 @@ class Keeper:
 
     def __init__(self, number: int, highest: int) -> None:
         self.number = number
-        self.highest = highest
+        self._highest = highest
+
+    def rank(self, priority: int) -> int:
+        return min(priority, self._highest)
 
 
 def columns_of(rows: Sequence[tuple[int, int, int, bool, bool]], first: int, volatile: bool) -> chunk.Columns:

@@ -56,6 +56,11 @@ PRINTED = {
         "< WITH colour=red",
         "< MSG 1 - to-lines Hello, hare!",
     ],
+    "22_services_of_the_broker.py": [
+        "ping: Hello, broker!",
+        "services: amq.ping amq.services amq.stats amq.time",
+        "queues: 1",
+    ],
     "12_amqp_1_0.py": [
         "chosen: a white turnip",
         "first: a brown hare",
@@ -76,6 +81,12 @@ PRINTED = {
         "sensor a: 3.47 °C",
         "sensor b: 3.49 °C",
         "sensor c: 3.51 °C",
+    ],
+    "21_migrate_from_0_10.py": [
+        "0-9-1 kitchen: carrots for table 7",
+        "till hears over 0-10: ready: carrots",
+        "1.0 kitchen: parsley for table 9, subject food",
+        "till hears over 0-10: ready: parsley",
     ],
 }
 NEEDS = {"15_stream_to_polars.py": ("polars", "pyarrow")}

@@ -28,6 +28,10 @@ BOTH = {
 }
 ONLY_091 = dict.fromkeys(BOTH, AMQP_091) | {AMQP_091: START}
 ONLY_10 = dict.fromkeys(BOTH, SASL_10) | {SASL_10: BOTH[SASL_10]}
+START_010 = AMQP_010 + b"\x0f\x00"  # and a control
+ALL = BOTH | {AMQP_010: START_010}
+ONLY_010 = dict.fromkeys(BOTH, AMQP_010) | {AMQP_010: START_010}
+ENABLED = {"protocols": {"amqp010": {"enabled": True}}}
 
 
 def listening(*protocols: str) -> dict[str, object]:
@@ -42,6 +46,9 @@ def listening(*protocols: str) -> dict[str, object]:
         (listening("amqp10", "amqp091"), BOTH),
         (listening("amqp091"), ONLY_091),
         (listening("amqp10"), ONLY_10),
+        (ENABLED, ALL),
+        (ENABLED | listening("amqp010"), ONLY_010),
+        (ENABLED | listening("amqp010", "amqp091", "amqp10"), ALL),
         ({"protocols": {"amqp10": {"enabled": False}}}, ONLY_091),
         ({"protocols": {"amqp091": {"enabled": False}}}, ONLY_10),
     ],
@@ -54,7 +61,7 @@ def test_s002_s003_first_bytes_tell_the_protocol(
     async def main() -> None:
         async with Node(embedded(source)) as node:
             for header, answer in answers.items():
-                if answer in (AMQP_091, SASL_10):
+                if answer in (AMQP_091, SASL_10, AMQP_010):
                     assert await last_words(node, header) == answer, header
                 else:
                     assert (await answer_to(node, header)).startswith(answer), header

@@ -1,0 +1,163 @@
+"""Transfers from a client: a destination to a checked exchange, a header segment to facts, a message to the broker.
+
+The hot path. What a transfer needs to be allowed is found out once for each exchange, and remembered as long as neither
+topology nor permissions change.
+
+A message that no queue takes goes to the exchange's alternate, or is dropped, and is completed and accepted all the
+same: what discard-unroutable says makes no difference, as in Apache Qpid. One that is to be delivered immediately goes
+only to queues that can do that. A full queue ends the session: the peer has no other way to hear of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.broker import REFUSED
+from broker_core.errors import PreconditionFailed
+from broker_core.message import Message
+from broker_core.topology import Remembered
+from protocols.amqp010 import commands as c
+from protocols.amqp010.contract import SessionError
+from protocols.amqp010.encoding import ENCODING, NO_BODY
+from protocols.amqp010.envelope import envelope_of
+from protocols.amqp010.types import MalformedError
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from broker_core.exchange import Exchange
+    from broker_core.message import Facts
+    from protocols.amqp010.envelope import Envelope
+    from protocols.amqp010.served_session import ServedSession
+
+TARGETS_MAX: Final = 4096  # remembered publish targets per virtual host and user
+
+
+class Target:
+    """An exchange that a user may publish to, with every check done that no key matters to."""
+
+    __slots__ = ("access_revision", "exchange", "guarded", "revision")
+
+    def __init__(self, exchange: Exchange, guarded: bool, access_revision: int) -> None:
+        self.exchange = exchange
+        self.guarded = guarded  # topic permissions: each key needs a check of its own (S088)
+        self.revision = exchange.virtual_host.revision
+        self.access_revision = access_revision
+
+
+class Sent(Message):
+    """A message that knows over which connection it came, as long as it is in memory: for queues with no-local."""
+
+    __slots__ = ("peer",)
+
+
+class Targets(Remembered):
+    """The publish targets known for one user in one virtual host, by the exchange's name."""
+
+    __slots__ = ("by_name",)
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Target] = {}
+
+
+def targets_of(client: Client) -> Targets:
+    """What one session has found out holds for every session of that user there, as long as there is one."""
+    known = client.host.remembered.setdefault(("amqp010", client.user.name), Targets())
+    assert isinstance(known, Targets)
+    return known
+
+
+class Publishing:
+    """What one session publishes."""
+
+    __slots__ = (
+        "_access",
+        "_broker",
+        "_client",
+        "_host",
+                "_peer",
+        "_session",
+        "_target",
+        "_targets",
+        "_transfer",
+    )
+
+    def __init__(self, session: ServedSession) -> None:
+        self._session = session
+        self._broker = session.broker
+        self._client = session.client
+        self._host = session.host
+        self._access = session.broker.access
+        self._peer = session.client.peer
+        self._targets = targets_of(session.client)
+        self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
+        self._target = Target(self._host.default_exchange, False, -1)
+
+    def publish(self, transfer: c.MessageTransfer, header: bytes, body: bytes | None) -> None:
+        """One message. Raises Failure, or SessionError."""
+        target = self._target
+        if (
+            transfer is not self._transfer
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
+        ):
+            target = self._aim(transfer)
+        try:
+            envelope = envelope_of(header)
+        except MalformedError as error:
+            raise SessionError(c.ERROR_CODE_ILLEGAL_ARGUMENT, f"a header cannot be read: {error}") from None
+        exchange, facts = target.exchange, envelope.facts
+        if envelope.expiration is not None:
+            facts = envelope.facts_at(self._broker.clock.wall())
+        if facts.user_id is not None or target.guarded:
+            self._check(target, envelope, facts)
+        if body is None:
+            header, body = header + NO_BODY, b""
+        message = Sent(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
+        message.peer = self._peer
+        if (work := self._session.tx) is not None:
+            work.publish(exchange, message)
+            return
+        if envelope.immediate:
+            outcome = self._broker.publish_immediate(exchange, message)
+        else:
+            outcome = self._broker.publish(exchange, message)
+        if outcome is REFUSED:
+            self._refused()
+        if facts.durable:
+            self._session.persistent = True
+
+    def _aim(self, transfer: c.MessageTransfer) -> Target:
+        """Where a transfer goes. Raises what the checks raise (S046, S047, S087)."""
+        name = transfer.destination or ""
+        target = self._targets.by_name.get(name)
+        if (
+            target is None
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
+        ):
+            exchange = self._client.publish_target(name)
+            target = Target(exchange, self._client.guards_topics(exchange), self._access.revision)
+            known = self._targets.by_name
+            if len(known) >= TARGETS_MAX:
+                known.clear()
+            known[name] = target
+        self._transfer, self._target = transfer, target
+        return target
+
+    def _check(self, target: Target, envelope: Envelope, facts: Facts) -> None:
+        """S088, S089."""
+        if facts.user_id is not None:
+            try:
+                self._client.require_user_id(facts.user_id)
+            except PreconditionFailed as failure:
+                raise SessionError(c.ERROR_CODE_UNAUTHORIZED_ACCESS, str(failure)) from None
+        if target.guarded:
+            self._client.check_topics(target.exchange, (envelope.routing_key,))
+
+    def _refused(self) -> None:
+        self._broker.settle()  # what came before it has happened, and is told
+        host, queue = self._host.name, self._broker.refused_by
+        raise SessionError(
+            c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,
+            f"queue '{queue}' in vhost '{host}' is full and takes no more",
+        )

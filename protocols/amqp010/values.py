@@ -1,0 +1,200 @@
+"""AMQP 0-10 values as Python objects: a class for every type that Python has no name for.
+
+    None  bool  int (int64)  float (double)  str (str16)  bytes (vbin16)  UUID  Decimal (dec32)  list  dict (map)
+
+stand for themselves. What else there is subclasses the type nearest to it, and so remembers the wire type. All of them
+are to be treated as values: nobody changes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import TypeAlias
+from uuid import UUID
+
+
+class MalformedError(ValueError):
+    """Octets that do not say what they should. The codes are those of the command that they spoil, if it is known."""
+
+    class_code = 0
+    code = 0
+
+
+class _Number(int):
+    """An integer that knows its width, and prints as any other."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({int(self)})"
+
+    __str__ = int.__repr__
+
+
+class UInt8(_Number):
+    __slots__ = ()
+
+
+class Int8(_Number):
+    __slots__ = ()
+
+
+class UInt16(_Number):
+    __slots__ = ()
+
+
+class Int16(_Number):
+    __slots__ = ()
+
+
+class UInt32(_Number):
+    __slots__ = ()
+
+
+class Int32(_Number):
+    __slots__ = ()
+
+
+class UInt64(_Number):
+    __slots__ = ()
+
+
+Int64: TypeAlias = int  # what clients send an integer as
+
+
+class Datetime(_Number):
+    """Seconds since 1970."""
+
+    __slots__ = ()
+
+
+class Float32(float):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Float32({float(self)})"
+
+    __str__ = float.__repr__
+
+
+class Dec64(Decimal):
+    """A decimal that goes out with 64 bits however small it is."""
+
+    __slots__ = ()
+
+
+class Char(str):
+    """One character in one octet."""
+
+    __slots__ = ()
+
+
+class CharUtf32(str):
+    """One character of Unicode."""
+
+    __slots__ = ()
+
+
+class Str8(str):
+    __slots__ = ()
+
+
+class Str8Latin(str):
+    __slots__ = ()
+
+
+class Str16Latin(str):
+    __slots__ = ()
+
+
+class Str8Utf16(str):
+    __slots__ = ()
+
+
+class Str16Utf16(str):
+    __slots__ = ()
+
+
+class Vbin8(bytes):
+    __slots__ = ()
+
+
+class Vbin32(bytes):
+    __slots__ = ()
+
+
+class Array(list["Value"]):
+    """Values of one type, whose code it is."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: int, items: Iterable[Value] = ()) -> None:
+        super().__init__(items)
+        self.code = code
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Array) and self.code == other.code and list.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"Array(0x{self.code:02x}, {list.__repr__(self)})"
+
+
+class _Kept:
+    """Octets that nobody reads, and the code in front of them."""
+
+    __slots__ = ("code", "octets")
+
+    def __init__(self, code: int, octets: bytes) -> None:
+        self.code = code
+        self.octets = octets
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Kept) or type(self) is not type(other):
+            return False
+        return self.code == other.code and self.octets == other.octets
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.octets))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(0x{self.code:02x}, {self.octets!r})"
+
+
+class Opaque(_Kept):
+    """A value as it was on the wire behind its type code, with its size if it has one."""
+
+    __slots__ = ()
+
+
+class Struct32(_Kept):
+    """A struct as its code (class << 8 | struct) and its octets: flags and fields."""
+
+    __slots__ = ()
+
+    def encode(self) -> bytes:
+        """As it stands in a header segment: size, code, flags and fields."""
+        size, code = len(self.octets) + 2, self.code
+        return size.to_bytes(4, "big") + code.to_bytes(2, "big") + self.octets
+
+
+# The numbers are ints, Float32 is a float, the strings are strs and an Array is a list, so the alias holds them.
+Value: TypeAlias = (
+    bool
+    | int
+    | float
+    | Decimal
+    | str
+    | bytes
+    | UUID
+    | list["Value"]
+    | dict[str, "Value"]
+    | Opaque
+    | Struct32
+    | None
+)

@@ -1,0 +1,358 @@
+"""Coming in: who is let in, as whom, and where to; what a connection is told; alarms, turns and the end."""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+import pytest
+
+from broker_core.flow import Monitor
+from broker_core.frontend import Peer as Address
+from broker_core.limits import UserLimits
+from protocols.amqp010 import adapter
+from protocols.amqp010 import commands as c
+from protocols.amqp010.registration import PROTOCOL
+from tests.amqp091.peer import TWO_HOSTS
+
+from .attack import command
+from .client import FOREVER, ConnectionEnded, SessionEnded
+from .peer import ELSEWHERE, Peer, World
+
+
+def refusal(peer: Peer, **options: str) -> c.ConnectionClose:
+    """How the connection is refused; the peer answers, and that is the end."""
+    with pytest.raises(ConnectionEnded) as ended:
+        peer.open(**options)
+    assert ended.value.close is not None
+    assert peer.front.closed
+    return ended.value.close
+
+
+def started_with(mechanism: str, response: bytes | None, world: World | None = None) -> Peer:
+    peer = Peer(world)
+    peer.greet()
+    peer.control(c.ConnectionStartOk({}, mechanism, response))
+    peer.read()
+    return peer
+
+
+# Introductions.
+
+
+def test_the_server_says_who_it_is() -> None:
+    start = Peer(World('node.name = "hare"')).greet()
+    assert start.server_properties["product"]
+    assert start.server_properties["host"] == "hare"
+    assert start.mechanisms == ["PLAIN", "ANONYMOUS"]
+    assert start.locales == ["en_US"]
+
+
+def test_nobody_is_offered_to_be_anonymous_where_there_is_no_anonymous_user() -> None:
+    start = Peer(World('security.anonymous_user = ""')).greet()
+    assert start.mechanisms == ["PLAIN"]
+
+
+def test_what_is_configured_is_told() -> None:
+    world = World("[protocols.amqp010]\nsession_max = 5\nframe_max = 5000\nheartbeat_s = 7")
+    assert Peer(world).log_in() == c.ConnectionTune(5, 5000, 0, 7)
+
+
+# Who.
+
+
+def test_a_password_lets_in() -> None:
+    peer = Peer().open()
+    assert peer.front.description == "user 'guest', vhost '/'"
+
+
+def test_a_wrong_password_is_refused_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    close = refusal(Peer(), password="wrong")
+    assert close.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
+    assert "Login was refused using authentication mechanism PLAIN" in close.reply_text
+    assert "user 'guest': invalid credentials" in caplog.text
+    assert "wrong" not in caplog.text
+
+
+def test_guest_comes_from_this_machine_only() -> None:
+    close = refusal(Peer(World(), ELSEWHERE))
+    assert close.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
+
+
+def test_anybody_is_the_anonymous_user() -> None:
+    peer = started_with("ANONYMOUS", b"anonymous@host")
+    assert peer.tune is not None
+    assert peer.front.client.user.name == "guest"
+
+
+def test_who_is_anonymous_need_not_say_anything() -> None:
+    assert started_with("ANONYMOUS", None).tune is not None
+
+
+def test_who_has_not_begun_is_asked_to() -> None:
+    """RFC 4422: a client that may speak first and did not is sent an empty challenge."""
+    peer = started_with("PLAIN", None)
+    assert peer.secure == c.ConnectionSecure(b"")
+    peer.control(c.ConnectionSecureOk(b"\0guest\0guest"))
+    peer.read()
+    assert peer.tune is not None
+
+
+def test_an_empty_response_is_a_response_and_a_wrong_one() -> None:
+    peer = started_with("PLAIN", b"")
+    assert peer.secure is None
+    assert peer.closed is not None
+    assert peer.closed.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
+
+
+def test_a_mechanism_of_two_steps() -> None:
+    world = World('protocols.amqp010.mechanisms = ["RABBIT-CR-DEMO"]')
+    peer = started_with("RABBIT-CR-DEMO", b"guest", world)
+    assert peer.secure is not None
+    peer.control(c.ConnectionSecureOk(b"My password is guest"))
+    peer.read()
+    assert peer.tune is not None
+
+
+def test_a_mechanism_that_is_not_offered_is_refused() -> None:
+    peer = started_with("AMQPLAIN", b"")
+    assert peer.closed is not None
+    assert peer.closed.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
+
+
+# Where.
+
+
+def test_no_virtual_host_means_the_first_one() -> None:
+    assert Peer(World(TWO_HOSTS)).open(virtual_host="").front.client.host.name == "/"
+
+
+def test_a_virtual_host_is_known_by_its_name() -> None:
+    assert Peer(World(TWO_HOSTS)).open(virtual_host="blue").front.client.host.name == "blue"
+
+
+def test_an_unknown_virtual_host_is_an_invalid_path() -> None:
+    close = refusal(Peer(), virtual_host="green")
+    assert (close.reply_code, close.reply_text) == (c.CLOSE_CODE_INVALID_PATH, "vhost green not found")
+
+
+def test_a_virtual_host_may_be_closed_to_a_user() -> None:
+    close = refusal(Peer(World(TWO_HOSTS)), user="ann", password="secret", virtual_host="blue")
+    assert close.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
+    assert "access to vhost 'blue' refused for user 'ann'" in close.reply_text
+
+
+def test_a_node_has_room_for_so_many_connections() -> None:
+    world = World("limits.connections_max = 1")
+    Peer(world).open()
+    close = refusal(Peer(world))
+    assert close.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
+
+
+def test_a_connection_that_has_ended_makes_room() -> None:
+    world = World("limits.connections_max = 1")
+    for _ in range(3):
+        peer = Peer(world).open()
+        peer.close()
+        peer.lose()
+    assert world.host.connections == 0
+
+
+def test_a_user_has_no_more_sessions_than_channels() -> None:
+    world = World()
+    guest = world.broker.access.user("guest")
+    assert guest is not None
+    world.broker.access.put_user(attrs.evolve(guest, limits=UserLimits(max_channels=2)))
+    peer = Peer(world).open()
+    peer.attach("a", 1)
+    peer.attach("b", 2)
+    with pytest.raises(SessionEnded) as ended:
+        peer.attach("c", 3)
+    assert ended.value.detached == c.SessionDetached(b"c", c.DETACH_CODE_TRANSPORT_BUSY)
+    peer.sessions[1].detach()
+    assert peer.attach("d", 4).attached
+
+
+# Time.
+
+
+def test_heartbeats_go_both_ways() -> None:
+    world = World()
+    peer = Peer(world).open(heartbeat=10)
+    for _ in range(8):
+        world.advance(5)
+        peer.control(c.ConnectionHeartbeat())
+        peer.read()
+    assert peer.heartbeats >= 3
+    assert not peer.front.closed
+    for _ in range(5):
+        world.advance(5)
+    assert peer.front.closed
+
+
+def test_a_handshake_is_not_waited_for_for_ever() -> None:
+    world = World("limits.handshake_timeout_s = 5")
+    peer = Peer(world)
+    peer.greet()
+    world.advance(6)
+    assert peer.front.closed
+
+
+# The node.
+
+
+def test_a_node_that_shuts_down_says_so() -> None:
+    peer = Peer().open()
+    peer.front.shut_down("the node is shutting down")
+    peer.read()
+    assert peer.closed == c.ConnectionClose(c.CLOSE_CODE_CONNECTION_FORCED, "the node is shutting down")
+
+
+def test_who_speaks_something_else_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer()
+    peer.transmit(b"GET / HTTP/1.1\r\n\r\n")
+    peer.lose()
+    assert peer.take_bytes() == b"AMQP\x01\x01\x00\x0a"
+    assert "refused, detected HTTP GET" in caplog.text
+
+
+def test_how_it_ended_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    peer = Peer().open()
+    peer.close()
+    peer.lose()
+    assert "ended, 'the client closed it: 200 bye'" in caplog.text
+
+
+def test_the_front_end_is_made_by_its_registration() -> None:
+    world = World()
+    address = Address("127.0.0.1", 1, "127.0.0.1", 2, True)
+    front = PROTOCOL.factory(world.broker, world.config, Peer(world).outbox, address, 0.0)
+    assert isinstance(front, adapter.Connection010)
+    assert PROTOCOL.encoding is not None
+    assert PROTOCOL.encoding().name == "amqp010"
+
+
+def test_others_have_their_turn_after_so_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "WORK_MAX", 5)
+    world = World()
+    peer = Peer(world).open()
+    session = peer.attach()
+    for queue in ("a", "b", "c"):
+        session.declare(queue)
+        session.bind(queue, "amq.fanout")
+    transfer = command(c.MessageTransfer("amq.fanout", c.ACCEPT_MODE_NONE), None, b"x")
+    peer.front.receive(transfer * 10, world.broker.tick())
+    turns = 1
+    while peer.front.halted:
+        world.settle()
+        peer.front.receive(b"", world.broker.tick())
+        turns += 1
+    world.settle()
+    assert turns == 6  # of two messages, six copies, each; and the last finds nothing left
+    assert world.queue("c").ready == 10
+
+
+def test_who_does_not_read_gets_no_more_until_it_does() -> None:
+    world = World('limits.outbox_size_max = "64KiB"')
+    session = Peer(world).open().attach()
+    session.declare("q")
+    for _ in range(100):
+        session.publish("q", bytes(8192))
+    session.sync()
+    peer = session.client
+    session.send(c.MessageSubscribe("q", "d"))
+    session.send(c.MessageFlow("d", c.CREDIT_UNIT_BYTE, FOREVER))
+    session.send(c.MessageFlow("d", c.CREDIT_UNIT_MESSAGE, FOREVER))
+    assert 64 << 10 <= peer.outbox.size < 80 << 10
+    peer.read()
+    assert len(session.inboxes["d"].waiting) == 100
+
+
+def test_who_asks_and_does_not_read_is_not_heard_any_more() -> None:
+    world = World('limits.outbox_size_max = "64KiB"\nlimits.message_size_max = "64KiB"')
+    session = Peer(world).open().attach()
+    peer = session.client
+    query = command(c.QueueQuery("q" * 200))
+    for _ in range(2000):
+        peer.front.receive(query * 10, world.broker.tick())
+        world.settle()
+    assert peer.front.halted
+    assert peer.outbox.size < 256 << 10
+
+
+# Alarms.
+
+
+class Switch(Monitor):
+    """An alarm that is on or off."""
+
+    reason = "low on memory"
+
+    def __init__(self) -> None:
+        self.on = False
+
+    def low(self) -> bool:
+        return self.on
+
+    def describe(self) -> str:
+        return "a switch"
+
+
+@pytest.fixture
+def alarmed() -> tuple[World, Switch]:
+    switch = Switch()
+    return World(monitors=(switch,)), switch
+
+
+def raise_alarm(world: World, switch: Switch, on: bool = True) -> None:
+    switch.on = on
+    world.watch()
+
+
+def test_who_publishes_while_an_alarm_is_raised_is_not_read_from(alarmed: tuple[World, Switch]) -> None:
+    world, switch = alarmed
+    session = Peer(world).open().attach()
+    session.declare("q")
+    raise_alarm(world, switch)
+    session.publish("q", b"the last one")
+    assert session.client.front.blocked
+    session.publish("q", b"waits")
+    assert world.queue("q").ready == 1
+    raise_alarm(world, switch, False)
+    assert world.queue("q").ready == 2
+
+
+def test_who_only_receives_goes_on_during_an_alarm(alarmed: tuple[World, Switch]) -> None:
+    world, switch = alarmed
+    session = Peer(world).open().attach()
+    session.declare("q")
+    session.publish("q", b"before")
+    session.sync()
+    raise_alarm(world, switch)
+    inbox = session.subscribe("q")
+    session.accept(inbox.get().id)
+    assert not session.client.front.blocked
+
+
+def test_who_is_not_read_from_is_not_missed(alarmed: tuple[World, Switch]) -> None:
+    world, switch = alarmed
+    peer = Peer(world).open(heartbeat=10)
+    session = peer.attach()
+    session.declare("q")
+    raise_alarm(world, switch)
+    session.publish("q", b"the last one")
+    for _ in range(20):
+        world.advance(5)
+    assert not peer.front.closed
+
+
+def test_a_blocked_connection_can_be_closed_by_the_node(alarmed: tuple[World, Switch]) -> None:
+    world, switch = alarmed
+    session = Peer(world).open().attach()
+    session.declare("q")
+    raise_alarm(world, switch)
+    session.publish("q", b"the last one")
+    session.client.front.shut_down("enough")
+    session.client.read()
+    assert session.client.front.closed

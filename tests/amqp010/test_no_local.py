@@ -1,0 +1,138 @@
+"""Queues with the argument `no-local`: what their own connection publishes passes them by."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols.amqp010 import commands as c
+from tests.amqp091.peer import World
+
+from .client import ClientSession
+from .peer import session_of
+
+NO_LOCAL = {"no-local": True}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def session(world: World) -> ClientSession:
+    """The owner of a queue that is bound to amq.fanout, beside a plain one."""
+    session = session_of(world)
+    session.declare("aloof", NO_LOCAL, exclusive=True, auto_delete=True)
+    session.declare("plain")
+    for queue in ("aloof", "plain"):
+        session.bind(queue, "amq.fanout")
+    return session
+
+
+def counts(world: World) -> tuple[int, int]:
+    return world.queue("aloof").ready, world.queue("plain").ready
+
+
+def publish(session: ClientSession) -> None:
+    session.publish("", b"m", "amq.fanout")
+    session.sync()
+
+
+def test_what_its_session_or_connection_publishes_passes_a_no_local_queue_by(
+    world: World, session: ClientSession
+) -> None:
+    publish(session)
+    publish(session.client.attach("beside"))
+    assert counts(world) == (0, 2)
+
+
+def test_what_another_connection_publishes_does_not(world: World, session: ClientSession) -> None:
+    publish(session_of(world, "other"))
+    assert counts(world) == (1, 1)
+
+
+def test_what_passes_by_the_only_queue_is_complete(world: World, session: ClientSession) -> None:
+    id = session.publish("aloof", b"m", accept_mode=c.ACCEPT_MODE_EXPLICIT)
+    session.sync()
+    assert id in session.completed
+    assert counts(world) == (0, 0)
+
+
+def test_an_exclusive_subscriber_counts_as_an_owner(world: World) -> None:
+    session = session_of(world)
+    session.declare("aloof", NO_LOCAL)
+    publisher = session_of(world, "other")
+    inbox = session.subscribe("aloof", exclusive=True)
+    session.publish("aloof", b"local")
+    publisher.publish("aloof", b"foreign")
+    publisher.sync()
+    assert inbox.bodies() == [b"foreign"]
+
+
+def test_without_an_owner_nothing_is_local(world: World) -> None:
+    session = session_of(world)
+    session.declare("aloof", NO_LOCAL)
+    inbox = session.subscribe("aloof")
+    session.publish("aloof", b"local")
+    assert inbox.bodies() == [b"local"]
+
+
+@pytest.mark.parametrize("value", [False, 0, "", None])
+def test_a_no_local_that_is_not_true_says_nothing(world: World, value: object) -> None:
+    session = session_of(world)
+    session.declare("q", {"no-local": value}, exclusive=True)
+    session.publish("q", b"m")
+    session.sync()
+    assert world.queue("q").ready == 1
+
+
+def test_when_its_owner_has_left_nothing_is_local(world: World) -> None:
+    session = session_of(world)
+    owner, beside = session.client.attach("owner"), session.client.attach("beside")
+    owner.declare("q", NO_LOCAL, exclusive=True)
+    owner.detach()
+    beside.publish("q", b"m")
+    beside.sync()
+    assert world.queue("q").ready == 1
+
+
+def test_what_is_committed_passes_it_by_as_well(world: World, session: ClientSession) -> None:
+    other = session_of(world, "other")
+    for each in (session, other):
+        each.call(c.TxSelect())
+        each.publish("", b"m", "amq.fanout")
+        each.call(c.TxCommit())
+    assert counts(world) == (1, 2)
+
+
+def test_what_is_rerouted_is_local_to_who_published_it(world: World, session: ClientSession) -> None:
+    """It may have been published before there was a queue that cares."""
+    other = session_of(world, "other")
+    session.declare("holding", alternate_exchange="amq.fanout")
+    for each in (session, other, session):
+        each.publish("holding", b"m")
+        each.sync()
+    session.call(c.QueueDelete("holding"))
+    world.settle()
+    assert counts(world) == (1, 3)
+
+
+def test_a_full_queue_lets_what_is_local_pass_by(world: World) -> None:
+    session = session_of(world)
+    session.declare("q", {**NO_LOCAL, "qpid.max_count": 1}, exclusive=True)
+    session_of(world, "other").publish("q", b"m")
+    session.publish("q", b"m")
+    session.sync()
+    assert world.queue("q").ready == 1
+
+
+def test_a_queue_for_last_values_is_not_replaced_by_what_is_local(world: World) -> None:
+    session = session_of(world)
+    session.declare(
+        "q", {**NO_LOCAL, "qpid.last_value_queue": 1, "qpid.queue_msg_sequence": "n"}, exclusive=True
+    )
+    for each, body in ((session_of(world, "other"), b"foreign"), (session, b"local")):
+        each.publish("q", body)
+        each.sync()
+    (kept,) = world.queue("q").waiting()
+    assert kept.message.body == b"foreign"
