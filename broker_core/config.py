@@ -18,15 +18,14 @@ from typing import Final
 import attrs
 
 from broker_core.compat import FlowMechanism
+from broker_core.config_listening import HttpSettings, ListenerEntry
 from broker_core.config_sections import (
     GUEST,
     CompatSettings,
     DefinitionsSettings,
     DiskSettings,
     FlowSettings,
-    HttpSettings,
     LimitsSettings,
-    ListenerEntry,
     LogSettings,
     MemorySettings,
     NodeSettings,

@@ -14,12 +14,10 @@ from broker_core.compat import PROFILES, Compat, compat
 from broker_core.errors import PreconditionFailed
 from broker_core.kinds import (
     FREE_TABLE,
-    Address,
     AnyValue,
     Expression,
     FilePath,
     Flag,
-    HostAndPort,
     Limit,
     ListOf,
     Octets,
@@ -70,20 +68,6 @@ class LogSettings(Record):
 
 
 @attrs.frozen(kw_only=True)
-class ListenerEntry(Record):
-    """An address to accept connections on. Without any, the node listens on 127.0.0.1:5672 and [::1]:5672."""
-
-    address: Address = key(
-        HostAndPort(), "Where to listen; a name means each of its addresses, port 0 any free port."
-    )
-    protocols: tuple[str, ...] | None = key(
-        ListOf(Text(), least=1),
-        "The protocols served here, by their names; without it every enabled one.",
-        None,
-    )
-
-
-@attrs.frozen(kw_only=True)
 class Amqp091Settings(Record):
     """AMQP 0-9-1. New values hold for connections opened afterwards."""
 
@@ -112,8 +96,9 @@ class Amqp091Settings(Record):
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
-        ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
+        "EXTERNAL without a client's certificate.",
+        ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL"),
         reload=True,
     )
 
@@ -164,8 +149,9 @@ class Amqp10Settings(Record):
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
-        ("PLAIN", "ANONYMOUS"),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
+        "EXTERNAL without a client's certificate.",
+        ("PLAIN", "ANONYMOUS", "EXTERNAL"),
         reload=True,
     )
     addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
@@ -197,14 +183,6 @@ class ProtocolsSettings(Record):
         for name, table in self.others.items():
             if not isinstance(table.get("enabled", True), bool):
                 yield Problem(f"{name}.enabled", printed(table["enabled"]), Flag.accepted)
-
-
-@attrs.frozen(kw_only=True)
-class HttpSettings(Record):
-    """The control endpoint that `leveret status` and its companions talk to."""
-
-    enabled: bool = key(Flag(), "Serve it.", True)
-    address: Address = key(HostAndPort(), "Where to listen for HTTP.", Address("127.0.0.1", 15672))
 
 
 @attrs.frozen(kw_only=True)
