@@ -27,6 +27,7 @@ class Script(FrontEnd):
 
     def __init__(self, broker: object, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
         self.outbox = outbox
+        self.peer = peer
         self.received = b""
         self.calls: list[str] = []
         self.sizes: list[int] = []  # of what was received
