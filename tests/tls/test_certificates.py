@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from broker_core import cli
 from broker_core.composition import rehearse
 from broker_core.config import ConfigError, parse
 from broker_core.config_listening import LOGIN_FROM
@@ -319,3 +320,21 @@ def test_a_handshake_tells_who_the_client_is(pki: Pki, source: str, name: str):
     assert facts.login == name
     assert facts.version == "TLSv1.3"
     assert facts.cipher.startswith("TLS_")
+
+
+# What people are told.
+
+
+def test_a_check_says_where_there_is_tls_and_shows_no_password(pki: Pki, capsys: pytest.CaptureFixture[str]):
+    file = pki.folder / "leveret.toml"
+    tls = f'{{ certificate = "server.pem", key = "server.key", key_password = "{CANARY}" }}'
+    file.write_text(
+        f'listeners = [{{ address = "127.0.0.1:5671", proxy_protocol = true, tls = {tls} }}]\nhttp.tls = {tls}\n'
+    )
+    assert cli.main(["check", str(file)], {}) == cli.DONE
+    told = capsys.readouterr().out
+    assert "127.0.0.1:5671 (with TLS; behind proxies)" in told
+    assert "https://127.0.0.1:15672" in told
+    (pki.folder / "server.key").write_text("none")
+    assert cli.main(["check", str(file)], {}) == cli.REFUSED
+    assert CANARY not in told + "".join(capsys.readouterr())
