@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections import deque
 from typing import cast
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from broker_core.config import parse
 from broker_core.config_listening import TlsSettings
@@ -133,6 +136,16 @@ def certificates(settings: dict[str, object]) -> Certificates:
 @pytest.fixture
 def ends(pki: Pki) -> Ends:
     return Ends(certificates(pki.settings()), pki.trusting()).shake_hands()
+
+
+@pytest.fixture
+def server(pki: Pki) -> Certificates:
+    return certificates(pki.settings())
+
+
+@pytest.fixture
+def trusting(pki: Pki) -> ssl.SSLContext:
+    return pki.trusting()
 
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -287,6 +300,37 @@ def test_a_peer_that_does_not_read_tls_own_answers_is_hung_up_on(ends: Ends):
     with pytest.raises(ConnectionAbortedError):
         ends.secured.recv(100)
     assert len(ends.line.incoming) > 10
+
+
+# Whatever comes.
+
+
+@given(st.sampled_from((b"", b"\x16\x03\x01", b"\x16\x03\x01\x00\x05\x01")), st.binary(max_size=200))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_octets_get_through_a_handshake_by_chance_or_break_it(
+    server: Certificates, start: bytes, rest: bytes
+):
+    secured = SecuredSocket(cast(socket.socket, Line()), server.context)
+    with contextlib.suppress(ssl.SSLError):
+        assert not secured.handshake(start + rest)
+
+
+@given(st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_nothing_that_was_changed_on_its_way_is_believed(
+    server: Certificates, trusting: ssl.SSLContext, data: st.DataObject
+):
+    ends = Ends(server, trusting).shake_hands()
+    records = bytearray(ends.say(b"first") + ends.say(b"second"))
+    at = data.draw(st.integers(0, len(records) - 1))
+    records[at] ^= data.draw(st.integers(1, 255))
+    ends.line.incoming.extend((bytes(records), b""))
+    found = b""
+    with contextlib.suppress(ssl.SSLError):
+        while octets := ends.secured.recv(100):
+            found += octets
+    assert b"firstsecond".startswith(found)
+    assert found != b"firstsecond"
 
 
 # Versions, renegotiation.
