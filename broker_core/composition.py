@@ -345,9 +345,9 @@ def logging_to_stderr(config: Config) -> None:
 def welcome(node: Node, source: str) -> str:
     """What `leveret serve` prints when it is ready: one screen."""
     lines = [f"Leveret {VERSION}", ""]
-    for address, entrance in node.listening:
+    for (address, protocols), entrance in zip(node.listening, node.entrances, strict=True):
         secured = ", with TLS" if entrance.is_secured else ""
-        lines.append(f"  {address:24} {_names(entrance.protocols)}{secured}")
+        lines.append(f"  {address:24} {_names(protocols)}{secured}")
     lines += ["", f"  configuration            {source or 'defaults'}"]
     lines.append(f"  data                     {_data(node)}")
     lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")

@@ -31,7 +31,7 @@ from broker_core.config import Config, ConfigError
 from broker_core.config_sections import GUEST
 from broker_core.entrance import Entrance
 from broker_core.exchange import Exchange
-from broker_core.frontend import FrontEnd, encodings_of
+from broker_core.frontend import FrontEnd, Protocol, encodings_of
 from broker_core.keeper import Keeper, opened
 from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operations import Json, Operations, Reloaded
@@ -79,7 +79,8 @@ class Node(Operations):
         self.config = config or Config()
         self.keeper: Keeper | None = None  # without one, everything is in memory only
         self.ready: list[Outbox] = []  # outboxes with something to send
-        self.listening: list[tuple[str, Entrance]] = []
+        self.listening: list[tuple[str, tuple[Protocol, ...]]] = []
+        self.entrances: list[Entrance] = []  # in the same order
         self._reread = reread
         self._closing_s = closing_s
         self._store = store
@@ -207,7 +208,7 @@ class Node(Operations):
     def url(self) -> str:
         """An AMQP URL for the configuration's first listener, user and virtual host."""
         user = next(iter(self.config.users), GUEST)
-        host, scheme = self.config.virtual_hosts[0].name, self.listening[0][1].scheme
+        host, scheme = self.config.virtual_hosts[0].name, self.entrances[0].scheme
         return amqp_url(self.addresses[0], user.name, user.password or "", host, scheme)
 
     def _bind(self) -> list[tuple[socket.socket, Entrance]]:
@@ -219,7 +220,8 @@ class Node(Operations):
             for listener in listeners(entry.address):
                 bound.append((listener, entrance))
                 self._listeners.append(listener)
-                self.listening.append((shown(listener), entrance))
+                self.listening.append((shown(listener), entrance.protocols))
+                self.entrances.append(entrance)
         return bound
 
     async def _accept(self, listener: socket.socket, entrance: Entrance) -> None:
@@ -408,12 +410,8 @@ class Node(Operations):
             "version": VERSION,
             "uptime_s": round(trio.current_time() - self._started_at, 3),
             "listeners": [
-                {
-                    "address": address,
-                    "protocols": [p.name for p in entrance.protocols],
-                    "tls": entrance.is_secured,
-                }
-                for address, entrance in self.listening
+                {"address": address, "protocols": [p.name for p in protocols], "tls": entrance.is_secured}
+                for (address, protocols), entrance in zip(self.listening, self.entrances, strict=True)
             ],
             "alarm": broker.alarms.reason,
             "storage": "memory" if self.keeper is None else "durable",
@@ -442,7 +440,7 @@ class Node(Operations):
         self._plugins.configure(self.config.plugins.folders, self.config.plugins.disabled)
         self._watch_or_not()
         refused = [name for name, _ in self._reload_plugins().refused]
-        held = dict.fromkeys(entrance.certificates for _, entrance in self.listening)
+        held = dict.fromkeys(entrance.certificates for entrance in self.entrances)
         refused += (each.where for each in held if each is not None and not each.reload())
         log.info("configuration reloaded: %s", ", ".join(report.changed) or "nothing changed")
         for key in report.needs_restart:
