@@ -6,6 +6,7 @@ accepted ─> a PROXY header, if proxies stand before it ─> a handshake, if it
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
@@ -21,6 +22,7 @@ HANDSHAKE_OCTETS_MAX: Final = 8192  # from a client that shows no certificate
 CERTIFICATE_OCTETS_MAX: Final = 32_768  # what it may send besides, if it is asked for one
 BITE: Final = 4096  # octets asked for in one read until it is known who speaks
 HANDSHAKE: Final = 0x16  # how TLS begins
+RECORD: Final = Struct("!3xH")  # type, version, and the octets that follow
 TLS_HELLO: Final = b"\x16\x03"
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -64,10 +66,17 @@ class Entrance:
         if not any(address in network for network in self.proxies):
             raise NotAdmitted("only proxies that proxy_from names may connect here")
 
-    def admit_first(self, octets: bytes) -> None:
-        """Whether they begin TLS. Raises NotAdmitted."""
+    def begins_tls(self, octets: bytes) -> bool:
+        """Whether they have a whole record of a handshake; before, TLS is not worth its 50 KiB. Raises NotAdmitted."""
         if octets and octets[0] != HANDSHAKE:
             raise NotAdmitted(f"TLS is spoken here, detected {self._spoken(octets)}")
+        self.admit_size(len(octets))
+        return len(octets) >= RECORD.size and len(octets) >= RECORD.size + RECORD.unpack_from(octets)[0]
+
+    def admit_size(self, size: int) -> None:
+        """Whether a handshake that is not over may have taken so many octets. Raises NotAdmitted."""
+        if size > self.octets_max:
+            raise NotAdmitted(f"a TLS handshake of more than {self.octets_max} octets")
 
     def _spoken(self, octets: bytes) -> str:
         known = (p.title or p.name for p in self.protocols if octets.startswith(p.first_bytes))

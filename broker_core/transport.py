@@ -177,25 +177,33 @@ class Transport:
         certificates = self._entrance.certificates
         assert certificates is not None
         assert isinstance(self._socket, socket.socket)
+        while not self._entrance.begins_tls(data):
+            data += await self._more("during the TLS handshake" if data else "before TLS began")
         secured = SecuredSocket(self._socket, certificates.context)
-        data = data or await self._more("before TLS began")
-        self._entrance.admit_first(data)
-        size, done = len(data), False
-        while not done:
-            try:
-                done = secured.handshake(data)
-            except ssl.SSLError as error:
-                secured.flush()  # it is told why
-                raise NotAdmitted(f"no TLS: {reason(error)}") from None
-            while not secured.flush():
-                await trio.lowlevel.wait_writable(self._socket)
-            if not done:
-                data = await self._more("during the TLS handshake")
-                size += len(data)
-                if size > self._entrance.octets_max:
-                    raise NotAdmitted(f"a TLS handshake of more than {self._entrance.octets_max} octets")
+        size = len(data)
+        while not self._hands_shaken(secured, data):
+            await self._all_flushed(secured)
+            data = await self._more("during the TLS handshake")
+            size += len(data)
+            self._entrance.admit_size(size)
+        await self._all_flushed(secured)
         self._socket = secured
         self.peer = attrs.evolve(self.peer, tls=certificates.facts(secured.tls))
+
+    def _hands_shaken(self, secured: SecuredSocket, data: bytes) -> bool:
+        try:
+            return secured.handshake(data)
+        except ssl.SSLError as error:
+            with contextlib.suppress(OSError):
+                secured.flush()  # it is told why
+            raise NotAdmitted(f"no TLS: {reason(error)}") from None
+
+    async def _all_flushed(self, secured: SecuredSocket) -> None:
+        try:
+            while not secured.flush():
+                await trio.lowlevel.wait_writable(secured)
+        except OSError:
+            raise NotAdmitted("it hung up during the TLS handshake") from None
 
     def _undecided(self, data: bytes) -> bool:
         """Whether a protocol could still be recognised by more bytes."""

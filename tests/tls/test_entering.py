@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from broker_core.config import Config, parse
+from broker_core.secured import SecuredSocket
 from tests.core.scripted import MIB, Script, Scripted, read_all, run, until
 
 from .pki import Pki
@@ -248,6 +249,38 @@ def test_a_peer_that_leaves_during_the_handshake_is_forgotten(pki: Pki, log: Cal
 
     run(test, settings(tls=pki.settings()))
     assert log() == ["refused, it hung up during the TLS handshake"]
+
+
+GONE = [
+    (0, "it hung up during the TLS handshake"),
+    (1, "no TLS: certificate verification failed: unable to get local issuer certificate"),
+]
+
+
+@pytest.mark.parametrize(("answers", "why"), GONE)
+def test_a_peer_that_is_gone_before_it_is_answered_is_no_mistake_of_ours(
+    pki: Pki, log: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, answers: int, why: str
+):
+    """Between its last octets and our answer nothing else runs: the system's word for it comes from here."""
+    flush, flushed = SecuredSocket.flush, []
+
+    def flush_or_fail(secured: SecuredSocket) -> bool:
+        flushed.append(secured)
+        if len(flushed) > answers:
+            raise ConnectionResetError
+        return flush(secured)
+
+    async def test(node: Scripted) -> None:
+        monkeypatch.setattr(SecuredSocket, "flush", flush_or_fail)
+        plain = await node.connect(b"")
+        stream = trio.SSLStream(plain, pki.trusting(pki.client(trusted=False)), server_hostname="localhost")
+        with pytest.raises(trio.BrokenResourceError):
+            await talked(stream)
+        await trio.aclose_forcefully(stream)
+        await until(lambda: not node._transports)
+
+    run(test, settings(tls=pki.asking()))
+    assert log() == [f"refused, {why}"]
 
 
 def test_a_node_ends_though_a_handshake_has_not(pki: Pki):
