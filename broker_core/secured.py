@@ -63,22 +63,25 @@ class SecuredSocket:
         """Octets in clear, at most `size`; empty at the end, with a goodbye or without."""
         if self._closing:
             return self._socket.recv(size)  # only its end matters
-        while not (octets := self._decrypted(size)):
+        octets = self._decrypted(size) if self.has_more else b""
+        while not octets:
             if self._failure is not None:
                 raise self._failure
             if self._ended:
-                return b""
+                break
             records = self._socket.recv(size)
             if records:
                 self._incoming.write(records)
             else:
                 self._incoming.write_eof()
+            octets = self._decrypted(size)
         return octets
 
     def _decrypted(self, size: int) -> bytes:
         """What is there in whole records. A read gives one record, however many there are."""
         pieces: list[bytes] = []
-        while size and not self._ended and self._failure is None:
+        more = True
+        while more and size and not self._ended and self._failure is None:
             try:
                 piece = self.tls.read(size)
             except ssl.SSLWantReadError:
@@ -91,6 +94,7 @@ class SecuredSocket:
                 self._ended = not piece
                 size -= len(piece)
                 pieces.append(piece)
+                more = self.has_more  # to be told by an exception that there is not costs 2 us
         if self._outgoing.pending and not self.flush() and self._outgoing.pending > ANSWERS_MAX:
             raise ConnectionAbortedError("it does not read what it asks for")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
