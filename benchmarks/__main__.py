@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks import amqp010, amqp10, bulk, durable, embedding, flat, paging, proton_engine, versions
+from benchmarks import amqp010, amqp10, bulk, durable, embedding, flat, paging, proton_engine, tls, versions
 from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from benchmarks.tables import head, row
@@ -153,6 +153,7 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "flat": flatness,
     "embedding": embedded,
     "proton": proton_engine.main,
+    "tls": tls.main,
 }
 
 

@@ -37,11 +37,16 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def leveret(*flags: str, name: str = "Leveret", tree: Path = TREE) -> Iterator[Running]:
-    """This project's node, with its defaults but for the ports; `tree`: the source, perhaps of another version."""
-    port = free_port()
-    command = [sys.executable, "-c", SERVE, "serve", "--listen", f"127.0.0.1:{port}"]
-    command += ["--http", f"127.0.0.1:{free_port()}", *flags]
+def leveret(
+    *flags: str, name: str = "Leveret", tree: Path = TREE, configured_port: int | None = None
+) -> Iterator[Running]:
+    """This project's node, with its defaults but for the ports; `tree`: the source, perhaps of another version.
+
+    `configured_port` is the one that a configuration among the flags gives.
+    """
+    port = configured_port or free_port()
+    listen = [] if configured_port else ["--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-c", SERVE, "serve", *listen, "--http", f"127.0.0.1:{free_port()}", *flags]
     with _process(command, {"PYTHONPATH": str(tree.resolve())}, port) as process:
         yield Running(name, port, process)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from broker_core.config import Config
+from broker_core.config_listening import ListenerEntry
 from broker_core.kinds import Problem, printed, size_text
 
 Object: TypeAlias = Mapping[str, object]
@@ -34,8 +35,9 @@ def problems_json(problems: Iterable[Problem]) -> str:
 
 
 def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
-    yield "listeners", [_listener(entry.address, entry.protocols) for entry in config.listeners]
-    yield "control", [f"http://{config.http.address}"] if config.http.enabled else ["switched off"]
+    yield "listeners", [_listener(entry) for entry in config.listeners]
+    scheme = "http" if config.http.tls is None else "https"
+    yield "control", [f"{scheme}://{config.http.address}"] if config.http.enabled else ["switched off"]
     yield "data", [_data(config)]
     yield "virtual hosts", [entry.name for entry in config.virtual_hosts]
     yield "users", [entry.name for entry in config.users]
@@ -54,8 +56,10 @@ def _data(config: Config) -> str:
     return "in memory, gone when the node stops" if folder is None else f"{folder} (durable)"
 
 
-def _listener(address: object, protocols: Sequence[str] | None) -> str:
-    return f"{address} ({', '.join(protocols)})" if protocols else str(address)
+def _listener(entry: ListenerEntry) -> str:
+    more = [", ".join(entry.protocols)] if entry.protocols else []
+    more += ["with TLS"] * (entry.tls is not None) + ["behind proxies"] * entry.proxy_protocol
+    return f"{entry.address} ({'; '.join(more)})" if more else str(entry.address)
 
 
 def _watermark(config: Config) -> str:

@@ -26,7 +26,9 @@ from broker_core.broker import Broker
 from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
 from broker_core.clock import Clock
 from broker_core.config import Config, ConfigError
-from broker_core.config_sections import GUEST, ListenerEntry, UserEntry, VirtualHostEntry
+from broker_core.config_listening import ListenerEntry
+from broker_core.config_sections import GUEST, UserEntry, VirtualHostEntry
+from broker_core.entrance import Entrance, proxies_of
 from broker_core.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
@@ -36,6 +38,7 @@ from broker_core.operations import Reloaded
 from broker_core.plugins import BadPlugin, Plugins
 from broker_core.settings import difference
 from broker_core.store.paging import Paging
+from broker_core.tls import Certificates
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
@@ -270,8 +273,23 @@ def protocols_of(config: Config, entry: ListenerEntry, known: Mapping[str, Proto
     return tuple(sorted((known[name] for name in names), key=lambda protocol: protocol.fallback))
 
 
+def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str, ListenerEntry]]:
+    """Every listener with its path in the settings, that of the control endpoint last."""
+    for entry in config.listeners:
+        yield f"listeners[{entry.address}]", entry
+    if config.http.enabled and "http" in known:
+        yield "http", ListenerEntry(address=config.http.address, protocols=("http",), tls=config.http.tls)
+
+
+def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]) -> Entrance:
+    """What a listener serves, and what comes before that. Raises ConfigError."""
+    protocols = protocols_of(config, entry, known)
+    certificates = None if entry.tls is None else Certificates(entry.tls, f"{where}.tls")
+    return Entrance(protocols, certificates, proxies_of(entry))
+
+
 def rehearse(config: Config) -> None:
-    """A start without its listeners: plug-ins and definitions files are read too. Raises ConfigError."""
+    """A start without its listeners: plug-ins, certificates and definitions files are read too. Raises ConfigError."""
     plugins = Plugins(config.plugins.folders, config.plugins.disabled)
     problems: list[Problem] = []
     try:
@@ -280,7 +298,8 @@ def rehearse(config: Config) -> None:
         problems.append(Problem(f"plugin {error.source}", error.reason))
     rehearsed = Broker(exchange_types=plugins.exchange_types, compat=config.compat.chosen)
     steps: list[Callable[[], object]] = [partial(populate, rehearsed, config)]
-    steps += [partial(protocols_of, config, entry, plugins.protocols) for entry in config.listeners]
+    for where, entry in entries(config, plugins.protocols):
+        steps.append(partial(entrance_of, config, entry, where, plugins.protocols))
     for step in steps:
         try:
             step()
@@ -326,8 +345,9 @@ def logging_to_stderr(config: Config) -> None:
 def welcome(node: Node, source: str) -> str:
     """What `leveret serve` prints when it is ready: one screen."""
     lines = [f"Leveret {VERSION}", ""]
-    for address, protocols in node.listening:
-        lines.append(f"  {address:24} {_names(protocols)}")
+    for (address, protocols), entrance in zip(node.listening, node.entrances, strict=True):
+        secured = ", with TLS" if entrance.is_secured else ""
+        lines.append(f"  {address:24} {_names(protocols)}{secured}")
     lines += ["", f"  configuration            {source or 'defaults'}"]
     lines.append(f"  data                     {_data(node)}")
     lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")

@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 
 from broker_core.compat import FlowMechanism
+from broker_core.config_listening import HttpSettings, ListenerEntry
 from broker_core.config_protocols import ProtocolsSettings
 from broker_core.config_sections import (
     GUEST,
@@ -25,9 +26,7 @@ from broker_core.config_sections import (
     DefinitionsSettings,
     DiskSettings,
     FlowSettings,
-    HttpSettings,
     LimitsSettings,
-    ListenerEntry,
     LogSettings,
     MemorySettings,
     NodeSettings,

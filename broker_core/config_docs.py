@@ -38,16 +38,18 @@ def documentation() -> str:
     return "\n".join([INTRODUCTION, *_sections(Config, "")])
 
 
-def _sections(record: type[Record], path: str) -> Iterator[str]:
+def _sections(record: type[Record], path: str, repeated: bool = False) -> Iterator[str]:
+    """`repeated`: there can be several of what holds the record, so that no environment variable means its keys."""
     for name, known in keys_of(record).items():
         inner = _record_in(known.kind)
         if inner is None or known.rest:
             continue
-        yield from _section(inner, f"{path}{name}", known)
-        yield from _sections(inner, f"{path}{name}.")
+        repeats = repeated or not isinstance(known.kind, RecordOf)
+        yield from _section(inner, f"{path}{name}", known, repeats)
+        yield from _sections(inner, f"{path}{name}.", repeats)
 
 
-def _section(record: type[Record], path: str, known: Key) -> Iterator[str]:
+def _section(record: type[Record], path: str, known: Key, repeats: bool) -> Iterator[str]:
     repeated = isinstance(known.kind, ListOf)
     yield f"## `[[{path}]]`\n" if repeated else f"## `{_heading(path, known)}`\n"
     yield f"{inspect.cleandoc(record.__doc__ or '')}\n"
@@ -61,7 +63,7 @@ def _section(record: type[Record], path: str, known: Key) -> Iterator[str]:
         yield "|---|---|---|---|"
         yield from (_row(key) for key in keys)
         yield ""
-    if not repeated and not isinstance(known.kind, TableOf) and keys:
+    if not repeats and keys:
         yield f"Environment: `{PREFIX}{path.replace('.', '__').upper()}__…`\n"
 
 

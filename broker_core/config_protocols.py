@@ -56,8 +56,9 @@ class Amqp091Settings(Record):
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
-        ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
+        "EXTERNAL without a client's certificate.",
+        ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL"),
         reload=True,
     )
 
@@ -108,8 +109,9 @@ class Amqp10Settings(Record):
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
-        ("PLAIN", "ANONYMOUS"),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
+        "EXTERNAL without a client's certificate.",
+        ("PLAIN", "ANONYMOUS", "EXTERNAL"),
         reload=True,
     )
     addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
@@ -137,8 +139,9 @@ class Amqp010Settings(Record):
     )
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
-        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user.",
-        ("PLAIN", "ANONYMOUS"),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
+        "EXTERNAL without a client's certificate.",
+        ("PLAIN", "ANONYMOUS", "EXTERNAL"),
         reload=True,
     )
     session_timeout_max_s: int = key(

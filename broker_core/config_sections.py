@@ -17,12 +17,10 @@ from broker_core.kinds import (
     GIB,
     KIB,
     MIB,
-    Address,
     AnyValue,
     Expression,
     FilePath,
     Flag,
-    HostAndPort,
     Limit,
     ListOf,
     Octets,
@@ -68,28 +66,6 @@ class LogSettings(Record):
         OneOf("debug", "info", "warning", "error"), "The least important events to log.", "info", reload=True
     )
     format: str = key(OneOf("text", "json"), "Lines for people, or one JSON object a line.", "text")
-
-
-@attrs.frozen(kw_only=True)
-class ListenerEntry(Record):
-    """An address to accept connections on. Without any, the node listens on 127.0.0.1:5672 and [::1]:5672."""
-
-    address: Address = key(
-        HostAndPort(), "Where to listen; a name means each of its addresses, port 0 any free port."
-    )
-    protocols: tuple[str, ...] | None = key(
-        ListOf(Text(), least=1),
-        "The protocols served here, by their names; without it every enabled one.",
-        None,
-    )
-
-
-@attrs.frozen(kw_only=True)
-class HttpSettings(Record):
-    """The control endpoint that `leveret status` and its companions talk to."""
-
-    enabled: bool = key(Flag(), "Serve it.", True)
-    address: Address = key(HostAndPort(), "Where to listen for HTTP.", Address("127.0.0.1", 15672))
 
 
 @attrs.frozen(kw_only=True)

@@ -21,8 +21,20 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
+class TlsFacts:
+    """What a handshake has agreed on, and who the client is by a certificate that was verified."""
+
+    version: str  # such as TLSv1.3
+    cipher: str
+    subject: str | None = None  # distinguished name (RFC 4514); None: the client showed no certificate
+    login: str | None = (
+        None  # the user whom EXTERNAL logs in; None: the certificate has no such name, or there is none
+    )
+
+
+@attrs.frozen
 class Peer:
-    """Who is at the other end of a connection, as far as the socket tells."""
+    """Who is at the other end of a connection, as far as the socket, a proxy before it and TLS tell."""
 
     host: str
     port: int
@@ -30,6 +42,12 @@ class Peer:
     local_port: int
     loopback: bool
     served: tuple[str, ...] | None = None  # names of the protocols it may speak there; None: unknown
+    tls: TlsFacts | None = None  # None: a plain connection
+
+    @property
+    def certified(self) -> str | None:
+        """The user's name by a verified certificate, for EXTERNAL."""
+        return None if self.tls is None else self.tls.login
 
     @property
     def name(self) -> str:

@@ -56,13 +56,13 @@ def _listener(family: int, where: Where) -> socket.socket:
     return listener
 
 
-def amqp_url(address: str, user: str, password: str, virtual_host: str) -> str:
+def amqp_url(address: str, user: str, password: str, virtual_host: str, scheme: str = "amqp") -> str:
     """`amqp://user:password@host:port/virtual_host`, whatever the parts; a client can use it as it is."""
     for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
         if address.startswith(everywhere):
             address = here + address.removeprefix(everywhere)
     name, secret, host = (quote(part, safe="") for part in (user, password, virtual_host))
-    return f"amqp://{name}:{secret}@{address}/{host}"
+    return f"{scheme}://{name}:{secret}@{address}/{host}"
 
 
 def shown(listener: socket.socket) -> str:

@@ -17,7 +17,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Final
 
@@ -28,7 +28,8 @@ from broker_core import composition
 from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config import Config, ConfigError
-from broker_core.config_sections import GUEST, ListenerEntry
+from broker_core.config_sections import GUEST
+from broker_core.entrance import Entrance
 from broker_core.exchange import Exchange
 from broker_core.frontend import FrontEnd, Protocol, encodings_of
 from broker_core.keeper import Keeper, opened
@@ -79,6 +80,7 @@ class Node(Operations):
         self.keeper: Keeper | None = None  # without one, everything is in memory only
         self.ready: list[Outbox] = []  # outboxes with something to send
         self.listening: list[tuple[str, tuple[Protocol, ...]]] = []
+        self.entrances: list[Entrance] = []  # in the same order
         self._reread = reread
         self._closing_s = closing_s
         self._store = store
@@ -114,8 +116,8 @@ class Node(Operations):
                 self._store.close(None)
             raise
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
-        for listener, protocols in accepting:
-            self._nursery.start_soon(self._accept, listener, protocols)
+        for listener, entrance in accepting:
+            self._nursery.start_soon(self._accept, listener, entrance)
         self._nursery.start_soon(self._keep_time)
         return self
 
@@ -206,25 +208,23 @@ class Node(Operations):
     def url(self) -> str:
         """An AMQP URL for the configuration's first listener, user and virtual host."""
         user = next(iter(self.config.users), GUEST)
-        return amqp_url(self.addresses[0], user.name, user.password or "", self.config.virtual_hosts[0].name)
+        host, scheme = self.config.virtual_hosts[0].name, self.entrances[0].scheme
+        return amqp_url(self.addresses[0], user.name, user.password or "", host, scheme)
 
-    def _bind(self) -> list[tuple[socket.socket, tuple[Protocol, ...]]]:
+    def _bind(self) -> list[tuple[socket.socket, Entrance]]:
         """Open every listener. Those that are open when it raises are for the caller to close."""
-        bound: list[tuple[socket.socket, tuple[Protocol, ...]]] = []
-        for entry in self._entries():
-            protocols = composition.protocols_of(self.config, entry, self._plugins.protocols)
+        bound: list[tuple[socket.socket, Entrance]] = []
+        known = self._plugins.protocols
+        for where, entry in composition.entries(self.config, known):
+            entrance = composition.entrance_of(self.config, entry, where, known)
             for listener in listeners(entry.address):
-                bound.append((listener, protocols))
+                bound.append((listener, entrance))
                 self._listeners.append(listener)
-                self.listening.append((shown(listener), protocols))
+                self.listening.append((shown(listener), entrance.protocols))
+                self.entrances.append(entrance)
         return bound
 
-    def _entries(self) -> Iterable[ListenerEntry]:
-        yield from self.config.listeners
-        if self.config.http.enabled and "http" in self._plugins.protocols:
-            yield ListenerEntry(address=self.config.http.address, protocols=("http",))
-
-    async def _accept(self, listener: socket.socket, protocols: tuple[Protocol, ...]) -> None:
+    async def _accept(self, listener: socket.socket, entrance: Entrance) -> None:
         with listener, contextlib.suppress(trio.ClosedResourceError):
             while listener.fileno() != CLOSED:
                 await trio.lowlevel.wait_readable(listener)
@@ -235,7 +235,7 @@ class Node(Operations):
                         await self._out_of_files(failure)
                     continue
                 self._accepting = True
-                self._welcome(connected, protocols)
+                self._welcome(connected, entrance)
 
     async def _out_of_files(self, failure: OSError) -> None:
         """Others will close theirs. Said once, until a connection is accepted again."""
@@ -244,15 +244,15 @@ class Node(Operations):
         self._accepting = False
         await trio.sleep(OUT_OF_FILES_PAUSE_S)
 
-    def _welcome(self, connected: socket.socket, protocols: tuple[Protocol, ...]) -> None:
+    def _welcome(self, connected: socket.socket, entrance: Entrance) -> None:
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = peer_of(connected, tuple(protocol.name for protocol in protocols))
+            peer = peer_of(connected, tuple(protocol.name for protocol in entrance.protocols))
         except OSError:  # it has gone already
             connected.close()
             return
-        transport = Transport(self, connected, peer, protocols)
+        transport = Transport(self, connected, peer, entrance)
         self._transports[transport.outbox] = transport
         self.start(transport.serve)
 
@@ -410,8 +410,8 @@ class Node(Operations):
             "version": VERSION,
             "uptime_s": round(trio.current_time() - self._started_at, 3),
             "listeners": [
-                {"address": address, "protocols": [p.name for p in protocols]}
-                for address, protocols in self.listening
+                {"address": address, "protocols": [p.name for p in protocols], "tls": entrance.is_secured}
+                for (address, protocols), entrance in zip(self.listening, self.entrances, strict=True)
             ],
             "alarm": broker.alarms.reason,
             "storage": "memory" if self.keeper is None else "durable",
@@ -439,12 +439,14 @@ class Node(Operations):
         self.config = composition.in_force(self.config, new)
         self._plugins.configure(self.config.plugins.folders, self.config.plugins.disabled)
         self._watch_or_not()
-        refused = self._reload_plugins().refused
+        refused = [name for name, _ in self._reload_plugins().refused]
+        held = dict.fromkeys(entrance.certificates for entrance in self.entrances)
+        refused += (each.where for each in held if each is not None and not each.reload())
         log.info("configuration reloaded: %s", ", ".join(report.changed) or "nothing changed")
         for key in report.needs_restart:
             log.warning("%s has changed: the new value holds after a restart", key)
         self.work()
-        return attrs.evolve(report, refused=tuple(name for name, _ in refused))
+        return attrs.evolve(report, refused=tuple(refused))
 
     def plugins(self) -> Mapping[str, Json]:
         used: Counter[str] = Counter()

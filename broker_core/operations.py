@@ -32,7 +32,9 @@ class Reloaded:
     changed: tuple[str, ...] = ()  # keys that hold their new value now
     needs_restart: tuple[str, ...] = ()  # keys whose new value only holds after a restart
     problems: tuple[str, ...] = ()  # why nothing was changed
-    refused: tuple[str, ...] = ()  # plugin files that could not be loaded: what was there before stays
+    refused: tuple[
+        str, ...
+    ] = ()  # plugin files and certificates that could not be loaded: those from before stay
 
 
 class Operations(ABC):

@@ -63,6 +63,8 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
+    needs_certificate: ClassVar[bool] = False  # offered only where the client has shown one that was verified
+    certified: str | None = None  # the name in that certificate
 
     def __init__(self, access: Access, peer_is_loopback: bool) -> None:
         self.access = access
@@ -127,6 +129,22 @@ class Anonymous(Mechanism):
         return self.admit(user)
 
 
+class External(Mechanism):
+    """RFC 4422, appendix A: the user is who TLS has shown him to be; the response says so too, or nothing."""
+
+    name = "EXTERNAL"
+    needs_certificate = True
+
+    def start(self, response: bytes) -> Answer:
+        acting_as, name = text(response), self.certified
+        user = None if name is None else self.access.user(name)
+        if user is None:
+            raise AuthenticationFailed(self.name, f"the certificate names '{name}', who is no user")
+        if acting_as not in ("", name):
+            raise AuthenticationFailed(self.name, f"user '{name}' may not act as another")
+        return self.admit(user)
+
+
 class Demonstration(Mechanism):
     """Two steps, as an example and for tests (X004): first the user, then the password in a sentence."""
 
@@ -155,14 +173,15 @@ def text(octets: bytes) -> str:
         raise MalformedResponse("a user's name is not UTF-8") from None
 
 
-STANDARD: Final[tuple[type[Mechanism], ...]] = (Plain, Anonymous, Demonstration)
-DEFAULT_PREFERENCE: Final = ("PLAIN", "AMQPLAIN", "ANONYMOUS")
+STANDARD: Final[tuple[type[Mechanism], ...]] = (Plain, Anonymous, External, Demonstration)
+DEFAULT_PREFERENCE: Final = ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL")
 
 
 class Mechanisms:
-    """What a listener offers: known mechanisms, in the configured order.
+    """What a connection is offered: known mechanisms, in the configured order.
 
-    `more` are mechanisms of a protocol or plug-in; they replace standard ones of the same name.
+    `more` are mechanisms of a protocol or plug-in; they replace standard ones of the same name. `certified` is the name
+    that the client's certificate gives (`Peer.certified`); without it, those that need one are not offered.
     """
 
     def __init__(
@@ -170,9 +189,15 @@ class Mechanisms:
         access: Access,
         preference: Sequence[str] = DEFAULT_PREFERENCE,
         more: Sequence[type[Mechanism]] = (),
+        certified: str | None = None,
     ) -> None:
-        known = {mechanism.name: mechanism for mechanism in (*STANDARD, *more)}
+        known = {
+            each.name: each
+            for each in (*STANDARD, *more)
+            if certified is not None or not each.needs_certificate
+        }
         self._access = access
+        self._certified = certified
         self._mechanisms = {name: known[name] for name in preference if name in known}
 
     @property
@@ -184,4 +209,6 @@ class Mechanisms:
         """A fresh attempt with the mechanism the client chose. Raises UnknownMechanism (S006)."""
         if name not in self.offered:
             raise UnknownMechanism(f"unknown authentication mechanism '{name}'")
-        return self._mechanisms[name](self._access, peer_is_loopback)
+        attempt = self._mechanisms[name](self._access, peer_is_loopback)
+        attempt.certified = self._certified
+        return attempt

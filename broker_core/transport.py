@@ -6,6 +6,8 @@ as long as the backlog. A connection at rest costs one task.
 
     first bytes ─> converse: read, feed, read, ... ─> lose: the front-end releases all ─> goodbye: last bytes ─> end
 
+Where there is TLS, a `SecuredSocket` takes the socket's place once they have shaken hands; the rest is the same.
+
 A peer that does not read what it asks for is not read from either, once more waits for it than deliveries alone can
 make. What says that something has been done, though it is not on disk yet, is held, and all that follows it. Whatever a
 front-end raises ends its own connection.
@@ -17,14 +19,20 @@ import contextlib
 import logging
 import select
 import socket
+import ssl
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
-from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted, introduced
+from broker_core.frontend import FrontEnd, Peer
 from broker_core.outbox import Outbox
+from broker_core.proxied import BadHeader, header_in
+from broker_core.secured import SecuredSocket
+from broker_core.tls import reason
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
@@ -42,16 +50,15 @@ GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 class Transport:
     """A connection's socket, its outbox and, once the first bytes have told which, its front-end."""
 
-    def __init__(
-        self, node: Node, connected: socket.socket, peer: Peer, protocols: tuple[Protocol, ...]
-    ) -> None:
+    def __init__(self, node: Node, connected: socket.socket, peer: Peer, entrance: Entrance) -> None:
         self.node = node
         self.peer = peer
         limits = node.config.limits
         self.outbox = Outbox(node.ready, limits.outbox_size_max, limits.message_size_max)
         self.front: FrontEnd | None = None
-        self._socket = connected
-        self._protocols = protocols
+        self._socket: socket.socket | SecuredSocket = connected
+        self._entrance = entrance
+        self._protocols = entrance.protocols
         self.ahead = False  # it publishes faster than the disk takes it: not read from for now
         self._held: deque[tuple[int, list[memoryview]]] = deque()  # until that commit is on disk
         self._none_held: trio.Event | None = None  # to come: somebody waits for it
@@ -115,15 +122,88 @@ class Transport:
             self._read_size = min(2 * self._read_size, READ_SIZE)
 
     async def _first_bytes(self) -> bytes:
-        """Enough bytes to tell the protocol; empty: the peer went away, or took too long."""
-        data = b""
-        with trio.move_on_after(self.node.config.limits.handshake_timeout_s):
-            while True:
+        """Enough bytes to tell the protocol; empty: the peer went away, took too long, or is not admitted."""
+        limit_s = self.node.config.limits.handshake_timeout_s
+        with trio.move_on_after(limit_s):
+            try:
+                data = b"" if self._entrance.is_plain else await self._enter()
+            except NotAdmitted as refusal:
+                log.warning("%s: refused, %s", self.peer.name, refusal)
+                return b""
+            while self._undecided(data):
                 more = await self._read()
                 data += more
-                if not more or not self._undecided(data):
+                if not more:
                     return data
+            return data
+        if not self._entrance.is_plain:
+            log.warning("%s: gave up, it said too little in %s s", self.peer.name, limit_s)
         return b""
+
+    async def _enter(self) -> bytes:
+        """What comes before a protocol's first bytes; those that came along. Raises NotAdmitted."""
+        self._read_size = BITE
+        data = b""
+        if self._entrance.proxies is not None:
+            self._entrance.admit_proxy(self.peer)
+            data = await self._introduce()
+        if self._entrance.certificates is not None:
+            await self._shake_hands(data)
+            data = b""
+        self._read_size = READ_SIZE
+        return data
+
+    async def _introduce(self) -> bytes:
+        """Let the proxy say whose connection it is."""
+        data = b""
+        while True:
+            try:
+                header = header_in(data)
+            except BadHeader as problem:
+                raise NotAdmitted(str(problem)) from None
+            if header is not None:
+                self.peer = introduced(self.peer, header)
+                return data[header.size :]
+            data += await self._more("before the end of the PROXY header")
+
+    async def _more(self, when: str) -> bytes:
+        data = await self._read()
+        if not data:
+            raise NotAdmitted(f"it hung up {when}")
+        return data
+
+    async def _shake_hands(self, data: bytes) -> None:
+        """From here on the socket speaks TLS."""
+        certificates = self._entrance.certificates
+        assert certificates is not None
+        assert isinstance(self._socket, socket.socket)
+        while not self._entrance.begins_tls(data):
+            data += await self._more("during the TLS handshake" if data else "before TLS began")
+        secured = SecuredSocket(self._socket, certificates.context)
+        size = len(data)
+        while not self._hands_shaken(secured, data):
+            await self._all_flushed(secured)
+            data = await self._more("during the TLS handshake")
+            size += len(data)
+            self._entrance.admit_size(size)
+        await self._all_flushed(secured)
+        self._socket = secured
+        self.peer = attrs.evolve(self.peer, tls=certificates.facts(secured.tls))
+
+    def _hands_shaken(self, secured: SecuredSocket, data: bytes) -> bool:
+        try:
+            return secured.handshake(data)
+        except ssl.SSLError as error:
+            with contextlib.suppress(OSError):
+                secured.flush()  # it is told why
+            raise NotAdmitted(f"no TLS: {reason(error)}") from None
+
+    async def _all_flushed(self, secured: SecuredSocket) -> None:
+        try:
+            while not secured.flush():
+                await trio.lowlevel.wait_writable(secured)
+        except OSError:
+            raise NotAdmitted("it hung up during the TLS handshake") from None
 
     def _undecided(self, data: bytes) -> bool:
         """Whether a protocol could still be recognised by more bytes."""
@@ -137,6 +217,8 @@ class Transport:
         by_first_bytes = (p for p in self._protocols if data.startswith(p.first_bytes))
         fallback = next((p for p in self._protocols if p.fallback), self._protocols[0])
         protocol = next(by_first_bytes, fallback)
+        if data.startswith(TLS_HELLO) and not protocol.fallback:  # one that is knows what to say
+            log.warning("%s: detected TLS, which is not spoken here", self.peer.name)
         return protocol.factory(
             self.node.broker, self.node.config, self.outbox, self.peer, self.node.broker.tick()
         )
@@ -151,7 +233,9 @@ class Transport:
                 return self._socket.recv(self._read_size)
             except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_readable(self._socket)
-            except OSError:
+            except OSError as failure:
+                if isinstance(failure, ssl.SSLError):
+                    log.warning("%s: broken off, TLS: %s", self.peer.name, reason(failure))
                 return b""
 
     async def _wait_unblocked(self) -> None:
@@ -160,8 +244,11 @@ class Transport:
 
     def has_input(self) -> bool:
         """Whether bytes have arrived that will be read, and have not been yet."""
+        if self._paused or self._unblocked is not None:
+            return False
+        has_more = isinstance(self._socket, SecuredSocket) and self._socket.has_more
         halted = self.front is not None and self.front.halted
-        return not self._paused and self._unblocked is None and (halted or is_readable(self._socket))
+        return halted or has_more or is_readable(self._socket)
 
     def alarm(self, reason: str | None) -> None:
         """An alarm was raised or, with None, the last one cleared."""
@@ -341,7 +428,7 @@ class Transport:
         self.node.forget(self)
 
 
-def is_readable(source: socket.socket) -> bool:
+def is_readable(source: socket.socket | SecuredSocket) -> bool:
     """Whether reading, or accepting, would not have to wait."""
     poll = select.poll()
     poll.register(source, select.POLLIN)

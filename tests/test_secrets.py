@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
@@ -16,6 +17,7 @@ from broker_core.cli import main
 from broker_core.composition import populate, welcome
 from broker_core.config import ConfigError, load, parse
 from broker_core.definitions import read_files
+from broker_core.frontend import TlsFacts
 from broker_core.node import Node
 from broker_core.sasl import STANDARD
 from protocols.amqp010 import commands as c
@@ -38,9 +40,9 @@ configure = ".*"
 write = ".*"
 read = ".*"
 [protocols.amqp091]
-mechanisms = ["PLAIN", "AMQPLAIN", "RABBIT-CR-DEMO", "ANONYMOUS"]
+mechanisms = ["PLAIN", "AMQPLAIN", "RABBIT-CR-DEMO", "ANONYMOUS", "EXTERNAL"]
 [protocols.amqp010]
-mechanisms = ["PLAIN", "RABBIT-CR-DEMO", "ANONYMOUS"]
+mechanisms = ["PLAIN", "RABBIT-CR-DEMO", "ANONYMOUS", "EXTERNAL"]
 """
 
 
@@ -76,7 +78,9 @@ ATTEMPTS = {
     "RABBIT-CR-DEMO, nobody's": ("RABBIT-CR-DEMO", (b"bob", f"My password is {CANARY}".encode())),
     "RABBIT-CR-DEMO, in other words": ("RABBIT-CR-DEMO", (b"ann", CANARY.encode())),
     "ANONYMOUS": ("ANONYMOUS", (CANARY.encode(),)),
+    "EXTERNAL": ("EXTERNAL", (CANARY.encode(),)),
 }
+CERTIFIED = attrs.evolve(LOOPBACK, tls=TlsFacts("TLSv1.3", "a cipher", "CN=ann", "ann"))
 
 
 def test_every_mechanism_is_attempted() -> None:
@@ -84,7 +88,9 @@ def test_every_mechanism_is_attempted() -> None:
 
 
 @pytest.mark.parametrize("capable", [True, False])
-@pytest.mark.parametrize("peer_address", [LOOPBACK, ELSEWHERE], ids=["here", "elsewhere"])
+@pytest.mark.parametrize(
+    "peer_address", [LOOPBACK, ELSEWHERE, CERTIFIED], ids=["here", "elsewhere", "with a certificate"]
+)
 @pytest.mark.parametrize(("mechanism", "responses"), ATTEMPTS.values(), ids=ATTEMPTS)
 def test_a_login_right_or_wrong_is_not_repeated(
     mechanism: str, responses: tuple[bytes, ...], peer_address, capable: bool, said: Callable[[], str]

@@ -75,7 +75,9 @@ class Connection010(Handler, FrontEnd):
         self.config = config
         self.outbox = outbox
         self.peer = peer
-        self._mechanisms = Mechanisms(broker.access, config.protocols.amqp010.mechanisms)
+        self._mechanisms = Mechanisms(
+            broker.access, config.protocols.amqp010.mechanisms, certified=peer.certified
+        )
         self._attempt: Mechanism | None = None
         self._asked = False  # the client was asked for its first response
         self._entered = False

@@ -74,7 +74,7 @@ class Publishing:
         "_broker",
         "_client",
         "_host",
-                "_peer",
+        "_peer",
         "_session",
         "_target",
         "_targets",

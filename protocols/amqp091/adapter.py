@@ -110,7 +110,8 @@ class Connection091(Handler, FrontEnd):
         self.peer = peer
         self.channels: dict[int, Channel] = {}
         self._config = config
-        self._mechanisms = Mechanisms(broker.access, config.protocols.amqp091.mechanisms, (AmqPlain,))
+        mechanisms = config.protocols.amqp091.mechanisms
+        self._mechanisms = Mechanisms(broker.access, mechanisms, (AmqPlain,), peer.certified)
         self._attempt: Mechanism | None = None
         self._entered = False
         self._publishes = 0  # in this read

@@ -73,7 +73,8 @@ class Connection10(Handler, FrontEnd):
         self.sessions: dict[ServedSession, None] = {}
         self.transactions = Transactions(broker)
         self.address_v1 = config.address_v1
-        self._mechanisms = Mechanisms(broker.access, config.protocols.amqp10.mechanisms)
+        mechanisms = config.protocols.amqp10.mechanisms
+        self._mechanisms = Mechanisms(broker.access, mechanisms, certified=peer.certified)
         self._attempt: Mechanism | None = None
         self._entered = False
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)

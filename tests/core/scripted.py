@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from broker_core.config import Config, parse
+from broker_core.entrance import Entrance
 from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.node import Node
 from broker_core.outbox import Outbox
@@ -26,6 +27,7 @@ class Script(FrontEnd):
 
     def __init__(self, broker: object, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
         self.outbox = outbox
+        self.peer = peer
         self.received = b""
         self.calls: list[str] = []
         self.sizes: list[int] = []  # of what was received
@@ -121,7 +123,7 @@ class Scripted(Node):
     def __init__(self, config: Config | None = None, closing_s: float = 5.0) -> None:
         super().__init__(config or parse(LISTEN), closing_s=closing_s)
 
-    def _bind(self) -> list[tuple[socket.socket, tuple[Protocol, ...]]]:
+    def _bind(self) -> list[tuple[socket.socket, Entrance]]:
         self._plugins.protocols.update({"broken": BROKEN, "script": SCRIPT})
         return super()._bind()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from broker_core.compat import FlowMechanism
 from broker_core.config import Config, ConfigError, load, parse
+from broker_core.config_docs import documentation
 from broker_core.config_sections import GUEST, PermissionEntry
 from broker_core.kinds import Address
 from broker_core.settings import Record, RecordOf, difference, keys_of, variables
@@ -414,3 +415,11 @@ def test_any_table_gives_a_configuration_or_problems(table: dict[str, object]):
 @given(st.binary(max_size=50))
 def test_any_bytes_give_a_configuration_or_problems(source: bytes):
     told(source)
+
+
+def test_only_tables_that_are_there_once_have_environment_variables() -> None:
+    page = documentation()
+    assert "`LEVERET_HTTP__TLS__…`" in page
+    assert "## `[listeners.tls]`" in page
+    assert "LEVERET_LISTENERS__" not in page
+    assert "SERVER_NAMES__" not in page

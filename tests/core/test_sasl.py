@@ -158,3 +158,64 @@ def test_a_protocol_brings_a_mechanism_of_its_own() -> None:
     assert user_in(mechanisms.begin("AMQPLAIN", peer_is_loopback=True).start(b"guest,guest")) == "guest"
     with pytest.raises(AuthenticationFailed, match="mechanism AMQPLAIN"):
         mechanisms.begin("AMQPLAIN", peer_is_loopback=True).start(b"guest,u")
+
+
+# Certificates.
+
+
+def external(certified: str | None, peer_is_loopback: bool = True) -> Mechanism:
+    mechanisms = Mechanisms(known(), ("EXTERNAL", "PLAIN"), certified=certified)
+    return mechanisms.begin("EXTERNAL", peer_is_loopback)
+
+
+@pytest.mark.parametrize("acting_as", [b"", b"u"])
+def test_external_logs_in_who_the_certificate_names(acting_as: bytes) -> None:
+    assert user_in(external("u").start(acting_as)) == "u"
+
+
+def test_external_is_offered_only_with_a_certificate_that_was_verified() -> None:
+    assert Mechanisms(known(), ("EXTERNAL", "PLAIN"), certified="u").offered == ("EXTERNAL", "PLAIN")
+    assert Mechanisms(known(), ("EXTERNAL", "PLAIN")).offered == ("PLAIN",)
+    with pytest.raises(UnknownMechanism):
+        external(None)
+
+
+def test_a_mechanism_of_a_plug_in_may_need_a_certificate_too() -> None:
+    class ByCertificate(Mechanism):
+        name = "X-CERTIFICATE"
+        needs_certificate = True
+
+        def start(self, response: bytes) -> Answer:
+            return Challenge((self.certified or "").encode())
+
+    def offered(certified: str | None) -> Mechanisms:
+        return Mechanisms(known(), ("X-CERTIFICATE",), [ByCertificate], certified)
+
+    assert offered(None).offered == ()
+    assert offered("u").begin("X-CERTIFICATE", peer_is_loopback=True).start(b"") == Challenge(b"u")
+
+
+REFUSALS = [
+    ("nobody", b"", "the certificate names 'nobody', who is no user"),
+    ("nobody", b"u", "the certificate names 'nobody', who is no user"),
+    ("u", b"guest", "user 'u' may not act as another"),
+]
+
+
+@pytest.mark.parametrize(("certified", "acting_as", "why"), REFUSALS)
+def test_external_lets_in_nobody_else(certified: str, acting_as: bytes, why: str) -> None:
+    with pytest.raises(AuthenticationFailed) as raised:
+        external(certified).start(acting_as)
+    assert raised.value.reason == why
+
+
+def test_a_certificate_does_not_bring_a_loopback_user_in_from_elsewhere() -> None:
+    with pytest.raises(AuthenticationFailed):
+        external("guest", peer_is_loopback=False).start(b"")
+
+
+def test_external_takes_one_response_that_is_text() -> None:
+    with pytest.raises(MalformedResponse):
+        external("u").start(b"\xff")
+    with pytest.raises(MalformedResponse):
+        external("u").step(b"")

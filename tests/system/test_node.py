@@ -158,7 +158,7 @@ def test_errors_of_accept_do_not_end_the_listener(caplog: pytest.LogCaptureFixtu
             listener = Reluctant(fileno=plain.detach())
         address = listener.getsockname()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(node._accept, listener, node.listening[0][1])
+            nursery.start_soon(node._accept, listener, node.entrances[0])
             async with await trio.open_tcp_stream(*address) as stream:
                 await stream.send_all(b"MQTT\x00\x04....")
                 assert (await stream.receive_some(8)).startswith(b"AMQP")

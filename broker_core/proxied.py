@@ -1,0 +1,109 @@
+"""The PROXY protocol, versions 1 and 2: the octets that a proxy sends first to who the client is. Pure functions.
+
+The source is HAProxy's specification, `proxy-protocol.txt`. Extensions (TLVs) are skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+
+import attrs
+
+SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"  # version 2
+START: Final = struct.Struct("!12sBBH")
+ADDRESSES: Final = {
+    0x11: (IPv4Address, struct.Struct("!4s4sHH")),
+    0x21: (IPv6Address, struct.Struct("!16s16sHH")),
+}
+LOCAL: Final = 0x20
+PROXY: Final = 0x21
+HEADER_MAX: Final = 4096  # octets of version 2, with extensions such as a client's certificate
+LINE: Final = b"PROXY "  # version 1
+LINE_MAX: Final = 107
+LINE_FORM: Final = re.compile(
+    rb"PROXY (TCP4|TCP6) ([0-9A-Fa-f.:]+) ([0-9A-Fa-f.:]+) (0|[1-9]\d{0,4}) (0|[1-9]\d{0,4})"
+)
+
+
+class BadHeader(Exception):  # noqa: N818 - said in words, for the log
+    """There is no header, or not a right one."""
+
+
+@attrs.frozen
+class Route:
+    """Whose connection it is: from where, and to where."""
+
+    host: str
+    port: int
+    local_host: str
+    local_port: int
+
+    @property
+    def from_loopback(self) -> bool:
+        """Whether the client is on the proxy's own machine."""
+        address = ip_address(self.host)
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return (mapped or address).is_loopback
+
+
+@attrs.frozen
+class Header:
+    """A whole header: its size in octets, and the route; None if the proxy does not know, or speaks for itself."""
+
+    size: int
+    route: Route | None
+
+
+def header_in(octets: bytes) -> Header | None:
+    """The header that they begin with; None if more have to come. Raises BadHeader."""
+    if octets.startswith(SIGNATURE[: len(octets)]):
+        return _binary(octets)
+    if octets.startswith(LINE[: len(octets)]):
+        return _line(octets)
+    raise BadHeader("no PROXY header")
+
+
+def _line(octets: bytes) -> Header | None:
+    end = octets.find(b"\r\n", 0, LINE_MAX)
+    if end < 0:
+        if len(octets) >= LINE_MAX:
+            raise BadHeader(f"a PROXY line without an end in {LINE_MAX} octets")
+        return None
+    line, size = octets[:end], end + 2
+    if line == b"PROXY UNKNOWN" or line.startswith(b"PROXY UNKNOWN "):
+        return Header(size, None)
+    found = LINE_FORM.fullmatch(line)
+    if found is None:
+        raise BadHeader("a PROXY line that is malformed")
+    kind = IPv4Address if found[1] == b"TCP4" else IPv6Address
+    try:
+        host, local_host = (str(kind(found[at].decode("ascii"))) for at in (2, 3))
+    except ValueError:
+        raise BadHeader("a PROXY line with something else than addresses") from None
+    port, local_port = int(found[4]), int(found[5])
+    if max(port, local_port) > 65535:
+        raise BadHeader("a PROXY line with a port beyond 65535")
+    return Header(size, Route(host, port, local_host, local_port))
+
+
+def _binary(octets: bytes) -> Header | None:
+    if len(octets) < START.size:
+        return None
+    _, command, family, length = START.unpack_from(octets)
+    size = START.size + length
+    if command not in (LOCAL, PROXY):
+        raise BadHeader(f"a PROXY header of version {command >> 4} with command {command & 15}")
+    if size > HEADER_MAX:
+        raise BadHeader(f"a PROXY header of {size} octets")
+    if len(octets) < size:
+        return None
+    if command == LOCAL or family not in ADDRESSES:
+        return Header(size, None)
+    kind, form = ADDRESSES[family]
+    if length < form.size:
+        raise BadHeader("a PROXY header that is too short for its addresses")
+    source, destination, port, local_port = form.unpack_from(octets, START.size)
+    return Header(size, Route(str(kind(source)), port, str(kind(destination)), local_port))
