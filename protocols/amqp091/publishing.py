@@ -13,47 +13,17 @@ from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, Outcome, Publisher
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.exchange import Exchange
 from broker_core.message import Facts, Message
-from broker_core.topology import Remembered
+from broker_core.targets import Target, targets_of
 from broker_core.transaction import Transaction
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.encoding import ENCODING, REPLY_TO, project, remembered, rendered
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
     from protocols.amqp091.channel import Channel
 
-TARGETS_MAX: Final = 4096  # remembered publish targets per virtual host and user
 MANDATORY, IMMEDIATE = 1, 2  # the flags of basic.publish
 NO_PUBLISH: Final = b""  # what no publish is
-
-
-class Target:
-    """An exchange that a user may publish to, with every check done that no key matters to."""
-
-    __slots__ = ("access_revision", "exchange", "guarded", "revision")
-
-    def __init__(self, exchange: Exchange, guarded: bool, access_revision: int) -> None:
-        self.exchange = exchange
-        self.guarded = guarded  # topic permissions: each key needs a check of its own (S088)
-        self.revision = exchange.virtual_host.revision
-        self.access_revision = access_revision
-
-
-class Targets(Remembered):
-    """The publish targets known for one user in one virtual host, by the exchange's name on the wire."""
-
-    __slots__ = ("by_name",)
-
-    def __init__(self) -> None:
-        self.by_name: dict[bytes, Target] = {}
-
-
-def targets_of(client: Client) -> Targets:
-    """What one channel has found out holds for every channel of that user there, as long as there is one."""
-    known = client.host.remembered.setdefault(("amqp091", client.user.name), Targets())
-    assert isinstance(known, Targets)
-    return known
 
 
 class Publishing(Publisher):
@@ -91,7 +61,7 @@ class Publishing(Publisher):
         self._confirmed = 0
         self._nacked: deque[int] = deque()  # not told yet
         self._announced = False  # on the broker's list of publishers for this settle
-        self._targets = targets_of(self.client)
+        self._targets = targets_of(self.client, "amqp091")
         self._host = self.client.host
         self._access = self.broker.access
         self._last_publish = NO_PUBLISH  # and what it meant:
@@ -154,22 +124,12 @@ class Publishing(Publisher):
             or target.revision != self._host.revision
             or target.access_revision != self._access.revision
         ):
-            target = self._check(name)
+            target = self._targets.check(self.client, name, name_of(name.decode("utf-8", "surrogateescape")))
         key = publish[key_at + 1 : flags_at].decode("utf-8", "surrogateescape")
         if target.guarded:
             self.client.check_topics(target.exchange, (key,))
         self._last_publish, self._target, self._key, self._flags = publish, target, key, flags
         return target
-
-    def _check(self, name: bytes) -> Target:
-        """The target for an exchange's name on the wire."""
-        exchange = self.client.publish_target(name_of(name.decode("utf-8", "surrogateescape")))
-        found = Target(exchange, self.client.guards_topics(exchange), self._access.revision)
-        known = self._targets.by_name
-        if len(known) >= TARGETS_MAX:
-            known.clear()
-        known[name] = found
-        return found
 
     def _check_facts(self, target: Target, facts: Facts, properties: bytes) -> bytes:
         if facts.user_id is not None:
