@@ -74,11 +74,11 @@ class Publishing:
         "_broker",
         "_client",
         "_host",
-                "_peer",
         "_session",
         "_target",
         "_targets",
         "_transfer",
+        "peer",
     )
 
     def __init__(self, session: ServedSession) -> None:
@@ -87,7 +87,7 @@ class Publishing:
         self._client = session.client
         self._host = session.host
         self._access = session.broker.access
-        self._peer = session.client.peer
+        self.peer = session.client.peer  # the other end of the connection
         self._targets = targets_of(session.client)
         self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
         self._target = Target(self._host.default_exchange, False, -1)
@@ -113,7 +113,7 @@ class Publishing:
         if body is None:
             header, body = header + NO_BODY, b""
         message = Sent(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
-        message.peer = self._peer
+        message.peer = self.peer
         if (work := self._session.tx) is not None:
             work.publish(exchange, message)
             return

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker_core.branches import Participant
 from broker_core.broker import Publisher
 from broker_core.errors import Failure
 from protocols.amqp010 import commands as c
@@ -35,6 +36,7 @@ from protocols.amqp010.sequences import SequenceSet
 from protocols.amqp010.unsettled import Browsed, Sent
 
 if TYPE_CHECKING:
+    from broker_core.client import Client
     from broker_core.delivery import Delivery
     from protocols.amqp010.commands import Command, MessageTransfer, Struct
     from protocols.amqp010.entrance import Entrance
@@ -108,6 +110,15 @@ class ServedSession(SessionOwner, Publisher):
         self._announced = False  # on the broker's list of publishers for this settle
         self._marked = 0  # the last mark
         self._marks: deque[tuple[int, list[Id], list[Id]]] = deque()  # each with its transfers
+
+    def came_in_by(self, client: Client) -> None:
+        """The session has a connection again; its user may be another one meanwhile, of the same name."""
+        self.client.change_user(client.user)
+        self.client.peer = self.publishing.peer = client.peer
+        for subscription in self.subscriptions.values():
+            subscription.peer = client.peer
+        if isinstance(self.distributed, Participant):
+            self.distributed.user = client.user
 
     # What the peer sends.
 

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import attrs
 import pytest
 
 from broker_core import access, exchange
 from broker_core.branches import BRANCHES_MAX
+from broker_core.limits import UserLimits
 from broker_core.message import Message
 from protocols.amqp010 import adapter, declarations, encoding, envelope
 from protocols.amqp010 import commands as c
@@ -410,3 +412,14 @@ def test_arguments_of_bindings_are_compared_without_going_through_them(
         assert isinstance(told, c.ExchangeBoundResult)
         assert told.args_not_matched is no
     assert len(walked) <= 6
+
+
+def test_sessions_that_are_refused_are_in_the_log_once_a_connection(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    guest = world.broker.access.user("guest")
+    assert guest is not None
+    world.broker.access.put_user(attrs.evolve(guest, limits=UserLimits(max_channels=0)))
+    peer = Peer(world).open()
+    for channel in range(1, 20):
+        peer.transmit(frame(c.SessionAttach(b"s", False).encode(), channel))
+    assert sum("session refused" in message for message in caplog.messages) == 1
