@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 LAST_ID: Final = 0xFFFF_FFFF
 LOOKS: Final = 8  # that take as long as the copy of a message
+COMMAND: Final = 10  # copies that take as long as a command
 WINDOWED_MAX: Final = 1 << 20  # transfers that the peer may leave incomplete, where somebody waits for it
 
 
@@ -142,6 +143,7 @@ class ServedSession(SessionOwner, Publisher):
         if act is None:
             raise SessionError(c.ERROR_CODE_NOT_IMPLEMENTED, f"{command.NAME} is not implemented")
         if act is not unsettled.message_accept:  # its deliveries can only have been sent before
+            self.broker.work += COMMAND
             self.broker.settle()
             if self.ended:
                 return
@@ -172,7 +174,7 @@ class ServedSession(SessionOwner, Publisher):
         return self.session.send(command)
 
     def has_looked_at(self, count: int) -> None:
-        """At so many bindings, messages, ...: what is long is work, and after so much of it others have their turn."""
+        """At so many bindings, messages, ...: what takes long is work, and after so much others have their turn."""
         self.broker.work += count // LOOKS
 
     def fail_soon(self, error: SessionError) -> None:
