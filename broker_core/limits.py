@@ -290,7 +290,7 @@ def limits_of(arguments: Table) -> QueueLimits:
 def shares_of(arguments: Table) -> tuple[int, ...]:
     """One for each level of priority; levels for which none is said have no limit. Empty if nobody has one."""
     asked = arguments.get("x-fair-share")
-    levels = (whole(arguments.get("x-max-priority")) or 0) + 1
+    levels = min(whole(arguments.get("x-max-priority")) or 0, PRIORITY_MAX) + 1
     listed = asked if isinstance(asked, list) else [asked] * levels
     shares = [whole(each) or 0 for each in listed[:levels]]
     return (*shares, *[0] * (levels - len(shares))) if any(shares) else ()

@@ -81,6 +81,7 @@ class Connection010(Handler, FrontEnd):
         self._attempt: Mechanism | None = None
         self._asked = False  # the client was asked for its first response
         self._entered = False
+        self._has_complained = False  # of sessions that were refused
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
 
     def _tuning(self) -> Tuning:
@@ -208,7 +209,9 @@ class Connection010(Handler, FrontEnd):
         except (
             Failure
         ) as failure:  # there is no word for that either, and the sessions that are there may go on
-            log.warning("%s: session refused: %s", self.peer.name, failure)
+            if not self._has_complained:  # once: he may ask as often as he likes
+                self._has_complained = True
+                log.warning("%s: session refused: %s", self.peer.name, failure)
             raise AttachRefused(DETACH_CODE_TRANSPORT_BUSY) from None
 
     def on_detached(self, session: Session) -> None:

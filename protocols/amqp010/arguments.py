@@ -188,26 +188,21 @@ def _fair_shares(given: Table) -> Table:
     asked = [name for name in given if name in FAIR_SHARES or name.startswith(FAIR_SHARES_OF)]
     if not asked:
         return {}
-    levels = 1 + (limits.whole(given.get("x-max-priority")) or 0)
+    levels = min(1 + (limits.whole(given.get("x-max-priority")) or 0), LEVELS_MAX)
     if levels == 1 and not any(name in given for name in PRIORITIES):
-        raise ValueError(
-            f"{asked[0]}: the queue has no levels of priority to share, qpid.priorities makes them"
-        )
+        raise ValueError(f"{asked[0]}: there are no levels to share without qpid.priorities")
     for_all = next((whole(name, given) for name in FAIR_SHARES if name in given), 0)
-    shares = [Int64(for_all)] * levels
-    for name in asked:
-        if name not in FAIR_SHARES:
-            shares[_level(name, levels)] = Int64(whole(name, given))
+    of_one = {_level(name): whole(name, given) for name in asked if name not in FAIR_SHARES}
+    shares: list[Neutral] = [Int64(of_one.get(level, for_all)) for level in range(levels)]
     is_kept = levels > 1 and any(shares) and not {"x-last-value-key", "x-message-group-key"} & given.keys()
     return {"x-fair-share": shares} if is_kept else {}
 
 
-def _level(name: str, levels: int) -> int:
+def _level(name: str) -> int:
     said = next(name[len(each) :] for each in FAIR_SHARES_OF if name.startswith(each))
-    level = int(said) if said.isascii() and said.isdecimal() and len(said) < 4 else levels
-    if level >= levels:
-        raise ValueError(f"{name}: there are the levels 0 to {levels - 1}")
-    return level
+    if not (said.isascii() and said.isdecimal() and len(said) < 10):
+        raise ValueError(f"{name}: a level is a number from 0 on")
+    return int(said)
 
 
 FAIR_SHARES: Final = ("qpid.fairshare", "x-qpid-fairshare")  # of all levels

@@ -10,12 +10,12 @@ only to queues that can do that. A full queue ends the session: the peer has no 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from broker_core.broker import REFUSED
 from broker_core.errors import PreconditionFailed
 from broker_core.message import Message
-from broker_core.topology import Remembered
+from broker_core.targets import Target, targets_of
 from protocols.amqp010 import commands as c
 from protocols.amqp010.contract import SessionError
 from protocols.amqp010.encoding import ENCODING, NO_BODY
@@ -23,47 +23,15 @@ from protocols.amqp010.envelope import envelope_of
 from protocols.amqp010.types import MalformedError
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.exchange import Exchange
     from broker_core.message import Facts
     from protocols.amqp010.envelope import Envelope
     from protocols.amqp010.served_session import ServedSession
-
-TARGETS_MAX: Final = 4096  # remembered publish targets per virtual host and user
-
-
-class Target:
-    """An exchange that a user may publish to, with every check done that no key matters to."""
-
-    __slots__ = ("access_revision", "exchange", "guarded", "revision")
-
-    def __init__(self, exchange: Exchange, guarded: bool, access_revision: int) -> None:
-        self.exchange = exchange
-        self.guarded = guarded  # topic permissions: each key needs a check of its own (S088)
-        self.revision = exchange.virtual_host.revision
-        self.access_revision = access_revision
 
 
 class Sent(Message):
     """A message that knows over which connection it came, as long as it is in memory: for queues with no-local."""
 
     __slots__ = ("peer",)
-
-
-class Targets(Remembered):
-    """The publish targets known for one user in one virtual host, by the exchange's name."""
-
-    __slots__ = ("by_name",)
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, Target] = {}
-
-
-def targets_of(client: Client) -> Targets:
-    """What one session has found out holds for every session of that user there, as long as there is one."""
-    known = client.host.remembered.setdefault(("amqp010", client.user.name), Targets())
-    assert isinstance(known, Targets)
-    return known
 
 
 class Publishing:
@@ -74,11 +42,11 @@ class Publishing:
         "_broker",
         "_client",
         "_host",
-        "_peer",
         "_session",
         "_target",
         "_targets",
         "_transfer",
+        "peer",
     )
 
     def __init__(self, session: ServedSession) -> None:
@@ -87,8 +55,8 @@ class Publishing:
         self._client = session.client
         self._host = session.host
         self._access = session.broker.access
-        self._peer = session.client.peer
-        self._targets = targets_of(session.client)
+        self.peer = session.client.peer  # the other end of the connection
+        self._targets = targets_of(session.client, "amqp010")
         self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
         self._target = Target(self._host.default_exchange, False, -1)
 
@@ -113,7 +81,7 @@ class Publishing:
         if body is None:
             header, body = header + NO_BODY, b""
         message = Sent(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
-        message.peer = self._peer
+        message.peer = self.peer
         if (work := self._session.tx) is not None:
             work.publish(exchange, message)
             return
@@ -135,12 +103,7 @@ class Publishing:
             or target.revision != self._host.revision
             or target.access_revision != self._access.revision
         ):
-            exchange = self._client.publish_target(name)
-            target = Target(exchange, self._client.guards_topics(exchange), self._access.revision)
-            known = self._targets.by_name
-            if len(known) >= TARGETS_MAX:
-                known.clear()
-            known[name] = target
+            target = self._targets.check(self._client, name, name)
         self._transfer, self._target = transfer, target
         return target
 

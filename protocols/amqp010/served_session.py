@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker_core.branches import Participant
 from broker_core.broker import Publisher
 from broker_core.errors import Failure
 from protocols.amqp010 import commands as c
@@ -35,6 +36,7 @@ from protocols.amqp010.sequences import SequenceSet
 from protocols.amqp010.unsettled import Browsed, Sent
 
 if TYPE_CHECKING:
+    from broker_core.client import Client
     from broker_core.delivery import Delivery
     from protocols.amqp010.commands import Command, MessageTransfer, Struct
     from protocols.amqp010.entrance import Entrance
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 LAST_ID: Final = 0xFFFF_FFFF
 LOOKS: Final = 8  # that take as long as the copy of a message
+COMMAND: Final = 10  # copies that take as long as a command
 WINDOWED_MAX: Final = 1 << 20  # transfers that the peer may leave incomplete, where somebody waits for it
 
 
@@ -109,6 +112,15 @@ class ServedSession(SessionOwner, Publisher):
         self._marked = 0  # the last mark
         self._marks: deque[tuple[int, list[Id], list[Id]]] = deque()  # each with its transfers
 
+    def came_in_by(self, client: Client) -> None:
+        """The session has a connection again; its user may be another one meanwhile, of the same name."""
+        self.client.change_user(client.user)
+        self.client.peer = self.publishing.peer = client.peer
+        for subscription in self.subscriptions.values():
+            subscription.peer = client.peer
+        if isinstance(self.distributed, Participant):
+            self.distributed.user = client.user
+
     # What the peer sends.
 
     def on_transfer(
@@ -131,6 +143,7 @@ class ServedSession(SessionOwner, Publisher):
         if act is None:
             raise SessionError(c.ERROR_CODE_NOT_IMPLEMENTED, f"{command.NAME} is not implemented")
         if act is not unsettled.message_accept:  # its deliveries can only have been sent before
+            self.broker.work += COMMAND
             self.broker.settle()
             if self.ended:
                 return
@@ -161,7 +174,7 @@ class ServedSession(SessionOwner, Publisher):
         return self.session.send(command)
 
     def has_looked_at(self, count: int) -> None:
-        """At so many bindings, messages, ...: what is long is work, and after so much of it others have their turn."""
+        """At so many bindings, messages, ...: what takes long is work, and after so much others have their turn."""
         self.broker.work += count // LOOKS
 
     def fail_soon(self, error: SessionError) -> None:

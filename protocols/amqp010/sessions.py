@@ -67,6 +67,8 @@ class Sessions(Kept):
         if session is None or session.ended:
             return self._make(entrance, name)
         self._stop_clock(session)
+        assert isinstance(session.owner, ServedSession)
+        session.owner.came_in_by(entrance.client)
         return session
 
     def _make(self, entrance: Entrance, name: bytes) -> Session:

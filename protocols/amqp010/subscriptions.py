@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SELECTOR: Final = "x-apache-selector"
 PRIORITY: Final = "x-priority"
+SELECTOR_WORK: Final = 4  # copies of messages that take as long as to compile a character
 
 
 def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscribe) -> None:
@@ -48,6 +49,8 @@ def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscrib
     subscription = Subscription(
         session, queue, command, _priority(asked), _selector(asked), _starting_point(asked)
     )
+    if subscription.selector is not None:
+        session.broker.work += SELECTOR_WORK * len(subscription.selector.text)
     try:
         session.client.consume(subscription)
     except AccessRefused as failure:  # S099: no permission is missing, somebody else is there

@@ -66,6 +66,10 @@ MEANT: list[tuple[Table, Table]] = [
         {"x-max-priority": 1, "qpid.fairshare-1": 9},
         {"x-fair-share": [0, 9]},
     ),
+    (
+        {"qpid.priorities": 2, "qpid.fairshare-1": 3, "qpid.fairshare-2": 4, "qpid.fairshare-999999999": 5},
+        {"x-max-priority": 1, "x-priority-base": 4, "x-fair-share": [0, 3]},
+    ),
     ({"qpid.priorities": 2, "qpid.fairshare": 0}, {"x-max-priority": 1, "x-priority-base": 4}),
     ({"qpid.priorities": 1, "qpid.fairshare": 5}, {}),
     ({"qpid.fairshares": 5}, {}),
@@ -118,13 +122,12 @@ def test_an_alternate_exchange_is_no_argument_to_who_asks() -> None:
         ({"qpid.max_size": None}, "is no whole number"),
         ({"qpid.policy_type": "drop", "qpid.max_count": 1}, "drop is not one of reject"),
         ({"qpid.priorities": 257}, "no whole number from 0 to 256"),
-        ({"qpid.fairshare": 5}, "qpid.fairshare: the queue has no levels of priority"),
+        ({"qpid.fairshare": 5}, "qpid.fairshare: there are no levels to share"),
         ({"qpid.priorities": 4, "qpid.fairshare": "much"}, "qpid.fairshare: much is no whole number"),
         ({"qpid.priorities": 4, "qpid.fairshare-1": -1}, "qpid.fairshare-1: -1 is no whole number"),
-        ({"qpid.priorities": 4, "qpid.fairshare-4": 1}, "qpid.fairshare-4: there are the levels 0 to 3"),
-        ({"qpid.priorities": 4, "qpid.fairshare-x": 1}, "qpid.fairshare-x: there are the levels 0 to 3"),
-        ({"qpid.priorities": 4, "x-qpid-fairshare-": 1}, "x-qpid-fairshare-: there are the levels"),
-        ({"qpid.priorities": 4, "qpid.fairshare-" + "9" * 9000: 1}, "there are the levels 0 to 3"),
+        ({"qpid.priorities": 4, "qpid.fairshare-x": 1}, "qpid.fairshare-x: a level is a number"),
+        ({"qpid.priorities": 4, "x-qpid-fairshare-": 1}, "x-qpid-fairshare-: a level is a number"),
+        ({"qpid.priorities": 4, "qpid.fairshare-" + "9" * 9000: 1}, "a level is a number"),
         ({"qpid.last_value_queue": "perhaps"}, "neither true nor false"),
         ({"qpid.last_value_queue_key": 5}, "5 is no text"),
         ({"qpid.group_header_key": 5}, "5 is no text"),
@@ -138,6 +141,12 @@ def test_a_faulty_argument_is_invalid_and_named(asked: dict, words: str) -> None
         core_arguments(asked, field_index=7)
     assert (caught.value.code, caught.value.field_index) == (c.ERROR_CODE_INVALID_ARGUMENT, 7)
     assert words in caught.value.description
+
+
+def test_levels_that_nobody_can_have_are_not_counted() -> None:
+    arguments = core_arguments({"x-max-priority": 1 << 62, "qpid.fairshare": 1})
+    assert arguments["x-fair-share"] == [1] * 256
+    assert len(limits_of(arguments).fair_share) == 256
 
 
 def test_a_queue_of_another_protocol_is_shown_as_it_is() -> None:

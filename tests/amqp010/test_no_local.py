@@ -7,8 +7,8 @@ import pytest
 from protocols.amqp010 import commands as c
 from tests.amqp091.peer import World
 
-from .client import ClientSession
-from .peer import session_of
+from .client import ClientSession, ids
+from .peer import Peer, session_of
 
 NO_LOCAL = {"no-local": True}
 
@@ -136,3 +136,24 @@ def test_a_queue_for_last_values_is_not_replaced_by_what_is_local(world: World) 
         each.sync()
     (kept,) = world.queue("q").waiting()
     assert kept.message.body == b"foreign"
+
+
+def test_what_a_session_has_on_its_new_connection_is_local_there(world: World) -> None:
+    session = session_of(world)
+    session.control(c.SessionRequestTimeout(60))
+    owned, consumed = "owned", "consumed"
+    session.declare(owned, NO_LOCAL, exclusive=True)
+    session.declare(consumed, NO_LOCAL)
+    session.subscribe(consumed, exclusive=True)
+    session.client.lose()
+    client = Peer(world).open()
+    client.attach(session.name).control(c.SessionExpected(ids(0)))
+    beside = client.attach("beside")
+    for queue in (owned, consumed):
+        beside.publish(queue, b"local")
+    beside.sync()
+    assert (world.queue(owned).published, world.queue(consumed).published) == (0, 0)
+    stranger = session_of(world, "other")
+    stranger.publish(owned, b"foreign")
+    stranger.sync()
+    assert world.queue(owned).ready == 1

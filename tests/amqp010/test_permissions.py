@@ -393,3 +393,57 @@ def test_nobody_makes_another_sessions_messages_pass_a_queue_by(passive: bool) -
     owner.publish("aloof", b"local")
     owner.sync()
     assert both.queue("aloof").ready == 1
+
+
+# Who comes back to a session that was kept.
+
+
+def kept_session(both: World) -> ClientSession:
+    """Of `boss`, an administrator, on a connection that is lost."""
+    both.user("boss", tags=("administrator",))
+    session = Peer(both).open("boss", "boss").attach("kept")
+    session.control(c.SessionRequestTimeout(60))
+    session.call(c.DtxSelect())
+    session.declare("sole", {"no-local": True})
+    session.subscribe("sole", exclusive=True)
+    assert isinstance(session.client, Peer)
+    session.client.lose()
+    return session
+
+
+def again(both: World, session: ClientSession) -> ClientSession:
+    peer = Peer(both).open("boss", "boss")
+    fresh = peer.sessions[1] = ClientSession(peer, 1, b"kept")
+    fresh.control(c.SessionAttach(b"kept"))
+    fresh.control(c.SessionExpected(ids(session.next_incoming)))
+    fresh.next_id = session.next_id
+    fresh.point()
+    peer.read()
+    return fresh
+
+
+def test_a_session_that_was_kept_is_no_administrators_once_its_user_is_none() -> None:
+    both = world()
+    owner = Peer(both).open().attach("branch")
+    owner.call(c.DtxSelect())
+    owner.call(c.DtxStart(XID))
+    owner.call(c.DtxEnd(XID))
+    session = kept_session(both)
+    both.broker.access.delete_user("boss")
+    both.user("boss")
+    assert perform(again(both, session), Row(c.DtxRollback(XID)))[0] == REFUSED
+    assert len(both.host.branches) == 1
+
+
+def test_what_is_local_is_so_to_the_connection_that_the_session_came_back_on() -> None:
+    both = world()
+    session = kept_session(both)
+    back = again(both, session)
+    back.declare("aloof", {"no-local": True}, exclusive=True)
+    back.publish("aloof", b"local")
+    back.client.attach("beside").publish("aloof", b"local too")
+    back.sync()
+    back.publish("sole", b"local to its only subscriber")
+    back.sync()
+    assert both.queue("aloof").ready == 0
+    assert (both.queue("sole").ready, both.queue("sole").unsettled) == (0, 0)

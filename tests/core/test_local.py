@@ -1,0 +1,113 @@
+"""Queues that do not want what comes over the connection of who owns them, or alone consumes from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.client import Client
+from broker_core.message import Message
+from broker_core.queue import Queue
+from broker_core.values import Properties
+from protocols.amqp010.encoding import ENCODING
+from tests.core.fakes import FakeConsumer, World, waiting
+
+
+class Sent(Message):
+    """A message that knows over which connection it came."""
+
+    __slots__ = ("peer",)
+
+
+class From(FakeConsumer):
+    """A consumer of which that is known."""
+
+    client: Client
+
+    @property
+    def peer(self) -> object:
+        return self.client.peer
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def mine(world: World) -> Client:
+    return client(world, "mine")
+
+
+@pytest.fixture
+def other(world: World) -> Client:
+    return client(world, "other")
+
+
+def client(world: World, name: str) -> Client:
+    found = Client(world.broker, world.broker.access.add_user(name), name)
+    found.host = world.host
+    return found
+
+
+def sent(by: Client | None, body: bytes) -> Message:
+    made = Sent(ENCODING, "", "q", ENCODING.write(Properties()), body)
+    made.peer = None if by is None else by.peer
+    return made
+
+
+def owned(world: World, owner: Client, **said: int | str | bool) -> Queue:
+    arguments = {"x-no-local": True, **{key.replace("_", "-"): value for key, value in said.items()}}
+    return world.host.declare_queue("q", exclusive=True, owner=owner, arguments=arguments)
+
+
+def test_what_is_local_passes_by_however_it_comes(world: World, mine: Client, other: Client) -> None:
+    queue = owned(world, mine)
+    assert queue.push(sent(mine, b"pushed"))
+    queue.admit(sent(mine, b"admitted"))
+    assert queue.push(sent(mine.part(), b"of a part"))
+    for by in (other, None):
+        assert queue.push(sent(by, b"foreign"))
+        queue.admit(sent(by, b"promised"))
+    assert waiting(queue) == "foreign promised foreign promised"
+    assert (queue.published, queue.refused) == (4, 0)
+
+
+def test_without_the_argument_nothing_is_local(world: World, mine: Client) -> None:
+    queue = world.host.declare_queue("q", exclusive=True, owner=mine)
+    assert queue.push(sent(mine, b"a"))
+    queue.admit(sent(mine, b"b"))
+    assert waiting(queue) == "a b"
+
+
+def test_an_exclusive_consumer_counts_as_an_owner_and_no_other(
+    world: World, mine: Client, other: Client
+) -> None:
+    queue = world.queue("q", x_no_local=True)
+    From.client = mine
+    consumer = From(queue, credit=0)
+    assert queue.push(sent(mine, b"a"))
+    queue.remove_consumer(consumer)
+    From(queue, credit=0, exclusive=True)
+    assert queue.push(sent(mine, b"b"))
+    assert queue.push(sent(other, b"c"))
+    assert waiting(queue) == "a c"
+
+
+@pytest.mark.parametrize("overflow", ["reject-publish", "self-destruct", "drop-head"])
+def test_what_is_local_is_nothing_to_a_full_queue(
+    world: World, mine: Client, other: Client, overflow: str
+) -> None:
+    queue = owned(world, mine, x_max_length=1, x_overflow=overflow)
+    assert queue.push(sent(other, b"a"))
+    assert queue.push(sent(mine, b"b"))
+    assert (waiting(queue), queue.deleted, queue.refused) == ("a", False, 0)
+    assert queue.push(sent(other, b"c")) is (overflow != "reject-publish")
+
+
+def test_what_is_local_replaces_nothing_and_has_no_number(world: World, mine: Client, other: Client) -> None:
+    queue = owned(world, mine, x_last_value_key="k", x_sequence_header="n")
+    for by, body in ((other, b"a"), (mine, b"b"), (other, b"c")):
+        assert queue.push(sent(by, body))
+        assert waiting(queue) == {b"a": "a", b"b": "a", b"c": "c"}[body]
+    (kept,) = queue.waiting()
+    assert kept.message.headers == {"n": 2}
