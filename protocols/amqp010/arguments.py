@@ -193,9 +193,11 @@ def _fair_shares(given: Table) -> Table:
         raise ValueError(f"{asked[0]}: there are no levels to share without qpid.priorities")
     for_all = next((whole(name, given) for name in FAIR_SHARES if name in given), 0)
     of_one = {_level(name): whole(name, given) for name in asked if name not in FAIR_SHARES}
-    shares: list[Neutral] = [Int64(of_one.get(level, for_all)) for level in range(levels)]
+    shares = [Int64(of_one.get(level, for_all)) for level in range(levels)]
     is_kept = levels > 1 and any(shares) and not {"x-last-value-key", "x-message-group-key"} & given.keys()
-    return {"x-fair-share": shares} if is_kept else {}
+    if not is_kept:
+        return {}
+    return {"x-fair-share": shares if len({*shares}) > 1 else shares[0]}
 
 
 def _level(name: str) -> int:

@@ -308,6 +308,8 @@ class Connection(Reader):
         elif session is not None:
             self._heard[channel] = None
             session.on_control(control)
+            if type(control) is c.SessionFlush:  # a few octets that may ask for many
+                self.halted = True
         elif isinstance(control, c.SessionDetach):
             self._refuse(channel, control.name or b"", c.DETACH_CODE_NOT_ATTACHED)
 

@@ -170,7 +170,7 @@ class SessionLimits:
         replay_soft_bytes: int = 1_048_576,
         replay_max_bytes: int = 16_777_216,
         complete_every: int = 256,
-        incomplete_max: int = 8192,
+        incomplete_max: int = 32_768,
     ) -> None:
         self.replay_soft_bytes = (
             replay_soft_bytes  # of sent commands not known to have arrived: then flush asks

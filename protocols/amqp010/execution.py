@@ -299,6 +299,11 @@ class Execution:
         done = self._completed(self._ahead.range_count)
         return done.without(self._known) if self._known else done
 
+    def completed_first(self, ranges: int) -> SequenceSet:
+        """The first so many ranges of that, at the price of those only."""
+        done = self._completed(ranges)
+        return (done.without(self._known) if self._known else done).beginning(ranges)
+
     def _completed(self, ranges: int) -> SequenceSet:
         """What is complete, and may be known to the peer: of what is complete ahead so many ranges."""
         if self.unknown_from != self.first_incomplete:

@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 
 from protocols.amqp010.sequences import MASK, Id
 
-FRAME_HEADER: Final = 12  # octets; and as much again stands for what an entry takes besides
-ENTRY: Final = 2 * FRAME_HEADER
+ENTRY: Final = 128  # octets that an entry takes besides its own, roughly
 Kept: TypeAlias = tuple[bytes, bytes | None, bytes | None]  # command, header, body
 
 

@@ -340,7 +340,7 @@ class Session:
             line.control(c.SessionConfirmed(execution.received).encode())
         if flush.completed:
             execution.told()
-            line.control(c.SessionCompleted(execution.completed.beginning(RANGES_MAX), True).encode())
+            line.control(c.SessionCompleted(execution.completed_first(RANGES_MAX), True).encode())
 
     def _expected(self) -> SequenceSet:
         """The next command. A session that is new expects nothing: so it is told from one that is known."""
@@ -464,7 +464,7 @@ class Session:
             last = (execution.first_incomplete - 1) & MASK
             line.control(ONE_RANGE.pack(*COMPLETED, execution.unknown_from, last))
         else:
-            line.control(c.SessionCompleted(execution.completed.beginning(RANGES_MAX)).encode())
+            line.control(c.SessionCompleted(execution.completed_first(RANGES_MAX)).encode())
 
     def _check_bounds(self) -> None:
         ranges = max(self.execution.range_count, self.sending.range_count)

@@ -56,7 +56,7 @@ MEANT: list[tuple[Table, Table]] = [
     ({"x-qpid-priorities": 3}, {"x-max-priority": 2, "x-priority-base": 3}),
     (
         {"qpid.priorities": 3, "qpid.fairshare": 5},
-        {"x-max-priority": 2, "x-priority-base": 3, "x-fair-share": [5, 5, 5]},
+        {"x-max-priority": 2, "x-priority-base": 3, "x-fair-share": 5},
     ),
     (
         {"x-qpid-priorities": 3, "x-qpid-fairshare": "5", "x-qpid-fairshare-1": 0, "qpid.fairshare-0": 2},
@@ -144,8 +144,8 @@ def test_a_faulty_argument_is_invalid_and_named(asked: dict, words: str) -> None
 
 
 def test_levels_that_nobody_can_have_are_not_counted() -> None:
-    arguments = core_arguments({"x-max-priority": 1 << 62, "qpid.fairshare": 1})
-    assert arguments["x-fair-share"] == [1] * 256
+    arguments = core_arguments({"x-max-priority": 1 << 62, "qpid.fairshare": 1, "qpid.fairshare-0": 2})
+    assert arguments["x-fair-share"] == [2, *[1] * 255]
     assert len(limits_of(arguments).fair_share) == 256
 
 

@@ -30,6 +30,7 @@ from protocols.amqp010.execution import (
 )
 from protocols.amqp010.frames import append_frames
 from protocols.amqp010.reader import COMMAND_SIZE_MAX, TRANSFERS_MAX
+from protocols.amqp010.replay import Replay
 from protocols.amqp010.sequences import RANGES_MAX, SequenceSet
 from protocols.amqp010.sessions import Sessions
 
@@ -243,10 +244,6 @@ def test_transfers_that_are_remembered_by_their_octets_are_few() -> None:
 AS_MANY: Final = SequenceSet.of(*((3 * n + 1, 3 * n + 1) for n in range(SessionLimits().incomplete_max)))
 
 
-def test_no_more_ranges_are_kept_than_a_set_may_have() -> None:
-    assert SessionLimits().incomplete_max <= RANGES_MAX + 1
-
-
 def test_few_ranges_are_added_to_many_without_going_through_them(monkeypatch: pytest.MonkeyPatch) -> None:
     many = AS_MANY.copy()
     monkeypatch.setattr(SequenceSet, "_merge", None)
@@ -447,3 +444,29 @@ def test_after_so_many_commands_others_have_their_turn(commands: tuple[c.Command
     session.declare("q")
     assert turns(session, b"".join(map(octets_of, commands)) * 400) >= least
     assert not session.is_over
+
+
+def test_after_a_flush_others_have_their_turn() -> None:
+    """It has fifteen octets, and the answer may have 65 thousand."""
+    session = session_of(World())
+    assert turns(session, frame(c.SessionFlush(completed=True).encode(), 1) * 10) == 11
+
+
+def test_as_much_is_told_as_fits_at_the_price_of_that() -> None:
+    execution = Execution()
+    for _ in range(AS_MANY.last + 2):
+        execution.receive()
+    for id in AS_MANY:
+        execution.complete(id)
+    assert AS_MANY.range_count > RANGES_MAX
+    told = execution.completed_first(RANGES_MAX)
+    assert told == execution.completed.beginning(RANGES_MAX)
+    assert len(told.encode()) == 2 + 8 * RANGES_MAX
+
+
+def test_what_is_kept_to_be_sent_again_is_counted_as_it_is_held() -> None:
+    """Also where it is many small things."""
+    replay = Replay(0, 100_000, 400_000)
+    with held(replay.hard // 2):
+        while not replay.crowded():
+            replay.keep(b"%020d" % replay.next_id, None, None)

@@ -128,7 +128,7 @@ def test_s240_a_result_after_completion_is_our_own_mistake() -> None:
 
 
 def test_more_ranges_than_a_set_can_hold_are_told_in_part() -> None:
-    end = End(limits=SessionLimits(incomplete_max=2 * RANGES_MAX))
+    end = End()
     end.owner.hold = True
     count = 2 * RANGES_MAX + 10
     for _ in range(count):
