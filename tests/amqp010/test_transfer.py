@@ -9,11 +9,12 @@ from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from protocols.amqp010 import commands as c
 from protocols.amqp010.encoding import ENCODING, NO_BODY
+from protocols.amqp010.sequences import SequenceSet
 from protocols.amqp010.types import Struct32
 from tests.amqp091.peer import World
 
 from .client import ClientSession, SessionEnded, each, ids
-from .peer import session_of
+from .peer import Peer, session_of
 
 EXPLICIT = c.ACCEPT_MODE_EXPLICIT
 
@@ -273,6 +274,28 @@ class Kept:
     def is_complete(self, id: int) -> bool:
         self.session.client.read()
         return id in self.session.completed
+
+
+@pytest.mark.parametrize("lands", ["while it is detached", "after it has resumed"])
+def test_what_was_not_on_disk_when_the_transport_was_lost_is_complete_when_it_is(
+    world: World, lands: str
+) -> None:
+    peer = Peer(world).open()
+    kept = Kept(world, peer.attach("mine"))
+    kept.session.control(c.SessionRequestTimeout(60))
+    id = kept.publish(durable=True)
+    peer.lose()
+    if lands == "while it is detached":
+        kept.land()
+    again = kept.session = Peer(world).open().attach("mine")
+    again.control(c.SessionExpected(SequenceSet.of((0, 0)), None))
+    again.control(c.SessionFlush(expected=True, completed=True))
+    assert kept.is_complete(id) is (lands == "while it is detached")
+    kept.land()
+    assert kept.is_complete(id)
+    (expected,) = again.taken(c.SessionExpected)
+    assert expected.commands == SequenceSet.of((id + 1, id + 1))
+    assert [each.message.body for each in kept.queue.waiting()] == [b"m"]
 
 
 def test_s238_a_durable_message_is_complete_when_it_is_on_disk_sync_or_not(world: World) -> None:
