@@ -58,6 +58,7 @@ ENDING: Final = (State.CLOSING, State.CLOSED)
 CLASS_CONNECTION: Final = c.ConnectionStart.CLASS_CODE
 CLASS_SESSION: Final = c.SessionAttach.CLASS_CODE
 TEXT_MAX: Final = 255  # octets of a str8
+RANGES_FEW: Final = 64  # of commands done out of order; to look at more takes as long as many commands
 NAME_MAX: Final = 1024  # octets of a session's name, which is kept as long as the session
 HEARTBEAT: Final = control_frame(0, c.ConnectionHeartbeat().encode())
 
@@ -308,8 +309,8 @@ class Connection(Reader):
         elif session is not None:
             self._heard[channel] = None
             session.on_control(control)
-            if type(control) is c.SessionFlush:  # a few octets that may ask for many
-                self.halted = True
+            if type(control) is c.SessionFlush or session.execution.range_count > RANGES_FEW:
+                self.halted = True  # a few octets that may ask for many, or have many ranges looked at
         elif isinstance(control, c.SessionDetach):
             self._refuse(channel, control.name or b"", c.DETACH_CODE_NOT_ATTACHED)
 

@@ -17,6 +17,7 @@ from protocols.amqp010 import commands as c
 from protocols.amqp010.commands import Command, Control
 from protocols.amqp010.connection import Connection
 from protocols.amqp010.contract import AttachRefused, Handler, Line, SessionError, Tuning, Writer
+from protocols.amqp010.execution import Execution
 from protocols.amqp010.frames import append_frames, control_frame
 from protocols.amqp010.session import Session
 from protocols.amqp010.types import Value
@@ -57,6 +58,7 @@ class Noted:
     def __init__(self, handler: Notes, name: bytes) -> None:
         self.name = name
         self.line: Line | None = None
+        self.execution = Execution()
         self._handler = handler
 
     def _note(self, what: str) -> None:

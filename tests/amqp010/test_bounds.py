@@ -17,7 +17,7 @@ from broker_core.limits import UserLimits
 from broker_core.message import Message
 from protocols.amqp010 import adapter, declarations, encoding, envelope
 from protocols.amqp010 import commands as c
-from protocols.amqp010.connection import NAME_MAX
+from protocols.amqp010.connection import NAME_MAX, RANGES_FEW
 from protocols.amqp010.contract import SessionLimits
 from protocols.amqp010.encoding import ENCODING, rendered
 from protocols.amqp010.envelope import REMEMBERED_MAX, envelope_of
@@ -450,6 +450,22 @@ def test_after_a_flush_others_have_their_turn() -> None:
     """It has fifteen octets, and the answer may have 65 thousand."""
     session = session_of(World())
     assert turns(session, frame(c.SessionFlush(completed=True).encode(), 1) * 10) == 11
+
+
+@pytest.mark.parametrize(("done", "turns_taken"), [(RANGES_FEW, 1), (RANGES_FEW + 1, 11)])
+def test_others_have_their_turn_after_a_control_that_has_many_ranges_looked_at(
+    done: int, turns_taken: int
+) -> None:
+    """It has 26 octets, and looks at every range of commands that were done out of order."""
+    session = session_of(World())
+    execution = next(iter(session.client.front.wire.sessions.values())).execution
+    first = execution.next_id
+    for _ in range(2 * done):
+        execution.receive()
+    for number in range(done):
+        execution.complete(first + 1 + 2 * number)
+    known = c.SessionKnownCompleted(SequenceSet.of((first + 1, first + 1)))
+    assert turns(session, frame(known.encode(), 1) * 10) == turns_taken
 
 
 def test_as_much_is_told_as_fits_at_the_price_of_that() -> None:
