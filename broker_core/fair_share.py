@@ -21,18 +21,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_core.limits import QueueLimits, QueueType
 from broker_core.queue import OVERHEAD
 from broker_core.search import Search
-from broker_core.values import Table
 from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
     from broker_core.delivery import Consumer, Delivery
     from broker_core.lane import Lane
     from broker_core.searched_lane import Cursor, SearchedLane
-    from broker_core.topology import VirtualHost
 
 ALL: Final = 1 << 62  # the share of a level that has none
 
@@ -89,20 +85,8 @@ class FairQueue(WorkQueue):
 
     __slots__ = ("shares",)
 
-    def __init__(
-        self,
-        virtual_host: VirtualHost,
-        name: str,
-        limits: QueueLimits,
-        type_: QueueType = QueueType.CLASSIC,
-        durable: bool = False,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        owner: Client | None = None,
-        arguments: Table | None = None,
-    ) -> None:
-        super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-        self.shares = Shares([share or ALL for share in limits.fair_share])
+    def set_up(self) -> None:
+        self.shares = Shares([share or ALL for share in self.limits.fair_share])
 
     def new_search(self) -> Search:
         return FairSearch(self)

@@ -17,18 +17,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import Consumer, Delivery, Window
-from broker_core.limits import QueueLimits, QueueType
 from broker_core.message import said_in
 from broker_core.search import Search
-from broker_core.values import Table
 from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
     from broker_core.message import Message
     from broker_core.rings import Ring
     from broker_core.searched_lane import Cursor, SearchedLane
-    from broker_core.topology import VirtualHost
 
 LOOK_AHEAD: Final = 2_000  # messages of others that a cursor passes by: 2 ms
 NAMES_MAX: Final = 100_000  # waiting messages of which the group is remembered
@@ -65,19 +61,7 @@ class GroupedQueue(WorkQueue):
     __slots__ = ("_claims", "_held", "_names", "gone")
     all_seek = True
 
-    def __init__(
-        self,
-        virtual_host: VirtualHost,
-        name: str,
-        limits: QueueLimits,
-        type_: QueueType = QueueType.CLASSIC,
-        durable: bool = False,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        owner: Client | None = None,
-        arguments: Table | None = None,
-    ) -> None:
-        super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
+    def set_up(self) -> None:
         self._held: dict[str, Held] = {}  # groups that are not free
         self._claims: dict[Delivery, str] = {}  # what is not answered, and its group
         self._names: dict[int, str] = {}  # groups of messages that were looked at, by position

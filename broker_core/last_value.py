@@ -18,17 +18,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import Delivery
-from broker_core.limits import QueueLimits, QueueType
 from broker_core.message import said_in
-from broker_core.values import Table
 from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
     from broker_core.lane import Lane
     from broker_core.message import Message
     from broker_core.store.contract import Page
-    from broker_core.topology import VirtualHost
 
 REPLACED: Final = float("-inf")  # when a replaced message has expired, for all who look
 DEAD_MAX: Final = 64  # places of replaced messages that are not worth closing up
@@ -39,19 +35,7 @@ class LastValueQueue(WorkQueue):
 
     __slots__ = ("_dead", "_newest", "_values")
 
-    def __init__(
-        self,
-        virtual_host: VirtualHost,
-        name: str,
-        limits: QueueLimits,
-        type_: QueueType = QueueType.CLASSIC,
-        durable: bool = False,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        owner: Client | None = None,
-        arguments: Table | None = None,
-    ) -> None:
-        super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
+    def set_up(self) -> None:
         self._newest: dict[str, Delivery] = {}  # what waits, by value
         self._values: dict[int, str] = {}  # the same, the other way round: by position
         self._dead = 0  # places of replaced messages in the lanes

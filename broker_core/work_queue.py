@@ -84,7 +84,11 @@ class WorkQueue(Queue):
         self.expiring = 0  # waiting messages that will expire
         self.expiry = Expiry(self)
         self.disuse = Disuse(self)
+        self.set_up()
         self.apply(limits)
+
+    def set_up(self) -> None:
+        """What a kind of work queue has besides. Called once, before it obeys its limits."""
 
     # Limits.
 
