@@ -470,14 +470,12 @@ def new_queue(
     """A queue of the kind that its arguments ask for, not in place yet."""
     type_ = queue_type(arguments)
     said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
+    if selector is not None:
+        sieve = Sieve(*said)
+        sieve.selector = selector
+        return sieve
     kind = KINDS[type_]
-    if kind is WorkQueue:
-        kind = work_queue_kind(limits)
-    if selector is None or kind is not WorkQueue:
-        return kind(*said)
-    sieve = Sieve(*said)
-    sieve.selector = selector
-    return sieve
+    return (work_queue_kind(limits) if kind is WorkQueue else kind)(*said)
 
 
 def generated_name(prefix: str) -> str:
