@@ -153,6 +153,10 @@ class Client:
         `target`: the exchange that is to have what it does not keep. Raises AccessRefused.
         """
         self._check(CONFIGURE, kind, name)
+        self._check_target(kind, name, target)
+
+    def _check_target(self, kind: str, name: str, target: str | None) -> None:
+        """What it does not keep goes to another exchange: that is to read from it, and to write to the other."""
         if target is not None:
             self._check(READ, kind, name)
             self._check(WRITE, "exchange", target)
@@ -174,9 +178,7 @@ class Client:
         alternate = text((arguments or {}).get("alternate-exchange"))
 
         def may_create() -> None:
-            if alternate is not None:
-                self._check(READ, "exchange", name)
-                self._check(WRITE, "exchange", alternate)
+            self._check_target("exchange", name, alternate)
 
         return self.host.declare_exchange(name, type_, durable, auto_delete, internal, arguments, may_create)
 
@@ -269,9 +271,7 @@ class Client:
 
         def may_create() -> None:
             for target in targets:
-                if target is not None:
-                    self._check(READ, "queue", name)
-                    self._check(WRITE, "exchange", target)
+                self._check_target("queue", name, target)
 
         queue = self.host.declare_queue(
             name, durable, exclusive, auto_delete, arguments, self, may_create, generated, selector
