@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -57,7 +57,7 @@ The values of headers are written as in the configuration file: 2, true, "2"; an
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Run the command line. Returns the exit code; wrong usage raises `SystemExit(2)`."""
     options = parser(environ).parse_args(arguments)
-    command: Callable[[argparse.Namespace, Mapping[str, str]], int] = options.command
+    command: Command = options.command
     try:
         return command(options, environ)
     except KeyboardInterrupt:
@@ -94,6 +94,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     return top
 
 
+Command = Callable[[argparse.Namespace, Mapping[str, str]], int]
 Commands = argparse._SubParsersAction  # the type of `add_subparsers`, which argparse keeps private
 
 
@@ -150,18 +151,31 @@ def _add_explain(commands: Commands[argparse.ArgumentParser], environ: Mapping[s
     asking.add_argument("--as-user", metavar="NAME", help="check the permissions of this user")
 
 
-def _add_streams(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
-    text = "List streams; make and delete super streams."
-    actions = commands.add_parser("streams", help=text, description=text).add_subparsers(
+def _add_group(
+    commands: Commands[argparse.ArgumentParser],
+    environ: Mapping[str, str],
+    name: str,
+    text: str,
+    parts: Iterable[tuple[str, Command, str]],
+) -> Iterator[tuple[Command, argparse.ArgumentParser]]:
+    """A command that consists of others, which are about one virtual host: each of them with its parser."""
+    actions = commands.add_parser(name, help=text, description=text).add_subparsers(
         title="commands", metavar="COMMAND", required=True
     )
-    for name, command, what in (
+    for part, command, what in parts:
+        asking = _add_control(actions, environ, part, command, what)
+        asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+        yield command, asking
+
+
+def _add_streams(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "List streams; make and delete super streams."
+    parts = (
         ("list", list_streams, "List the streams and super streams that the user may read."),
         ("add-super", add_super_stream, "Make streams NAME-0, NAME-1, ... behind an exchange NAME."),
         ("delete-super", delete_super_stream, "Delete a super stream, its streams and their messages."),
-    ):
-        asking = _add_control(actions, environ, name, command, what)
-        asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+    )
+    for command, asking in _add_group(commands, environ, "streams", text, parts):
         if command is not list_streams:
             asking.add_argument("name", metavar="NAME")
         if command is add_super_stream:
@@ -170,15 +184,11 @@ def _add_streams(commands: Commands[argparse.ArgumentParser], environ: Mapping[s
 
 def _add_leases(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
     text = "List leases of queues; put back what a reader has and will not settle."
-    actions = commands.add_parser("leases", help=text, description=text).add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
-    for name, command, what in (
+    parts = (
         ("list", list_leases, "List the leases of queues that the user may read."),
         ("release", release_lease, "Put all that a reader has back into its queue, and forget the lease."),
-    ):
-        asking = _add_control(actions, environ, name, command, what)
-        asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+    )
+    for command, asking in _add_group(commands, environ, "leases", text, parts):
         if command is release_lease:
             asking.add_argument("queue", metavar="QUEUE")
             asking.add_argument("reader", metavar="READER")
@@ -186,17 +196,13 @@ def _add_leases(commands: Commands[argparse.ArgumentParser], environ: Mapping[st
 
 def _add_branches(commands: Commands[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
     text = "List branches of distributed transactions; end one that is in doubt."
-    actions = commands.add_parser("branches", help=text, description=text).add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
-    for name, command, what in (
+    parts = (
         ("list", list_branches, "List the branches that the user may decide about."),
         ("commit", commit_branch, "Commit a prepared branch in its coordinator's place."),
         ("rollback", roll_back_branch, "Roll a prepared branch back in its coordinator's place."),
         ("forget", forget_branch, "Forget how a branch was ended so: its coordinator will not ask."),
-    ):
-        asking = _add_control(actions, environ, name, command, what)
-        asking.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
+    )
+    for command, asking in _add_group(commands, environ, "branches", text, parts):
         if command is not list_branches:
             asking.add_argument("xid", metavar="XID", help="as `list` names it")
 
@@ -219,7 +225,7 @@ def _add_control(
     commands: Commands[argparse.ArgumentParser],
     environ: Mapping[str, str],
     name: str,
-    command: Callable[[argparse.Namespace, Mapping[str, str]], int],
+    command: Command,
     text: str,
     examples: str = "",
 ) -> argparse.ArgumentParser:
@@ -239,7 +245,7 @@ def _add_control(
 def _add(
     commands: Commands[argparse.ArgumentParser],
     name: str,
-    command: Callable[[argparse.Namespace, Mapping[str, str]], int],
+    command: Command,
     text: str,
     epilog: str = "",
 ) -> argparse.ArgumentParser:
