@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
+from broker_core.events import Events
 from broker_core.limits import UserLimits
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class Access:
         self.loopback_users: frozenset[str] = frozenset({"guest"})
         self.anonymous_user: str | None = "guest"
         self.catalogue: Catalogue | None = None  # told of what outlives the node
+        self.events = Events()
         self._random_octets = random_octets
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
@@ -177,11 +179,21 @@ class Access:
 
     def put_user(self, user: User) -> User:
         """As `add_user`, for a user whose password hash is known (`PasswordHash.parse`)."""
+        before = self._users.get(user.name)
         self._users[user.name] = user
         if self.catalogue is not None:
             self.catalogue.keep_user(user)
+        self._tell_of_user(before, user)
         self._changed()
         return user
+
+    def _tell_of_user(self, before: User | None, user: User) -> None:
+        if before is None:
+            self.events.happened("user.created", "", {"name": user.name})
+        elif before.password != user.password:
+            self.events.happened("user.password.changed", "", {"name": user.name})
+        if (before is None and user.tags) or (before is not None and before.tags != user.tags):
+            self.events.happened("user.tags.set", "", {"name": user.name, "tags": sorted(user.tags)})
 
     def delete_user(self, name: str) -> bool:
         """Delete a user with all permissions. False if there was none."""
@@ -189,6 +201,7 @@ class Access:
             return False
         if self.catalogue is not None:
             self.catalogue.forget_user(name)
+        self.events.happened("user.deleted", "", {"name": name})
         self._drop_permissions(lambda user, host: user == name)
         self._changed()
         return True
@@ -235,6 +248,11 @@ class Access:
         for expression in (permissions.configure, permissions.write, permissions.read):
             compiled(expression)
         self._permissions[user, virtual_host] = permissions
+        self.events.happened(
+            "permission.created",
+            virtual_host,
+            {"user": user, "vhost": virtual_host, **attrs.asdict(permissions)},
+        )
         self._changed()
 
     def clear_permissions(self, user: str, virtual_host: str) -> bool:
@@ -266,6 +284,8 @@ class Access:
         for expression in (permissions.write, permissions.read):
             compiled(expression)
         self._topic_permissions[user, virtual_host, exchange] = permissions
+        facts = {"user": user, "vhost": virtual_host, "exchange": exchange, **attrs.asdict(permissions)}
+        self.events.happened("topic.permission.created", virtual_host, facts)
         self._changed()
 
     def clear_topic_permissions(self, user: str, virtual_host: str, exchange: str | None = None) -> bool:
@@ -303,12 +323,15 @@ class Access:
     def _drop_plain_permissions(self, gone: Iterable[tuple[str, str]]) -> None:
         for key in gone:
             del self._permissions[key]
+            self.events.happened("permission.deleted", key[1], {"user": key[0], "vhost": key[1]})
             if self.catalogue is not None:
                 self.catalogue.forget_permissions(*key)
 
     def _drop_topic_permissions(self, gone: Iterable[tuple[str, str, str]]) -> None:
         for key in gone:
             del self._topic_permissions[key]
+            facts = {"user": key[0], "vhost": key[1], "exchange": key[2]}
+            self.events.happened("topic.permission.deleted", key[1], facts)
             if self.catalogue is not None:
                 self.catalogue.forget_topic_permissions(*key)
 

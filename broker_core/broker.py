@@ -23,6 +23,7 @@ from broker_core.compat import Compat
 from broker_core.delivery import UNLIMITED
 from broker_core.discard import Discarded
 from broker_core.errors import NotFound
+from broker_core.events import Events
 from broker_core.exchange import Destination, Exchange, ExchangeType
 from broker_core.exchanges import STANDARD
 from broker_core.flow import Alarms
@@ -102,6 +103,7 @@ class Broker:
         )
         self.access = access or Access()
         self.policies = policies or Policies()
+        self.events = self.access.events = self.policies.events = Events()
         self.compat = compat or Compat()
         self.node_limits = node_limits or NodeLimits()
         self.alarms = alarms or Alarms()
@@ -135,6 +137,7 @@ class Broker:
         host = self.virtual_hosts[name] = VirtualHost(self, name, limits)
         if self.catalogue is not None:
             self.catalogue.keep_virtual_host(host)
+        self.events.happened("vhost.created", name, {"name": name})
         return host
 
     def virtual_host(self, name: str) -> VirtualHost:
@@ -154,6 +157,7 @@ class Broker:
         self.policies.forget_virtual_host(name)
         if self.catalogue is not None:
             self.catalogue.forget_virtual_host(host)
+        self.events.happened("vhost.deleted", name, {"name": name})
 
     def keep_in(self, catalogue: Catalogue) -> None:
         """From now on, tell it of every change."""
@@ -241,6 +245,7 @@ class Broker:
 
     def settle(self) -> None:
         """Work off what the last batch of input caused: the dead, the touched queues, what is due, the publishers."""
+        self.events.actor = ""  # what follows is the broker's doing
         while True:
             while self.touched or self.dying:
                 while self.dying:

@@ -77,6 +77,7 @@ class Client:
         host.connections += 1
         broker.clients[self] = None
         broker.connections_of[user.name] += 1
+        self._happened("connection.created", {"name": self.name, "user": user.name, "vhost": virtual_host})
 
     def change_user(self, user: User) -> None:
         """Go on with a fresh secret; the user must still be let into the virtual host (X008). Raises NotAllowed."""
@@ -94,6 +95,7 @@ class Client:
             self.host.connections -= 1
             del self.broker.clients[self]
             count_down(self.broker.connections_of, self.user.name)
+            self._happened("connection.closed", {"name": self.name, "user": self.user.name})
         for queue in list(self.exclusive_queues):
             self.disown(queue)
 
@@ -124,9 +126,19 @@ class Client:
         """Count one more channel (session, ...). Raises LimitReached if the user has too many."""
         self.user.limits.require_channel(self.user.name, self.broker.channels_of[self.user.name])
         self.broker.channels_of[self.user.name] += 1
+        self._happened("channel.created", {"connection_name": self.name, "user": self.user.name})
 
     def close_channel(self) -> None:
         count_down(self.broker.channels_of, self.user.name)
+        self._happened("channel.closed", {"connection_name": self.name, "user": self.user.name})
+
+    def _happened(self, name: str, facts: Table) -> None:
+        self._acts()
+        self.broker.events.happened(name, self.host.name, facts)
+
+    def _acts(self) -> None:
+        """What follows is this user's doing."""
+        self.broker.events.actor = self.user.name
 
     # Permissions.
 
@@ -173,6 +185,7 @@ class Client:
         arguments: Table | None = None,
     ) -> Exchange:
         """Declare an exchange (S035-S041, S147, S148)."""
+        self._acts()
         _not_default(name)
         self._check(CONFIGURE, "exchange", name)
         alternate = text((arguments or {}).get("alternate-exchange"))
@@ -190,6 +203,7 @@ class Client:
 
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         """Delete an exchange; a missing one is fine, unless the profile says otherwise (S043)."""
+        self._acts()
         _not_default(name)
         self._check(CONFIGURE, "exchange", name)
         if name in self.host.exchanges or not self.broker.compat.delete_missing_ok:
@@ -204,11 +218,13 @@ class Client:
 
     def bind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
         """Bind a queue, or an exchange, to an exchange (S054, S056, S073)."""
+        self._acts()
         origin, target = self._ends(source, destination, is_exchange, key)
         self.host.bind(origin, target, key, arguments)
 
     def unbind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
         """Take a binding away; a missing one is fine, unless the profile says otherwise (S057)."""
+        self._acts()
         lenient = self.broker.compat.delete_missing_ok
         try:
             origin, target = self._ends(source, destination, is_exchange, key)
@@ -262,6 +278,7 @@ class Client:
         `ours`: the broker chose the name, though it is not a new one each time. `selector`: as
         `VirtualHost.declare_queue`.
         """
+        self._acts()
         targets = [
             text((arguments or {}).get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")
         ]
@@ -299,6 +316,7 @@ class Client:
 
     def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue; a missing one is fine, unless the profile says otherwise (S075, S076)."""
+        self._acts()
         self._check(CONFIGURE, "queue", name)
         if name not in self.host.queues and self.broker.compat.delete_missing_ok:
             return 0
@@ -343,6 +361,7 @@ class Client:
 
     def consume(self, consumer: Consumer) -> None:
         """Attach a consumer that `readable_queue` was asked for (S099)."""
+        self._acts()
         consumer.queue.add_consumer(consumer)
 
     def get(self, queue: Queue, settled: bool) -> Delivery | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from broker_core.facts import ConsumerFacts
 from broker_core.values import Table
 
 if TYPE_CHECKING:
@@ -152,6 +153,10 @@ class Consumer(ABC):
     def suspended(self) -> bool:
         """Its client has asked for a pause: it stays attached, but does not count as active (S071)."""
         return False
+
+    def facts(self) -> ConsumerFacts:
+        """Who it is, for operators."""
+        return ConsumerFacts()
 
     @abstractmethod
     def room(self) -> int:

@@ -81,6 +81,17 @@ class Binding:
         """A binding lasts as long as both of its ends do (S059)."""
         return self.source.durable and self.destination.durable
 
+    def told(self) -> Table:
+        """The binding as events name it."""
+        return {
+            "source_name": self.source.name,
+            "source_kind": "exchange",
+            "destination_name": self.destination.name,
+            "destination_kind": self.destination.kind,
+            "routing_key": self.key,
+            "arguments": self.arguments,
+        }
+
     def __repr__(self) -> str:
         return f"<Binding {self.source.name!r} --{self.key!r}--> {self.destination.kind} {self.destination.name!r}>"
 
@@ -210,6 +221,17 @@ class Exchange(Destination):
         self.route_errors = 0  # exceptions raised by this version of the type
         self.holding: Holding | None = None  # since it first held a message
         self.type = type_class(self)
+
+    def told(self) -> Table:
+        """The exchange as events name it."""
+        return {
+            "name": self.name,
+            "type": self.type.name,
+            "durable": self.durable,
+            "auto_delete": self.auto_delete,
+            "internal": self.internal,
+            "arguments": self.arguments,
+        }
 
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} type={self.type.name}>"

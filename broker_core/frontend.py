@@ -16,6 +16,7 @@ import attrs
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.config import Config
+    from broker_core.facts import ChannelFacts, ConnectionFacts
     from broker_core.message import Encoding
     from broker_core.outbox import Outbox
 
@@ -90,6 +91,14 @@ class FrontEnd(ABC):
 
     def alarm(self, reason: str | None) -> None:
         """A resource alarm was raised (reason such as `low on memory`) or, with None, the last one cleared."""
+
+    def facts(self) -> ConnectionFacts | None:
+        """What operators are told of the connection; None until its user has logged in, or if it is not of messages."""
+        return None
+
+    def channel_facts(self) -> Iterable[ChannelFacts]:
+        """What operators are told of its channels, or sessions."""
+        return ()
 
     def shut_down(self, reason: str) -> None:
         """The node or an operator ends the connection: say goodbye in the protocol's way, then be `closed`."""

@@ -16,30 +16,26 @@ import errno
 import logging
 import socket
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final
 
-import attrs
 import trio
 
 from broker_core import composition
 from broker_core.broker import Broker
 from broker_core.clock import Clock
-from broker_core.config import Config, ConfigError
+from broker_core.config import Config
 from broker_core.config_sections import GUEST
 from broker_core.entrance import Entrance
-from broker_core.exchange import Exchange
 from broker_core.frontend import FrontEnd, Protocol, encodings_of
 from broker_core.keeper import Keeper, opened
 from broker_core.listening import amqp_url, listeners, peer_of, shown
-from broker_core.operations import Json, Operations, Reloaded
+from broker_core.operating import THREADS, Operating
 from broker_core.outbox import Outbox
-from broker_core.plugins import Plugins, ReloadReport
+from broker_core.plugins import Plugins
 from broker_core.store.contract import Store, StoreError
 from broker_core.transport import Transport, is_readable
-from broker_core.version import VERSION
 
 log: Final = logging.getLogger("leveret.node")
 
@@ -61,7 +57,7 @@ class TrioClock(Clock):
         return time.time()
 
 
-class Node(Operations):
+class Node(Operating):
     """One broker that listens. An async context manager: inside it runs, at its end it shuts down."""
 
     def __init__(
@@ -93,6 +89,7 @@ class Node(Operations):
         self._unchecked = 0  # octets read since the alarms were checked for their sake
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # to come: the last connection has gone
+        self._threads = trio.CapacityLimiter(THREADS)
 
     # Life.
 
@@ -399,97 +396,3 @@ class Node(Operations):
         if self._plugins.changed():
             self.reload_plugins()
         self.broker.timers.at(now + WATCH_INTERVAL_S, self._watch_plugins)
-
-    # Operations.
-
-    def status(self) -> Mapping[str, Json]:
-        broker = self.broker
-        queues = [queue for host in broker.hosts() for queue in host.queues.values()]
-        return {
-            "name": self.config.node.name,
-            "version": VERSION,
-            "uptime_s": round(trio.current_time() - self._started_at, 3),
-            "listeners": [
-                {"address": address, "protocols": [p.name for p in protocols], "tls": entrance.is_secured}
-                for (address, protocols), entrance in zip(self.listening, self.entrances, strict=True)
-            ],
-            "alarm": broker.alarms.reason,
-            "storage": "memory" if self.keeper is None else "durable",
-            "data_dir": str(self.keeper.folder) if self.keeper and self.keeper.folder else None,
-            "connections": len(broker.clients),
-            "virtual_hosts": sorted(broker.virtual_hosts),
-            "exchanges": sum(len(host.exchanges) for host in broker.hosts()),
-            "queues": len(queues),
-            "consumers": sum(len(queue.consumers) for queue in queues),
-            "messages_ready": sum(queue.ready for queue in queues),
-            "messages_unacknowledged": sum(queue.unsettled for queue in queues),
-        }
-
-    def reload(self) -> Reloaded:
-        if self._reread is None:
-            return Reloaded(
-                problems=("this node was not started from a configuration that can be read again",)
-            )
-        try:
-            new = self._reread()
-        except ConfigError as failure:
-            log.error("configuration not reloaded\n%s", failure)
-            return Reloaded(problems=tuple(str(problem) for problem in failure.problems))
-        report = composition.reload(self.broker, self.config, new)
-        self.config = composition.in_force(self.config, new)
-        self._plugins.configure(self.config.plugins.folders, self.config.plugins.disabled)
-        self._watch_or_not()
-        refused = [name for name, _ in self._reload_plugins().refused]
-        held = dict.fromkeys(entrance.certificates for entrance in self.entrances)
-        refused += (each.where for each in held if each is not None and not each.reload())
-        log.info("configuration reloaded: %s", ", ".join(report.changed) or "nothing changed")
-        for key in report.needs_restart:
-            log.warning("%s has changed: the new value holds after a restart", key)
-        self.work()
-        return attrs.evolve(report, refused=tuple(refused))
-
-    def plugins(self) -> Mapping[str, Json]:
-        used: Counter[str] = Counter()
-        errors: Counter[str] = Counter()
-        for exchange in self._exchanges():
-            used[exchange.type.name] += 1
-            errors[exchange.type.name] += exchange.route_errors
-        types = self._plugins.exchange_types
-        return {
-            "exchange_types": [
-                {
-                    "name": name,
-                    "from": types[name].__module__,
-                    "exchanges": used[name],
-                    "errors": errors[name],
-                }
-                for name in sorted(types)
-            ],
-            "protocols": sorted(self._plugins.protocols),
-            "folders": [str(folder) for folder in self.config.plugins.folders],
-        }
-
-    def reload_plugins(self) -> Mapping[str, Json]:
-        report = self._reload_plugins()
-        return {**attrs.asdict(report), "refused": [{"name": n, "traceback": t} for n, t in report.refused]}
-
-    def _reload_plugins(self) -> ReloadReport:
-        report = self._plugins.reload(self._exchanges())
-        for name, trace in report.refused:
-            log.error("plugin refused, what was there before stays: %s\n%s", name, trace)
-        if report.loaded:
-            log.info("plugins loaded: %s", ", ".join(report.loaded))
-        return report
-
-    def _exchanges(self) -> list[Exchange]:
-        return [exchange for host in self.broker.hosts() for exchange in host.exchanges.values()]
-
-    def close_connections(self, reason: str, virtual_host: str | None = None) -> int:
-        transports = list(self._transports.values())
-        if virtual_host is not None:
-            names = {c.name for c in self.broker.clients if c.host.name == virtual_host}
-            transports = [transport for transport in transports if transport.peer.name in names]
-        for transport in transports:
-            transport.shut_down(reason)
-        self.work()
-        return len(transports)

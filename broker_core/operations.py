@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import attrs
 
 from broker_core.values import Value, printed
 
+if TYPE_CHECKING:
+    from broker_core.frontend import FrontEnd, Peer
+
+T = TypeVar("T")
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 
 
@@ -37,8 +41,60 @@ class Reloaded:
     ] = ()  # plugin files and certificates that could not be loaded: those from before stay
 
 
+class Connected(ABC):
+    """One open connection, as the node that owns its socket sees it. Octets are those of the protocol, without TLS."""
+
+    peer: Peer
+    front: FrontEnd | None  # None: the peer has not said yet what it speaks, or is gone
+    connected_at: float  # seconds since the epoch
+    octets_received: int
+    reads: int
+    writes: int
+
+    @property
+    @abstractmethod
+    def octets_sent(self) -> int:
+        """With the operating system by now."""
+
+    @property
+    @abstractmethod
+    def octets_waiting(self) -> int:
+        """That the operating system has not taken yet."""
+
+    @abstractmethod
+    def shut_down(self, reason: str) -> None:
+        """Say goodbye in the protocol's way, and hang up."""
+
+
+@attrs.frozen
+class Listening:
+    """One open listener."""
+
+    host: str
+    port: int
+    protocols: tuple[str, ...]
+    tls: bool
+
+
 class Operations(ABC):
     """Implemented by the node."""
+
+    name: str  # of the node
+
+    @abstractmethod
+    def listeners(self) -> Sequence[Listening]:
+        """Where it accepts connections."""
+
+    @abstractmethod
+    def connections(self) -> Collection[Connected]:
+        """Every open connection, those of the HTTP endpoint too."""
+
+    @abstractmethod
+    def off_thread(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do something that takes long in a thread, then tell in the broker's own, as a batch of its own.
+
+        `work` must not touch the broker, nor raise; a few run at a time, the others wait in line.
+        """
 
     @abstractmethod
     def status(self) -> Mapping[str, Json]:

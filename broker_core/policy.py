@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from broker_core.errors import PreconditionFailed
+from broker_core.events import Events
 from broker_core.limits import (
     Check,
     Overflow,
@@ -161,6 +162,7 @@ class Policies:
 
     def __init__(self) -> None:
         self.catalogue: Catalogue | None = None  # told of what outlives the node
+        self.events = Events()
         self._policies: dict[tuple[str, str], Policy] = {}
         self._operator: dict[tuple[str, str], Policy] = {}
 
@@ -170,6 +172,7 @@ class Policies:
         self._policies[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
             self.catalogue.keep_policy(policy, operator=False)
+        self._tell_of(policy, operator=False)
 
     def set_operator(self, policy: Policy) -> None:
         """Like `set`, for operator policies."""
@@ -178,6 +181,19 @@ class Policies:
         self._operator[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
             self.catalogue.keep_policy(policy, operator=True)
+        self._tell_of(policy, operator=True)
+
+    def _tell_of(self, policy: Policy, operator: bool) -> None:
+        facts: Table = {
+            "name": policy.name,
+            "vhost": policy.virtual_host,
+            "pattern": policy.pattern,
+            "apply-to": policy.apply_to.value,
+            "priority": policy.priority,
+            "definition": policy.definition,
+            "operator": operator,
+        }
+        self.events.happened("policy.set", policy.virtual_host, facts)
 
     def clear(self, virtual_host: str, name: str) -> bool:
         """Forget a policy. False if there was none."""
@@ -191,6 +207,8 @@ class Policies:
             return False
         if self.catalogue is not None:
             self.catalogue.forget_policy(virtual_host, name, operator=policies is self._operator)
+        facts: Table = {"name": name, "vhost": virtual_host, "operator": policies is self._operator}
+        self.events.happened("policy.cleared", virtual_host, facts)
         return True
 
     def forget_virtual_host(self, virtual_host: str) -> None:

@@ -317,10 +317,45 @@ class Queue(Destination):
         if self.type is not QueueType.CLASSIC:
             raise Unsupported(f"{self.described} does not support global qos")
 
+    def told(self) -> Table:
+        """The queue as events name it."""
+        return {
+            "name": self.name,
+            "type": self.type.value,
+            "durable": self.durable,
+            "auto_delete": self.auto_delete,
+            "exclusive": self.exclusive,
+            "arguments": self.arguments,
+        }
+
+    def consumer_came(self, consumer: Consumer) -> None:
+        """Events know of it. Called once for each that was attached."""
+        self._tell_of("consumer.created", consumer)
+
+    def consumer_left(self, consumer: Consumer) -> None:
+        self._tell_of("consumer.deleted", consumer)
+
+    def _tell_of(self, event: str, consumer: Consumer) -> None:
+        facts = consumer.facts()
+        self.virtual_host.broker.events.happened(
+            event,
+            self.virtual_host.name,
+            {
+                "consumer_tag": facts.tag,
+                "connection_name": facts.connection,
+                "queue": self.name,
+                "ack_required": not consumer.settled,
+                "exclusive": consumer.exclusive,
+                "prefetch_count": facts.prefetch,
+                "arguments": consumer.arguments,
+            },
+        )
+
     def closed(self) -> None:
         """The virtual host has deleted it: consumers are told (S077, X040)."""
         self.deleted = True
         for consumer in list(self.consumers):
             consumer.attached = consumer.able = False
+            self.consumer_left(consumer)
             consumer.cancelled()
         self.consumers.clear()

@@ -295,6 +295,7 @@ class StreamQueue(Queue):
         self.cursors[consumer] = self.log.first if start is None else start
         self.consumers[consumer] = None
         consumer.attached = True
+        self.consumer_came(consumer)
         if since is None:
             self.offer(consumer)
         else:
@@ -313,6 +314,7 @@ class StreamQueue(Queue):
             return
         del self.consumers[consumer]
         consumer.attached = consumer.able = False
+        self.consumer_left(consumer)
         self.behind.pop(consumer, None)
         self.caught_up.pop(consumer, None)
         self.fetching.pop(consumer, None)

@@ -114,6 +114,7 @@ class VirtualHost:
     def set_limits(self, limits: VirtualHostLimits) -> None:
         """What is there already stays, if it is more."""
         self.limits = limits
+        self._happened("vhost.limits.set", {"name": self.name})
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_virtual_host(self)
 
@@ -153,6 +154,7 @@ class VirtualHost:
         self.add_exchange(exchange)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_exchange(exchange)
+        self._happened("exchange.created", exchange.told())
         return exchange
 
     def add_exchange(self, exchange: Exchange) -> None:
@@ -223,8 +225,14 @@ class VirtualHost:
             self._tell(exchange, exchange.type.close)
             exchange.forget_routes()  # somebody may still remember the exchange
 
+    def _happened(self, name: str, facts: Table) -> None:
+        self.broker.events.happened(name, self.name, facts)
+
     def _no_longer_kept(self, exchange: Exchange) -> None:
         """With the bindings that it is the source of, and what it holds."""
+        for binding in exchange.bindings:
+            self._happened("binding.deleted", binding.told())
+        self._happened("exchange.deleted", {"name": exchange.name})
         if exchange.holding is not None:
             exchange.holding.let_go(list(exchange.holding.held))
         if (catalogue := self.broker.catalogue) is not None:
@@ -246,6 +254,7 @@ class VirtualHost:
         self.add_binding(binding)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_binding(binding)
+        self._happened("binding.created", binding.told())
         return binding
 
     def add_binding(self, binding: Binding) -> None:
@@ -279,6 +288,7 @@ class VirtualHost:
         del source.bindings_by_identity[binding.identity]
         if self.broker.catalogue is not None:
             self.broker.catalogue.forget_binding(binding)
+        self._happened("binding.deleted", binding.told())
         self._tell(source, lambda: source.type.unbind(binding))
         self.revision += 1
         is_there = self.exchanges.get(source.name) is source
@@ -359,6 +369,7 @@ class VirtualHost:
         self.add_queue(queue)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_queue(queue)
+        self._happened("queue.created", queue.told())
         return queue
 
     def add_queue(self, queue: Queue) -> None:
@@ -400,6 +411,7 @@ class VirtualHost:
             del self.queues[queue.name]
             if self.broker.catalogue is not None:
                 self.broker.catalogue.forget_queue(queue)
+            self._happened("queue.deleted", {"name": queue.name})
         self.hidden_queues.pop(queue.name, None)
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue, None)

@@ -29,6 +29,7 @@ import trio
 
 from broker_core.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted, introduced
 from broker_core.frontend import FrontEnd, Peer
+from broker_core.operations import Connected
 from broker_core.outbox import Outbox
 from broker_core.proxied import BadHeader, header_in
 from broker_core.secured import SecuredSocket
@@ -47,7 +48,7 @@ SEND_SIZE: Final = 262_144  # octets joined into one send
 GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 
 
-class Transport:
+class Transport(Connected):
     """A connection's socket, its outbox and, once the first bytes have told which, its front-end."""
 
     def __init__(self, node: Node, connected: socket.socket, peer: Peer, entrance: Entrance) -> None:
@@ -56,6 +57,8 @@ class Transport:
         limits = node.config.limits
         self.outbox = Outbox(node.ready, limits.outbox_size_max, limits.message_size_max)
         self.front: FrontEnd | None = None
+        self.connected_at = node.broker.clock.wall()
+        self.octets_received = self.reads = self.writes = 0
         self._socket: socket.socket | SecuredSocket = connected
         self._entrance = entrance
         self._protocols = entrance.protocols
@@ -230,7 +233,10 @@ class Transport:
             return b""
         while True:
             try:
-                return self._socket.recv(self._read_size)
+                data = self._socket.recv(self._read_size)
+                self.octets_received += len(data)
+                self.reads += 1
+                return data
             except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_readable(self._socket)
             except OSError as failure:
@@ -241,6 +247,14 @@ class Transport:
     async def _wait_unblocked(self) -> None:
         self._unblocked = unblocked = trio.Event()
         await unblocked.wait()
+
+    @property
+    def octets_sent(self) -> int:
+        return self.outbox.gone
+
+    @property
+    def octets_waiting(self) -> int:
+        return self.outbox.size
 
     def has_input(self) -> bool:
         """Whether bytes have arrived that will be read, and have not been yet."""
@@ -367,6 +381,7 @@ class Transport:
                 self._backlog.clear()
                 self.hang_up()
                 return True
+            self.writes += 1
             if count == len(piece):
                 self._backlog.popleft()
             else:

@@ -421,6 +421,7 @@ class WorkQueue(Queue):
             self.search.add(consumer)
         consumer.attached = True
         self.used_at = self.virtual_host.broker.now
+        self.consumer_came(consumer)
         self._admit(consumer)
 
     def new_search(self) -> Search:
@@ -434,6 +435,7 @@ class WorkQueue(Queue):
         self.consumers.pop(consumer, None)
         self.used_at = self.virtual_host.broker.now
         step_out(self.rings, consumer)
+        self.consumer_left(consumer)
         if self.search is not None:
             self.search.remove(consumer)
         if consumer is self.active:

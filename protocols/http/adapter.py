@@ -147,8 +147,9 @@ class ControlConnection(Handler, FrontEnd):
         if route.method != "GET" and route.level is not Level.USER:  # users' programs ask all the time
             log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, route.path)
         query, size_max = parameters(request.query), self._config.limits.message_size_max
+        self.broker.events.actor = "" if user is None else user.name
         answer = route.answer(Asked(self.broker, arguments, query, user, request.body, size_max))
-        return answer if isinstance(answer, Later) else json_response(answer)
+        return answer if isinstance(answer, Later | Response) else json_response(answer)
 
     def _allowed(self, head: Request, size: int | None) -> Allowance | None:
         """Larger bodies are for some routes, and for users who are let in. Raises Refused if there is no room."""

@@ -1,7 +1,7 @@
 """What a route is, who may ask for it, and what its function gets and gives.
 
-A function gets what was `Asked` and returns what becomes JSON, or promises a response for later; it raises the core's
-failures, or `Refused` for what only HTTP has a word for.
+A function gets what was `Asked` and returns what becomes JSON, a whole response, or the promise of one; it raises the
+core's failures, or `Refused` for what only HTTP has a word for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.errors import PreconditionFailed
 from broker_core.operations import Json, Operations
-from protocols.http.connection import HeaderList, Later
+from protocols.http.connection import HeaderList, Later, Response
 
 DIGITS_MAX: Final = 20  # of a number; more are not looked at
 
@@ -119,7 +119,7 @@ def whole(described: str, given: str, least: int, most: int) -> int:
     return int(given)
 
 
-Answer: TypeAlias = Callable[[Asked], "Json | Later"]
+Answer: TypeAlias = Callable[[Asked], "Json | Later | Response"]
 
 
 @attrs.frozen

@@ -8,8 +8,8 @@ import io
 import json
 import logging
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,7 +18,7 @@ from broker_core.clock import ManualClock
 from broker_core.composition import populate
 from broker_core.config import parse
 from broker_core.frontend import Peer
-from broker_core.operations import Json, Operations, Reloaded
+from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
 from broker_core.outbox import Outbox
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from protocols.http.asked import Asked, Level, Refused, Route
@@ -41,10 +41,16 @@ HERE = Peer("127.0.0.1", 40000, "127.0.0.1", 15672, loopback=True)
 ELSEWHERE = Peer("192.0.2.7", 40000, "192.0.2.1", 15672, loopback=False)
 
 
+R = TypeVar("R")
+
+
 class FakeNode(Operations):
     """What a node would answer."""
 
+    name = "leveret"
+
     def __init__(self) -> None:
+        self.connected: list[Connected] = []
         self.reloaded = Reloaded(changed=("log.level",), needs_restart=("listeners",))
 
     def status(self) -> Mapping[str, Json]:
@@ -61,6 +67,15 @@ class FakeNode(Operations):
 
     def close_connections(self, reason: str, virtual_host: str | None = None) -> int:
         return 0
+
+    def listeners(self) -> list[Listening]:
+        return [Listening("127.0.0.1", 5672, ("amqp091", "amqp10"), False)]
+
+    def connections(self) -> list[Connected]:
+        return self.connected
+
+    def off_thread(self, work: Callable[[], R], then: Callable[[R], None]) -> None:
+        then(work())
 
 
 class Desk:

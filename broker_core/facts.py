@@ -1,0 +1,61 @@
+"""What operators are told of a connection, its channels and its consumers, whatever protocol it speaks.
+
+Front-ends make these records when somebody asks (`FrontEnd.facts`, `FrontEnd.channel_facts`, `Consumer.facts`), never
+for a message. What a protocol has no word for has its default.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from broker_core.values import Table
+
+NOTHING: Table = {}
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionFacts:
+    """A connection whose user has logged in and opened a virtual host."""
+
+    protocol: str  # as people write it: `AMQP 0-9-1`
+    user: str
+    virtual_host: str
+    mechanism: str = ""  # of SASL
+    client_properties: Table = NOTHING  # as the client gave them
+    blocked: bool = False  # it published during an alarm and is not read from
+    channel_max: int = 0
+    frame_max: int = 0  # octets
+    heartbeat_s: float = 0.0  # 0: none
+
+
+@attrs.frozen(kw_only=True)
+class ChannelFacts:
+    """A channel of 0-9-1, a session of 1.0 or 0-10. Counts are of its whole life, in messages."""
+
+    number: int
+    confirming: bool = False  # publishes are answered
+    transactional: bool = False
+    flowing: bool = True  # False: the client has asked for a pause
+    prefetch: int = 0  # of consumers to come; 0: no limit
+    shared_prefetch: int = 0  # of all consumers together; 0: no limit
+    consumers: int = 0
+    unsettled: int = 0  # deliveries not answered
+    unconfirmed: int = 0  # publishes not answered
+    uncommitted: int = 0  # publishes in the open transaction
+    uncommitted_outcomes: int = 0  # answers to deliveries in it
+    published: int = 0
+    confirmed: int = 0
+    returned: int = 0  # publishes that no queue took and that were given back
+    delivered: int = 0  # those that are answered, and those that are not
+    fetched: int = 0  # without being a consumer (basic.get)
+    accepted: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerFacts:
+    """Who a consumer is outside its queue."""
+
+    tag: str = ""  # consumer tag, link name, destination
+    connection: str = ""  # the connection's name; empty: none is there (a session without a connection)
+    channel: int = 0
+    prefetch: int = 0  # what it may have unsettled; 0: no limit
