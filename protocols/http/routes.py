@@ -15,7 +15,7 @@ from broker_core.explain import explain
 from broker_core.kinds import REFUSED, AnyValue, Place, toml_value
 from broker_core.operations import Json
 from broker_core.values import Value
-from protocols.http import branches, leases, publish, staging, streams, super_streams
+from protocols.http import branches, leases, management, metrics, publish, staging, streams, super_streams, ui
 from protocols.http.asked import Asked, Level, Refused, Route
 
 # The functions.
@@ -89,6 +89,9 @@ ROUTES: Final = (
     *publish.ROUTES,
     *leases.ROUTES,
     *branches.ROUTES,
+    *management.ROUTES,
+    *metrics.ROUTES,
+    *ui.ROUTES,
 )
 
 
