@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.control_client import ControlClient
+from broker_core.cli.control_client import ControlClient
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import FieldTable, Method, UInt8
 

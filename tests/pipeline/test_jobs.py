@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import commands as others
-from broker_core.cli import main, parser
+from broker_core.cli import main, others, parser
 from pipeline.client import Client
 from pipeline.errors import BadOption, PipelineError
 from pipeline.jobs.archive import LOG, Target, require_checkpoint

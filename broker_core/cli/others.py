@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 GROUP: Final = "leveret.commands"
@@ -37,24 +37,3 @@ def found() -> Iterator[tuple[str, Command]]:
             print(f"leveret: the command '{entry.name}' cannot be loaded: {error}", file=sys.stderr)
             continue
         yield entry.name, command
-
-
-class Parser(argparse.ArgumentParser):
-    """A command line that knows other packages' commands when it is asked for one, or for what there is."""
-
-    own: argparse._SubParsersAction[argparse.ArgumentParser]  # our commands; set once they are there
-    environ: Mapping[str, str]
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        words = sys.argv[1:] if args is None else args
-        if next((word for word in words if not word.startswith("-")), None) not in self.own.choices:
-            self._add_others()
-        return super().parse_known_args(args, namespace)
-
-    def _add_others(self) -> None:
-        for name, command in found():
-            if name not in self.own.choices:
-                added = self.own.add_parser(name, help=command.text, description=command.text)
-                command.add_to(added, self.environ)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from broker_core.config import Config
-from broker_core.config_listening import ListenerEntry
-from broker_core.kinds import Problem, printed, size_text
+if TYPE_CHECKING:
+    from broker_core.config import Config
+    from broker_core.config_listening import ListenerEntry
+    from broker_core.kinds import Problem
 
 Object: TypeAlias = Mapping[str, object]
 
@@ -35,6 +36,8 @@ def problems_json(problems: Iterable[Problem]) -> str:
 
 
 def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
+    from broker_core.kinds import printed
+
     yield "listeners", [_listener(entry) for entry in config.listeners]
     scheme = "http" if config.http.tls is None else "https"
     yield "control", [f"{scheme}://{config.http.address}"] if config.http.enabled else ["switched off"]
@@ -63,6 +66,8 @@ def _listener(entry: ListenerEntry) -> str:
 
 
 def _watermark(config: Config) -> str:
+    from broker_core.kinds import size_text
+
     mark = config.memory_watermark
     if not mark:
         return "off"

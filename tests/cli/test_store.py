@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import cli, cli_store
+from broker_core import cli
+from broker_core.cli import store
 from broker_core.store.folder import MESSAGES, META
 from tests.store.shelf import Shelf, append, entries
 
@@ -235,7 +236,7 @@ def test_nothing_is_restored_over_something(folder: Path, tmp_path: Path, capsys
 
 def test_long_work_is_heard_of(capsys: pytest.CaptureFixture[str]):
     moments = iter([0.0, 0.5, 1.5, 1.5, 1.6, 3.0, 3.0])
-    tell = cli_store.progress("copied", lambda: next(moments))
+    tell = store.progress("copied", lambda: next(moments))
     for done in (1, 2, 3, 4):
         tell(done << 20, 4 << 20)
     assert capsys.readouterr().err == (
@@ -244,7 +245,7 @@ def test_long_work_is_heard_of(capsys: pytest.CaptureFixture[str]):
 
 
 def test_sizes_are_said_as_people_say_them():
-    said: Callable[[float], str] = cli_store.size
+    said: Callable[[float], str] = store.size
     assert [said(octets) for octets in (0, 999, 1000, 1536, 5 << 20, 5 << 30)] == [
         "0 B", "999 B", "0.977 KiB", "1.5 KiB", "5 MiB", "5 GiB",
     ]  # fmt: skip

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from broker_core import cli
-from broker_core.cli_text import explained
+from broker_core.cli import serving, tree
+from broker_core.cli.text import explained
 from broker_core.config import Config, parse
 from broker_core.version import VERSION
 
@@ -88,16 +89,16 @@ SERVE_FLAGS = [
 @pytest.mark.parametrize(("flags", "config"), SERVE_FLAGS)
 def test_the_flags_of_serve_override_keys(flags: list[str], config: Config):
     options = cli.parser({}).parse_args(["serve", *flags])
-    assert cli.configured(options, {}) == config
+    assert serving.configured(options, {}) == config
 
 
 def test_serve_takes_its_file_from_a_flag_or_the_environment(tmp_path: Path):
     file = tmp_path / "leveret.toml"
     file.write_text('node.name = "of-file"\nnode.data_dir = "data"')
     by_flag = cli.parser({}).parse_args(["serve", "--config", str(file), "--memory"])
-    assert cli.configured(by_flag, {}).node == Config(node=parse('node.name = "of-file"').node).node
+    assert serving.configured(by_flag, {}).node == Config(node=parse('node.name = "of-file"').node).node
     by_variable = cli.parser({"LEVERET_CONFIG": str(file)}).parse_args(["serve"])
-    assert cli.configured(by_variable, {}).node.data_dir == tmp_path / "data"
+    assert serving.configured(by_variable, {}).node.data_dir == tmp_path / "data"
 
 
 ANSWERS = {
@@ -294,3 +295,21 @@ def test_help_does_not_wait_for_the_broker_to_load():
         "sys.exit(bool({'trio', 'attrs', 'broker_core.config', 'http.client'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.system
+def test_asking_a_node_does_not_load_one(url: str):
+    code = (
+        "import sys; from broker_core import cli; done = cli.main(sys.argv[1:], {}); "
+        "sys.exit(done or bool({'trio', 'broker_core.config', 'broker_core.broker'} & set(sys.modules)))"
+    )
+    asking = [sys.executable, "-c", code, "status", "--url", url]
+    assert subprocess.run(asking, check=False, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_every_command_can_be_told_something_and_does_something():
+    whole = tree.Parser({})
+    whole.add_own()
+    for name, part in whole.own.choices.items():
+        consists = any(isinstance(action, tree.Actions) for action in part._actions)
+        assert consists or callable(part.get_default("command")), name

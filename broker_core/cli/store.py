@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker_core.cli.adding import Add, Command, Environ, parts_of, put
+from broker_core.cli.codes import DONE, REFUSED, failed
+
 if TYPE_CHECKING:
     from broker_core.store.checking import Content, Owner, Report
     from broker_core.store.copying import Progress
 
-DONE: Final = 0
-REFUSED: Final = 1
 PROGRESS_S: Final = 1.0  # before the first line about long work, and between two
 
-TEXT: Final = "Look after a data folder: verify, stats, backup, restore."
 VERIFY_TEXT: Final = "Compare everything in a data folder with its checksums."
 VERIFY_EPILOG: Final = """\
 Exit codes: 0 everything is as it was written; 1 something is damaged, or there is nothing to look at.
@@ -47,12 +47,15 @@ examples:
 The backup is verified first. The folder must be empty: move what is there out of the way.
 """
 
-Command = Callable[[argparse.Namespace, Mapping[str, str]], int]
-Add = Callable[[str, Command, str, str], argparse.ArgumentParser]
 
+def add_store(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    actions = parts_of(parser)
 
-def add_commands(add: Add) -> None:
-    """`add(name, command, text, epilog)` makes the parser of one of them."""
+    def add(name: str, command: Command, text: str, epilog: str) -> argparse.ArgumentParser:
+        added = put(actions, name, text, epilog)
+        added.set_defaults(command=command)
+        return added
+
     verifying = add("verify", verify, VERIFY_TEXT, VERIFY_EPILOG)
     verifying.add_argument("folder", metavar="DIR", type=Path)
     verifying.add_argument("--json", action="store_true", help="print JSON")
@@ -70,45 +73,45 @@ def add_commands(add: Add) -> None:
 # The commands.
 
 
-def verify(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def verify(options: argparse.Namespace, environ: Environ) -> int:
     from broker_core.store import checking
     from broker_core.store.folder import BadFolder
 
     try:
         report = checking.verify(options.folder, progress("verified"))
     except (BadFolder, OSError) as error:
-        return _failed(str(error))
+        return failed(str(error))
     print(json.dumps(verified_json(report), indent=2) if options.json else verified_text(report))
     return REFUSED if report.problems else DONE
 
 
-def stats(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def stats(options: argparse.Namespace, environ: Environ) -> int:
     from broker_core.store import checking
     from broker_core.store.folder import BadFolder
 
     try:
         report = checking.measure(options.folder)
     except (BadFolder, OSError) as error:
-        return _failed(str(error))
+        return failed(str(error))
     print(json.dumps(content_json(report), indent=2) if options.json else stats_text(report))
     return DONE
 
 
-def backup(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def backup(options: argparse.Namespace, environ: Environ) -> int:
     return _copied(options.folder, options.to, "the folder, and so its copy,")
 
 
-def restore(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def restore(options: argparse.Namespace, environ: Environ) -> int:
     from broker_core.store import checking
     from broker_core.store.folder import BadFolder, Folder
 
     try:
         found = checking.verify(options.backup, progress("verified"))
         if found.problems:
-            return _failed(f"{options.backup} is damaged, and nothing was restored\n{_list(found.problems)}")
+            return failed(f"{options.backup} is damaged, and nothing was restored\n{_list(found.problems)}")
         folder = Folder(options.folder)  # no node can start on it meanwhile
     except (BadFolder, OSError) as error:
-        return _failed(str(error))
+        return failed(str(error))
     try:
         return _copied(options.backup, options.folder, "the restored folder")
     finally:
@@ -123,10 +126,10 @@ def _copied(source: Path, target: Path, what: str) -> int:
         copying.copy(source, target, progress("copied"))
         report = checking.verify(target, progress("verified"))
     except (BadFolder, OSError) as error:
-        return _failed(str(error))
+        return failed(str(error))
     print(verified_text(report))
     if report.problems:
-        return _failed(f"{what} is damaged; `leveret store verify {target}` says the same")
+        return failed(f"{what} is damaged; `leveret store verify {target}` says the same")
     return DONE
 
 
@@ -169,9 +172,9 @@ def _summary(report: Report) -> str:
 
 def stats_text(report: Report) -> str:
     """What there is, for people."""
-    from broker_core import cli_text
+    from broker_core.cli import text
 
-    return cli_text.told("", content_json(report))
+    return text.told("", content_json(report))
 
 
 def verified_json(report: Report) -> dict[str, object]:
@@ -239,6 +242,4 @@ def _list(lines: list[str]) -> str:
     return "\n".join(f"  {line}" for line in lines)
 
 
-def _failed(reason: str) -> int:
-    print(f"leveret: {reason}", file=sys.stderr)
-    return REFUSED
+ADD: Final[Mapping[str, Add]] = {"store": add_store}

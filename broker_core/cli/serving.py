@@ -1,0 +1,134 @@
+"""`leveret serve` runs a node; `leveret check` reads what a node would."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker_core.cli.adding import Add, Environ
+from broker_core.cli.codes import DONE, REFUSED, failed
+
+if TYPE_CHECKING:
+    from broker_core.config import Config
+
+SERVE_EXAMPLES: Final = """\
+examples:
+  leveret serve                                 every protocol on 127.0.0.1:5672 and [::1]:5672, in memory
+  leveret serve --data /var/lib/leveret         what is durable outlives the node
+  leveret serve --config leveret.toml           as the file says
+  leveret serve --listen 0.0.0.0:5672 --listen [::]:5672
+  LEVERET_LOG__LEVEL=debug leveret serve        every key of the file can be set like this
+
+Flags win over environment variables, these over the file. SIGHUP reads the file again.
+"""
+
+
+def add_serve(serving: argparse.ArgumentParser, environ: Environ) -> None:
+    serving.set_defaults(command=serve)
+    serving.epilog = SERVE_EXAMPLES
+    serving.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=environ.get("LEVERET_CONFIG"),
+        help="the configuration, in TOML (default: $LEVERET_CONFIG, else the defaults)",
+    )
+    serving.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        action="append",
+        help="where to accept connections; may be repeated, and replaces the listeners of the file",
+    )
+    serving.add_argument("--http", metavar="HOST:PORT", help="where the control endpoint listens")
+    where = serving.add_mutually_exclusive_group()
+    where.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help="the folder for durable data; it is made if need be (default: keep everything in memory only)",
+    )
+    where.add_argument("--memory", action="store_true", help="keep everything in memory only")
+
+
+def add_check(checking: argparse.ArgumentParser, environ: Environ) -> None:
+    checking.set_defaults(command=check)
+    checking.add_argument("file", metavar="FILE", type=Path)
+    checking.add_argument("--json", action="store_true", help="print JSON")
+
+
+def serve(options: argparse.Namespace, environ: Environ) -> int:
+    from broker_core.config import ConfigError
+    from broker_core.plugins import BadPlugin
+    from broker_core.store.contract import StoreError
+    from broker_core.store.folder import BadFolder
+
+    try:
+        config = configured(options, environ)
+        run_node(config, lambda: configured(options, environ), str(options.config or ""))
+    except ConfigError as error:
+        return failed(f"the configuration cannot be used\n{error}")
+    except BadPlugin as error:
+        return failed(error.told())
+    except (BadFolder, StoreError) as error:
+        return failed(str(error))
+    except OSError as error:  # an address is taken
+        return failed(error.strerror or str(error))
+    return DONE
+
+
+def configured(options: argparse.Namespace, environ: Environ) -> Config:
+    """What file, environment and flags of `leveret serve` say together. Raises `ConfigError`."""
+    from broker_core.config import load
+
+    return load(options.config, environ, _overrides(options))
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, object]:
+    """The flags of `leveret serve` by the paths of the keys that they override."""
+    overrides: dict[str, object] = {}
+    if options.listen:
+        overrides["listeners"] = [{"address": address} for address in options.listen]
+    if options.http:
+        overrides["http.address"] = options.http
+    if options.data:
+        overrides["node.data_dir"] = options.data.absolute()
+    if options.memory:
+        overrides["node.data_dir"] = None
+    return overrides
+
+
+def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
+    """Run a node until a signal ends it; `reread` gives the configuration again when it is to be reloaded."""
+    from broker_core.process import run
+
+    run(config, reread, source)
+
+
+def check(options: argparse.Namespace, environ: Environ) -> int:
+    from broker_core.cli import text
+    from broker_core.config import ConfigError
+
+    try:
+        config = _checked(options.file, environ)
+    except ConfigError as error:
+        if options.json:
+            print(text.problems_json(error.problems))
+            return REFUSED
+        return failed(f"{options.file} has {len(error.problems)} problem(s)\n{error}")
+    print(text.summary_json(config) if options.json else f"{options.file}: OK\n{text.summary(config)}")
+    return DONE
+
+
+def _checked(file: Path, environ: Environ) -> Config:
+    """The configuration, once it and the plug-ins and definitions that it names are free of mistakes."""
+    from broker_core import composition
+    from broker_core.config import load
+
+    config = load(file, environ)
+    composition.rehearse(config)
+    return config
+
+
+ADD: Final[Mapping[str, Add]] = {"serve": add_serve, "check": add_check}

@@ -1,0 +1,89 @@
+"""The commands of `leveret`, and the parser that makes the arguments of the one that is named.
+
+`--help` lists all of them by name, with those of other packages (`others.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Final
+
+from broker_core.cli import others
+from broker_core.cli.adding import Actions, Add, Environ, put
+from broker_core.version import VERSION
+
+# By name: the module with the command in its table ADD, and one sentence.
+OWN: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": ("serving", "Run a node until it is told to stop."),
+    "check": (
+        "serving",
+        "Read a configuration file, and what it names, and tell everything that is wrong.",
+    ),
+    "status": ("asking", "Show what a running node serves and holds."),
+    "reload": ("asking", "Let a running node read its configuration again."),
+    "plugins": ("asking", "List a node's plug-ins, or load them again."),
+    "explain": ("asking", "Tell where a message would go, and why, without publishing it."),
+    "streams": ("asking", "List streams; make and delete super streams."),
+    "leases": ("asking", "List leases of queues; put back what a reader has and will not settle."),
+    "branches": ("asking", "List branches of distributed transactions; end one that is in doubt."),
+    "store": ("store", "Look after a data folder: verify, stats, backup, restore."),
+}
+
+
+def parser(environ: Environ) -> argparse.ArgumentParser:
+    return Parser(environ)
+
+
+class Parser(argparse.ArgumentParser):
+    """The command line. Which commands it knows in full depends on what it is to parse."""
+
+    own: Actions[argparse.ArgumentParser]
+    environ: Environ
+
+    def __init__(self, environ: Environ) -> None:
+        super().__init__(
+            prog="leveret",
+            description="A multi-protocol message broker.",
+            epilog="`leveret COMMAND --help` tells more and shows examples.",
+        )
+        self.add_argument("--version", action="version", version=f"leveret {VERSION}")
+        self.environ = environ
+        self.own = self.add_subparsers(
+            title="commands", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
+        )
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = sys.argv[1:] if args is None else args
+        named = next((word for word in words if not word.startswith("-")), None)
+        if named is not None and named in OWN:
+            self.add_own([named])
+        else:
+            self.add_names()
+        return super().parse_known_args(args, namespace)
+
+    def add_own(self, names: Iterable[str] = tuple(OWN)) -> None:
+        """Commands of ours, with all that they can be told."""
+        for name in names:
+            if name not in self.own.choices:
+                home, text = OWN[name]
+                added = put(self.own, name, text)
+                add: Add = import_module(f"broker_core.cli.{home}").ADD[name]
+                add(added, self.environ)
+
+    def add_names(self) -> None:
+        """Our commands by their names, and others' in full."""
+        for name, (_, text) in OWN.items():
+            if name not in self.own.choices:
+                self.own.add_parser(name, help=text, description=text)
+        self.add_others()
+
+    def add_others(self) -> None:
+        for name, command in others.found():
+            if name not in self.own.choices:
+                added = self.own.add_parser(name, help=command.text, description=command.text)
+                command.add_to(added, self.environ)
