@@ -105,6 +105,12 @@ class ListenerEntry(Record):
     address: Address = key(
         HostAndPort(), "Where to listen; a name means each of its addresses, port 0 any free port."
     )
+    socket: str | None = key(
+        Text(),
+        "The name of the sockets that whoever starts the node opens for this listener (systemd's"
+        " FileDescriptorName); without it those with this address are taken.",
+        None,
+    )
     protocols: tuple[str, ...] | None = key(
         ListOf(Text(), least=1),
         "The protocols served here, by their names; without it every enabled one.",

@@ -6,13 +6,12 @@ import errno
 import logging
 import socket
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import quote
 
+from broker_core.activation import Handed, Where
 from broker_core.frontend import Peer
 from broker_core.kinds import Address
-
-Where: TypeAlias = "tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]"  # as `socket` has it
 
 log: Final = logging.getLogger("leveret.node")
 
@@ -20,12 +19,15 @@ BACKLOG: Final = 1024  # connections that may wait to be accepted
 NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-def listeners(address: Address) -> Iterator[socket.socket]:
-    """One for each address that a name stands for; without that of IPv6's loopback where there is no IPv6."""
+def listeners(address: Address, handed: Handed) -> Iterator[socket.socket]:
+    """One for each address that a name stands for; without that of IPv6's loopback where there is no IPv6.
+
+    Those that were handed to this process take the place of new ones.
+    """
     try:
         for family, where in _resolved(address):
             try:
-                yield _listener(family, where)
+                yield from handed.at(family, where) or [_listener(family, where)]
             except OSError as failure:
                 if where[0] != "::1" or failure.errno not in NO_IPV6:
                     raise

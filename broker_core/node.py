@@ -23,6 +23,7 @@ from typing import Final
 import trio
 
 from broker_core import composition
+from broker_core.activation import Handed
 from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config import Config
@@ -66,11 +67,12 @@ class Node(Operating):
         reread: Callable[[], Config] | None = None,
         closing_s: float = CLOSING_S,
         store: Store | None = None,
+        handed: Handed | None = None,
     ) -> None:
         """`reread` gives the configuration again for `reload`; without it there is nothing to reload.
 
         `closing_s` is how long a shutdown waits for clients to say goodbye, in seconds. `store` takes the place of the
-        one in `node.data_dir`; the node closes it.
+        one in `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
         """
         self.config = config or Config()
         self.keeper: Keeper | None = None  # without one, everything is in memory only
@@ -80,6 +82,7 @@ class Node(Operating):
         self._reread = reread
         self._closing_s = closing_s
         self._store = store
+        self._handed = handed or Handed()
         self._failure: StoreError | None = None  # the node ends because of it
         self._listeners: list[socket.socket] = []
         self._transports: dict[Outbox, Transport] = {}
@@ -179,6 +182,7 @@ class Node(Operating):
             trio.lowlevel.notify_closing(listener)
             listener.close()
         self._listeners.clear()
+        self._handed.close()
 
     def _close_store(self, keeper: Keeper, crashed: bool) -> None:
         if crashed:
@@ -214,11 +218,14 @@ class Node(Operating):
         known = self._plugins.protocols
         for where, entry in composition.entries(self.config, known):
             entrance = composition.entrance_of(self.config, entry, where, known)
-            for listener in listeners(entry.address):
+            for listener in self._handed.named(entry.socket or where) or listeners(
+                entry.address, self._handed
+            ):
                 bound.append((listener, entrance))
                 self._listeners.append(listener)
                 self.listening.append((shown(listener), entrance.protocols))
                 self.entrances.append(entrance)
+        self._handed.refuse_the_rest()
         return bound
 
     async def _accept(self, listener: socket.socket, entrance: Entrance) -> None:

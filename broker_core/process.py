@@ -4,35 +4,70 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Final
 
 import trio
 
 from broker_core import composition
+from broker_core.activation import Handed, handed_over
 from broker_core.config import Config
 from broker_core.node import Node
+from broker_core.notifying import Notifier, notifier
 
 log: Final = logging.getLogger("leveret.node")
 
 
-def run(config: Config, reread: Callable[[], Config], source: str = "") -> None:
-    """Run a node until SIGINT or SIGTERM; SIGHUP reloads. Prints where it listens."""
+def run(
+    config: Config,
+    reread: Callable[[], Config],
+    source: str = "",
+    environ: MutableMapping[str, str] = os.environ,
+) -> None:
+    """Run a node until SIGINT or SIGTERM; SIGHUP reloads. Prints where it listens.
+
+    Of the environment it takes what a service manager says: the sockets to listen on, and whom to tell of itself.
+    """
     composition.logging_to_stderr(config)
-    trio.run(_run, config, reread, source)
+    handed, tells = handed_over(environ, os.getpid()), notifier(environ, os.getpid())
+    try:
+        trio.run(_run, config, reread, source, handed, tells)
+    finally:
+        tells.close()
 
 
-async def _run(config: Config, reread: Callable[[], Config], source: str) -> None:
+async def _run(
+    config: Config, reread: Callable[[], Config], source: str, handed: Handed, tells: Notifier
+) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async with Node(config, reread) as node:
+        async with Node(config, reread, handed=handed) as node, trio.open_nursery() as nursery:
+            nursery.start_soon(partial(_feed_watchdog, tells))
             print(composition.welcome(node, source), flush=True)
             spare_the_collector()
+            tells.ready(_status(node))
             async for received in signals:
                 if received != signal.SIGHUP:
                     log.info("%s: shutting down", signal.Signals(received).name)
+                    tells.stopping("shutting down")
+                    nursery.cancel_scope.cancel()
                     return
+                tells.reloading()
                 node.reload()
+                tells.ready(_status(node))
+
+
+def _status(node: Node) -> str:
+    return f"listening on {', '.join(node.addresses)}"
+
+
+async def _feed_watchdog(tells: Notifier) -> None:
+    """In the loop that serves everybody: where it does not come round, the node is of no use."""
+    while tells.feed_every_s is not None:
+        await trio.sleep(tells.feed_every_s)
+        tells.feed()
 
 
 def spare_the_collector() -> None:
