@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from broker_core.access import Access
+from broker_core.bygone import Bygone
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.compat import Compat
 from broker_core.delivery import UNLIMITED
@@ -118,6 +119,8 @@ class Broker:
         self.clients: dict[Client, None] = {}  # connections that have entered a virtual host
         self.connections_of: Counter[str] = Counter()  # by user, as `clients`
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
+        self.bygone = Bygone()
+        self.confirmed = self.returned = 0  # messages, to or back to publishers
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.journal: Journal | None = None  # without one, everything is in memory only
         self.paging: Paging | None = None  # with a journal: what is too much for the memory is on disk only
@@ -155,6 +158,7 @@ class Broker:
         del self.virtual_hosts[name]
         self.access.forget_virtual_host(name)
         self.policies.forget_virtual_host(name)
+        self.bygone.forget_virtual_host(name)
         if self.catalogue is not None:
             self.catalogue.forget_virtual_host(host)
         self.events.happened("vhost.deleted", name, {"name": name})
@@ -185,6 +189,7 @@ class Broker:
         taken = found.give(message)
         self.work += len(found.queues)
         if found.queues or found.handled:
+            exchange.surplus += len(found.queues) - 1
             return TAKEN if taken else REFUSED
         exchange.unroutable += 1
         return UNROUTABLE
@@ -203,6 +208,7 @@ class Broker:
         if found.unroutable:
             exchange.unroutable += 1
             return UNROUTABLE
+        exchange.surplus += len(found.queues) - 1
         return TAKEN if taken else REFUSED
 
     def sole_queue(self, exchange: Exchange, message: Message) -> Queue | None:
@@ -227,6 +233,7 @@ class Broker:
         found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now(message))
         taken = found.give(message)
         if found.queues or found.handled:
+            exchange.surplus += len(found.queues) - 1
             return TAKEN if taken else REFUSED
         exchange.unroutable += 1
         return UNROUTABLE if walk(exchange, message).unroutable else Outcome.UNDELIVERABLE
@@ -240,7 +247,8 @@ class Broker:
     def release_delayed(self, exchange: Exchange, message: Message) -> None:
         """A message that `exchange` had held back goes its way now, alternates included."""
         found = walk(exchange, message)
-        found.give(message)
+        Route.give(found, message)  # not traced again
+        exchange.surplus += len(found.queues) + found.unroutable
         exchange.unroutable += found.unroutable
 
     def settle(self) -> None:
@@ -313,7 +321,8 @@ class Broker:
             queues = tuple(q for q in found.queues if not self._is_cycle(q, dead))
             found = Route(queues, found.handled, found.keepers, lasting=False)
         exchange.published += 1
-        found.give(dead)
+        exchange.surplus += len(found.queues) - 1
+        Route.give(found, dead)
 
     def _reroute(self, queue: Queue, message: Message) -> None:
         """The alternate exchange routes what a queue could not be rid of otherwise, unchanged."""
@@ -321,6 +330,7 @@ class Broker:
         exchange = None if target is None else queue.virtual_host.exchanges.get(target)
         if exchange is not None:
             exchange.published += 1
+            exchange.surplus -= 1
             self.release_delayed(exchange, message)
 
     def _dead(self, queue: Queue, message: Message, reason: str, exchange: str) -> Message:

@@ -371,7 +371,9 @@ class Client:
                 f"cannot obtain access to locked {queue.described}. basic.get operations are not supported by "
                 "classic queues with single active consumer"
             )
-        return queue.take_one(settled)
+        delivery = queue.take_one(settled)
+        queue.fetched_none += delivery is None
+        return delivery
 
 
 def require_not_internal(exchange: Exchange) -> None:

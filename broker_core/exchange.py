@@ -188,6 +188,7 @@ class Exchange(Destination):
         "route_errors",
         "routes",
         "routes_revision",
+        "surplus",
         "type",
         "unroutable",
         "virtual_host",
@@ -217,6 +218,7 @@ class Exchange(Destination):
         self.routes: dict[str, Route] = {}  # by routing key; good for `routes_revision` of the topology
         self.routes_revision = -1
         self.published = 0  # messages
+        self.surplus = 0  # messages that it put into queues, beyond one for each that was routable
         self.unroutable = 0  # messages that found no queue, alternate included
         self.route_errors = 0  # exceptions raised by this version of the type
         self.holding: Holding | None = None  # since it first held a message
@@ -241,6 +243,11 @@ class Exchange(Destination):
         """The bindings with this exchange as source, oldest first."""
         return self.bindings_by_identity.values()
 
+    @property
+    def routed(self) -> int:
+        """Messages that queues got from it, counted in each. Most go to one queue, and need no counting for that."""
+        return self.published - self.unroutable + self.surplus
+
     def remember_route(self, key: str, found: Route) -> None:
         """Answer with this for messages with that key, until the topology changes."""
         self.virtual_host.routes_remembered += key not in self.routes
@@ -249,6 +256,11 @@ class Exchange(Destination):
     def forget_routes(self) -> None:
         self.virtual_host.routes_remembered -= len(self.routes)
         self.routes.clear()
+
+    def gone(self) -> None:
+        """It has been deleted; somebody may still remember it."""
+        self.forget_routes()
+        self.virtual_host.broker.bygone.add_exchange(self)
 
     def hold(self, message: Message, due: float = NEVER) -> Held:
         """Hold a message for later: on disk too, if it and the exchange are durable, so that it survives the node.

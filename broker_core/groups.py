@@ -141,17 +141,7 @@ class GroupedQueue(WorkQueue):
         if self.search is None:
             self.search = self.new_search()
         delivery = self.search.fetch(Fetch(self, settled, 1, Window()))
-        if delivery is None:
-            return None
-        self.delivered += 1
-        if settled:
-            self.accepted += 1
-            self.forget((delivery,))
-        else:
-            delivery.given_at = self.virtual_host.broker.now
-            self.unsettled += 1
-        self.touch()
-        return delivery
+        return None if delivery is None else self.hand_out(delivery, settled)
 
     def can_deliver_now(self, message: Message) -> bool:
         group = said_in(message, self.limits.group_key or "")

@@ -135,7 +135,9 @@ class Pouring:
             return 0
         for stream in streams:
             stream.push_block(packed)
-        self._staging.virtual_host.exchanges[samples[0].exchange].published += packed.count
+        exchange = self._staging.virtual_host.exchanges[samples[0].exchange]
+        exchange.published += packed.count
+        exchange.surplus += packed.count * (len(streams) - 1)
         batch.published += packed.count
         self._moved(batch, packed.count)
         return max(1, len(streams) * len(packed.octets) >> BLOCK_OCTETS_SHIFT)

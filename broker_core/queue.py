@@ -45,12 +45,17 @@ class Queue(Destination):
         "accepted",
         "arguments",
         "auto_delete",
+        "came_back",
         "consumers",
         "declared_limits",
         "deleted",
         "delivered",
+        "delivered_settled",
         "durable",
         "exclusive",
+        "fetched",
+        "fetched_none",
+        "fetched_settled",
         "hidden",
         "journal",
         "limits",
@@ -61,6 +66,7 @@ class Queue(Destination):
         "published",
         "ready",
         "ready_bytes",
+        "redelivered",
         "refused",
         "touched",
         "type",
@@ -107,7 +113,13 @@ class Queue(Destination):
         self.deleted = False
         self.hidden = False  # not listed: serves the broker's own purposes
         self.warned_cycle = False  # that its dead letters come back has been logged
+        # Counts since it was declared, in messages.
         self.published = self.delivered = self.accepted = self.refused = 0
+        self.delivered_settled = 0  # of those delivered to consumers: no answer is expected
+        self.fetched = self.fetched_settled = 0  # of those delivered: by somebody who is no consumer
+        self.fetched_none = 0  # somebody wanted to, and nothing was there
+        self.redelivered = 0
+        self.came_back = False  # something has, and may wait here to be redelivered
         self.used_at = virtual_host.broker.now
 
     def __repr__(self) -> str:
@@ -271,8 +283,11 @@ class Queue(Destination):
         self.delivered += count
         consumer.credit -= count
         consumer.window.credit -= count
+        if self.came_back:
+            self._count_redelivered(deliveries)
         if consumer.settled:
             self.accepted += count
+            self.delivered_settled += count
             self.forget(deliveries)
         else:
             now = self.virtual_host.broker.now
@@ -281,6 +296,26 @@ class Queue(Destination):
                 delivery.given_at = now
             self.unsettled += count
         consumer.deliver(deliveries)
+
+    def hand_out(self, delivery: Delivery, settled: bool) -> Delivery:
+        """Let somebody have it who is no consumer, to be answered unless it is `settled`."""
+        self.delivered += 1
+        self.fetched += 1
+        if self.came_back:
+            self._count_redelivered((delivery,))
+        if settled:
+            self.accepted += 1
+            self.fetched_settled += 1
+            self.forget((delivery,))
+        else:
+            delivery.given_at = self.virtual_host.broker.now
+            self.unsettled += 1
+        self.touch()
+        return delivery
+
+    def _count_redelivered(self, deliveries: Iterable[Delivery]) -> None:
+        self.redelivered += sum(delivery.redelivered for delivery in deliveries)
+        self.came_back = self.ready > 0
 
     def show(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """Let a consumer that browses see these, for its credit."""
@@ -354,6 +389,7 @@ class Queue(Destination):
     def closed(self) -> None:
         """The virtual host has deleted it: consumers are told (S077, X040)."""
         self.deleted = True
+        self.virtual_host.broker.bygone.add_queue(self)
         for consumer in list(self.consumers):
             consumer.attached = consumer.able = False
             self.consumer_left(consumer)

@@ -223,7 +223,6 @@ class VirtualHost:
             exchange.bindings_by_identity.clear()
             exchanges += self._drop_incoming(exchange)
             self._tell(exchange, exchange.type.close)
-            exchange.forget_routes()  # somebody may still remember the exchange
 
     def _happened(self, name: str, facts: Table) -> None:
         self.broker.events.happened(name, self.name, facts)
@@ -233,6 +232,7 @@ class VirtualHost:
         for binding in exchange.bindings:
             self._happened("binding.deleted", binding.told())
         self._happened("exchange.deleted", {"name": exchange.name})
+        exchange.gone()
         if exchange.holding is not None:
             exchange.holding.let_go(list(exchange.holding.held))
         if (catalogue := self.broker.catalogue) is not None:

@@ -38,6 +38,7 @@ class Transaction:
         self.routes.append((found, message))
         self.copies += len(found.queues)
         exchange.unroutable += found.unroutable
+        exchange.surplus += len(found.queues) + found.unroutable - 1
         return not found.unroutable
 
     def hold(self, give: Callable[[], bool], octets: int) -> None:
@@ -86,4 +87,4 @@ def alive(found: Route) -> Route:
     """The route without queues and exchanges that were deleted since it was found."""
     queues = tuple(queue for queue in found.queues if not queue.deleted)
     keepers = tuple(each for each in found.keepers if each.virtual_host.exchanges.get(each.name) is each)
-    return Route(queues, found.handled, keepers, lasting=False)
+    return found.among(queues, keepers)

@@ -276,15 +276,7 @@ class WorkQueue(Queue):
         while not (taken := self._take(1, 1)):
             if not self._load_head():
                 return None
-        self.delivered += 1
-        if settled:
-            self.accepted += 1
-            self.forget(taken)
-        else:
-            taken[0].given_at = self.virtual_host.broker.now
-            self.unsettled += 1
-        self.touch()
-        return taken[0]
+        return self.hand_out(taken[0], settled)
 
     def _load_head(self) -> bool:
         """Have what comes first read at once, if it is on disk. Whether it was."""
@@ -335,6 +327,7 @@ class WorkQueue(Queue):
             return
         delivery.consumer = None
         delivery.redelivered = delivery.redelivered or redelivered
+        self.came_back = True
         if failed:
             delivery.attempts += 1
             limit = self.limits.delivery_limit
