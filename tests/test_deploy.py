@@ -1,0 +1,72 @@
+"""What deploy/ says is true of the tree: paths, settings, probes; and systemd's own opinion of the units."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker_core.config import Config, parse
+from protocols.http.asked import Level
+from protocols.http.routes import find
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+CONTAINER = (DEPLOY / "Containerfile").read_text()
+
+
+def settings(text: str) -> dict[str, str]:
+    """The variables for a node, however the file writes them."""
+    pairs = re.findall(r"(LEVERET_\w+?)(?:=|: |, value: )('[^']*'|[^\s}]+)", text)
+    return {name: value.strip("'") for name, value in pairs}
+
+
+def test_the_settings_of_the_container_are_those_of_a_node():
+    config = parse("", settings(CONTAINER))
+    assert [str(entry.address) for entry in config.listeners] == ["0.0.0.0:5672"]
+    assert str(config.http.address) == "0.0.0.0:15672"
+    assert config.node.data_dir == Path("/var/lib/leveret")
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "kubernetes.yaml", "leveret.service"])
+def test_the_settings_around_the_container_are_those_of_a_node(name: str):
+    given = settings((DEPLOY / name).read_text())
+    assert given
+    assert parse("", given) != Config()
+
+
+def test_what_the_container_is_built_from_is_there_and_let_through():
+    copied = [word for line in re.findall(r"^COPY (?!--)(.*) \S+$", CONTAINER, re.M) for word in line.split()]
+    assert "broker_core" in copied
+    let_through = (DEPLOY / "Containerfile.dockerignore").read_text().split()
+    for path in copied:
+        assert (ROOT / path).exists()
+        assert f"!{path}" in let_through
+
+
+@pytest.mark.parametrize("name", ["Containerfile", "kubernetes.yaml"])
+def test_probes_ask_what_anybody_may_ask(name: str):
+    paths = set(re.findall(r"/api/leveret/\w+", (DEPLOY / name).read_text()))
+    assert paths
+    for path in paths:
+        assert find("GET", path)[0].level is Level.ANYBODY
+
+
+def test_systemd_opens_the_addresses_that_a_node_has_without_a_configuration():
+    opened = re.findall(r"^ListenStream=(.*)$", (DEPLOY / "leveret.socket").read_text(), re.M)
+    assert opened == [*(str(entry.address) for entry in Config().listeners), str(Config().http.address)]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze (Debian: systemd)")
+def test_systemd_finds_nothing_to_say_about_the_units(tmp_path: Path):
+    for name in ("leveret.socket", "leveret.service"):
+        text = (DEPLOY / name).read_text().replace("/opt/leveret/bin/leveret", shutil.which("true") or "")
+        (tmp_path / name).write_text(text)
+    units = [str(tmp_path / "leveret.socket"), str(tmp_path / "leveret.service")]
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
