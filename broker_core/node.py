@@ -273,6 +273,7 @@ class Node(Operating):
         now = self.broker.tick()
         if self.keeper is not None:
             self.keeper.feed_begins()
+        self.fed = transport
         try:
             transport.front.receive(data, now)
         except Exception:
@@ -282,6 +283,7 @@ class Node(Operating):
             self._settle()
         else:
             self.keeper.feed_ends(transport, self._settle)
+        self.fed = None
         self._flush()
         self._unchecked += len(data)
         if self._unchecked > CHECK_OCTETS:

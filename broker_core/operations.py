@@ -80,6 +80,7 @@ class Operations(ABC):
     """Implemented by the node."""
 
     name: str  # of the node
+    fed: Connected | None = None  # the connection whose input is being worked off
 
     @abstractmethod
     def listeners(self) -> Sequence[Listening]:

@@ -56,6 +56,10 @@ class Route:
         for keeper in self.keepers:
             _keep(keeper, message)
 
+    def among(self, queues: tuple[Queue, ...], keepers: tuple[Exchange, ...]) -> Route:
+        """The same with some of its queues and keepers only."""
+        return Route(queues, self.handled, keepers, lasting=False)
+
 
 class Trace(ABC):
     """Told what the walk does (see `explain.py`). A traced walk is a dry run: nothing is counted or logged."""
@@ -128,7 +132,7 @@ def walk(
         if not answer and (alternate := _alternate(current, asked, trace)) is not None:
             asked.add(alternate.name)
             pending.append((alternate, "alternate"))
-    return Route(tuple(queues), handled, tuple(keepers), lasting)
+    return exchange.virtual_host.new_route(tuple(queues), handled, tuple(keepers), lasting)
 
 
 def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list[Destination] | None, str]:

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from broker_core.branches import Branches
-from broker_core.errors import (
-    AccessRefused,
-    PreconditionFailed,
-    no_exchange,
-    no_queue,
-)
+from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, described, inequivalent
 from broker_core.exchanges.default import ByQueueName
 from broker_core.limits import (
@@ -35,6 +30,7 @@ from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queue import DELETED, Queue
 from broker_core.sieve import Sieve
 from broker_core.stream import StreamQueue
+from broker_core.tracing import Traced, tap
 from broker_core.values import Table, type_name
 from broker_core.work_queue import WorkQueue
 
@@ -77,7 +73,7 @@ class Kept:
 K = TypeVar("K", bound=Kept)
 
 
-class VirtualHost:
+class VirtualHost(Traced):
     """One separate world of exchanges and queues."""
 
     def __init__(self, broker: Broker, name: str, limits: VirtualHostLimits | None = None) -> None:
@@ -375,6 +371,8 @@ class VirtualHost:
     def add_queue(self, queue: Queue) -> None:
         """Put one in place, as `add_exchange`."""
         self.queues[queue.name] = queue
+        if self.tracer is not None:
+            tap(queue)
         self._apply_queue_policy(queue)
         self.revision += 1
 

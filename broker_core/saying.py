@@ -1,0 +1,65 @@
+"""Messages that the broker itself has to say: traces and events, with all that they tell in headers.
+
+They are messages of 0-9-1, whose headers can hold lists and tables; of another protocol only where that is not there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.errors import Failure
+from broker_core.message import Facts, Message
+from broker_core.values import Properties, Table, Value
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.message import Encoding
+
+SPOKEN: Final = "amqp091"
+DURABLE: Final = 2  # the delivery mode
+ALIKE: Final = (
+    "content_type",
+    "content_encoding",
+    "headers",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+)
+
+
+def as_message(
+    broker: Broker,
+    exchange: str,
+    key: str,
+    headers: Table,
+    body: bytes,
+    otherwise: Encoding,
+    durable: bool = False,
+    timestamp: int | None = None,
+) -> Message:
+    """A message with these headers. `otherwise`: the encoding, if the broker does not know that of 0-9-1."""
+    made = broker.encodings.get(SPOKEN)
+    encoding = otherwise if made is None else made()
+    octets = encoding.write(Properties(headers=headers, durable=durable, timestamp=timestamp))
+    try:
+        facts, octets = encoding.published(octets)
+    except Failure:
+        facts = Facts(durable=durable, has_headers=True)
+    return Message(encoding, exchange, key, octets, body, facts)
+
+
+def said_of(properties: Properties) -> Table:
+    """Properties as a table, under the names that 0-9-1 has for them; what is absent is left out."""
+    said: dict[str, Value] = {
+        name: found for name in ALIKE if (found := getattr(properties, name)) is not None
+    }
+    if properties.durable:
+        said["delivery_mode"] = DURABLE
+    if properties.ttl_ms is not None:
+        said["expiration"] = str(properties.ttl_ms)
+    return said

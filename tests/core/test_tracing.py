@@ -1,0 +1,226 @@
+"""The firehose: what is published and delivered in a traced virtual host is copied, and nothing is paid without it."""
+
+from __future__ import annotations
+
+from broker_core.delivery import UNLIMITED
+from broker_core.exchange import Exchange
+from broker_core.message import Facts
+from broker_core.queue import Queue
+from broker_core.tracing import TRACE
+from broker_core.values import Properties, Table
+from protocols.amqp010.encoding import ENCODING as ENCODING_0_10
+from protocols.amqp091.encoding import ENCODING as ENCODING_0_9_1
+from protocols.amqp10.encoding import ENCODING as ENCODING_1_0
+from tests.core.fakes import FakeConsumer, World, calls, message
+
+ENCODINGS = (ENCODING_0_9_1, ENCODING_1_0, ENCODING_0_10)
+
+
+class Listened(World):
+    """A traced world with a queue for all copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker.encodings = {"amqp091": lambda: ENCODING_0_9_1}
+        self.copies = self.listen(TRACE)
+        self.host.set_tracing(True)
+
+    def listen(self, exchange: str) -> Queue:
+        queue = self.host.declare_queue("copies")
+        self.host.bind(self.host.exchange(exchange), queue, "#")
+        return queue
+
+    def told(self) -> list[tuple[str, Table, bytes]]:
+        """The copies since last time: key, headers, body."""
+        self.settle()
+        found = [(d.message.key, d.message.headers, d.message.body) for d in self.copies.waiting()]
+        self.copies.purge()
+        return found
+
+
+def exchange(world: World, name: str) -> Exchange:
+    return world.host.exchange(name)
+
+
+def bodies(copies: list[tuple[str, Table, bytes]]) -> list[tuple[str, bytes]]:
+    return [(key, body) for key, _, body in copies]
+
+
+def test_what_is_published_is_copied_with_where_it_went() -> None:
+    world = Listened()
+    world.queue("q")
+    world.publish("q", b"hi")
+    assert world.told() == [
+        (
+            "publish.",
+            {
+                "exchange_name": "",
+                "routing_keys": ["q"],
+                "properties": {},
+                "node": "",
+                "vhost": "/",
+                "connection": "",
+                "channel": 0,
+                "user": "",
+                "routed_queues": ["q"],
+            },
+            b"hi",
+        )
+    ]
+
+
+def test_what_no_queue_takes_is_copied_too() -> None:
+    world = Listened()
+    world.broker.publish(exchange(world, "amq.fanout"), message("k", b"lost", exchange="amq.fanout"))
+    [(key, headers, body)] = world.told()
+    assert (key, headers["routed_queues"], body) == ("publish.amq.fanout", [], b"lost")
+
+
+def test_what_is_delivered_is_copied_each_time() -> None:
+    world = Listened()
+    queue = world.queue("q")
+    consumer = FakeConsumer(queue, credit=1)
+    world.publish("q", b"a")
+    [_, (key, headers, body)] = world.told()
+    assert (key, headers["redelivered"], body) == ("deliver.q", 0, b"a")
+    assert "routed_queues" not in headers
+    consumer.release(consumer.got[0])
+    consumer.grant(1)
+    [(key, headers, _)] = world.told()
+    assert (key, headers["redelivered"]) == ("deliver.q", 1)
+
+
+def test_what_is_fetched_is_copied() -> None:
+    world = Listened()
+    queue = world.queue("q")
+    world.publish("q", b"a")
+    world.told()
+    assert queue.take_one(settled=True) is not None
+    assert queue.take_one(settled=True) is None
+    assert bodies(world.told()) == [("deliver.q", b"a")]
+
+
+def test_every_way_to_publish_is_traced_once() -> None:
+    world = Listened()
+    broker, host = world.broker, world.host
+    for name in ("x", "y"):
+        host.bind(exchange(world, "amq.topic"), world.queue(name), "k.#")
+    host.bind(exchange(world, "amq.match"), host.queue("x"), "", {"x-match": "all"})
+    sent = exchange(world, "amq.topic")
+    told = []
+    for copy in (
+        message("k.1", b"1", exchange="amq.topic"),
+        message("k.1", b"2", cc=("k.2",), exchange="amq.topic"),
+    ):
+        broker.publish(sent, copy)
+        assert broker.publish_if_room(sent, copy) is not None
+        broker.publish_immediate(sent, copy)
+        assert broker.sole_queue(sent, copy) is None
+        told.append([key for key, _, _ in world.told()])
+    assert told == [["publish.amq.topic"] * 3] * 2
+    broker.publish(exchange(world, "amq.match"), message("", b"", exchange="amq.match"))
+    assert [headers["routed_queues"] for _, headers, _ in world.told()] == [["x"]]
+
+
+def test_a_copy_is_neither_traced_itself_nor_are_its_dead() -> None:
+    world = Listened()
+    host = world.host
+    dead = world.queue("dead")
+    world.copies.apply(world.queue("m", x_max_length=1, x_dead_letter_exchange="amq.fanout").limits)
+    host.bind(exchange(world, "amq.fanout"), dead, "")
+    FakeConsumer(dead, credit=UNLIMITED)
+    FakeConsumer(world.queue("q"), credit=UNLIMITED)
+    world.publish("q", b"a", b"b", b"c")
+    assert world.copies.published == 6
+    assert dead.delivered == 5
+
+
+def test_dead_letters_are_copied_when_they_are_delivered_only() -> None:
+    world = Listened()
+    world.queue("dead")
+    queue = world.queue("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    world.publish("q", b"a")
+    delivery = queue.take_one(settled=False)
+    assert delivery is not None
+    queue.reject(delivery)
+    world.told()
+    assert world.host.queue("dead").ready == 1
+    assert world.host.queue("dead").take_one(settled=True) is not None
+    assert bodies(world.told()) == [("deliver.dead", b"a")]
+
+
+def test_messages_of_every_protocol_are_copied_with_their_properties() -> None:
+    said = Properties(content_type="text/plain", headers={"a": 1}, durable=True, message_id="m", priority=3)
+    world = Listened()
+    world.queue("q")
+    for encoding in ENCODINGS:
+        copy = message("q")
+        copy.encoding, copy.properties = encoding, encoding.write(said)
+        copy.body, copy.facts = encoding.body(b"hello"), Facts(has_headers=True)
+        world.broker.publish(world.host.default_exchange, copy)
+        [(_, headers, body)] = world.told()
+        assert body == b"hello"
+        assert headers["properties"] == {
+            "content_type": "text/plain",
+            "headers": {"a": 1},
+            "priority": 3,
+            "message_id": "m",
+            "delivery_mode": 2,
+        }
+
+
+def test_a_queue_may_get_copies_of_what_it_delivers() -> None:
+    world = Listened()
+    queue = world.queue("q")
+    world.host.bind(exchange(world, TRACE), queue, "deliver.q")
+    consumer = FakeConsumer(queue, credit=UNLIMITED)
+    world.publish("q", b"a", b"b")
+    assert consumer.bodies() == "a b a b"
+    assert bodies(world.told()) == [
+        ("publish.", b"a"),
+        ("publish.", b"b"),
+        ("deliver.q", b"a"),
+        ("deliver.q", b"b"),
+    ]
+
+
+def test_tracing_ends_and_begins_while_queues_are_in_use() -> None:
+    world = Listened()
+    world.queue("q")
+    kinds = {name: type(queue) for name, queue in world.host.queues.items()}
+    world.host.set_tracing(False)
+    world.host.set_tracing(False)
+    plain = {name: type(queue) for name, queue in world.host.queues.items()}
+    FakeConsumer(world.host.queue("q"), credit=UNLIMITED)
+    world.publish("q", b"a")
+    assert world.told() == []
+    assert not world.host.tracing
+    world.host.set_tracing(True)
+    world.queue("late")
+    world.publish("late", b"b")
+    assert world.host.queue("late").take_one(settled=True) is not None
+    assert [key for key, _, _ in world.told()] == ["publish.", "deliver.late"]
+    assert world.host.tracing
+    assert kinds == {name: type(world.host.queues[name]) for name in kinds}
+    assert plain != kinds
+
+
+def test_nobody_pays_for_tracing_that_is_off() -> None:
+    world, other = World(), Listened()
+    other.host.set_tracing(False)
+
+    def counted(each: World) -> object:
+        queue = each.host.queues.get("q") or each.queue("q")
+        FakeConsumer(queue, credit=UNLIMITED)
+        each.publish("q", b"warm")
+        return calls(lambda: each.publish("q", b"a", b"b"))
+
+    assert counted(world) == counted(other)
+
+
+def test_copies_are_not_made_while_nobody_listens() -> None:
+    world = Listened()
+    world.queue("q")
+    world.host.delete_queue(world.copies)
+    made = calls(lambda: world.publish("q", b"a"))
+    assert not [name for name in made if "_copy" in name or "convert" in name]
