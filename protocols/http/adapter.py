@@ -37,9 +37,15 @@ from protocols.http.connection import (
     Request,
     Response,
     Writer,
-    refusal,
 )
-from protocols.http.replies import CHALLENGE, json_response, mistake, refused_response
+from protocols.http.replies import (
+    is_rabbitmqs,
+    json_response,
+    login_refused,
+    mistake,
+    refused_level,
+    refused_response,
+)
 from protocols.http.room import bodies_of, taken_now
 from protocols.http.routes import find
 
@@ -119,20 +125,22 @@ class ControlConnection(Handler, FrontEnd):
         return (("Date", formatdate(self.broker.clock.wall(), usegmt=True)), *COMMON)
 
     def on_request(self, request: Request) -> Response | Later:
-        return self._guarded(self._answered, request)
+        return self._guarded(request.path, self._answered, request)
 
     def allow(self, head: Request, size: int | None) -> Allowance | Response | None:
-        return self._guarded(self._allowed, head, size)
+        return self._guarded(head.path, self._allowed, head, size)
 
-    def _guarded(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | Response:
-        """What fails is the answer."""
+    def _guarded(
+        self, path: str, step: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T | Response:
+        """What fails is the answer, in the words that belong to the path."""
         try:
             return step(*arguments, **named)
         except AuthenticationFailed as failure:
             log.warning("%s: login refused: %s", self.peer.name, failure.reason)
-            return refusal(HTTPStatus.UNAUTHORIZED, str(failure), CHALLENGE)
+            return login_refused(str(failure), path)
         except (Refused, Failure) as refused:
-            return refused_response(refused)
+            return refused_response(refused, path)
         except Exception:
             log.exception("%s: closed because of a mistake of ours", self.peer.name)
             return mistake()
@@ -148,7 +156,9 @@ class ControlConnection(Handler, FrontEnd):
             log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, route.path)
         query, size_max = parameters(request.query), self._config.limits.message_size_max
         self.broker.events.actor = "" if user is None else user.name
-        answer = route.answer(Asked(self.broker, arguments, query, user, request.body, size_max))
+        answer = route.answer(
+            Asked(self.broker, arguments, query, user, request.body, size_max, request.headers)
+        )
         return answer if isinstance(answer, Later | Response) else json_response(answer)
 
     def _allowed(self, head: Request, size: int | None) -> Allowance | None:
@@ -182,6 +192,8 @@ class ControlConnection(Handler, FrontEnd):
     def _admitted(self, request: Request, route: Route) -> User:
         """The user, who is let in, or raise AuthenticationFailed or Refused."""
         user = self._authenticated(request)
+        if not route.level.admits(user) and is_rabbitmqs(route.path):
+            raise refused_level(route.level)
         if not route.level.admits(user):
             tags = ", ".join(sorted(route.level.value))
             raise Refused(HTTPStatus.FORBIDDEN, f"user '{user.name}' has none of the tags {tags}")

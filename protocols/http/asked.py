@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from http import HTTPStatus
 from typing import Final, TypeAlias
-from urllib.parse import unquote
 
 import attrs
 
@@ -47,6 +46,7 @@ class Level(Enum):
     ANYBODY = frozenset[str]()
     USER = frozenset(("",))  # the route asks for permissions
     MANAGEMENT = frozenset(("management", "policymaker", "monitoring", "administrator"))
+    POLICYMAKER = frozenset(("policymaker", "administrator"))
     MONITORING = frozenset(("monitoring", "administrator"))
     ADMINISTRATOR = frozenset(("administrator",))
 
@@ -64,6 +64,7 @@ class Asked:
     admitted: User | None = None
     body: bytes = b""
     message_size_max: int = 0  # octets of a message's body, if the request brings any
+    headers: Mapping[str, str] = attrs.field(factory=dict)  # names in lower case
 
     @property
     def user(self) -> User:
@@ -131,13 +132,3 @@ class Route:
     level: Level
     answer: Answer
     large: bool = False  # its body may have as many octets as a message, and some
-
-    def arguments_in(self, path: str) -> dict[str, str] | None:
-        """The values of the pattern's `{names}`, or None if the path is another one."""
-        wanted, given = self.path.split("/"), path.split("/")
-        if len(wanted) != len(given):
-            return None
-        pairs = [(name, unquote(segment)) for name, segment in zip(wanted, given, strict=True)]
-        if any(name != segment for name, segment in pairs if not name.startswith("{")):
-            return None
-        return {name[1:-1]: segment for name, segment in pairs if name.startswith("{")}

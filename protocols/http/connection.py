@@ -360,7 +360,9 @@ class Connection:
 
     def _respond(self, response: Response) -> None:
         status = HTTPStatus(response.status)
-        headers = [*self._handler.common_headers(), *response.headers]
+        own = {name for name, _ in response.headers}
+        common = self._handler.common_headers()
+        headers = [*(each for each in common if each[0] not in own), *response.headers]
         if status not in BODILESS:
             headers.append(("Content-Type", response.content_type))
             headers.append(("Content-Length", str(len(response.body))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker_core.broker import Publisher
+from protocols.http.connection import Response
 from protocols.http.replies import json_response
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class OnDisk(Publisher):
     __slots__ = ("_broker", "_content", "_later")
     persistent = True
 
-    def __init__(self, broker: Broker, later: Later, content: Json) -> None:
+    def __init__(self, broker: Broker, later: Later, content: Json | Response) -> None:
         self._broker = broker
         self._later = later
         self._content = content
@@ -29,4 +30,7 @@ class OnDisk(Publisher):
         return 0
 
     def taken(self, mark: int) -> None:
-        self._later.answer(json_response(self._content), self._broker.now)
+        content = self._content
+        self._later.answer(
+            content if isinstance(content, Response) else json_response(content), self._broker.now
+        )

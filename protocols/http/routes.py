@@ -17,12 +17,16 @@ from broker_core.operations import Json
 from broker_core.values import Value
 from protocols.http import branches, leases, management, metrics, publish, staging, streams, super_streams, ui
 from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.connection import Response
+from protocols.http.tree import Tree
 
 # The functions.
 
 
-def index(asked: Asked) -> Json:
-    """What there is."""
+def index(asked: Asked) -> Json | Response:
+    """What there is: for browsers the page, for programs the routes."""
+    if ui.is_wanted(asked):
+        return ui.page(asked)
     routes = [{"method": r.method, "path": r.path, "for": r.level.name.lower()} for r in ROUTES]
     return {"product": "Leveret", "routes": routes}
 
@@ -95,12 +99,15 @@ ROUTES: Final = (
 )
 
 
-def find(method: str, path: str, routes: Iterable[Route] = ROUTES) -> tuple[Route, dict[str, str]]:
+TREE: Final = Tree(ROUTES)
+
+
+def find(method: str, path: str, tree: Tree = TREE) -> tuple[Route, dict[str, str]]:
     """The route and the arguments in the path. Raises Refused: 404, or 405 where another method would do.
 
     HEAD is GET without the body.
     """
-    there = [(route, arguments) for route in routes if (arguments := route.arguments_in(path)) is not None]
+    there = list(tree.of(path))
     wanted = "GET" if method == "HEAD" else method
     for route, arguments in there:
         if route.method == wanted:

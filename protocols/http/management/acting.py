@@ -1,0 +1,90 @@
+"""On whose behalf a route acts, and where: a user's `Client`, the virtual host in the path, those that he may see.
+
+What is done to messages, queues and exchanges goes through the `Client`, where permissions are checked. A user who may
+not enter a virtual host is told so, administrators may look into each, and who monitors sees all of them.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from broker_core.client import Client
+from broker_core.errors import NotFound
+from broker_core.operations import Json
+from broker_core.topology import VirtualHost
+from protocols.http.asked import Asked, Level
+from protocols.http.connection import Response
+from protocols.http.replies import json_response, not_authorised, refused_level
+
+ADMINISTRATOR: Final = "administrator"
+SEES_ALL: Final = Level.MONITORING.value
+CREATED: Final = Response(HTTPStatus.CREATED)
+DONE: Final = Response(HTTPStatus.NO_CONTENT)
+
+
+def client_of(asked: Asked, host: VirtualHost) -> Client:
+    """The user, in a virtual host that was looked up with `host_of`. It counts as no connection."""
+    client = Client(asked.broker, asked.user, "HTTP")
+    client.host = host
+    return client
+
+
+def host_of(asked: Asked) -> VirtualHost:
+    """The virtual host in the path, for who may enter it, and to look at for who sees all. Raises NotFound, Refused."""
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    if not (sees_all(asked) or asked.broker.access.may_enter(asked.user, host.name)):
+        raise not_authorised("User not authorised to access virtual host")
+    return host
+
+
+def own_host_of(asked: Asked) -> VirtualHost:
+    """As `host_of`, for changes: who does not administer must be able to enter. Raises NotFound, Refused."""
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    is_administrator = ADMINISTRATOR in asked.user.tags
+    if not (is_administrator or asked.broker.access.may_enter(asked.user, host.name)):
+        raise not_authorised("User not authorised to access object")
+    return host
+
+
+def entered(asked: Asked) -> VirtualHost:
+    """As `host_of`, for messages: nobody touches them without being let in. Raises NotFound, Refused."""
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    if not asked.broker.access.may_enter(asked.user, host.name):
+        raise not_authorised("User not authorised to access virtual host")
+    return host
+
+
+def visible_hosts(asked: Asked) -> list[VirtualHost]:
+    """Those that the user may see, by name."""
+    hosts = sorted(asked.broker.hosts(), key=lambda host: host.name)
+    if sees_all(asked):
+        return hosts
+    return [host for host in hosts if asked.broker.access.may_enter(asked.user, host.name)]
+
+
+def sees_all(asked: Asked) -> bool:
+    return not SEES_ALL.isdisjoint(asked.user.tags)
+
+
+def require_level(asked: Asked, level: Level) -> None:
+    """Raises Refused, for what only some may ask of a route that is for more."""
+    if not level.admits(asked.user):
+        raise refused_level(level)
+
+
+def not_there() -> NotFound:
+    """There is no such thing: said in two words, as RabbitMQ does."""
+    return NotFound("Not Found")
+
+
+def changed(asked: Asked, created: bool) -> Response:
+    """What has been done is answered when it is on disk. `created`: it was not there before."""
+    asked.broker.hold_answer()
+    return CREATED if created else DONE
+
+
+def answered(asked: Asked, content: Json) -> Response:
+    """As `changed`, with something to tell."""
+    asked.broker.hold_answer()
+    return json_response(content)
