@@ -46,9 +46,11 @@ class ChannelFacts:
     published: int = 0
     confirmed: int = 0
     returned: int = 0  # publishes that no queue took and that were given back
-    delivered: int = 0  # those that are answered, and those that are not
+    delivered: int = 0  # to consumers: those that are answered, and those that are not
+    delivered_settled: int = 0  # of these, those that are not
     fetched: int = 0  # without being a consumer (basic.get)
-    accepted: int = 0
+    fetched_settled: int = 0  # of these, those that are not answered
+    accepted: int = 0  # by the client
 
 
 @attrs.frozen(kw_only=True)

@@ -41,6 +41,11 @@ class Transaction:
         exchange.surplus += len(found.queues) + found.unroutable - 1
         return not found.unroutable
 
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many publishes, and how many outcomes."""
+        return len(self._publishes), len(self._outcomes)
+
     def hold(self, give: Callable[[], bool], octets: int) -> None:
         """Do this at commit, in the order of publishing. False: a queue refused the message."""
         self._publishes.append(give)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections.abc import Iterable
 from typing import Final
 
 from broker_core.access import User
@@ -26,6 +27,7 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
+from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.outbox import Outbox
 from broker_core.sasl import (
@@ -36,6 +38,7 @@ from broker_core.sasl import (
     Mechanisms,
     UnknownMechanism,
 )
+from protocols.amqp091 import facts
 from protocols.amqp091 import methods as m
 from protocols.amqp091.channel import METHODS, Channel
 from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Writer
@@ -181,6 +184,12 @@ class Connection091(Handler, FrontEnd):
     @property
     def description(self) -> str:  # type: ignore[override]
         return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
+
+    def facts(self) -> ConnectionFacts | None:
+        return facts.connection_facts(self, self._attempt) if self._entered else None
+
+    def channel_facts(self) -> Iterable[ChannelFacts]:
+        return map(facts.channel_facts, self.channels.values())
 
     def deadline(self) -> float | None:
         return self.wire.deadline()

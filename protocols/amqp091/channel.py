@@ -39,7 +39,6 @@ class Channel:
         "_global",
         "_late_tags",
         "_oldest",
-        "_prefetch",
         "_tx_unsettled",
         "asked_to_flow",
         "broker",
@@ -47,13 +46,19 @@ class Channel:
         "connection",
         "consumers",
         "current_queue",
+        "delivered_settled",
+        "fetched",
+        "fetched_settled",
         "flowing",
         "frame_max",
+        "given_back",
         "last_tag",
         "number",
         "outbox",
+        "prefetch",
         "publishing",
         "reply_consumer",
+        "shared_prefetch",
         "sharing",
         "timeouts",
         "unsettled",
@@ -79,12 +84,24 @@ class Channel:
         self.reply_consumer: ChannelConsumer | None = None
         self.timeouts = Timeouts(self)
         self.publishing = Publishing(self)
-        self._prefetch = 0  # for consumers started later
+        self.prefetch = 0  # for consumers started later
+        self.shared_prefetch = 0  # of all together; 0: no limit
+        # Counts for operators: of deliveries,
+        self.delivered_settled = 0  # those that are not to be answered,
+        self.given_back = 0  # and those that were answered otherwise than by accepting them
+        self.fetched = self.fetched_settled = (
+            0  # those that no consumer got, and of these, those not to be answered
+        )
         self._late_tags: set[int] = set()  # of deliveries taken back because they were not answered in time
         self._tx_unsettled: dict[int, Delivery] = {}  # answered in the transaction
         self._oldest = 1  # no tag below it is unsettled
 
     # Answering deliveries.
+
+    @property
+    def answered_in_tx(self) -> int:
+        """How many deliveries the open transaction has answers to."""
+        return len(self._tx_unsettled)
 
     def ack(self, tag: int, multiple: bool) -> None:
         """basic.ack."""
@@ -136,6 +153,7 @@ class Channel:
 
     def _settle(self, delivery: Delivery, outcome: Callable[[Delivery], None]) -> None:
         consumer = delivery.consumer
+        self.given_back += outcome is not Delivery.accept
         outcome(delivery)
         if consumer is not None:
             consumer.credit += 1
@@ -185,11 +203,12 @@ class Channel:
             held = (*self.unsettled.values(), *self._tx_unsettled.values())
             given = sum(delivery.consumer is not None for delivery in held)
             self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED
+            self.shared_prefetch = method.prefetch_count
             self.sharing = method.prefetch_count > 0
             self._global = self.sharing and method.global_
             self.wake_all()
         else:
-            self._prefetch = method.prefetch_count
+            self.prefetch = method.prefetch_count
         self.send(m.BasicQosOk())
 
     def consume(self, method: m.BasicConsume) -> None:
@@ -208,7 +227,7 @@ class Channel:
             queue,
             tag,
             method.no_ack,
-            self._prefetch,
+            self.prefetch,
             integer_argument(method.arguments, "x-priority") or 0,
             method.exclusive,
             table(method.arguments),
@@ -288,6 +307,8 @@ class Channel:
             self.send(m.BasicGetEmpty())
             return
         self.last_tag += 1
+        self.fetched += 1
+        self.fetched_settled += method.no_ack
         if not method.no_ack:
             self.unsettled[self.last_tag] = delivery
             self.timeouts.watch(delivery)

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
+from broker_core.facts import ConsumerFacts
 from broker_core.message import Message
 from broker_core.queue import Queue
 from broker_core.values import Table
@@ -23,7 +24,17 @@ PAUSED: Final = 0
 class ChannelConsumer(Consumer):
     """One basic.consume."""
 
-    __slots__ = ("_exchange", "_key", "_prefix", "_target", "channel", "last_tag", "tag", "timeout_s")
+    __slots__ = (
+        "_exchange",
+        "_key",
+        "_prefix",
+        "_target",
+        "channel",
+        "last_tag",
+        "prefetch",
+        "tag",
+        "timeout_s",
+    )
 
     def __init__(
         self,
@@ -43,6 +54,7 @@ class ChannelConsumer(Consumer):
         super().__init__(queue, no_ack, credit, window, priority, exclusive, arguments)
         self.channel = channel
         self.tag = tag
+        self.prefetch = 0 if no_ack else prefetch
         self.last_tag = 0  # of the deliveries it got
         self.timeout_s: float | None = None  # to acknowledge in, if the consumer asked for its own
         self._prefix = wire.deliver_prefix(tag)
@@ -52,6 +64,12 @@ class ChannelConsumer(Consumer):
     @property
     def suspended(self) -> bool:
         return not self.channel.flowing
+
+    def facts(self) -> ConsumerFacts:
+        channel = self.channel
+        return ConsumerFacts(
+            tag=self.tag, connection=channel.client.name, channel=channel.number, prefetch=self.prefetch
+        )
 
     def room(self) -> int:
         channel = self.channel
@@ -80,6 +98,8 @@ class ChannelConsumer(Consumer):
                 self._aim(message)
             method = self._prefix + pack(tag, delivery.redelivered) + self._target
             size += wire.append_content(out, channel.number, method, properties, body, channel.frame_max)
+        if unsettled is None:
+            channel.delivered_settled += tag - channel.last_tag
         channel.last_tag = self.last_tag = tag
         channel.outbox.wrote(size)
         if unsettled is not None:

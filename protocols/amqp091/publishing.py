@@ -33,7 +33,6 @@ class Publishing(Publisher):
         "_access",
         "_announced",
         "_channel",
-        "_confirmed",
         "_flags",
         "_host",
         "_key",
@@ -44,9 +43,13 @@ class Publishing(Publisher):
         "_targets",
         "broker",
         "client",
+        "confirmed",
         "confirming",
         "persistent",
         "published",
+        "published_before",
+        "refused",
+        "returned",
         "tx",
     )
 
@@ -54,11 +57,13 @@ class Publishing(Publisher):
         self.broker = channel.broker
         self.client = channel.client
         self.published = 0  # messages; in confirm mode also the last sequence number
+        self.published_before = 0  # before that mode
+        self.refused = self.returned = 0  # nacked, and given back
         self.confirming = False
         self.persistent = False
         self.tx: Transaction | None = None
         self._channel = channel
-        self._confirmed = 0
+        self.confirmed = 0  # the last sequence number that was
         self._nacked: deque[int] = deque()  # not told yet
         self._announced = False  # on the broker's list of publishers for this settle
         self._targets = targets_of(self.client, "amqp091")
@@ -165,6 +170,8 @@ class Publishing(Publisher):
 
     def _return(self, message: Message, code: int) -> None:
         text = "NO_ROUTE" if code == m.NO_ROUTE else "NO_CONSUMERS"
+        self.returned += 1
+        self.broker.returned += 1
         method = m.BasicReturn(code, text, message.exchange, message.key)
         self._channel.send_content(method, *rendered(message))
 
@@ -179,13 +186,15 @@ class Publishing(Publisher):
             refused = nacked.popleft()
             self._confirm_through(refused - 1)
             self._channel.send(m.BasicNack(refused, False, False))
-            self._confirmed = refused
+            self.confirmed = refused
+            self.refused += 1
         self._confirm_through(mark)
 
     def _confirm_through(self, sequence: int) -> None:
-        if sequence > self._confirmed:
-            self._channel.send(m.BasicAck(sequence, sequence > self._confirmed + 1))
-            self._confirmed = sequence
+        if sequence > self.confirmed:
+            self._channel.send(m.BasicAck(sequence, sequence > self.confirmed + 1))
+            self.broker.confirmed += sequence - self.confirmed
+            self.confirmed = sequence
 
     # Modes.
 
@@ -196,7 +205,7 @@ class Publishing(Publisher):
         if not self.confirming:
             self.confirming = True
             self.persistent = False
-            self.published = 0
+            self.published_before, self.published = self.published, 0
 
     def select_tx(self) -> None:
         """Raises PreconditionFailed (S118)."""
@@ -227,7 +236,7 @@ class Publishing(Publisher):
     def close(self) -> None:
         """Nobody is left to be told, least of all the next channel of this number."""
         self._nacked.clear()
-        self._confirmed = self.published
+        self.confirmed = self.published
 
 
 def return_code(outcome: Outcome, flags: int) -> int | None:
