@@ -30,6 +30,8 @@ from broker_core.limits import UserLimits
 
 if TYPE_CHECKING:
     from broker_core.catalogue import Catalogue
+    from broker_core.scopes import Scopes
+    from broker_core.tokens import Tokens
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know the default exchange
 IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish under any user-id (S089)
@@ -119,6 +121,8 @@ class User:
     tags: frozenset[str] = frozenset()
     password: PasswordHash | None = attrs.field(default=None, repr=False)
     limits: UserLimits = attrs.field(factory=UserLimits)
+    scopes: Scopes | None = None  # of the token he has logged in with: they decide, not his permissions
+    expires_at: float | None = None  # of that token, in seconds since the epoch
 
 
 @attrs.frozen
@@ -158,11 +162,12 @@ class Access:
         self.anonymous_user: str | None = "guest"
         self.catalogue: Catalogue | None = None  # told of what outlives the node
         self.events = Events()
+        self.tokens: Tokens | None = None  # whoever can tell users by their tokens
         self._random_octets = random_octets
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
         self._topic_permissions: dict[tuple[str, str, str], TopicPermissions] = {}
-        self._grants: dict[tuple[str, str, Permission, str], bool] = {}  # forgotten on every change
+        self._grants: dict[tuple[str | Scopes, str, Permission, str], bool] = {}  # forgotten on every change
 
     # Users.
 
@@ -223,7 +228,9 @@ class Access:
         self._changed()
 
     def authenticate_password(self, name: str, password: str | bytes) -> User | None:
-        """The user, if that is the password. An empty password is nobody's."""
+        """The user, if that is the password, or a token. An empty password is nobody's."""
+        if self.tokens is not None and self.tokens.recognises(password):
+            return self.tokens.authenticate(name, password)
         user = self._users.get(name)
         kept = None if user is None else user.password
         matches = (kept or NOBODYS).matches(password)
@@ -338,12 +345,14 @@ class Access:
     # Questions.
 
     def may_enter(self, user: User, virtual_host: str) -> bool:
-        """Whether the user has any permission record there (S015)."""
+        """Whether the user has any permission record there (S015), or a scope."""
+        if user.scopes is not None:
+            return user.scopes.enter(virtual_host)
         return (user.name, virtual_host) in self._permissions
 
     def allowed(self, user: User, virtual_host: str, permission: Permission, name: str) -> bool:
         """Whether the user may do that to the exchange or queue `name`."""
-        asked = (user.name, virtual_host, permission, name)
+        asked = (user.scopes or user.name, virtual_host, permission, name)
         if (known := self._grants.get(asked)) is not None:
             return known
         if len(self._grants) >= GRANTS_MAX:
@@ -359,6 +368,8 @@ class Access:
 
     def guards_topics(self, user: User, virtual_host: str, exchange: str) -> bool:
         """Whether there are topic permissions for this user there, so that not every routing key is allowed."""
+        if user.scopes is not None:
+            return user.scopes.guard_keys(virtual_host, exchange or DEFAULT_EXCHANGE)
         return (user.name, virtual_host, exchange or DEFAULT_EXCHANGE) in self._topic_permissions
 
     def topic_allowed(
@@ -371,6 +382,8 @@ class Access:
         client_id: str = "",
     ) -> bool:
         """Whether the user may use a routing key; any, where no topic permission says otherwise."""
+        if user.scopes is not None:
+            return user.scopes.allow_key(permission.value, virtual_host, exchange or DEFAULT_EXCHANGE, key)
         found = self._topic_permissions.get((user.name, virtual_host, exchange or DEFAULT_EXCHANGE))
         if found is None:
             return True
@@ -396,12 +409,18 @@ class Access:
 
         Raises PreconditionFailed.
         """
-        if claimed != user.name and IMPERSONATOR not in self._users.get(user.name, user).tags:
+        if claimed != user.name and IMPERSONATOR not in self._tags_of(user):
             raise PreconditionFailed(
                 f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
             )
 
-    def _granted(self, user: str, virtual_host: str, permission: Permission, name: str) -> bool:
+    def _tags_of(self, user: User) -> frozenset[str]:
+        """Those of now; of who has a token, the token's."""
+        return user.tags if user.scopes is not None else self._users.get(user.name, user).tags
+
+    def _granted(self, user: str | Scopes, virtual_host: str, permission: Permission, name: str) -> bool:
+        if not isinstance(user, str):
+            return user.allow(permission.value, virtual_host, name)
         found = self._permissions.get((user, virtual_host))
         return found is not None and compiled(found.expression(permission)).search(name) is not None
 

@@ -39,6 +39,7 @@ from broker_core.plugins import BadPlugin, Plugins
 from broker_core.settings import difference
 from broker_core.store.paging import Paging
 from broker_core.tls import Certificates
+from broker_core.tokens import Tokens
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def populate(broker: Broker, config: Config) -> None:
     _put_virtual_hosts(broker, config)
     _tell_of_others(broker, config)
     _put_users(broker, config, config.users)
+    put_tokens(broker, config)
     _put_policies(broker, config)
     if config.policies:
         for host in broker.hosts():
@@ -162,6 +164,12 @@ def _put_permissions(broker: Broker, entry: UserEntry, is_default: bool) -> None
         for exchange, topics in exchanges.items():
             if _holds(broker, is_default, TOPIC_PERMISSIONS, name, host, exchange):
                 access.set_topic_permissions(name, host, exchange, topics.write, topics.read)
+
+
+def put_tokens(broker: Broker, config: Config) -> None:
+    """Whose tokens are believed, if any are. Raises ConfigError, and leaves everything as it was."""
+    wanted = config.oauth.jwks_file is not None
+    broker.access.tokens = Tokens(config.oauth, broker.clock) if wanted else None
 
 
 def _put_policies(broker: Broker, config: Config) -> None:

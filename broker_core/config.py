@@ -19,6 +19,7 @@ import attrs
 
 from broker_core.compat import FlowMechanism
 from broker_core.config_listening import HttpSettings, ListenerEntry
+from broker_core.config_oauth import OAuthSettings
 from broker_core.config_protocols import ProtocolsSettings
 from broker_core.config_sections import (
     GUEST,
@@ -72,6 +73,7 @@ class Config(Record):
     flow: FlowSettings = key(RecordOf(FlowSettings), "Flow control.", FlowSettings())
     plugins: PluginsSettings = key(RecordOf(PluginsSettings), "Plug-ins.", PluginsSettings())
     security: SecuritySettings = key(RecordOf(SecuritySettings), "Logging in.", SecuritySettings())
+    oauth: OAuthSettings = key(RecordOf(OAuthSettings), "Tokens.", OAuthSettings())
     users: tuple[UserEntry, ...] = key(ListOf(RecordOf(UserEntry)), "Users.", (GUEST,), reload=True)
     virtual_hosts: tuple[VirtualHostEntry, ...] = key(
         ListOf(RecordOf(VirtualHostEntry), least=1),

@@ -127,11 +127,21 @@ class Operating(Operations):
         refused = [name for name, _ in self._reload_plugins().refused]
         held = dict.fromkeys(entrance.certificates for entrance in self.entrances)
         refused += (each.where for each in held if each is not None and not each.reload())
+        refused += self._reload_tokens()
         log.info("configuration reloaded: %s", ", ".join(report.changed) or "nothing changed")
         for key in report.needs_restart:
             log.warning("%s has changed: the new value holds after a restart", key)
         self.work()
         return attrs.evolve(report, refused=tuple(refused))
+
+    def _reload_tokens(self) -> list[str]:
+        """The file of the keys as well. What is refused: then those from before stay."""
+        try:
+            composition.put_tokens(self.broker, self.config)
+        except ConfigError as failure:
+            log.error("keys of tokens not reloaded, those from before stay\n%s", failure)
+            return ["oauth"]
+        return []
 
     def plugins(self) -> Mapping[str, Json]:
         used: Counter[str] = Counter()

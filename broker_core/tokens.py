@@ -1,0 +1,354 @@
+"""Tokens to users: a signed JSON Web Token (RFC 7519) says who its bearer is, and what he may do.
+
+    password or bearer ─> recognises ─> signature by a key of the JWKS file ─> claims ─> User with scopes
+
+The key decides how a token may be signed, not the token: `none` is no algorithm, and a public key is no secret. What a
+token says is not looked at before its signature, except which key it names. It never gets into a log or a text.
+
+Signatures are checked by PyJWT, which is loaded when a configuration asks for tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from math import isfinite
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import attrs
+
+from broker_core import scopes
+from broker_core.access import User
+from broker_core.clock import Clock
+from broker_core.config import ConfigError
+from broker_core.config_oauth import OAuthSettings
+from broker_core.kinds import Place, printed
+
+log: Final = logging.getLogger("leveret.security")
+
+TOKEN_SIZE_MAX: Final = 8192
+JWKS_SIZE_MAX: Final = 1 << 20
+NAME_MAX: Final = 255
+LOOK_INTERVAL_S: Final = 60.0  # between looks at the file of the keys
+SHOWN_MAX: Final = 60  # characters of a claim in the log
+RSA_BITS_MIN: Final = 2048  # RFC 7518, 3.3
+FORM: Final = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+BEGINNINGS: Final = (b"eyJ", b"eyA", b"ewo", b"ew0")  # of tokens: a brace and a quote or a space in base64
+
+RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+BY_CURVE: Final = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
+BY_SECRET: Final = {"HS256": 32, "HS384": 48, "HS512": 64}  # octets at least (RFC 7518, 3.2)
+EDWARDS: Final = ("Ed25519", "Ed448")
+PUBLIC: Final = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y"), "OKP": ("kty", "crv", "x")}
+
+Claim: TypeAlias = "str | int | float | bool | list[Claim] | Claims | None"
+Claims: TypeAlias = dict[str, Claim]
+Verify: TypeAlias = Callable[[bytes, str], bool]  # the token, the algorithm
+
+
+class TokenRefused(Exception):  # noqa: N818 - the bearer's affair
+    """Why a token is not good, for the log."""
+
+
+@attrs.frozen
+class Key:
+    """One key of the file."""
+
+    name: str | None  # its `kid`
+    algorithms: tuple[str, ...]  # that it may be used with
+    verify: Verify = attrs.field(repr=False)
+
+
+class Tokens:
+    """Who tells users by their tokens."""
+
+    def __init__(self, settings: OAuthSettings, clock: Clock) -> None:
+        """Reads the keys. Raises ConfigError."""
+        assert settings.jwks_file is not None
+        self._settings = settings
+        self._clock = clock
+        self._file = settings.jwks_file
+        self._keys = read_keys(self._file, settings.algorithms)
+        self._version = version(self._file)
+        self._looked_at = clock.now()
+
+    def recognises(self, password: str | bytes) -> bool:
+        """Whether it is meant to be a token; then it is not looked at as a password."""
+        octets = password.encode(errors="replace") if isinstance(password, str) else password
+        return octets.startswith(BEGINNINGS) and octets.count(b".") == 2
+
+    def authenticate(self, name: str, token: str | bytes) -> User | None:
+        """The bearer, or None; the log says why. `name` is what he calls himself, which only the log believes."""
+        try:
+            return self.user(token)
+        except TokenRefused as refused:
+            log.warning("the token of user '%s' is refused: %s", name, refused)
+            return None
+
+    def user(self, token: str | bytes) -> User:
+        """Raises TokenRefused."""
+        self._look_at_file()
+        octets = token.encode(errors="replace") if isinstance(token, str) else token
+        if len(octets) > TOKEN_SIZE_MAX:
+            raise TokenRefused(f"it has more than {TOKEN_SIZE_MAX} octets")
+        if not FORM.fullmatch(octets):
+            raise TokenRefused("it does not have three parts in base64")
+        header, payload, _ = octets.split(b".")
+        self._verify(octets, content(header, "header"))
+        return self._user_of(content(payload, "payload"))
+
+    # The signature.
+
+    def _verify(self, token: bytes, header: Claims) -> None:
+        algorithm, name = header.get("alg"), header.get("kid")
+        if not isinstance(algorithm, str) or algorithm not in self._settings.algorithms:
+            raise TokenRefused(f"its algorithm is {shown(algorithm)}")
+        named = [key for key in self._keys if name is None or key.name == name]
+        fitting = [key for key in named if algorithm in key.algorithms]
+        if not named:
+            raise TokenRefused(f"there is no key {shown(name)}")
+        if len(fitting) != 1:
+            raise TokenRefused(
+                f"{len(fitting)} keys fit: its algorithm is {algorithm}, its key {shown(name)}"
+            )
+        if not fitting[0].verify(token, algorithm):
+            raise TokenRefused("its signature is wrong")
+
+    # What it says.
+
+    def _user_of(self, claims: Claims) -> User:
+        expires_at = self._check_times(claims)
+        self._check_parties(claims)
+        granted, tags = scopes.parse(self._scopes_of(claims), self._settings.prefix)
+        return User(self._name_of(claims), tags, scopes=granted, expires_at=expires_at)
+
+    def _check_times(self, claims: Claims) -> float:
+        """Until when it is good."""
+        now, leeway_s = self._clock.wall(), self._settings.leeway_s
+        expires_at = moment(claims, "exp")
+        if expires_at is None:
+            raise TokenRefused("it does not say when it expires (exp)")
+        if expires_at + leeway_s <= now:
+            raise TokenRefused(f"it has expired, {now - expires_at:.0f} s ago")
+        for claim in ("nbf", "iat"):
+            begins_at = moment(claims, claim)
+            if begins_at is not None and begins_at > now + leeway_s:
+                raise TokenRefused(f"it is good in {begins_at - now:.0f} s only ({claim})")
+        return expires_at + leeway_s
+
+    def _check_parties(self, claims: Claims) -> None:
+        settings = self._settings
+        if settings.issuer is not None and claims.get("iss") != settings.issuer:
+            raise TokenRefused(f"its issuer is {shown(claims.get('iss'))}")
+        audience = claims.get("aud")
+        if settings.verify_audience and settings.resource_server_id not in words(audience, "aud"):
+            raise TokenRefused(f"it is for {shown(audience)}")
+
+    def _name_of(self, claims: Claims) -> str:
+        for claim in self._settings.username_claims:
+            name = claims.get(claim)
+            if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
+                return name
+        raise TokenRefused(f"it has no name in {', '.join(self._settings.username_claims)}")
+
+    def _scopes_of(self, claims: Claims) -> Iterator[str]:
+        given = words(claims.get("scope"), "scope")
+        if (more := self._settings.additional_scopes_claim) is not None:
+            found = claims.get(more)
+            if isinstance(found, dict):  # for each resource server its own
+                found = found.get(self._settings.resource_server_id or "")
+            given = [*given, *words(found, more)]
+        for word in given:
+            yield word
+            yield from self._settings.scope_aliases.get(word, ())
+
+    # The keys.
+
+    def _look_at_file(self) -> None:
+        """Read it again if it has changed. What cannot be read leaves the keys as they were."""
+        now = self._clock.now()
+        if now < self._looked_at + LOOK_INTERVAL_S:
+            return
+        self._looked_at = now
+        found = version(self._file)
+        if found == self._version:
+            return
+        self._version = found
+        try:
+            self._keys = read_keys(self._file, self._settings.algorithms)
+        except ConfigError as failure:
+            log.error("keys of tokens not read again, those from before stay\n%s", failure)
+        else:
+            log.info("keys of tokens read again: %s of them", len(self._keys))
+
+
+# Reading.
+
+
+def content(part: bytes, what: str) -> Claims:
+    """The object in a part of a token. Raises TokenRefused."""
+    try:
+        found = strict(urlsafe_b64decode(part + b"=" * (-len(part) % 4)))
+    except (ValueError, RecursionError):
+        raise TokenRefused(f"its {what} is not JSON, or not plain JSON") from None
+    return found
+
+
+def strict(octets: bytes) -> Claims:
+    """A JSON object in which no name stands twice, and numbers are numbers. Raises ValueError or RecursionError."""
+    found: Claim = json.loads(octets.decode(), object_pairs_hook=_object, parse_constant=_no_number)
+    if not isinstance(found, dict):
+        raise ValueError("it is not an object")
+    return found
+
+
+def _object(pairs: list[tuple[str, Claim]]) -> Claims:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice in it")
+    return found
+
+
+def _no_number(constant: str) -> Claim:
+    raise ValueError(f"{constant} is no number")
+
+
+def moment(claims: Claims, claim: str) -> float | None:
+    """Seconds since the epoch. Raises TokenRefused."""
+    found = claims.get(claim)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TokenRefused(f"its {claim} is {shown(found)}, not a time")
+    try:
+        seconds = float(found)
+    except OverflowError:
+        seconds = float("inf")
+    if not isfinite(seconds):
+        raise TokenRefused(f"its {claim} is no time")
+    return seconds
+
+
+def words(claim: Claim, name: str) -> Sequence[str]:
+    """A claim with several words: a text with spaces, or a list. Raises TokenRefused."""
+    if claim is None:
+        return ()
+    if isinstance(claim, str):
+        return claim.split()
+    if isinstance(claim, list) and all(isinstance(each, str) for each in claim):
+        return [each for each in claim if isinstance(each, str)]
+    raise TokenRefused(f"its {name} is neither a text nor a list of texts")
+
+
+def shown(claim: Claim) -> str:
+    """A claim in the log."""
+    if claim is None:
+        return "not said"
+    text = printed(claim) if isinstance(claim, str | int | float) else "a list or an object"
+    return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 1] + "…"
+
+
+def version(file: Path) -> tuple[int, int] | None:
+    """What changes when the file does."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+# The file of the keys.
+
+
+def read_keys(file: Path, allowed: Sequence[str]) -> tuple[Key, ...]:
+    """Those that tokens may be signed with. Raises ConfigError."""
+    place = Place([], "oauth.jwks_file")
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        place.refuse("a file of keys, but not what reads them", 'the extra: pip install "leveret[oauth]"')
+        raise ConfigError(place.problems)
+    keys = tuple(_keys_in(_listed(file, place), allowed, place))
+    if not keys and not place.problems:
+        place.refuse(printed(file), f"a file with a key for one of {', '.join(allowed)}")
+    for key in keys:
+        same = [other for other in keys if other.name == key.name]
+        if any(other is not key and set(other.algorithms) & set(key.algorithms) for other in same):
+            place.refuse(f"several keys {shown(key.name)}", "each `kid` once")
+            break
+    if place.problems:
+        raise ConfigError(place.problems)
+    return keys
+
+
+def _listed(file: Path, place: Place) -> list[Claim]:
+    """What the file lists under `keys`."""
+    try:
+        if file.stat().st_size > JWKS_SIZE_MAX:
+            raise ValueError(f"it has more than {JWKS_SIZE_MAX} octets")
+        listed = strict(file.read_bytes()).get("keys")
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else type(error).__name__
+        place.refuse(f"{printed(file)} ({why})", 'a JWK Set, {"keys": [...]}')
+        return []
+    if not isinstance(listed, list):
+        place.refuse(f"{printed(file)} without `keys`", 'a JWK Set, {"keys": [...]}')
+        return []
+    return listed
+
+
+def _keys_in(listed: Iterable[Claim], allowed: Sequence[str], place: Place) -> Iterator[Key]:
+    """The usable ones: others, such as those to encrypt with, are none of ours."""
+    for index, jwk in enumerate(listed):
+        if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig":
+            continue
+        fitting = _algorithms(jwk)
+        algorithms = tuple(each for each in fitting if each in allowed and jwk.get("alg", each) == each)
+        name = jwk.get("kid")
+        if not algorithms or not (name is None or isinstance(name, str)):
+            continue
+        try:
+            yield Key(name, algorithms, _verifier(jwk, algorithms[0]))
+        except Exception as error:  # whatever cryptography finds wrong with it
+            place.item(index).refuse(f"a key that is none ({type(error).__name__})", "a key")
+
+
+def _algorithms(jwk: Claims) -> tuple[str, ...]:
+    """What a key of its kind may be used with (RFC 7518, 3.1; RFC 8037)."""
+    kind, curve = jwk.get("kty"), jwk.get("crv")
+    if kind == "RSA":
+        return RSA
+    if kind == "EC" and isinstance(curve, str):
+        return BY_CURVE.get(curve, ())
+    if kind == "OKP" and curve in EDWARDS:
+        return ("EdDSA",)
+    if kind == "oct" and isinstance(secret := jwk.get("k"), str):
+        octets = len(secret) * 3 // 4
+        return tuple(name for name, least in BY_SECRET.items() if octets >= least)
+    return ()
+
+
+def _verifier(jwk: Claims, algorithm: str) -> Verify:
+    """What checks signatures by one key, of which nothing but the public part is kept."""
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    public: Mapping[str, Claim] = jwk
+    if jwk.get("kty") in PUBLIC:
+        public = {name: jwk[name] for name in PUBLIC[str(jwk["kty"])]}
+    machine = jwt.PyJWS()
+    key = machine.get_algorithm_by_name(algorithm).from_jwk(dict(public))
+    if isinstance(key, RSAPublicKey) and key.key_size < RSA_BITS_MIN:
+        raise ValueError("too short")
+
+    def verify(token: bytes, algorithm: str) -> bool:
+        try:
+            machine.decode_complete(token, key, [algorithm])
+        except (jwt.PyJWTError, ValueError, TypeError):
+            return False
+        return True
+
+    return verify
