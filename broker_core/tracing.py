@@ -62,6 +62,8 @@ class Traced:
             for queue in self.queues.values():
                 untap(queue)
         self.revision += 1  # routes that are remembered are of the other kind
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_virtual_host(self.broker.virtual_hosts[self.name])
         self.broker.events.happened("vhost.tracing.set", self.name, {"name": self.name, "tracing": on})
 
 

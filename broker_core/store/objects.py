@@ -122,7 +122,9 @@ class StoredCatalogue(Catalogue):
     # What there is.
 
     def keep_virtual_host(self, host: VirtualHost) -> None:
-        self._keep_layered(key_of(VIRTUAL_HOST, host.name), records.virtual_host_record(host.limits))
+        self._keep_layered(
+            key_of(VIRTUAL_HOST, host.name), records.virtual_host_record(host.limits, host.tracing)
+        )
 
     def forget_virtual_host(self, host: VirtualHost) -> None:
         self._forget_layered(key_of(VIRTUAL_HOST, host.name))

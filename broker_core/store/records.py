@@ -104,8 +104,9 @@ class Record:
     def table(self, name: str) -> Table:
         return read_table(self.json(name))
 
-    def flag(self, name: str) -> bool:
-        said = self.json(name)
+    def flag(self, name: str, otherwise: bool | None = None) -> bool:
+        """`otherwise`: what holds where an earlier version has not said it."""
+        said = self.json(name) if otherwise is None else self._said.get(name, otherwise)
         if not isinstance(said, bool):
             raise Unreadable(f"'{name}' is neither true nor false")
         return said
@@ -130,8 +131,8 @@ class Record:
 # Who may do what, and what holds for whom.
 
 
-def virtual_host_record(limits: VirtualHostLimits) -> Json:
-    return {"connections": limits.max_connections, "queues": limits.max_queues}
+def virtual_host_record(limits: VirtualHostLimits, tracing: bool) -> Json:
+    return {"connections": limits.max_connections, "queues": limits.max_queues, "tracing": tracing}
 
 
 def virtual_host_limits(record: Record) -> VirtualHostLimits:

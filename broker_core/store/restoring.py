@@ -228,7 +228,9 @@ class Restoring:
         return self._broker.add_virtual_host(name)
 
     def _virtual_host(self, names: Names, record: Record) -> None:
-        self._host(names[0]).set_limits(records.virtual_host_limits(record))
+        host = self._host(names[0])
+        host.set_limits(records.virtual_host_limits(record))
+        host.set_tracing(record.flag("tracing", otherwise=False))
 
     def _user(self, names: Names, record: Record) -> None:
         self._broker.access.put_user(records.user_in(names[0], record))

@@ -15,6 +15,8 @@ from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
 from broker_core.selector import compile_selector
 from broker_core.sieve import Sieve
+from broker_core.store import records
+from broker_core.store.values_text import Unreadable
 from broker_core.topology import PREDECLARED
 from broker_core.values import Float32, Int8, Int64, Table, Timestamp, UInt8
 from tests.core.fakes import FakeConsumer, message, waiting
@@ -427,6 +429,22 @@ def test_virtual_hosts_survive_with_their_limits(site: Site) -> None:
     assert after.shape() == site.shape()
     after.broker.delete_virtual_host("a")
     assert list(after.again().broker.virtual_hosts) == ["b", "/"]
+
+
+def test_virtual_hosts_are_traced_again_after_a_restart(site: Site) -> None:
+    site.broker.add_virtual_host("a").set_tracing(True)
+    site.host.set_tracing(True)
+    after = site.again()
+    assert [host.name for host in after.broker.hosts() if host.tracing] == ["a", "/"]
+    after.host.set_tracing(False)
+    assert [host.name for host in after.again().broker.hosts() if host.tracing] == ["a"]
+
+
+def test_a_virtual_host_that_an_earlier_version_kept_is_not_traced() -> None:
+    record = records.Record({"connections": None, "queues": None})
+    assert not record.flag("tracing", otherwise=False)
+    with pytest.raises(Unreadable):
+        records.Record({"tracing": 1}).flag("tracing", otherwise=False)
 
 
 # What others know of them.
