@@ -6,16 +6,11 @@ exchange is looked up as `amq.default`. On a topic exchange two more expressions
 where nobody has set any for that exchange, every key is allowed.
 
 `Access` owns all of it. `revision` rises on every change, so that whoever remembers an answer needs one
-comparison. Passwords are kept as RabbitMQ keeps them (salt of 4 octets, then the digest of salt and password), so
-that its definition files can be taken over; no record shows them when printed.
+comparison. How passwords are kept is told in `passwords.py`, how they are checked in `checking.py`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -24,9 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from broker_core.checking import Checks, OffThread, Waiting, inline
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.events import Events
 from broker_core.limits import UserLimits
+from broker_core.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
 
 if TYPE_CHECKING:
     from broker_core.catalogue import Catalogue
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know the default exchange
 IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish under any user-id (S089)
+KEY_SIZE: Final = 32
 GRANTS_MAX: Final = 10_000  # remembered answers; a client that asks about more names starts them afresh
 
 
@@ -44,73 +42,6 @@ class Permission(Enum):
     CONFIGURE = "configure"
     WRITE = "write"
     READ = "read"
-
-
-# Passwords.
-
-
-SALT_SIZE: Final = 4
-ALGORITHMS: Final = {
-    "rabbit_password_hashing_sha256": "sha256",
-    "rabbit_password_hashing_sha512": "sha512",
-}
-SHA256: Final = "rabbit_password_hashing_sha256"
-
-
-@attrs.frozen
-class PasswordHash:
-    """A password as it is kept: 4 octets of salt and the digest of salt and password."""
-
-    salted: bytes = attrs.field(repr=False)
-    algorithm: str = SHA256
-
-    @classmethod
-    def of(cls, password: str | bytes, salt: bytes, algorithm: str = SHA256) -> PasswordHash:
-        return cls(salt + digest(algorithm, salt, password), algorithm)
-
-    @classmethod
-    def parse(cls, text: str, algorithm: str | None = SHA256) -> PasswordHash:
-        """From a definition file's `password_hash` and `hashing_algorithm` (None: the one that fits).
-
-        Raises ValueError.
-        """
-        if algorithm is None:
-            algorithm = next((name for name in ALGORITHMS if _fits(text, name)), SHA256)
-        if algorithm not in ALGORITHMS:
-            raise ValueError(f"hashing algorithm '{algorithm}' is not one of {', '.join(ALGORITHMS)}")
-        try:
-            salted = base64.b64decode(text, validate=True)
-        except binascii.Error:
-            raise ValueError("the password hash is not base64") from None
-        size = _size(algorithm)
-        if len(salted) != size:
-            raise ValueError(f"the password hash has {len(salted)} octets, {algorithm} needs {size}")
-        return cls(salted, algorithm)
-
-    @property
-    def text(self) -> str:
-        """As definition files hold it."""
-        return base64.b64encode(self.salted).decode()
-
-    def matches(self, password: str | bytes) -> bool:
-        salt = self.salted[:SALT_SIZE]
-        return hmac.compare_digest(self.salted[SALT_SIZE:], digest(self.algorithm, salt, password))
-
-
-def _size(algorithm: str) -> int:
-    return SALT_SIZE + hashlib.new(ALGORITHMS[algorithm]).digest_size
-
-
-def _fits(text: str, algorithm: str) -> bool:
-    return len(text) == (_size(algorithm) + 2) // 3 * 4
-
-
-def digest(algorithm: str, salt: bytes, password: str | bytes) -> bytes:
-    octets = password.encode("utf-8", "surrogatepass") if isinstance(password, str) else password
-    return hashlib.new(ALGORITHMS[algorithm], salt + octets).digest()
-
-
-NOBODYS: Final = PasswordHash.of(b"", bytes(SALT_SIZE))  # compared when there is no password, to take as long
 
 
 @attrs.frozen
@@ -163,8 +94,13 @@ class Access:
         self.catalogue: Catalogue | None = None  # told of what outlives the node
         self.events = Events()
         self.tokens: Tokens | None = None  # whoever can tell users by their tokens
+        self.off_thread: OffThread = inline  # a node has threads
+        self.hashing = Hashing()
+        self.checks = Checks(self, random_octets(KEY_SIZE))
+        self.scram_key = random_octets(KEY_SIZE)  # for those whom nobody knows
         self._random_octets = random_octets
         self._users: dict[str, User] = {}
+        self._slow_hashes = 0  # of users
         self._permissions: dict[tuple[str, str], Permissions] = {}
         self._topic_permissions: dict[tuple[str, str, str], TopicPermissions] = {}
         self._grants: dict[tuple[str | Scopes, str, Permission, str], bool] = {}  # forgotten on every change
@@ -178,14 +114,19 @@ class Access:
         tags: Iterable[str] = (),
         limits: UserLimits | None = None,
     ) -> User:
-        """Add a user, or replace one; permissions stay. Without a password, login by password is refused."""
-        kept = PasswordHash.of(password, self._random_octets(SALT_SIZE)) if password else None
+        """Add a user, or replace one; permissions stay. Without a password, login by password is refused.
+
+        The password is kept as a quick hash: for users of files and of programs. What clients bring: `hash_soon`.
+        """
+        kept = self.hashing.quick(password, self._random_octets(SALT_SIZE)) if password else None
         return self.put_user(User(name, frozenset(tags), kept, limits or UserLimits()))
 
     def put_user(self, user: User) -> User:
         """As `add_user`, for a user whose password hash is known (`PasswordHash.parse`)."""
         before = self._users.get(user.name)
         self._users[user.name] = user
+        self._count_hash(before, -1)
+        self._count_hash(user, 1)
         if self.catalogue is not None:
             self.catalogue.keep_user(user)
         self._tell_of_user(before, user)
@@ -200,10 +141,20 @@ class Access:
         if (before is None and user.tags) or (before is not None and before.tags != user.tags):
             self.events.happened("user.tags.set", "", {"name": user.name, "tags": sorted(user.tags)})
 
+    def _count_hash(self, user: User | None, change: int) -> None:
+        if user is not None and user.password is not None and user.password.is_slow:
+            self._slow_hashes += change
+
+    @property
+    def has_slow_hashes(self) -> bool:
+        """Whether any user's password takes long to check."""
+        return self._slow_hashes > 0
+
     def delete_user(self, name: str) -> bool:
         """Delete a user with all permissions. False if there was none."""
-        if self._users.pop(name, None) is None:
+        if (gone := self._users.pop(name, None)) is None:
             return False
+        self._count_hash(gone, -1)
         if self.catalogue is not None:
             self.catalogue.forget_user(name)
         self.events.happened("user.deleted", "", {"name": name})
@@ -227,14 +178,50 @@ class Access:
         self.anonymous_user = name
         self._changed()
 
+    # Passwords.
+
+    def hash_soon(self, password: str | bytes, then: Callable[[PasswordHash | None], None]) -> None:
+        """Hash what a client brings for a user, in a thread where that takes long; then tell, in the broker's own.
+
+        Without a node `then` is called before this returns. None: there was no memory for it.
+        `put_user(User(name, tags, hash))` is what comes next.
+        """
+        hashing = self.hashing
+
+        def work() -> PasswordHash | None:
+            try:
+                return hashing.kept(password)
+            except MemoryError:
+                return None
+
+        self.off_thread(work, then)
+
+    def authenticate(self, name: str, password: str | bytes) -> User | Waiting | None:
+        """The user, if that is the password, or a token; None if not. `Waiting` where that takes a thread.
+
+        An empty password is nobody's. Raises LimitReached if too many passwords are being checked.
+        """
+        if self.tokens is not None and self.tokens.recognises(password):
+            return self.tokens.authenticate(name, password)
+        return self.checks.check(name, octets_of(password))
+
     def authenticate_password(self, name: str, password: str | bytes) -> User | None:
-        """The user, if that is the password, or a token. An empty password is nobody's."""
+        """As `authenticate`, however long it takes: for programs and tests, not for the broker's thread."""
         if self.tokens is not None and self.tokens.recognises(password):
             return self.tokens.authenticate(name, password)
         user = self._users.get(name)
         kept = None if user is None else user.password
         matches = (kept or NOBODYS).matches(password)
         return user if matches and kept is not None and password else None
+
+    def note_verifier(self, name: str, completed: PasswordHash) -> None:
+        """The user has logged in with this password, and with it came what SCRAM needs."""
+        user = self._users.get(name)
+        if user is None or user.password != completed or user.password.scram is not None:
+            return
+        self._users[name] = attrs.evolve(user, password=completed)
+        if self.catalogue is not None and self.catalogue.has("user", name):
+            self.catalogue.keep_user(self._users[name])
 
     def may_connect(self, user: User, peer_is_loopback: bool) -> bool:
         """S008."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from broker_core import settings
-from broker_core.access import PasswordHash, User
+from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
 from broker_core.clock import Clock
@@ -35,6 +35,7 @@ from broker_core.frontend import Protocol
 from broker_core.kinds import Problem, printed
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.operations import Reloaded
+from broker_core.passwords import PasswordHash
 from broker_core.plugins import BadPlugin, Plugins
 from broker_core.settings import difference
 from broker_core.store.paging import Paging

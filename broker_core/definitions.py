@@ -21,7 +21,7 @@ from typing import Final, TypeGuard, TypeVar
 
 import attrs
 
-from broker_core.access import ALGORITHMS, SHA256, PasswordHash, User
+from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.config import ConfigError
 from broker_core.config_sections import MANY, NAME
@@ -45,6 +45,7 @@ from broker_core.kinds import (
     Whole,
 )
 from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.passwords import ALGORITHMS, SHA256, PasswordHash
 from broker_core.policy import ApplyTo, Policies, Policy
 from broker_core.settings import Record, RecordOf, key
 from broker_core.topology import PREDECLARED

@@ -127,6 +127,7 @@ class Node(Operating):
         self._plugins.load()
         self.broker: Broker = composition.broker(self.config, self._plugins.exchange_types, TrioClock())
         self.broker.operations = self
+        self.broker.access.off_thread = self.off_thread
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         folder = None if self._store is not None else self.config.node.data_dir
         store = self._store if folder is None else opened(folder)

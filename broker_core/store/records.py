@@ -13,10 +13,11 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.access import PasswordHash, Permissions, TopicPermissions, User
+from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.branch import Verdict
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json
+from broker_core.passwords import PasswordHash
 from broker_core.policy import ApplyTo, Policy
 from broker_core.prepared import Outline, Path
 from broker_core.sieve import Sieve

@@ -1,0 +1,187 @@
+"""Whether a password is the user's: at once where that is quick or was asked before, otherwise in a thread.
+
+    check ─ quick hash, and right ───────────────────────────> user
+          ├ remembered: this password fitted this hash ──────> user
+          └ a job in a thread (one for all who ask the same) ─> Waiting ─> user, or None
+
+As soon as one user has a slow hash, every refusal takes as long as such a check, whoever is asked for: time does not
+tell who is known here. What is remembered is an HMAC of name and password under a key that this process keeps to
+itself, and the hash that it fitted; when the user has another hash, it is stale. A job that nobody waits for any more
+by the time it begins is not done.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from broker_core.errors import LimitReached
+from broker_core.passwords import NOBODYS, PasswordHash, nobodys
+
+if TYPE_CHECKING:
+    from broker_core.access import Access, User
+
+log: Final = logging.getLogger("leveret.access")
+T = TypeVar("T")
+
+REMEMBERED_MAX: Final = 10_000  # passwords; the one that was used longest ago goes
+JOBS_MAX: Final = 1000  # waiting for a thread; at a quarter of a second each, more would wait for ever
+
+
+class OffThread(Protocol):
+    """As `Operations.off_thread`."""
+
+    def __call__(self, work: Callable[[], T], then: Callable[[T], None], /) -> None: ...
+
+
+def inline(work: Callable[[], T], then: Callable[[T], None]) -> None:
+    """Without a node there are no threads."""
+    then(work())
+
+
+class Waiting:
+    """For the end of a check: `user` then is who it is, or None."""
+
+    __slots__ = ("_job", "_told", "is_there", "user")
+
+    def __init__(self, job: Job) -> None:
+        self.is_there = False
+        self.user: User | None = None
+        self._job = job
+        self._told: Callable[[], None] | None = None
+        job.waiting[self] = None
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Call this when it is there, in the broker's thread; that may be at once."""
+        self._told = told
+        if self.is_there:
+            told()
+
+    def drop(self) -> None:
+        """Nobody wants to know any more."""
+        self._told = None
+        self._job.waiting.pop(self, None)
+
+    def end(self, user: User | None) -> None:
+        self.is_there = True
+        self.user = user
+        if self._told is not None:
+            self._told()
+
+
+class Job:
+    """One check in a thread."""
+
+    __slots__ = ("mark", "name", "password", "tested", "waiting")
+
+    def __init__(self, mark: bytes, name: str, password: bytes, tested: PasswordHash) -> None:
+        self.mark = mark
+        self.name = name
+        self.password = password
+        self.tested = tested
+        self.waiting: dict[Waiting, None] = {}
+
+
+class Checks:
+    """The checks of one `Access`."""
+
+    def __init__(self, access: Access, key: bytes) -> None:
+        self._access = access
+        self._key = key
+        self._remembered: dict[bytes, PasswordHash] = {}  # by mark, the one used last at the end
+        self._jobs: dict[bytes, Job] = {}  # by mark
+        self._completing: set[str] = set()  # users whose verifier is being made
+
+    def check(self, name: str, password: bytes) -> User | Waiting | None:
+        """Whose password that is. Raises LimitReached: too many are being checked."""
+        if not password:
+            return None
+        user = self._access.user(name)
+        known = None if user is None else user.password
+        if known is not None and not known.is_slow and known.matches(password):
+            self._complete(name, password, known)
+            return user
+        if not self._access.has_slow_hashes:
+            if known is None:
+                NOBODYS.matches(password)
+            return None
+        mark = self._mark(name, password)
+        if known is not None and self._remembers(mark, known):
+            return user
+        return self._wait(mark, name, password, known)
+
+    def _complete(self, name: str, password: bytes, known: PasswordHash) -> None:
+        """Now that the password is here: make what SCRAM needs of it, unless it has been made."""
+        hashing = self._access.hashing
+        if hashing.scram_iterations is None or known.scram is not None or name in self._completing:
+            return
+        self._completing.add(name)
+
+        def then(completed: PasswordHash) -> None:
+            self._completing.discard(name)
+            self._access.note_verifier(name, completed)
+
+        self._access.off_thread(partial(hashing.with_scram, known, password), then)
+
+    def _mark(self, name: str, password: bytes) -> bytes:
+        octets = name.encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, len(octets).to_bytes(4) + octets + password, "sha256")
+
+    def _remembers(self, mark: bytes, known: PasswordHash) -> bool:
+        fitted = self._remembered.pop(mark, None)
+        if fitted != known:
+            return False
+        self._remembered[mark] = known
+        return True
+
+    def _remember(self, mark: bytes, known: PasswordHash) -> None:
+        if len(self._remembered) >= REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[mark] = known
+
+    def _wait(
+        self, mark: bytes, name: str, password: bytes, known: PasswordHash | None
+    ) -> User | Waiting | None:
+        slow = known is not None and known.is_slow
+        tested = known if slow and known is not None else nobodys(self._access.hashing.cost)
+        job = self._jobs.get(mark)
+        if job is not None and job.tested == tested:
+            return Waiting(job)
+        if len(self._jobs) >= JOBS_MAX:
+            raise LimitReached("too many passwords are being checked; try again later")
+        job = self._jobs[mark] = Job(mark, name, password, tested)
+        waiting = Waiting(job)
+        self._begin(job)
+        return waiting.user if waiting.is_there else waiting
+
+    def _begin(self, job: Job) -> None:
+        self._access.off_thread(partial(self._test, job), partial(self._ended, job))
+
+    def _test(self, job: Job) -> PasswordHash | bool:
+        """In a thread: the hash, perhaps with what SCRAM needs; False: it does not fit; True: nobody waits."""
+        if not job.waiting:
+            return True
+        if not job.tested.matches(job.password):
+            return False
+        return self._access.hashing.with_scram(job.tested, job.password)
+
+    def _ended(self, job: Job, found: PasswordHash | bool) -> None:
+        if found is True and job.waiting:  # since then somebody has asked again
+            self._begin(job)
+            return
+        if self._jobs.get(job.mark) is job:
+            del self._jobs[job.mark]
+        user = None
+        if isinstance(found, PasswordHash):
+            user = self._access.user(job.name)
+            if user is not None and user.password != found:
+                user = None  # it is another user now, or has another password
+            if user is not None:
+                self._remember(job.mark, found)
+                self._access.note_verifier(user.name, found)
+        waiting, job.waiting = job.waiting, {}
+        for each in waiting:
+            each.end(user)

@@ -1,0 +1,192 @@
+"""Passwords: the octets that somebody types to what is kept of them, and whether two are the same.
+
+Two families. RabbitMQ's is a salt of 4 octets and the SHA-256 or SHA-512 of salt and password: its definition files can
+be taken over, and a check takes a microsecond, also for who has stolen the hash. Argon2id (RFC 9106) takes a quarter of
+a second and 64 MiB, for everybody; it is what passwords that come from clients are kept as, and it belongs in a thread.
+For SCRAM there is a verifier besides. Nothing here shows a password or a hash when it is printed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+from typing import Final
+
+import attrs
+
+from broker_core.scram import SALT_SIZE as SCRAM_SALT_SIZE
+from broker_core.scram import Verifier
+
+SALT_SIZE: Final = 4
+SHA256: Final = "rabbit_password_hashing_sha256"
+DIGESTS: Final = {SHA256: "sha256", "rabbit_password_hashing_sha512": "sha512"}
+ARGON2ID: Final = "argon2id"
+ALGORITHMS: Final = (*DIGESTS, ARGON2ID)  # as definition files name them
+
+ENCODED: Final = re.compile(
+    r"\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,3})\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{16,86}"
+)
+MEMORY_KIB_MAX: Final = 256 * 1024  # of a hash from elsewhere: it is taken for each check
+PASSES_MAX: Final = 32
+LANES_MAX: Final = 16
+
+
+@attrs.frozen
+class Cost:
+    """What an argon2id hash takes. The default is the second of the two that RFC 9106 recommends (section 4)."""
+
+    memory_kib: int = 64 * 1024
+    passes: int = 3
+    lanes: int = 4
+
+
+@attrs.frozen
+class PasswordHash:
+    """A password as it is kept: salt and digest, or the encoded string of argon2id."""
+
+    kept: bytes = attrs.field(repr=False)
+    algorithm: str = SHA256
+    scram: Verifier | None = attrs.field(
+        default=None, repr=False, eq=False
+    )  # it is the same password without
+
+    @classmethod
+    def of(cls, password: str | bytes, salt: bytes, algorithm: str = SHA256) -> PasswordHash:
+        """The quick one."""
+        return cls(salt + digest(algorithm, salt, octets_of(password)), algorithm)
+
+    @classmethod
+    def argon2id(cls, password: str | bytes, cost: Cost) -> PasswordHash:
+        """Takes as long as the cost says; any thread may do it. Raises MemoryError."""
+        from argon2 import PasswordHasher
+        from argon2.exceptions import HashingError
+
+        hasher = PasswordHasher(cost.passes, cost.memory_kib, cost.lanes)
+        try:
+            return cls(hasher.hash(octets_of(password)).encode(), ARGON2ID)
+        except HashingError:
+            raise MemoryError("there is no memory to hash a password") from None
+
+    @classmethod
+    def parse(cls, text: str, algorithm: str | None = SHA256) -> PasswordHash:
+        """From a definition file's `password_hash` and `hashing_algorithm` (None: the one that fits).
+
+        Raises ValueError.
+        """
+        if algorithm is None:
+            algorithm = algorithm_of(text)
+        if algorithm == ARGON2ID:
+            return cls(checked(text).encode(), ARGON2ID)
+        if algorithm not in DIGESTS:
+            raise ValueError(f"hashing algorithm '{algorithm}' is not one of {', '.join(ALGORITHMS)}")
+        try:
+            salted = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("the password hash is not base64") from None
+        size = _size(algorithm)
+        if len(salted) != size:
+            raise ValueError(f"the password hash has {len(salted)} octets, {algorithm} needs {size}")
+        return cls(salted, algorithm)
+
+    @property
+    def text(self) -> str:
+        """As definition files hold it."""
+        return self.kept.decode() if self.is_slow else base64.b64encode(self.kept).decode()
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether `matches` belongs in a thread."""
+        return self.algorithm == ARGON2ID
+
+    def matches(self, password: str | bytes) -> bool:
+        octets = octets_of(password)
+        if self.is_slow:
+            return _verified(self.kept, octets)
+        salt = self.kept[:SALT_SIZE]
+        return hmac.compare_digest(self.kept[SALT_SIZE:], digest(self.algorithm, salt, octets))
+
+
+def _verified(encoded: bytes, password: bytes) -> bool:
+    from argon2.exceptions import VerificationError
+    from argon2.low_level import Type, verify_secret
+
+    try:
+        return verify_secret(encoded, password, Type.ID)
+    except VerificationError:  # another password; or there is no memory to tell
+        return False
+
+
+def checked(encoded: str) -> str:
+    """An argon2id string that can be checked at a reasonable cost. Raises ValueError."""
+    found = ENCODED.fullmatch(encoded)
+    if found is None:
+        raise ValueError("the password hash is not an encoded argon2id string of version 19")
+    memory_kib, passes, lanes = map(int, found.groups())
+    if not 1 <= lanes <= LANES_MAX or not 8 * lanes <= memory_kib <= MEMORY_KIB_MAX:
+        raise ValueError(
+            f"the password hash takes {memory_kib} KiB in {lanes} lanes; "
+            f"it may take up to {MEMORY_KIB_MAX} KiB in up to {LANES_MAX}"
+        )
+    if not 1 <= passes <= PASSES_MAX:
+        raise ValueError(f"the password hash takes {passes} passes; it may take up to {PASSES_MAX}")
+    return encoded
+
+
+def algorithm_of(text: str) -> str:
+    """The one whose hashes look like this."""
+    if text.startswith("$argon2id$"):
+        return ARGON2ID
+    return next((name for name in DIGESTS if len(text) == (_size(name) + 2) // 3 * 4), SHA256)
+
+
+def _size(algorithm: str) -> int:
+    return SALT_SIZE + hashlib.new(DIGESTS[algorithm]).digest_size
+
+
+def octets_of(password: str | bytes) -> bytes:
+    return password.encode("utf-8", "surrogatepass") if isinstance(password, str) else password
+
+
+def digest(algorithm: str, salt: bytes, password: bytes) -> bytes:
+    return hashlib.new(DIGESTS[algorithm], salt + password).digest()
+
+
+def nobodys(cost: Cost) -> PasswordHash:
+    """What is compared when there is no such hash, to take as long: no password fits."""
+    lanes = f"m={cost.memory_kib},t={cost.passes},p={cost.lanes}"
+    salt, digest = (base64.b64encode(bytes(size)).rstrip(b"=").decode() for size in (16, 32))
+    return PasswordHash(f"$argon2id$v=19${lanes}${salt}${digest}".encode(), ARGON2ID)
+
+
+NOBODYS: Final = PasswordHash.of(b"", bytes(SALT_SIZE))
+
+
+@attrs.frozen
+class Hashing:
+    """How new passwords are kept."""
+
+    algorithm: str = ARGON2ID  # of those that clients bring; others are quick ones
+    cost: Cost = Cost()
+    scram_iterations: int | None = None  # None: nobody logs in by SCRAM
+
+    def kept(self, password: str | bytes) -> PasswordHash:
+        """What clients bring. Takes long; any thread may do it. Raises MemoryError."""
+        if self.algorithm == ARGON2ID:
+            return self.with_scram(PasswordHash.argon2id(password, self.cost), password)
+        return self.quick(password, os.urandom(SALT_SIZE))
+
+    def quick(self, password: str | bytes, salt: bytes) -> PasswordHash:
+        """What this machine's own files bring: not kept anywhere else."""
+        return self.with_scram(PasswordHash.of(password, salt), password)
+
+    def with_scram(self, known: PasswordHash, password: str | bytes) -> PasswordHash:
+        """The same hash with a verifier, if SCRAM wants one."""
+        if self.scram_iterations is None or known.scram is not None:
+            return known
+        salt = os.urandom(SCRAM_SALT_SIZE)
+        verifier = Verifier.of(octets_of(password), salt, self.scram_iterations)
+        return attrs.evolve(known, scram=verifier)
