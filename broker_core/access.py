@@ -415,6 +415,10 @@ class Access:
         if name not in self._users:
             raise NotFound(f"no user '{name}'")
 
+    def forget_answers(self) -> None:
+        """Whoever remembers what a user may do asks again: he may have other scopes now."""
+        self._changed()
+
     def _changed(self) -> None:
         self.revision += 1
         self._grants.clear()

@@ -81,8 +81,19 @@ class Client:
 
     def change_user(self, user: User) -> None:
         """Go on with a fresh secret; the user must still be let into the virtual host (X008). Raises NotAllowed."""
+        if user.name != self.user.name:
+            raise NotAllowed(f"the new secret is not one of user '{self.user.name}'")
         self._require_entry(user, self.host.name)
+        if user.scopes is not self.user.scopes:
+            self.broker.access.forget_answers()
         self.user = user
+
+    @property
+    def expires_at(self) -> float | None:
+        """When the user's token runs out, in monotonic seconds; None: never, or there is none."""
+        if self.user.expires_at is None:
+            return None
+        return self.broker.now + self.user.expires_at - self.broker.clock.wall()
 
     def _require_entry(self, user: User, virtual_host: str) -> None:
         if not self.broker.access.may_enter(user, virtual_host):

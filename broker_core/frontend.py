@@ -69,6 +69,8 @@ class FrontEnd(ABC):
         False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
     )
     halted: bool = False  # it has input left, for after others' turns: it goes on when `receive` gets b""
+    is_stranger: bool = False  # its user has not logged in yet: the node gives it little time, and little room
+    expires_at: float | None = None  # monotonic seconds: when what its user has logged in with runs out
     description: str = ""  # for logs: user and virtual host once known
 
     @abstractmethod
@@ -85,6 +87,10 @@ class FrontEnd(ABC):
 
     def on_deadline(self, now: float) -> None:
         """The time given by `deadline` has come."""
+
+    def on_expired(self) -> None:
+        """The time given by `expires_at` has come, and nothing fresh: say goodbye."""
+        self.shut_down("credential expired")
 
     def drained(self) -> None:
         """The outbox was full and has been sent: deliveries may go on."""

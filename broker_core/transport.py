@@ -302,7 +302,7 @@ class Transport(Connected):
     def watch_deadline(self) -> None:
         """Keep a timer on the front-end's deadline. One that moved to later is found out when it fires."""
         try:
-            deadline = None if self.front is None else self.front.deadline()
+            deadline = None if self.front is None else first_of(self.front)
         except Exception:
             self.end_by_mistake()
             return
@@ -316,6 +316,10 @@ class Transport(Connected):
         if self.front is None:
             return
         with self.mistakes_end_it():
+            if self.front.expires_at is not None and self.front.expires_at <= now:
+                self.front.expires_at = None
+                self.front.on_expired()
+                self._go_on()
             deadline = self.front.deadline()
             if deadline is not None and deadline <= now:
                 self.front.on_deadline(now)
@@ -441,6 +445,12 @@ class Transport(Connected):
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
         self.node.forget(self)
+
+
+def first_of(front: FrontEnd) -> float | None:
+    """When a front-end has to be called next."""
+    deadline, expires_at = front.deadline(), front.expires_at
+    return deadline if expires_at is None or (deadline is not None and deadline < expires_at) else expires_at
 
 
 def is_readable(source: socket.socket | SecuredSocket) -> bool:

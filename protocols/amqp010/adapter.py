@@ -75,6 +75,7 @@ class Connection010(Handler, FrontEnd):
         self.config = config
         self.outbox = outbox
         self.peer = peer
+        self.is_stranger = True
         self._mechanisms = Mechanisms(
             broker.access, config.protocols.amqp010.mechanisms, certified=peer.certified
         )
@@ -198,6 +199,8 @@ class Connection010(Handler, FrontEnd):
             log.warning("%s: user '%s': %s", self.peer.name, self.client.user.name, failure)
             raise _turned_away(failure) from None
         self._entered = True
+        self.is_stranger = False
+        self.expires_at = self.client.expires_at
         log.info("%s: %s", self.peer.name, self.description)
 
     # Sessions.

@@ -111,6 +111,7 @@ class Connection091(Handler, FrontEnd):
         self.broker = broker
         self.outbox = outbox
         self.peer = peer
+        self.is_stranger = True
         self.channels: dict[int, Channel] = {}
         self._config = config
         mechanisms = config.protocols.amqp091.mechanisms
@@ -262,6 +263,7 @@ class Connection091(Handler, FrontEnd):
             raise AmqpError(m.NOT_ALLOWED, "New secret was refused by one of the backends")
         try:
             self.client.change_user(user)
+            self.expires_at = self.client.expires_at
         except Failure as failure:
             raise reply(failure) from None
         for channel in self.channels.values():
@@ -285,6 +287,8 @@ class Connection091(Handler, FrontEnd):
         except Failure as failure:
             raise reply(failure) from None
         self._entered = True
+        self.is_stranger = False
+        self.expires_at = self.client.expires_at
         log.info("%s: %s", self.peer.name, self.description)
 
     # Channels.

@@ -70,6 +70,7 @@ class Connection10(Handler, FrontEnd):
         self.config = config
         self.outbox = outbox
         self.peer = peer
+        self.is_stranger = True
         self.sessions: dict[ServedSession, None] = {}
         self.transactions = Transactions(broker)
         self.address_v1 = config.address_v1
@@ -159,6 +160,9 @@ class Connection10(Handler, FrontEnd):
     def shut_down(self, reason: str) -> None:
         self.wire.fail(AmqpError(p.CONNECTION_FORCED, reason, Ends.CONNECTION))
 
+    def on_expired(self) -> None:
+        self.wire.fail(_unauthorized("credential expired"))
+
     # Logging in.
 
     def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | None:
@@ -192,6 +196,7 @@ class Connection10(Handler, FrontEnd):
             raise _unauthorized("credential update failed: the new secret was refused")
         try:
             self.client.change_user(user)
+            self.expires_at = self.client.expires_at
         except Failure as failure:
             raise _unauthorized(str(failure)) from None
         for session in list(self.sessions):
@@ -220,6 +225,8 @@ class Connection10(Handler, FrontEnd):
         except Failure as failure:
             raise self._turned_away(_unauthorized(str(failure))) from None
         self._entered = True
+        self.is_stranger = False
+        self.expires_at = self.client.expires_at
         log.info("%s: %s", self.peer.name, self.description)
         return self._properties()
 
