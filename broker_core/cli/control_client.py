@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import attrs
 
 TIMEOUT_S: Final = 10.0
+NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class Unreachable(Exception):  # noqa: N818 - a state of affairs, not a mistake
@@ -41,6 +42,11 @@ class Answer:
         )
 
     @property
+    def lacks_right(self) -> bool:
+        """The user is who he says, but must not do this; RabbitMQ's API answers 401 for that as well."""
+        return isinstance(self.content, Mapping) and self.content.get("error") == "not_authorised"
+
+    @property
     def partly_failed(self) -> bool:
         """Done, but not all of it: the node names what it left as it was."""
         content = self.content if isinstance(self.content, Mapping) else {}
@@ -48,32 +54,76 @@ class Answer:
 
 
 class ControlClient:
-    """The control endpoint at `url`, asked as `user`."""
+    """The control endpoint at `url`, asked as `user`, over one connection for as long as the node keeps it."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._url = url
         self._address = urlsplit(url if "//" in url else f"http://{url}")
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
-        self._headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json"}
+        self._headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json, */*;q=0.1"}
         self._user = user
+        self._kept: http.client.HTTPConnection | None = None
 
-    def ask(self, method: str, path: str, timeout_s: float | None = None) -> Answer:
-        """`timeout_s`: None is what most answers need. Raises `Unreachable` unless the node itself has answered."""
-        connection = self._connection(timeout_s or TIMEOUT_S)
+    def ask(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> Answer:
+        """`timeout_s`: None is what most answers need; `body` is JSON. Raises `Unreachable` unless the node itself
+        has answered."""
+        more = {"Content-Type": "application/json"} if body is not None else {}
+        target, sent = self._address.path.rstrip("/") + path, {**self._headers, **more, **headers}
         try:
-            connection.request(method, self._address.path.rstrip("/") + path, headers=self._headers)
-            response = connection.getresponse()
-            text = response.read().decode("utf-8", "replace")
+            status, text = self._exchanged(method, target, timeout_s or TIMEOUT_S, body, sent)
         except (OSError, http.client.HTTPException) as error:
+            self.close()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise Unreachable(
                 f"no node answers at {self._url} ({reason}); is `leveret serve` running?"
             ) from None
-        finally:
-            connection.close()
-        if response.status == 401:
+        answer = Answer(status, text.rstrip(), self._content(text))
+        if status == 401 and not answer.lacks_right:
             raise Unreachable(f"{self._url} does not let '{self._user}' in: wrong user or password")
-        return Answer(response.status, text.rstrip(), self._content(text))
+        return answer
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _exchanged(
+        self, method: str, target: str, timeout_s: float, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, str]:
+        """Over a connection that was kept the node may have had enough meanwhile: then it is asked again, over a new
+        one; but never twice to do what is not the same when done twice."""
+        if method == "POST":
+            self.close()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            try:
+                return self._told(kept, method, target, timeout_s, body, headers)
+            except (ConnectionError, http.client.BadStatusLine):
+                kept.close()
+        return self._told(self._connection(timeout_s), method, target, timeout_s, body, headers)
+
+    def _told(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        timeout_s: float,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> tuple[int, str]:
+        self._kept = connection
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+        connection.request(method, target, body, headers=dict(headers))
+        response = connection.getresponse()
+        return response.status, response.read().decode("utf-8", "replace")
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         scheme, host = self._address.scheme, self._address.hostname

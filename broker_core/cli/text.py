@@ -113,6 +113,12 @@ def _nested(value: object) -> bool:
     )
 
 
+def table(rows: Sequence[Object], columns: Sequence[str]) -> str:
+    """Rows under the names of their columns, as they are."""
+    cells = [tuple(_cell(row.get(column)) for column in columns) for row in rows]
+    return "\n".join(_columns([tuple(columns), *cells]))
+
+
 def _table(rows: Sequence[object], indent: str) -> Iterator[str]:
     objects = [row for row in rows if isinstance(row, Mapping)]
     names = list(dict.fromkeys(str(name) for row in objects for name in row))
@@ -148,7 +154,17 @@ def _cell(value: object) -> str:
         return ", ".join(map(_cell, value)) or "none"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_cell(item)}" for name, item in value.items()) or "none"
-    return "-" if value is None else str(value)
+    return "-" if value is None else plain(str(value))
+
+
+def plain(text: str) -> str:
+    """Text of others, which must not move the cursor or colour what follows: only lines may end in it."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def explained(content: Object) -> str:

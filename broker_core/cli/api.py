@@ -1,0 +1,138 @@
+"""A node's HTTP API as functions: paths of names, JSON in and out, lists page by page, refusals in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import quote, unquote, urlencode
+
+if TYPE_CHECKING:
+    from broker_core.cli.control_client import Answer, ControlClient
+
+Row: TypeAlias = Mapping[str, object]
+
+PAGE: Final = 500  # rows that are asked for at once
+WORK_TIMEOUT_S: Final = 600.0  # for what may have to look at millions of messages, or thousands of objects
+SINGULAR: Final = {
+    "queues": "queue",
+    "exchanges": "exchange",
+    "vhosts": "virtual host",
+    "users": "user",
+    "policies": "policy",
+    "operator-policies": "operator policy",
+    "connections": "connection",
+    "permissions": "permissions of",
+}
+
+
+class Refused(Exception):  # noqa: N818 - a state of affairs, not a mistake
+    """The node said no, and why; `status` is HTTP's."""
+
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def path(*names: str) -> str:
+    """`path("queues", "/", "a b")` is `/api/queues/%2F/a%20b`."""
+    return "/api/" + "/".join(quote(name, safe="") for name in names)
+
+
+def own_path(*names: str) -> str:
+    """As `path`, for what only Leveret has."""
+    return "/api/leveret/" + "/".join(quote(name, safe="") for name in names)
+
+
+class Api:
+    """The API of the node that `client` asks. Everything raises `Refused`, and `Unreachable` as `client` does."""
+
+    def __init__(self, client: ControlClient) -> None:
+        self._client = client
+
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> object:
+        return self._asked("GET", f"{path}?{urlencode(query)}" if query else path, timeout_s=timeout_s)
+
+    def put(self, path: str, content: object) -> object:
+        return self._asked("PUT", path, content)
+
+    def post(self, path: str, content: object, timeout_s: float | None = None) -> object:
+        return self._asked("POST", path, content, timeout_s=timeout_s)
+
+    def delete(
+        self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> object:
+        asked = f"{path}?{urlencode(query)}" if query else path
+        return self._asked("DELETE", asked, headers=headers, timeout_s=WORK_TIMEOUT_S)
+
+    def rows(
+        self, path: str, query: Mapping[str, str] | None = None, limit: int | None = None
+    ) -> Iterator[Row]:
+        """What a list has, at most `limit` rows, in pages as long as there are more."""
+        size = PAGE if limit is None else max(1, min(limit, PAGE))
+        page, left = 1, limit
+        while True:
+            asked = {**(query or {}), "page": str(page), "page_size": str(size)}
+            content = self.get(path, asked, WORK_TIMEOUT_S)
+            found = rows_of(content)
+            yield from found if left is None else found[:left]
+            left = None if left is None else left - len(found)
+            if (left is not None and left <= 0) or page >= _pages(content):
+                return
+            page += 1
+
+    def whole(self, path: str) -> list[Row]:
+        """All rows of a list that has no pages."""
+        return rows_of(self.get(path, timeout_s=WORK_TIMEOUT_S))
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        content: object = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> object:
+        body = None if content is None else json.dumps(content).encode()
+        answer = self._client.ask(method, path, timeout_s, body, headers or {})
+        if answer.refused:
+            raise Refused(reason(answer, path), answer.status)
+        return answer.content
+
+
+def rows_of(content: object) -> list[Row]:
+    """The rows of a list, or of a page of one."""
+    listed = content.get("items") if isinstance(content, Mapping) else content
+    return [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
+
+
+def _pages(content: object) -> int:
+    count = content.get("page_count") if isinstance(content, Mapping) else None
+    return count if isinstance(count, int) else 1
+
+
+def reason(answer: Answer, path: str) -> str:
+    """Why the node refused. RabbitMQ's `Not Found` names nothing: the path does."""
+    said = answer.reason
+    unknown = f"the node does not have {path}: it may be older than this command, or a RabbitMQ"
+    if answer.lacks_right:
+        return f"{said}: another --user may do this, or this one with more tags or permissions"
+    if answer.status == 405 or not answer.text:
+        return unknown
+    if answer.status == 404 and said.lower() in ("not found", "object not found", "not_found"):
+        return missing(path) or unknown
+    return said
+
+
+def missing(path: str) -> str:
+    """What a path names that is not there, in words; nothing if it names nothing."""
+    section, *names = [unquote(name) for name in path.partition("?")[0].split("/")[2:]]
+    kind = SINGULAR.get(section)
+    if kind is None or not names:
+        return ""
+    alone = section in ("vhosts", "users", "connections")
+    where = "" if alone or len(names) < 2 else f" in vhost '{names[0]}'"
+    name = names[0] if alone or len(names) < 2 else names[1]
+    return f"there is no {kind} '{name}'{where}; `leveret list {section}` shows those that there are"

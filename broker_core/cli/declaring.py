@@ -1,0 +1,258 @@
+"""`leveret declare`, `delete`, `bind`, `unbind`, `close`: objects made and unmade, one at a time."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker_core.cli.adding import Add, Environ, control, header, parts_of, put, virtual_host
+from broker_core.cli.codes import DONE
+from broker_core.cli.working import Work, say, table, working
+
+if TYPE_CHECKING:
+    from broker_core.cli.api import Api, Row
+
+ARGUMENTS: Final = (
+    "The values of arguments are written as in a TOML file: 2, true, [1, 2]; anything else is text."
+)
+DECLARE_EXAMPLES: Final = f"""\
+examples:
+  leveret declare queue orders
+  leveret declare queue orders --type quorum --argument x-max-length=1000
+  leveret declare exchange shop --type topic --argument alternate-exchange=unrouted
+  leveret declare vhost prod
+
+{ARGUMENTS}
+What is there already in the same way stays as it is; in another way, the node refuses.
+"""
+BIND_EXAMPLES: Final = f"""\
+examples:
+  leveret bind shop orders --key eu.new
+  leveret bind shop audit --to exchange --key '#'
+  leveret bind by-kind invoices --argument x-match=all --argument kind=invoice
+
+{ARGUMENTS}
+"""
+
+
+def add_declare(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    actions = parts_of(parser)
+    queue = _part(actions, environ, "queue", declare_queue, "Declare a queue.", DECLARE_EXAMPLES)
+    queue.add_argument("--type", metavar="TYPE", help="classic, quorum, stream or another that the node has")
+    exchange = _part(actions, environ, "exchange", declare_exchange, "Declare an exchange.", DECLARE_EXAMPLES)
+    exchange.add_argument("--type", metavar="TYPE", default="direct", help="how it routes (default: direct)")
+    exchange.add_argument("--internal", action="store_true", help="clients cannot publish to it")
+    for part in (queue, exchange):
+        virtual_host(part)
+        part.add_argument("--transient", action="store_true", help="it does not outlive the node")
+        part.add_argument("--auto-delete", action="store_true", help="it goes with its last user")
+        _arguments(part)
+    host = _part(actions, environ, "vhost", declare_host, "Make a virtual host.", DECLARE_EXAMPLES)
+    host.add_argument("--description", help="what it is for")
+
+
+def add_delete(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    actions = parts_of(parser)
+    queue = _part(actions, environ, "queue", delete_queue, "Delete a queue, with its messages.")
+    queue.add_argument("--if-empty", action="store_true", help="only if it has no message")
+    exchange = _part(actions, environ, "exchange", delete_exchange, "Delete an exchange, with its bindings.")
+    for part in (queue, exchange):
+        virtual_host(part)
+        part.add_argument("--if-unused", action="store_true", help="only if nobody uses it")
+    text = "Delete a virtual host, with everything that is in it."
+    _part(actions, environ, "vhost", delete_host, text)
+    _part(actions, environ, "user", delete_user, "Delete a user.")
+
+
+def add_bind(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, working(bind), BIND_EXAMPLES)
+    _ends(parser)
+
+
+def add_unbind(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, working(unbind), BIND_EXAMPLES.replace("leveret bind", "leveret unbind"))
+    _ends(parser)
+
+
+def add_close(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    actions = parts_of(parser)
+    part = _part(actions, environ, "connection", close_connection, "Close a connection of a client.")
+    part.add_argument("--reason", metavar="TEXT", help="what the client is told")
+
+
+def _part(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    environ: Environ,
+    name: str,
+    work: Work,
+    text: str,
+    examples: str = "",
+) -> argparse.ArgumentParser:
+    part = put(actions, name, text)
+    control(part, environ, working(work), examples)
+    part.add_argument("name", metavar="NAME")
+    return part
+
+
+def _ends(parser: argparse.ArgumentParser) -> None:
+    virtual_host(parser)
+    parser.add_argument("source", metavar="EXCHANGE", help="where messages come from")
+    parser.add_argument("destination", metavar="QUEUE", help="where they go; an exchange with --to exchange")
+    parser.add_argument("--to", choices=["queue", "exchange"], default="queue", help="what the second is")
+    parser.add_argument("--key", default="", help="the binding key")
+    _arguments(parser)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--argument", metavar="NAME=VALUE", action="append", default=[], type=header, help="may be repeated"
+    )
+
+
+def declare_queue(options: argparse.Namespace, api: Api) -> int:
+    typed = {"x-queue-type": options.type} if options.type else {}
+    content = {
+        "durable": not options.transient,
+        "auto_delete": options.auto_delete,
+        "arguments": {**typed, **table(options.argument)},
+    }
+    return _declared(options, api, "queues", content)
+
+
+def declare_exchange(options: argparse.Namespace, api: Api) -> int:
+    content = {
+        "type": options.type,
+        "durable": not options.transient,
+        "auto_delete": options.auto_delete,
+        "internal": options.internal,
+        "arguments": table(options.argument),
+    }
+    return _declared(options, api, "exchanges", content)
+
+
+def _declared(options: argparse.Namespace, api: Api, section: str, content: Mapping[str, object]) -> int:
+    from broker_core.cli.api import SINGULAR, path
+
+    api.put(path(section, options.vhost, options.name), content)
+    told = {"name": options.name, "vhost": options.vhost, **content}
+    say(options, told, f"{SINGULAR[section]} '{options.name}' is there in vhost '{options.vhost}'")
+    return DONE
+
+
+def declare_host(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import path
+
+    content = {"description": options.description} if options.description else {}
+    api.put(path("vhosts", options.name), content)
+    say(options, {"name": options.name, **content}, f"virtual host '{options.name}' is there")
+    return DONE
+
+
+def delete_queue(options: argparse.Namespace, api: Api) -> int:
+    return _deleted(options, api, "queues", options.if_empty, options.if_unused)
+
+
+def delete_exchange(options: argparse.Namespace, api: Api) -> int:
+    return _deleted(options, api, "exchanges", False, options.if_unused)
+
+
+def _deleted(options: argparse.Namespace, api: Api, section: str, if_empty: bool, if_unused: bool) -> int:
+    from broker_core.cli.api import SINGULAR, path
+
+    query = {name: "true" for name, wanted in (("if-empty", if_empty), ("if-unused", if_unused)) if wanted}
+    api.delete(path(section, options.vhost, options.name), query)
+    what = f"{SINGULAR[section]} '{options.name}' in vhost '{options.vhost}' is deleted"
+    say(options, {"deleted": options.name, "vhost": options.vhost}, what)
+    return DONE
+
+
+def _delete_alone(section: str) -> Callable[[argparse.Namespace, Api], int]:
+    """The work of deleting what is in no virtual host."""
+
+    def delete(options: argparse.Namespace, api: Api) -> int:
+        from broker_core.cli.api import SINGULAR, path
+
+        api.delete(path(section, options.name))
+        say(options, {"deleted": options.name}, f"{SINGULAR[section]} '{options.name}' is deleted")
+        return DONE
+
+    return delete
+
+
+delete_host: Final = _delete_alone("vhosts")
+delete_user: Final = _delete_alone("users")
+
+
+def bind(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import path
+
+    content = {"routing_key": options.key, "arguments": table(options.argument)}
+    api.post(path(*between(options.vhost, options.source, options.to, options.destination)), content)
+    say(options, _told(options), f"'{options.source}' leads to {options.to} '{options.destination}'")
+    return DONE
+
+
+def unbind(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import Refused, path
+
+    ends = between(options.vhost, options.source, options.to, options.destination)
+    arguments = table(options.argument)
+    name = properties_key(api.whole(path(*ends)), options.key, arguments)
+    if name is None:
+        raise Refused(
+            f"'{options.source}' does not lead to {options.to} '{options.destination}' with the key '{options.key}' and"
+            " these arguments; `leveret list bindings` shows what does"
+        )
+    api.delete(path(*ends, name))
+    say(options, _told(options), f"'{options.source}' leads there no more")
+    return DONE
+
+
+def between(host: str, source: str, kind: str, destination: str) -> tuple[str, ...]:
+    """The names in the path of the bindings from an exchange to a queue or exchange."""
+    return ("bindings", host, "e", source, "q" if kind == "queue" else "e", destination)
+
+
+def properties_key(bindings: list[Row], key: object, arguments: object) -> str | None:
+    """How the node calls the binding with this key and these arguments."""
+    for each in bindings:
+        if each.get("routing_key") == key and each.get("arguments") == arguments:
+            return str(each.get("properties_key"))
+    return None
+
+
+def _told(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "vhost": options.vhost,
+        "source": options.source,
+        "destination": options.destination,
+        "destination_type": options.to,
+        "routing_key": options.key,
+        "arguments": table(options.argument),
+    }
+
+
+def close_connection(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import path
+
+    headers = {"X-Reason": one_line(options.reason)} if options.reason else {}
+    api.delete(path("connections", options.name), headers=headers)
+    say(options, {"closed": options.name}, f"connection '{options.name}' is closed")
+    return DONE
+
+
+def one_line(text: str) -> str:
+    """Text as a header of HTTP may have it. Raises `ValueError`."""
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("the reason can have only printable letters of ASCII")
+    return text
+
+
+ADD: Final[Mapping[str, Add]] = {
+    "declare": add_declare,
+    "delete": add_delete,
+    "bind": add_bind,
+    "unbind": add_unbind,
+    "close": add_close,
+}

@@ -1,0 +1,198 @@
+"""`leveret list ...`: what a node has, as a table or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker_core.cli.adding import Add, Environ, control
+from broker_core.cli.codes import DONE
+from broker_core.cli.working import working
+
+if TYPE_CHECKING:
+    from broker_core.cli.api import Api, Row
+
+EXAMPLES: Final = """\
+examples:
+  leveret list queues
+  leveret list queues --sort messages --reverse --limit 10
+  leveret list queues --columns name,messages,message_stats.publish_details.rate --filter '^orders'
+  leveret list bindings --vhost /prod --json
+
+--filter is a regular expression for the name, --columns may reach into objects with dots. Without --vhost the list is
+of every virtual host that the user may see. JSON has every column, unless --columns says which.
+"""
+
+QUEUE_COLUMNS: Final = ("vhost", "name", "type", "messages", "messages_unacknowledged", "consumers", "state")
+
+# By name: the path below /api, the columns that a table shows, whether there is one list for each virtual host, and
+# whether the node gives pages.
+THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
+    "queues": ("queues", QUEUE_COLUMNS, True, True),
+    "streams": ("queues", ("vhost", "name", "messages", "consumers", "state"), True, True),
+    "exchanges": (
+        "exchanges",
+        ("vhost", "name", "type", "durable", "auto_delete", "internal", "arguments"),
+        True,
+        True,
+    ),
+    "bindings": (
+        "bindings",
+        ("vhost", "source", "destination_type", "destination", "routing_key", "arguments"),
+        True,
+        False,
+    ),
+    "connections": ("connections", ("name", "user", "vhost", "protocol", "state", "channels"), False, True),
+    "channels": (
+        "channels",
+        ("name", "user", "vhost", "consumer_count", "messages_unacknowledged", "prefetch_count"),
+        False,
+        True,
+    ),
+    "consumers": (
+        "consumers",
+        ("queue.vhost", "queue.name", "consumer_tag", "ack_required", "prefetch_count"),
+        True,
+        False,
+    ),
+    "vhosts": ("vhosts", ("name", "messages", "tracing", "description"), False, False),
+    "users": ("users", ("name", "tags"), False, False),
+    "permissions": ("permissions", ("vhost", "user", "configure", "write", "read"), False, False),
+    "topic-permissions": ("topic-permissions", ("vhost", "user", "exchange", "write", "read"), False, False),
+    "policies": (
+        "policies",
+        ("vhost", "name", "pattern", "apply-to", "priority", "definition"),
+        True,
+        False,
+    ),
+    "operator-policies": (
+        "operator-policies",
+        ("vhost", "name", "pattern", "apply-to", "priority", "definition"),
+        True,
+        False,
+    ),
+    "limits": ("vhost-limits", ("vhost", "value"), False, False),
+    "user-limits": ("user-limits", ("user", "value"), False, False),
+    "listeners": ("overview", ("protocol", "ip_address", "port"), False, False),
+}
+
+
+def add_list(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, working(list_things), EXAMPLES)
+    parser.add_argument("what", choices=list(THINGS), metavar="WHAT", help=", ".join(THINGS))
+    parser.add_argument("--vhost", metavar="NAME", help="only what is in this virtual host")
+    parser.add_argument("--columns", metavar="NAME,...", help="the columns to show")
+    parser.add_argument("--sort", metavar="COLUMN", help="what to sort by")
+    parser.add_argument("--reverse", action="store_true", help="the largest first")
+    parser.add_argument(
+        "--filter", metavar="PATTERN", type=pattern, help="only names in which this expression is found"
+    )
+    parser.add_argument("--limit", metavar="N", type=count, help="at most so many")
+
+
+def pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def list_things(options: argparse.Namespace, api: Api) -> int:
+    columns = options.columns.split(",") if options.columns else None
+    rows = listed(options, api, columns)
+    if options.json:
+        print(json.dumps([row if columns is None else shown(row, columns) for row in rows], indent=2))
+        return DONE
+    from broker_core.cli import text
+
+    columns = columns or THINGS[options.what][1]
+    print(text.table([shown(row, columns) for row in rows], columns) if rows else f"no {options.what}")
+    return DONE
+
+
+def listed(options: argparse.Namespace, api: Api, columns: Sequence[str] | None) -> list[Row]:
+    from broker_core.cli.api import path
+
+    section, _, by_host, paged = THINGS[options.what]
+    below = path(section, options.vhost) if by_host and options.vhost else path(section)
+    if paged and options.what != "streams":
+        return list(api.rows(below, _query(options, columns), options.limit))
+    if options.what == "listeners":
+        rows = _listeners(api.get(below))
+    else:
+        rows = list(api.rows(below)) if paged else api.whole(below)
+    return _chosen(rows, options)
+
+
+def _query(options: argparse.Namespace, columns: Sequence[str] | None) -> dict[str, str]:
+    """The node filters and sorts what it gives in pages."""
+    query: dict[str, str] = {}
+    if columns or not options.json:
+        wanted = [*(columns or THINGS[options.what][1]), *([options.sort] if options.sort else [])]
+        query["columns"] = ",".join(dict.fromkeys(wanted))
+    if options.filter:
+        query |= {"name": options.filter, "use_regex": "true"}
+    if options.sort:
+        query |= {"sort": options.sort, "sort_reverse": "true" if options.reverse else "false"}
+    return query
+
+
+def _chosen(rows: Iterable[Row], options: argparse.Namespace) -> list[Row]:
+    """What the node gives whole is filtered and sorted here."""
+    kept = [row for row in rows if options.what != "streams" or row.get("type") == "stream"]
+    if options.vhost:
+        kept = [row for row in kept if row.get("vhost", options.vhost) == options.vhost]
+    if options.filter:
+        found = re.compile(options.filter)
+        kept = [row for row in kept if any(found.search(name) for name in _names(row))]
+    if options.sort:
+        kept.sort(key=lambda row: order(cell(row, options.sort)), reverse=options.reverse)
+    return kept[: options.limit]
+
+
+def _names(row: Row) -> list[str]:
+    """What a row is found by; a binding by either end, a permission by its user."""
+    keys = ("name", "source", "destination", "user", "queue.name", "protocol")
+    return [name for key in keys if isinstance(name := cell(row, key), str)]
+
+
+def _listeners(overview: object) -> list[Row]:
+    from broker_core.cli.api import rows_of
+
+    return rows_of(overview.get("listeners")) if isinstance(overview, Mapping) else []
+
+
+def cell(row: Row, column: str) -> object:
+    """The value in a column, which may reach into objects with dots; None if there is none."""
+    value: object = row
+    for name in column.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def shown(row: Row, columns: Iterable[str]) -> dict[str, object]:
+    return {column: cell(row, column) for column in columns}
+
+
+def order(value: object) -> tuple[int, float, str]:
+    """Nothing first, then numbers, then text."""
+    if value is None:
+        return 0, 0.0, ""
+    if isinstance(value, int | float):
+        return 1, float(value), ""
+    return 2, 0.0, str(value)
+
+
+ADD: Final[Mapping[str, Add]] = {"list": add_list}

@@ -1,0 +1,245 @@
+"""`leveret publish`, `get`, `peek`, `purge`, `move`: messages, a few at a time."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker_core.cli.adding import Add, Environ, control, header, virtual_host
+from broker_core.cli.codes import DONE, REFUSED
+from broker_core.cli.listing import count
+from broker_core.cli.working import say, table, working
+
+if TYPE_CHECKING:
+    from broker_core.cli.api import Api, Row
+
+PUBLISH_EXAMPLES: Final = """\
+examples:
+  leveret publish --key orders 'to the queue orders'
+  leveret publish --exchange shop --key eu.new --property content_type=application/json --file order.json
+  date | leveret publish --exchange log --header host=a1 --persistent
+
+Without PAYLOAD and --file the payload is read from standard input. The exit code is 1 if no queue took the message.
+Properties are those of AMQP: content_type, content_encoding, priority, correlation_id, reply_to, expiration,
+message_id, timestamp, type, user_id, app_id, delivery_mode.
+"""
+GET_EXAMPLES: Final = """\
+examples:
+  leveret get orders                            look at the first message; it goes back, marked as redelivered
+  leveret get orders --count 10 --ack-mode ack --json
+  leveret get orders --ack-mode ack --raw > body
+"""
+PEEK_EXAMPLES: Final = """\
+examples:
+  leveret peek orders --count 10
+
+Nothing is taken: the messages keep their places and are not marked as redelivered.
+"""
+ACK_MODES: Final = {
+    "requeue": "ack_requeue_true",
+    "ack": "ack_requeue_false",
+    "reject-requeue": "reject_requeue_true",
+    "reject": "reject_requeue_false",
+}
+NUMBERS: Final = frozenset({"priority", "delivery_mode", "timestamp"})
+PROPERTIES: Final = NUMBERS | {
+    "content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type", "user_id",
+    "app_id",
+}  # fmt: skip
+
+
+def add_publish(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, working(publish), PUBLISH_EXAMPLES)
+    virtual_host(parser)
+    parser.add_argument(
+        "--exchange", metavar="NAME", default="", help="the exchange (default: the default one)"
+    )
+    parser.add_argument("--key", default="", help="the routing key")
+    for flag, of in (("--header", header), ("--property", known_property)):
+        parser.add_argument(
+            flag, metavar="NAME=VALUE", action="append", default=[], type=of, help="may be repeated"
+        )
+    parser.add_argument("--persistent", action="store_true", help="the message outlives the node")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("payload", metavar="PAYLOAD", nargs="?", help="the payload, as UTF-8")
+    given.add_argument("--file", metavar="FILE", type=Path, help="a file with the payload")
+
+
+def add_get(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, working(get), GET_EXAMPLES)
+    _looked_at(parser)
+    parser.add_argument(
+        "--ack-mode",
+        choices=list(ACK_MODES),
+        default="requeue",
+        help="what becomes of the messages (default: requeue)",
+    )
+
+
+def add_peek(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, working(peek), PEEK_EXAMPLES)
+    _looked_at(parser)
+
+
+def _looked_at(parser: argparse.ArgumentParser) -> None:
+    _queue(parser)
+    parser.add_argument("--count", metavar="N", type=count, default=1, help="how many (default: 1)")
+    parser.add_argument("--truncate", metavar="OCTETS", type=count, help="no more of each payload")
+    parser.add_argument("--raw", action="store_true", help="print the payloads only, as they are")
+
+
+def add_purge(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, working(purge))
+    _queue(parser)
+
+
+def add_move(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, working(move))
+    _queue(parser)
+    parser.add_argument("to", metavar="TO", help="the queue that gets the messages")
+
+
+def _queue(parser: argparse.ArgumentParser) -> None:
+    virtual_host(parser)
+    parser.add_argument("queue", metavar="QUEUE")
+
+
+def known_property(text: str) -> str:
+    name = header(text).partition("=")[0]
+    if name not in PROPERTIES:
+        raise argparse.ArgumentTypeError(f"no property {name!r}; there are {', '.join(sorted(PROPERTIES))}")
+    return text
+
+
+def publish(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import path
+
+    exchange = options.exchange or "amq.default"
+    answer = api.post(path("exchanges", options.vhost, exchange, "publish"), message(options))
+    routed = isinstance(answer, Mapping) and bool(answer.get("routed"))
+    where = f"exchange '{options.exchange}'" if options.exchange else "the default exchange"
+    dropped = f"dropped: {where} leads nowhere with the key '{options.key}'; `leveret explain` tells why"
+    say(options, answer, "published" if routed else dropped)
+    return DONE if routed else REFUSED
+
+
+def message(options: argparse.Namespace) -> dict[str, object]:
+    """The message, as the API wants it. Raises `OSError`, `ValueError`."""
+    properties: dict[str, object] = dict(each.split("=", 1) for each in options.property)
+    properties |= {name: _number(name, properties[name]) for name in NUMBERS & properties.keys()}
+    if options.header:
+        properties["headers"] = table(options.header)
+    if options.persistent:
+        properties["delivery_mode"] = 2
+    text, encoding = payload(options)
+    return {
+        "routing_key": options.key,
+        "properties": properties,
+        "payload": text,
+        "payload_encoding": encoding,
+    }
+
+
+def _number(name: str, text: object) -> int:
+    if not str(text).isdecimal():
+        raise ValueError(f"the property {name} is a whole number, not {text!r}")
+    return int(str(text))
+
+
+def payload(options: argparse.Namespace) -> tuple[str, str]:
+    """As text if it is UTF-8, else as Base64."""
+    if options.payload is not None:
+        octets = options.payload.encode("utf-8", "surrogateescape")
+    else:
+        octets = sys.stdin.buffer.read() if options.file is None else options.file.read_bytes()
+    try:
+        return octets.decode(), "string"
+    except UnicodeDecodeError:
+        return base64.b64encode(octets).decode(), "base64"
+
+
+def get(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import path, rows_of
+
+    asked = {"count": options.count, "ackmode": ACK_MODES[options.ack_mode], "encoding": "auto"}
+    if options.truncate:
+        asked["truncate"] = options.truncate
+    return show(options, rows_of(api.post(path("queues", options.vhost, options.queue, "get"), asked)))
+
+
+def peek(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import own_path, rows_of
+
+    query = {"count": str(options.count)}
+    if options.truncate:
+        query["truncate"] = str(options.truncate)
+    return show(options, rows_of(api.get(own_path("queues", options.vhost, options.queue, "peek"), query)))
+
+
+def show(options: argparse.Namespace, messages: list[Row]) -> int:
+    """Messages for whoever asked."""
+    if options.raw:
+        for each in messages:
+            sys.stdout.buffer.write(body(each))
+        sys.stdout.buffer.flush()
+    elif options.json:
+        print(json.dumps(messages, indent=2))
+    else:
+        print("\n\n".join(map(described, messages)) or "no message")
+    return DONE
+
+
+def body(message: Row) -> bytes:
+    """The payload of a message that the API has given. Raises `ValueError`."""
+    text = str(message.get("payload", ""))
+    return base64.b64decode(text) if message.get("payload_encoding") == "base64" else text.encode()
+
+
+def described(message: Row) -> str:
+    """A message for people: where it came from, its properties, its payload."""
+    from broker_core.cli.text import plain, told
+
+    head = {
+        name: value
+        for name, value in message.items()
+        if name not in ("payload", "payload_encoding", "properties") and value is not None
+    }
+    properties = message.get("properties")
+    if isinstance(properties, Mapping) and properties:
+        head["properties"] = properties
+    encoded = " (Base64)" if message.get("payload_encoding") == "base64" else ""
+    text = plain(str(message.get("payload", "")))
+    return f"{told('', head)}\npayload{encoded}\n" + "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def purge(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import path
+
+    api.delete(path("queues", options.vhost, options.queue, "contents"))
+    say(options, {"purged": options.queue}, f"queue '{options.queue}' in vhost '{options.vhost}' is purged")
+    return DONE
+
+
+def move(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import WORK_TIMEOUT_S, own_path
+
+    asked = own_path("queues", options.vhost, options.queue, "move")
+    answer = api.post(asked, {"to": options.to}, WORK_TIMEOUT_S)
+    moved = answer.get("moved") if isinstance(answer, Mapping) else None
+    what = "the messages" if moved is None else f"{moved} messages"
+    say(options, answer, f"{what} of queue '{options.queue}' are in queue '{options.to}'")
+    return DONE
+
+
+ADD: Final[Mapping[str, Add]] = {
+    "publish": add_publish,
+    "get": add_get,
+    "peek": add_peek,
+    "purge": add_purge,
+    "move": add_move,
+}
