@@ -69,7 +69,7 @@ class FrontEnd(ABC):
         False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
     )
     halted: bool = False  # it has input left, for after others' turns: it goes on when `receive` gets b""
-    is_stranger: bool = False  # its user has not logged in yet: the node gives it little time, and little room
+    is_stranger: bool = False  # its user has not logged in yet: little time, little room
     expires_at: float | None = None  # monotonic seconds: when what its user has logged in with runs out
     description: str = ""  # for logs: user and virtual host once known
 
