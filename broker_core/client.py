@@ -361,6 +361,10 @@ class Client:
         self.check_topics(target, keys)
         return target
 
+    def require_readable(self, name: str) -> None:
+        """What consuming from it needs: for those who do something else first. Raises AccessRefused."""
+        self._check(READ, "queue", name)
+
     def readable_queue(self, name: str) -> Queue:
         """A queue this client may take messages from (S066, S098)."""
         self._check(READ, "queue", name)

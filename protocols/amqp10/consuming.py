@@ -73,6 +73,7 @@ def _queue(session: ServedSession, link: OutgoingLink, source: p.Source) -> Queu
         return nodes.dynamic_queue(client, session.connection.container, link.name)
     found = addresses.source(source.address, session.connection.address_v1)
     if found.declares:
+        client.require_readable(found.queue)  # or nothing is made
         nodes.declared_queue(client, found.queue, source.durable, found.temporary)
     return client.readable_queue(found.queue)
 

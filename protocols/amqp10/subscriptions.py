@@ -99,7 +99,7 @@ def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
         found.come_back(session.client, source)
         return found
     if found is not None:
-        found.make_way(session.client)
+        found.make_way(session.client, wish)
     return Subscription(_subscribed_queue(session.client, _queue_name(key), wish, selector), key, source)
 
 
@@ -272,8 +272,13 @@ class Subscription(Terminus):
                 AmqpError(p.LINK_STOLEN, f"link '{consumer.link.name}' was attached elsewhere")
             )
 
-    def make_way(self, client: Client) -> None:
-        """Somebody wants another subscription of this name. Raises Failure or AmqpError."""
+    def make_way(self, client: Client, wish: Wish) -> None:
+        """Somebody wants another subscription of this name. Raises Failure or AmqpError.
+
+        It stays as it is, unless he may have the other one.
+        """
+        client.require_readable(self.queue.name)
+        client.bindings(wish.exchange, self.queue.name, False, wish.key)
         if self.links and self._is_shared:
             why = f"subscription '{self.key[2]}' is shared by others with another address or selector"
             raise AmqpError(p.RESOURCE_LOCKED, why)
