@@ -38,6 +38,7 @@ from broker_core.topology import VirtualHost
 if TYPE_CHECKING:
     from broker_core.catalogue import Catalogue
     from broker_core.client import Client
+    from broker_core.history import History
     from broker_core.operations import Operations
     from broker_core.store.journal import Journal
     from broker_core.store.paging import Paging
@@ -121,6 +122,7 @@ class Broker:
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.bygone = Bygone()
         self.confirmed = self.returned = 0  # messages, to or back to publishers
+        self.history: History | None = None  # for those who ask over HTTP
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.journal: Journal | None = None  # without one, everything is in memory only
         self.paging: Paging | None = None  # with a journal: what is too much for the memory is on disk only

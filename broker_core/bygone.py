@@ -6,29 +6,15 @@ Queue, Exchange ──deleted──> Bygone ──> totals of a virtual host, or
 from __future__ import annotations
 
 from collections import Counter
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from broker_core.counts import EXCHANGE, LENGTHS, QUEUE, exchange_counts, queue_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker_core.exchange import Exchange
     from broker_core.queue import Queue
-
-QUEUE_COUNTS: Final = (
-    "published",
-    "delivered",
-    "delivered_settled",
-    "fetched",
-    "fetched_settled",
-    "fetched_none",
-    "redelivered",
-    "accepted",
-)
-EXCHANGE_COUNTS: Final = ("publish_in", "unroutable")
-
-queue_counts: Final = attrgetter(*QUEUE_COUNTS)
-exchange_counts: Final = attrgetter("published", "unroutable")
 
 
 class Bygone:
@@ -41,12 +27,12 @@ class Bygone:
     def add_queue(self, queue: Queue) -> None:
         """It has been deleted. Called once."""
         if not queue.hidden:
-            counts = dict(zip(QUEUE_COUNTS, queue_counts(queue), strict=True))
-            self._add(queue.virtual_host.name, counts)
+            counts = dict(zip(QUEUE, queue_counts(queue), strict=True))
+            self._add(queue.virtual_host.name, {name: counts[name] for name in QUEUE if name not in LENGTHS})
 
     def add_exchange(self, exchange: Exchange) -> None:
         """It has been deleted. Called once."""
-        counts = dict(zip(EXCHANGE_COUNTS, exchange_counts(exchange), strict=True))
+        counts = dict(zip(EXCHANGE, exchange_counts(exchange), strict=True))
         self._add(exchange.virtual_host.name, counts)
 
     def of(self, virtual_host: str) -> Mapping[str, int]:

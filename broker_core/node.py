@@ -30,6 +30,7 @@ from broker_core.config import Config
 from broker_core.config_sections import GUEST
 from broker_core.entrance import Entrance
 from broker_core.frontend import FrontEnd, Protocol, encodings_of
+from broker_core.history import History
 from broker_core.keeper import Keeper, opened
 from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operating import THREADS, Operating
@@ -141,6 +142,9 @@ class Node(Operating):
         self.broker.alarms.listen(self._alarm)
         self.broker.timers.on_earlier = self._wake
         self._check_alarms(self.broker.tick())
+        if self.config.http.enabled:
+            self.broker.history = History(self.broker)
+            self.broker.history.start()
         self._watching = False
         self._watch_or_not()
 

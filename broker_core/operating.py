@@ -7,6 +7,7 @@ import socket
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -67,6 +68,10 @@ class Operating(Operations):
     @property
     def name(self) -> str:  # type: ignore[override]
         return self.config.node.name
+
+    @property
+    def data_folder(self) -> Path | None:  # type: ignore[override]
+        return None if self.keeper is None else self.keeper.folder
 
     def listeners(self) -> list[Listening]:
         return [self._listening(*each) for each in zip(self._listeners, self.entrances, strict=True)]

@@ -12,6 +12,8 @@ import attrs
 from broker_core.values import Value, printed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from broker_core.frontend import FrontEnd, Peer
 
 T = TypeVar("T")
@@ -80,6 +82,7 @@ class Operations(ABC):
     """Implemented by the node."""
 
     name: str  # of the node
+    data_folder: Path | None = None  # what it keeps; None: in memory only
     fed: Connected | None = None  # the connection whose input is being worked off
 
     @abstractmethod

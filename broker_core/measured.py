@@ -1,0 +1,63 @@
+"""What the node takes up of its machine now, and how much there is: memory, descriptors, sockets, disk."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import TYPE_CHECKING
+
+import attrs
+
+from broker_core.flow import resident_octets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from broker_core.operations import Operations
+
+DESCRIPTORS = "/proc/self/fd"
+
+
+@attrs.frozen
+class Measured:
+    """Octets and numbers."""
+
+    memory: int
+    descriptors: int
+    descriptors_max: int
+    sockets: int
+    disk_free: int
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The columns of `counts.NODE`."""
+        return self.memory, self.descriptors, self.sockets, self.disk_free
+
+
+def measured(operations: Operations) -> Measured:
+    """Takes a tenth of a millisecond; some, with thousands of open files and an old kernel."""
+    sockets = len(operations.connections()) + len(operations.listeners())
+    return Measured(
+        memory=resident_octets(),
+        descriptors=open_descriptors() or sockets,
+        descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        sockets=sockets,
+        disk_free=free_octets(operations.data_folder),
+    )
+
+
+def open_descriptors() -> int:
+    """How many files and sockets this process has open; 0 where that is not told."""
+    try:
+        return os.stat(DESCRIPTORS).st_size or len(os.listdir(DESCRIPTORS))  # the size since Linux 6.2
+    except OSError:
+        return 0
+
+
+def free_octets(folder: Path | None) -> int:
+    """On the disk of a folder; without one, of the working directory."""
+    try:
+        status = os.statvfs(folder or ".")
+    except OSError:
+        return 0
+    return status.f_bavail * status.f_frsize
