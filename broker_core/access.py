@@ -22,6 +22,7 @@ import attrs
 from broker_core.checking import Checks, OffThread, Waiting, inline
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.events import Events
+from broker_core.guards import Logins
 from broker_core.limits import UserLimits
 from broker_core.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
 
@@ -93,12 +94,14 @@ class Access:
         self.anonymous_user: str | None = "guest"
         self.catalogue: Catalogue | None = None  # told of what outlives the node
         self.events = Events()
+        self.logins = Logins()
+        self.now: Callable[[], float] = float  # monotonic seconds; a broker has a clock
         self.tokens: Tokens | None = None  # whoever can tell users by their tokens
         self.off_thread: OffThread = inline  # a node has threads
         self.hashing = Hashing()
         self.checks = Checks(self, random_octets(KEY_SIZE))
         self.scram_key = random_octets(KEY_SIZE)  # for those whom nobody knows
-        self._random_octets = random_octets
+        self.random_octets = random_octets
         self._users: dict[str, User] = {}
         self._slow_hashes = 0  # of users
         self._permissions: dict[tuple[str, str], Permissions] = {}
@@ -118,7 +121,7 @@ class Access:
 
         The password is kept as a quick hash: for users of files and of programs. What clients bring: `hash_soon`.
         """
-        kept = self.hashing.quick(password, self._random_octets(SALT_SIZE)) if password else None
+        kept = self.hashing.quick(password, self.random_octets(SALT_SIZE)) if password else None
         return self.put_user(User(name, frozenset(tags), kept, limits or UserLimits()))
 
     def put_user(self, user: User) -> User:

@@ -82,10 +82,38 @@ class LimitsSettings(Record):
     consumers_per_channel_max: int | None = key(
         Limit(0, MANY), "Consumers on one channel, session or its like.", None, reload=True
     )
+    channels_max: int | None = key(
+        Limit(0, MANY), "Channels, sessions and their like, on all connections.", None, reload=True
+    )
+    virtual_hosts_max: int | None = key(Limit(0, MANY), "Virtual hosts of the node.", None, reload=True)
     handshake_timeout_s: int = key(
-        Whole(1, 3600),
-        "Seconds for a peer to show which protocol it speaks, and then to log in.",
-        10,
+        Whole(1, 3600), "Seconds for a peer to log in, from the moment it has connected.", 10, reload=True
+    )
+    connection_rate: int | None = key(
+        Limit(1, MANY), "Connections in a second, in all; others are hung up on.", None, reload=True
+    )
+    connection_rate_per_address: int | None = key(
+        Limit(1, MANY), "Connections in a second from one address elsewhere.", 1000, reload=True
+    )
+    strangers_max: int | None = key(
+        Limit(1, MANY),
+        "Connections whose users have not logged in; with one more, the oldest of them ends.",
+        4096,
+        reload=True,
+    )
+    strangers_per_address_max: int | None = key(
+        Limit(1, MANY), "Those from one address elsewhere; others are hung up on.", 1024, reload=True
+    )
+    login_failures_per_address: int | None = key(
+        Limit(1, MANY),
+        "Failed logins from one address elsewhere, after which it has to wait between tries, up to half a minute.",
+        20,
+        reload=True,
+    )
+    login_failures_per_user: int | None = key(
+        Limit(1, MANY),
+        "Failed logins of one name, after which it has to wait, too, but not where its user is known from.",
+        20,
         reload=True,
     )
     message_size_max: int = key(Octets(0, 512 * MIB), "The largest message body.", 16 * MIB, reload=True)

@@ -1,0 +1,207 @@
+"""Who may come in now: addresses, names and the time to yes, or no for a while. No socket, no clock.
+
+Three things are counted. Connections, in a second, in all and from one address: what comes too fast is hung up on.
+Strangers, who have connected and not logged in: one too many in all ends the one that has been there longest, one too
+many from an address is hung up on. Logins that failed, from one address and by one name: after some of them neither
+gets another try for a second, then two, then four, up to half a minute; it is forgotten after five. Nobody shuts out
+anybody else for good like that: where a user has logged in from before, his name goes on being welcome.
+
+An address is one of IPv4, or the first half of one of IPv6: its other half its owner has for himself. Clients on this
+machine are counted in all, not by their address: they may be everybody, behind a proxy. What is remembered is bounded:
+whoever has not been heard of for longest is forgotten first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+KEYS_MAX: Final = 10_000  # addresses, names and acquaintances that are remembered, of each
+BURST_S: Final = 2.0  # for so long twice as many may come
+REFUSED_MAX_S: Final = 30.0
+FORGOTTEN_S: Final = 300.0  # after the last failure
+HEX_OF_NETWORK: Final = 19  # characters of the first half of a whole IPv6 address
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+def network(host: str) -> str:
+    """What an address is counted by."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    mapped = address.ipv4_mapped
+    return str(mapped) if mapped is not None else address.exploded[:HEX_OF_NETWORK]
+
+
+class Bucket:
+    """So many in a second, and a few more at once. Full at first."""
+
+    __slots__ = ("_at", "_left")
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._left = rate * BURST_S
+        self._at = now
+
+    def take(self, rate: float, now: float) -> bool:
+        """One more: whether there is room. The rate may have changed."""
+        self._left = min(rate * BURST_S, self._left + (now - self._at) * rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Recent(dict[K, T]):
+    """What is known of those heard of last; the first is the one not heard of for longest."""
+
+    def note(self, key: K, known: T) -> None:
+        self.pop(key, None)
+        self[key] = known
+        if len(self) > KEYS_MAX:
+            del self[next(iter(self))]
+
+
+class Rates:
+    """Connections in a second."""
+
+    def __init__(self) -> None:
+        self._all: Bucket | None = None
+        self._by_network: Recent[str, Bucket] = Recent()
+
+    def take(self, limit: int | None, now: float) -> bool:
+        """One more in all: whether it may be."""
+        if limit is None:
+            return True
+        if self._all is None:
+            self._all = Bucket(limit, now)
+        return self._all.take(limit, now)
+
+    def take_from(self, key: str, limit: int | None, now: float) -> bool:
+        """One more from a network."""
+        if limit is None:
+            return True
+        bucket = self._by_network.get(key) or Bucket(limit, now)
+        self._by_network.note(key, bucket)
+        return bucket.take(limit, now)
+
+
+class Strangers(Generic[K]):
+    """Connections whose users have not logged in, the one that has been there longest first."""
+
+    def __init__(self) -> None:
+        self._networks: dict[K, str] = {}  # empty: not counted by it
+        self._held: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._networks)
+
+    def enter(self, who: K) -> None:
+        self._networks[who] = ""
+
+    def came_from(self, who: K, key: str, limit: int | None) -> bool:
+        """Where one is from is known: whether there is room for one more from there."""
+        if limit is not None and self._held[key] >= limit:
+            return False
+        if self._networks.get(who) == "":
+            self._networks[who] = key
+            self._held[key] += 1
+        return True
+
+    def leave(self, who: K) -> None:
+        """He has logged in, or gone. Twice does no harm."""
+        key = self._networks.pop(who, "")
+        if key:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+
+    def surplus(self, limit: int | None) -> K | None:
+        """Who has to go, if there are too many."""
+        too_many = limit is not None and len(self._networks) > limit
+        return next(iter(self._networks)) if too_many else None
+
+
+@attrs.frozen
+class Failed:
+    """How often logging in has failed, and until when nobody tries again."""
+
+    count: int
+    at: float
+    until: float
+
+
+NEVER: Final = Failed(0, 0.0, 0.0)
+
+
+class Failures:
+    """Logins that failed, by address or by name."""
+
+    def __init__(self) -> None:
+        self._failed: Recent[str, Failed] = Recent()
+
+    def refused_s(self, key: str, now: float) -> float:
+        """For how long from now nobody tries; 0: go on."""
+        return max(0.0, self._failed.get(key, NEVER).until - now)
+
+    def failed(self, key: str, free: int, now: float) -> None:
+        """Once more. The first `free` are for nothing."""
+        before = self._failed.get(key, NEVER)
+        count = 1 if now > before.at + FORGOTTEN_S else before.count + 1
+        beyond = min(count - free, 10)
+        refused_s = min(2.0 ** (beyond - 1), REFUSED_MAX_S) if beyond > 0 else 0.0
+        self._failed.note(key, Failed(count, now, now + refused_s))
+
+
+class Logins:
+    """Who may try to log in."""
+
+    def __init__(self) -> None:
+        self.per_address: int | None = None  # failures that are free
+        self.per_user: int | None = None
+        self.refused = 0  # attempts that were not looked at
+        self._networks = Failures()
+        self._names = Failures()
+        self._acquainted = Failures()
+        self._known: Recent[str, None] = Recent()  # names and networks that belong together
+
+    def refused_s(self, name: str, host: str, loopback: bool, now: float) -> float:
+        """For how long from now this name may not be tried from there; 0: go on."""
+        wait_s = max(
+            failures.refused_s(key, now) for failures, key, _ in self._concerned(name, host, loopback)
+        )
+        self.refused += wait_s > 0
+        return wait_s
+
+    def failed(self, name: str, host: str, loopback: bool, now: float) -> None:
+        """The password, or token, was wrong, whether or not there is such a user."""
+        for failures, key, free in self._concerned(name, host, loopback):
+            if free is not None:
+                failures.failed(key, free, now)
+
+    def succeeded(self, name: str, host: str) -> None:
+        """The user is known there from now on. His address is not forgiven: he could be trying others' names."""
+        self._known.note(pair(name, host), None)
+
+    def _concerned(
+        self, name: str, host: str, loopback: bool
+    ) -> tuple[tuple[Failures, str, int | None], ...]:
+        """What counts: who is known there has failures of his own, and suffers from nobody else's."""
+        both = pair(name, host)
+        if both in self._known:
+            return ((self._acquainted, both, self.per_user),)
+        by_name = (self._names, name, self.per_user)
+        return (by_name,) if loopback else (by_name, (self._networks, network(host), self.per_address))
+
+
+def pair(name: str, host: str) -> str:
+    return f"{network(host)} {name}"
