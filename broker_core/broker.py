@@ -30,6 +30,7 @@ from broker_core.exchanges import STANDARD
 from broker_core.flow import Alarms
 from broker_core.limits import NodeLimits, VirtualHostLimits
 from broker_core.message import Death, Encoding, Facts, Message, Notes
+from broker_core.parameters import Parameters
 from broker_core.policy import Policies
 from broker_core.queue import DELETED, REJECTED, Queue
 from broker_core.routing import Route, route, walk
@@ -104,8 +105,10 @@ class Broker:
             STANDARD if exchange_types is None else exchange_types
         )
         self.access = access or Access()
+        self.access.now = self.clock.now
         self.policies = policies or Policies()
-        self.events = self.access.events = self.policies.events = Events()
+        self.parameters = Parameters()
+        self.events = self.access.events = self.policies.events = self.parameters.events = Events()
         self.compat = compat or Compat()
         self.node_limits = node_limits or NodeLimits()
         self.alarms = alarms or Alarms()
@@ -145,6 +148,11 @@ class Broker:
         self.events.happened("vhost.created", name, {"name": name})
         return host
 
+    def require_room(self, name: str) -> None:
+        """Whether a client may have that virtual host made. Raises TooMany."""
+        if name not in self.virtual_hosts:
+            self.node_limits.require_virtual_host(name, len(self.virtual_hosts))
+
     def virtual_host(self, name: str) -> VirtualHost:
         """The virtual host of that name, or `NotFound`."""
         if (host := self.virtual_hosts.get(name)) is None:
@@ -168,6 +176,7 @@ class Broker:
     def keep_in(self, catalogue: Catalogue) -> None:
         """From now on, tell it of every change."""
         self.catalogue = self.access.catalogue = self.policies.catalogue = catalogue
+        self.parameters.catalogue = catalogue
 
     def hosts(self) -> Iterable[VirtualHost]:
         return self.virtual_hosts.values()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker_core.branch import Branch
     from broker_core.exchange import Binding, Exchange
     from broker_core.lease import Lease
+    from broker_core.operations import Json
     from broker_core.policy import Policy
     from broker_core.queue import Queue
     from broker_core.staging import Staging
@@ -34,6 +35,7 @@ PERMISSIONS: Final = "permissions"  # user, virtual host
 TOPIC_PERMISSIONS: Final = "topic-permissions"  # user, virtual host, exchange
 POLICY: Final = "policy"  # virtual host, name
 OPERATOR_POLICY: Final = "operator-policy"  # virtual host, name
+PARAMETER: Final = "parameter"  # name; this kind is never in the file
 
 
 class Origin(Enum):
@@ -67,6 +69,10 @@ class Catalogue(ABC):
     @abstractmethod
     def has(self, *names: str) -> bool:
         """Whether something is kept of the thing of this kind and these names; also that it was deleted."""
+
+    @abstractmethod
+    def is_of_file(self, *names: str) -> bool:
+        """Whether the configuration file says how it is: what clients change of it lasts until the node ends."""
 
     # What there is.
 
@@ -163,6 +169,14 @@ class Catalogue(ABC):
     @abstractmethod
     def keep_policy(self, policy: Policy, operator: bool) -> None:
         """Set, or replaced. `operator`: it is an operator policy."""
+
+    @abstractmethod
+    def keep_parameter(self, name: str, value: Json) -> None:
+        """A global parameter was set, or replaced."""
+
+    @abstractmethod
+    def forget_parameter(self, name: str) -> None:
+        """Cleared."""
 
     @abstractmethod
     def forget_policy(self, virtual_host: str, name: str, operator: bool) -> None:

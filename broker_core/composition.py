@@ -76,7 +76,13 @@ def page(broker: Broker, config: Config) -> None:
 
 def _node_limits(config: Config) -> NodeLimits:
     limits = config.limits
-    return NodeLimits(limits.connections_max, limits.exchanges_max, limits.consumers_per_channel_max)
+    return NodeLimits(
+        limits.connections_max,
+        limits.exchanges_max,
+        limits.consumers_per_channel_max,
+        limits.channels_max,
+        limits.virtual_hosts_max,
+    )
 
 
 def populate(broker: Broker, config: Config) -> None:
@@ -92,9 +98,9 @@ def populate(broker: Broker, config: Config) -> None:
     if (catalogue := broker.catalogue) is not None and not catalogue.incomplete:
         broker.access.forget_strangers()
     if config.definitions.load:
-        from broker_core import definitions
+        from broker_core import applying
 
-        definitions.load_files(broker, config.definitions.load)
+        applying.load_files(broker, config.definitions.load)
     _admit(broker, config)
 
 
@@ -187,6 +193,8 @@ def _admit(broker: Broker, config: Config) -> None:
     if config.security.anonymous_user is None and not _is_built_in(broker.access.user(GUEST.name)):
         anonymous = None  # guest's password is not known to everybody any more
     broker.access.set_anonymous_user(anonymous)
+    broker.access.logins.per_address = config.limits.login_failures_per_address
+    broker.access.logins.per_user = config.limits.login_failures_per_user
 
 
 def _is_built_in(guest: User | None) -> bool:

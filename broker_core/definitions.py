@@ -1,32 +1,22 @@
-"""RabbitMQ's definitions files (JSON) to records, and records to what a broker holds.
-
-`read` checks a whole file and tells every problem at once. `apply` then puts virtual hosts, users, permissions, limits
-and policies in place before queues, exchanges and bindings, goes on past what the broker refuses, and returns that.
-What is there already stays; what is there with other properties is a problem. Only at a start it is none: the queue
-that a file declares otherwise than last time may hold messages, so it stays as it is in the store, and that is logged.
+"""RabbitMQ's definitions files (JSON) to records: a whole file is checked, and every problem told at once.
 
 Files come from many versions, so keys that we do not know are passed over; parameters of components that we do not
-have (federation, shovels) and default queue types are passed over too, and named.
+have (federation, shovels) and default queue types are passed over too, and named. What is done with the records is in
+`applying.py`, how a file is written in `exporting.py`.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeGuard, TypeVar
+from typing import Final, TypeGuard
 
 import attrs
 
-from broker_core.access import User
-from broker_core.broker import Broker
 from broker_core.config import ConfigError
 from broker_core.config_sections import MANY, NAME
 from broker_core.errors import Failure
-from broker_core.exchange import Destination
 from broker_core.kinds import (
     FREE_TABLE,
     REFUSED,
@@ -45,16 +35,12 @@ from broker_core.kinds import (
     Whole,
 )
 from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.operations import Json
 from broker_core.passwords import ALGORITHMS, SHA256, PasswordHash
 from broker_core.policy import ApplyTo, Policies, Policy
+from broker_core.selector import compile_selector
 from broker_core.settings import Record, RecordOf, key
-from broker_core.topology import PREDECLARED
 from broker_core.values import Table
-
-log: Final = logging.getLogger("leveret.definitions")
-
-D = TypeVar("D")
-THERE_ANYWAY: Final = frozenset({"", *(name for name, _, _ in PREDECLARED)})
 
 ANY_NAME: Final = Text("a name of at most 255 characters", r"(?s).{0,255}")
 
@@ -66,6 +52,17 @@ class Anything(Kind[object]):
 
     def read(self, value: object, place: Place) -> object | Refused:
         return value
+
+
+class AnyJson(Kind[Json]):
+    """What JSON has, as it is."""
+
+    accepted = "anything"
+
+    def read(self, value: object, place: Place) -> Json | Refused:
+        if value is None or isinstance(value, str | int | float | list | dict):
+            return value
+        return place.refuse(type(value).__name__, self.accepted)
 
 
 class Tags(Plain[tuple[str, ...]]):
@@ -155,6 +152,9 @@ class VirtualHostDefinition(Tolerant):
     """A virtual host."""
 
     name: str = key(NAME, "The name that clients open.")
+    description: str | None = key(Text(), "What people say of it.", None)
+    tags: tuple[str, ...] = key(Tags(), "Words to find it by.", ())
+    tracing: bool | None = key(Flag(), "Whether its messages are copied to `amq.rabbitmq.trace`.", None)
     default_queue_type: str | None = key(Text(), "The type of queues that name none; passed over.", None)
 
 
@@ -180,10 +180,10 @@ class TopicPermissionDefinition(Tolerant):
     read: str = key(Expression(), "Routing keys that may be bound with.")
 
 
-def faults(put: Callable[[Policy], None], policy: Policy, where: str) -> Iterator[Problem]:
-    """What stands in the way of a policy."""
+def refusals(step: Callable[[], object], where: str) -> Iterator[Problem]:
+    """What stands in the way of a step."""
     try:
-        put(policy)
+        step()
     except Failure as failure:
         yield Problem(where, str(failure))
 
@@ -205,7 +205,7 @@ class PolicyDefinition(Tolerant):
         return Policy(self.name, self.vhost, self.pattern, self.definition, self.priority, apply_to)
 
     def contradictions(self) -> Iterator[Problem]:
-        yield from faults(Policies().set, self.policy, "definition")
+        yield from refusals(lambda: Policies().set(self.policy), "definition")
 
 
 VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
@@ -235,8 +235,17 @@ class ParameterDefinition(Tolerant):
         elif self.component == OPERATOR_POLICY:
             operator = self.operator_policy(place)
             if operator is not REFUSED and not place.problems:
-                yield from faults(Policies().set_operator, operator.policy, "value.definition")
+                policy = operator.policy
+                yield from refusals(lambda: Policies().set_operator(policy), "value.definition")
         yield from place.problems
+
+
+@attrs.frozen(kw_only=True)
+class GlobalParameterDefinition(Tolerant):
+    """Something that an operator's tool wants to remember."""
+
+    name: str = key(NAME, "Its name.")
+    value: Json = key(AnyJson(), "What it says.")
 
 
 @attrs.frozen(kw_only=True)
@@ -249,6 +258,11 @@ class QueueDefinition(Tolerant):
     auto_delete: bool = key(Flag(), "It goes with its last consumer.", False)
     type: str | None = key(Text(), "Its type, where the arguments do not say.", None)
     arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
+    selector: str | None = key(Text(), "What its messages say; others are not kept.", None)
+
+    def contradictions(self) -> Iterator[Problem]:
+        if self.selector is not None:
+            yield from refusals(lambda: compile_selector(self.selector or ""), "selector")
 
     @property
     def all_arguments(self) -> Table:
@@ -298,6 +312,9 @@ class Definitions(Tolerant):
     parameters: tuple[ParameterDefinition, ...] = key(
         ListOf(RecordOf(ParameterDefinition)), "Parameters.", ()
     )
+    global_parameters: tuple[GlobalParameterDefinition, ...] = key(
+        ListOf(RecordOf(GlobalParameterDefinition)), "Global parameters.", ()
+    )
     policies: tuple[PolicyDefinition, ...] = key(ListOf(RecordOf(PolicyDefinition)), "Policies.", ())
     queues: tuple[QueueDefinition, ...] = key(ListOf(RecordOf(QueueDefinition)), "Queues.", ())
     exchanges: tuple[ExchangeDefinition, ...] = key(ListOf(RecordOf(ExchangeDefinition)), "Exchanges.", ())
@@ -321,8 +338,13 @@ def read(source: str | bytes) -> Definitions:
     """The definitions in the text of a file. Raises `ConfigError`."""
     try:
         content: object = json.loads(source)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError([Problem("definitions", f"a mistake: {error}", "JSON")]) from None
+    return read_content(content)
+
+
+def read_content(content: object) -> Definitions:
+    """As `read`, from the parsed JSON."""
     place = Place([])
     definitions = RecordOf(Definitions).read(content, place)
     if definitions is REFUSED or place.problems:
@@ -338,7 +360,7 @@ def read_file(path: Path) -> Definitions:
         found = (error.strerror or "an error").lower()
         raise ConfigError([Problem(str(path), found, "a file that can be read")]) from None
     except ConfigError as error:
-        raise ConfigError(_in_file(path, error.problems)) from None
+        raise ConfigError(in_file(path, error.problems)) from None
 
 
 def read_files(paths: Iterable[Path]) -> list[Definitions]:
@@ -355,133 +377,5 @@ def read_files(paths: Iterable[Path]) -> list[Definitions]:
     return definitions
 
 
-def load_files(broker: Broker, paths: Sequence[Path]) -> None:
-    """Read all the files, then apply them in order. Raises `ConfigError` with everything that went wrong."""
-    problems: list[Problem] = []
-    stored = set(_in_store(broker))
-    for path, definitions in zip(paths, read_files(paths), strict=True):
-        problems += _in_file(path, apply(definitions, broker, stored))
-        for what in definitions.passed_over:
-            log.warning("%s: passed over: %s", path, what)
-    if problems:
-        raise ConfigError(problems)
-
-
-def _in_file(path: Path, problems: Iterable[Problem]) -> list[Problem]:
+def in_file(path: Path, problems: Iterable[Problem]) -> list[Problem]:
     return [attrs.evolve(each, where=f"{path}: {each.where}".removesuffix(": ")) for each in problems]
-
-
-# Applying.
-
-
-def _in_store(broker: Broker) -> Iterator[Destination]:
-    """What has come back from the store."""
-    if broker.catalogue is not None:
-        for host in broker.hosts():
-            yield from host.queues.values()
-            yield from (each for name, each in host.exchanges.items() if name not in THERE_ANYWAY)
-
-
-def apply(definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset()) -> list[Problem]:
-    """Put everything into the broker. Returns what it refused; the rest is in place.
-
-    What is in `stored` stays as it is, also if it should have other properties.
-    """
-    problems: list[Problem] = []
-    _apply_each("vhosts", definitions.vhosts, partial(_put_virtual_host, broker), problems)
-    _apply_each("users", definitions.users, partial(_put_user, broker), problems)
-    _apply_each("permissions", definitions.permissions, partial(_put_permission, broker), problems)
-    topics = definitions.topic_permissions
-    _apply_each("topic_permissions", topics, partial(_put_topic_permission, broker), problems)
-    _apply_each("parameters", definitions.parameters, partial(_put_parameter, broker), problems)
-    _apply_each("policies", definitions.policies, partial(_put_policy, broker), problems)
-    for host in broker.hosts():
-        host.apply_policies()
-    _apply_each("exchanges", definitions.exchanges, partial(_put_exchange, broker, stored), problems)
-    _apply_each("queues", definitions.queues, partial(_put_queue, broker, stored), problems)
-    _apply_each("bindings", definitions.bindings, partial(_put_binding, broker), problems)
-    return problems
-
-
-def _apply_each(section: str, items: Sequence[D], put: Callable[[D], None], problems: list[Problem]) -> None:
-    for index, item in enumerate(items):
-        try:
-            put(item)
-        except Failure as failure:
-            problems.append(Problem(f"{section}[{index}]", str(failure)))
-
-
-def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
-    broker.add_virtual_host(host.name)
-
-
-def _put_user(broker: Broker, user: UserDefinition) -> None:
-    if user.password:
-        broker.access.add_user(user.name, user.password, user.tags, user.limits.of_user)
-        return
-    kept = user.kept_password()
-    broker.access.put_user(User(user.name, frozenset(user.tags), kept, user.limits.of_user))
-
-
-def _put_permission(broker: Broker, each: PermissionDefinition) -> None:
-    broker.virtual_host(each.vhost)
-    broker.access.set_permissions(each.user, each.vhost, each.configure, each.write, each.read)
-
-
-def _put_topic_permission(broker: Broker, each: TopicPermissionDefinition) -> None:
-    broker.virtual_host(each.vhost)
-    broker.access.set_topic_permissions(each.user, each.vhost, each.exchange, each.write, each.read)
-
-
-def _put_parameter(broker: Broker, parameter: ParameterDefinition) -> None:
-    if parameter.component == VIRTUAL_HOST_LIMITS:
-        limits = parameter.limits(Place([]))
-        if limits is not REFUSED:
-            broker.virtual_host(parameter.vhost).set_limits(limits.of_virtual_host)
-    elif parameter.component == OPERATOR_POLICY:
-        operator = parameter.operator_policy(Place([]))
-        if operator is not REFUSED:
-            broker.virtual_host(parameter.vhost)
-            broker.policies.set_operator(operator.policy)
-
-
-def _put_policy(broker: Broker, policy: PolicyDefinition) -> None:
-    broker.virtual_host(policy.vhost)
-    broker.policies.set(policy.policy)
-
-
-@contextmanager
-def _unless_stored(thing: Destination | None, stored: Set[Destination]) -> Iterator[None]:
-    """Whether it can be declared so is a question for what is not there yet."""
-    try:
-        yield
-    except Failure as failure:
-        if thing not in stored:
-            raise
-        log.warning("%s; it stays as it is in the store", failure)
-
-
-def _put_exchange(broker: Broker, stored: Set[Destination], each: ExchangeDefinition) -> None:
-    host = broker.virtual_host(each.vhost)
-    said = each.name, each.type, each.durable, each.auto_delete, each.internal, each.arguments
-    with _unless_stored(host.exchanges.get(each.name), stored):
-        host.declare_exchange(*said)
-
-
-def _put_queue(broker: Broker, stored: Set[Destination], each: QueueDefinition) -> None:
-    host = broker.virtual_host(each.vhost)
-    with _unless_stored(host.queues.get(each.name), stored):
-        host.declare_queue(
-            each.name,
-            durable=each.durable,
-            auto_delete=each.auto_delete,
-            arguments=each.all_arguments,
-            generated=True,  # a queue that was once named by a server keeps its name
-        )
-
-
-def _put_binding(broker: Broker, each: BindingDefinition) -> None:
-    host = broker.virtual_host(each.vhost)
-    to_queue = each.destination_type == "queue"
-    destination: Destination = host.queue(each.destination) if to_queue else host.exchange(each.destination)
-    host.bind(host.exchange(each.source), destination, each.routing_key, each.arguments)

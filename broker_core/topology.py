@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from broker_core.branches import Branches
+from broker_core.description import NOTHING
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, described, inequivalent
 from broker_core.exchanges.default import ByQueueName
@@ -80,6 +81,7 @@ class VirtualHost(Traced):
         self.broker = broker
         self.name = name
         self.limits = limits or VirtualHostLimits()
+        self.description = NOTHING
         self.revision = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from broker_core.branch import State
 from broker_core.catalogue import (
     OPERATOR_POLICY,
+    PARAMETER,
     PERMISSIONS,
     POLICY,
     TOPIC_PERMISSIONS,
@@ -89,6 +90,9 @@ class StoredCatalogue(Catalogue):
     def has(self, *names: str) -> bool:
         return key_of(*names) in self.stored
 
+    def is_of_file(self, *names: str) -> bool:
+        return key_of(*names) in self._of_file
+
     def _keep_layered(self, key: str, record: Json) -> None:
         if self._origin is Origin.FILE:
             self._of_file.add(key)
@@ -122,9 +126,7 @@ class StoredCatalogue(Catalogue):
     # What there is.
 
     def keep_virtual_host(self, host: VirtualHost) -> None:
-        self._keep_layered(
-            key_of(VIRTUAL_HOST, host.name), records.virtual_host_record(host.limits, host.tracing)
-        )
+        self._keep_layered(key_of(VIRTUAL_HOST, host.name), records.virtual_host_record(host))
 
     def forget_virtual_host(self, host: VirtualHost) -> None:
         self._forget_layered(key_of(VIRTUAL_HOST, host.name))
@@ -228,6 +230,12 @@ class StoredCatalogue(Catalogue):
     def keep_policy(self, policy: Policy, operator: bool) -> None:
         key = policy_key(policy.virtual_host, policy.name, operator)
         self._keep_layered(key, records.policy_record(policy))
+
+    def keep_parameter(self, name: str, value: Json) -> None:
+        self._put(key_of(PARAMETER, name), records.parameter_record(value))
+
+    def forget_parameter(self, name: str) -> None:
+        self._journal.remove(key_of(PARAMETER, name))
 
     def forget_policy(self, virtual_host: str, name: str, operator: bool) -> None:
         self._forget_layered(policy_key(virtual_host, name, operator))

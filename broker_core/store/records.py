@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.branch import Verdict
+from broker_core.description import Description
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json
 from broker_core.passwords import PasswordHash
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from broker_core.lease import Lease
     from broker_core.queue import Queue
     from broker_core.staging import Staging
+    from broker_core.topology import VirtualHost
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -85,6 +87,9 @@ class Record:
             raise Unreadable("it is no record")
         self._said: dict[str, Json] = said
 
+    def has(self, name: str) -> bool:
+        return name in self._said
+
     def json(self, name: str) -> Json:
         if name not in self._said:
             raise Unreadable(f"'{name}' is missing")
@@ -132,12 +137,29 @@ class Record:
 # Who may do what, and what holds for whom.
 
 
-def virtual_host_record(limits: VirtualHostLimits, tracing: bool) -> Json:
-    return {"connections": limits.max_connections, "queues": limits.max_queues, "tracing": tracing}
+def virtual_host_record(host: VirtualHost) -> Json:
+    return {
+        "connections": host.limits.max_connections,
+        "queues": host.limits.max_queues,
+        "tracing": host.tracing,
+        "description": written_text(host.description.text),
+        "tags": [written_text(tag) for tag in host.description.tags],
+    }
 
 
 def virtual_host_limits(record: Record) -> VirtualHostLimits:
     return VirtualHostLimits(record.optional_whole("connections"), record.optional_whole("queues"))
+
+
+def description_in(record: Record) -> Description:
+    """Nothing, where an earlier version has not said it."""
+    if not record.has("description"):
+        return Description()
+    return Description(record.text("description"), tuple(record.texts("tags")))
+
+
+def parameter_record(value: Json) -> Json:
+    return {"value": value}
 
 
 def user_record(user: User) -> Json:

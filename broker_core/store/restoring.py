@@ -20,12 +20,14 @@ from broker_core.access import TopicPermissions
 from broker_core.branch import Branch, xid_in
 from broker_core.catalogue import (
     OPERATOR_POLICY,
+    PARAMETER,
     PERMISSIONS,
     POLICY,
     TOPIC_PERMISSIONS,
     USER,
     VIRTUAL_HOST,
 )
+from broker_core.description import describe
 from broker_core.errors import Failure
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.exchanges.missing import Missing, missing
@@ -74,6 +76,7 @@ NAMES: Final = {  # kinds, in the order in which one needs the other, and how ma
     TOPIC_PERMISSIONS: 3,
     POLICY: 2,
     OPERATOR_POLICY: 2,
+    PARAMETER: 1,
     EXCHANGE: 2,
     QUEUE: 2,
     LEASE: 3,
@@ -187,6 +190,7 @@ class Restoring:
             TOPIC_PERMISSIONS: self._topic_permissions,
             POLICY: self._policy,
             OPERATOR_POLICY: self._operator_policy,
+            PARAMETER: self._parameter,
             EXCHANGE: self._exchange,
             QUEUE: self._queue,
             LEASE: self._lease,
@@ -231,6 +235,7 @@ class Restoring:
         host = self._host(names[0])
         host.set_limits(records.virtual_host_limits(record))
         host.set_tracing(record.flag("tracing", otherwise=False))
+        describe(host, records.description_in(record))
 
     def _user(self, names: Names, record: Record) -> None:
         self._broker.access.put_user(records.user_in(names[0], record))
@@ -255,6 +260,9 @@ class Restoring:
         host, name = names
         self._host(host)
         self._broker.policies.set_operator(records.policy_in(host, name, record))
+
+    def _parameter(self, names: Names, record: Record) -> None:
+        self._broker.parameters.set(names[0], record.json("value"))
 
     # Where messages go.
 

@@ -9,6 +9,7 @@ from broker_core import lease, prepared
 from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.branch import Branch
 from broker_core.broker import Broker
+from broker_core.catalogue import PARAMETER
 from broker_core.lease import opened
 from broker_core.message import Facts, Message
 from broker_core.policy import Policy
@@ -63,6 +64,7 @@ def test_the_tables_of_the_databases_are_on_the_page() -> None:
 
 def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
     for kind in (
+        PARAMETER,
         records.EXCHANGE,
         records.QUEUE,
         records.LEASE,
@@ -99,7 +101,8 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         records.user_record(User("u")),
         records.permissions_record(Permissions("", "", "")),
         records.topic_permissions_record(TopicPermissions("", "")),
-        records.virtual_host_record(host.limits, tracing=False),
+        records.virtual_host_record(host),
+        records.parameter_record(1),
     ):
         assert isinstance(record, dict)
         for field in record:

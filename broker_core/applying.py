@@ -1,0 +1,191 @@
+"""Definitions to what a broker holds: virtual hosts, users, permissions, limits and policies, then queues and the rest.
+
+What the broker refuses is returned, and the rest is in place. What is there already stays; what is there with other
+properties is a problem. Only at a start it is none: the queue that a file declares otherwise than last time may hold
+messages, so it stays as it is in the store, and that is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from broker_core.access import User
+from broker_core.broker import Broker
+from broker_core.config import ConfigError
+from broker_core.definitions import (
+    OPERATOR_POLICY,
+    VIRTUAL_HOST_LIMITS,
+    BindingDefinition,
+    Definitions,
+    ExchangeDefinition,
+    GlobalParameterDefinition,
+    ParameterDefinition,
+    PermissionDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    TopicPermissionDefinition,
+    UserDefinition,
+    VirtualHostDefinition,
+    in_file,
+    read_files,
+)
+from broker_core.description import Description, describe
+from broker_core.errors import Failure
+from broker_core.exchange import Destination
+from broker_core.kinds import REFUSED, Place, Problem
+from broker_core.selector import compile_selector
+from broker_core.topology import PREDECLARED
+
+log: Final = logging.getLogger("leveret.definitions")
+
+D = TypeVar("D")
+THERE_ANYWAY: Final = frozenset({"", *(name for name, _, _ in PREDECLARED)})
+
+
+def load_files(broker: Broker, paths: Sequence[Path]) -> None:
+    """Read all the files, then apply them in order. Raises `ConfigError` with everything that went wrong."""
+    problems: list[Problem] = []
+    stored = set(_in_store(broker))
+    for path, definitions in zip(paths, read_files(paths), strict=True):
+        problems += in_file(path, apply(definitions, broker, stored))
+        for what in definitions.passed_over:
+            log.warning("%s: passed over: %s", path, what)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _in_store(broker: Broker) -> Iterator[Destination]:
+    """What has come back from the store."""
+    if broker.catalogue is not None:
+        for host in broker.hosts():
+            yield from host.queues.values()
+            yield from (each for name, each in host.exchanges.items() if name not in THERE_ANYWAY)
+
+
+def apply(definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset()) -> list[Problem]:
+    """Put everything into the broker. Returns what it refused; the rest is in place.
+
+    What is in `stored` stays as it is, also if it should have other properties.
+    """
+    return [problem for problem in steps(definitions, broker, stored) if problem is not None]
+
+
+def steps(
+    definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset()
+) -> Iterator[Problem | None]:
+    """As `apply`, one thing at a time: after each, what was wrong with it, or None."""
+    yield from _each("vhosts", definitions.vhosts, partial(_put_virtual_host, broker))
+    yield from _each("users", definitions.users, partial(_put_user, broker))
+    yield from _each("permissions", definitions.permissions, partial(_put_permission, broker))
+    topics = definitions.topic_permissions
+    yield from _each("topic_permissions", topics, partial(_put_topic_permission, broker))
+    yield from _each("parameters", definitions.parameters, partial(_put_parameter, broker))
+    yield from _each("global_parameters", definitions.global_parameters, partial(_put_global, broker))
+    yield from _each("policies", definitions.policies, partial(_put_policy, broker))
+    if definitions.parameters or definitions.policies:
+        for host in list(broker.hosts()):
+            host.apply_policies()
+            yield None
+    yield from _each("exchanges", definitions.exchanges, partial(_put_exchange, broker, stored))
+    yield from _each("queues", definitions.queues, partial(_put_queue, broker, stored))
+    yield from _each("bindings", definitions.bindings, partial(_put_binding, broker))
+
+
+def _each(section: str, items: Sequence[D], put: Callable[[D], None]) -> Iterator[Problem | None]:
+    for index, item in enumerate(items):
+        try:
+            put(item)
+        except Failure as failure:
+            yield Problem(f"{section}[{index}]", str(failure))
+        else:
+            yield None
+
+
+def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
+    put = broker.add_virtual_host(host.name)
+    if host.description is not None or host.tags:
+        describe(put, Description(host.description or "", host.tags))
+    if host.tracing is not None:
+        put.set_tracing(host.tracing)
+
+
+def _put_user(broker: Broker, user: UserDefinition) -> None:
+    if user.password:
+        broker.access.add_user(user.name, user.password, user.tags, user.limits.of_user)
+        return
+    kept = user.kept_password()
+    broker.access.put_user(User(user.name, frozenset(user.tags), kept, user.limits.of_user))
+
+
+def _put_permission(broker: Broker, each: PermissionDefinition) -> None:
+    broker.virtual_host(each.vhost)
+    broker.access.set_permissions(each.user, each.vhost, each.configure, each.write, each.read)
+
+
+def _put_topic_permission(broker: Broker, each: TopicPermissionDefinition) -> None:
+    broker.virtual_host(each.vhost)
+    broker.access.set_topic_permissions(each.user, each.vhost, each.exchange, each.write, each.read)
+
+
+def _put_parameter(broker: Broker, parameter: ParameterDefinition) -> None:
+    if parameter.component == VIRTUAL_HOST_LIMITS:
+        limits = parameter.limits(Place([]))
+        if limits is not REFUSED:
+            broker.virtual_host(parameter.vhost).set_limits(limits.of_virtual_host)
+    elif parameter.component == OPERATOR_POLICY:
+        operator = parameter.operator_policy(Place([]))
+        if operator is not REFUSED:
+            broker.virtual_host(parameter.vhost)
+            broker.policies.set_operator(operator.policy)
+
+
+def _put_global(broker: Broker, each: GlobalParameterDefinition) -> None:
+    broker.parameters.set(each.name, each.value)
+
+
+def _put_policy(broker: Broker, policy: PolicyDefinition) -> None:
+    broker.virtual_host(policy.vhost)
+    broker.policies.set(policy.policy)
+
+
+@contextmanager
+def _unless_stored(thing: Destination | None, stored: Set[Destination]) -> Iterator[None]:
+    """Whether it can be declared so is a question for what is not there yet."""
+    try:
+        yield
+    except Failure as failure:
+        if thing not in stored:
+            raise
+        log.warning("%s; it stays as it is in the store", failure)
+
+
+def _put_exchange(broker: Broker, stored: Set[Destination], each: ExchangeDefinition) -> None:
+    host = broker.virtual_host(each.vhost)
+    said = each.name, each.type, each.durable, each.auto_delete, each.internal, each.arguments
+    with _unless_stored(host.exchanges.get(each.name), stored):
+        host.declare_exchange(*said)
+
+
+def _put_queue(broker: Broker, stored: Set[Destination], each: QueueDefinition) -> None:
+    host = broker.virtual_host(each.vhost)
+    with _unless_stored(host.queues.get(each.name), stored):
+        host.declare_queue(
+            each.name,
+            durable=each.durable,
+            auto_delete=each.auto_delete,
+            arguments=each.all_arguments,
+            generated=True,  # a queue that was once named by a server keeps its name
+            selector=None if each.selector is None else compile_selector(each.selector),
+        )
+
+
+def _put_binding(broker: Broker, each: BindingDefinition) -> None:
+    host = broker.virtual_host(each.vhost)
+    to_queue = each.destination_type == "queue"
+    destination: Destination = host.queue(each.destination) if to_queue else host.exchange(each.destination)
+    host.bind(host.exchange(each.source), destination, each.routing_key, each.arguments)

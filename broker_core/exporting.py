@@ -1,0 +1,220 @@
+"""What a broker holds to a definitions file, as RabbitMQ writes it: what `definitions.py` reads.
+
+Sections come one after the other, and their items as they are asked for, so that a large export can be made a portion a
+turn. What is declared meanwhile may be in it or not. Items are in an order that an import and another export keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from broker_core.access import Permissions, TopicPermissions, User
+from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.operations import Json, as_json
+from broker_core.passwords import SHA256
+from broker_core.policy import Policy
+from broker_core.sieve import Sieve
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.exchange import Binding, Exchange
+    from broker_core.queue import Queue
+    from broker_core.topology import VirtualHost
+
+Item: TypeAlias = dict[str, Json]
+Sections: TypeAlias = Iterator[tuple[str, Iterable[Item]]]
+
+RESERVED: Final = "amq."
+VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
+OPERATOR_POLICY: Final = "operator_policy"
+
+
+def everything(broker: Broker) -> Sections:
+    """A section's name, and its items."""
+    access, hosts = broker.access, by_name(broker)
+    yield "users", map(user_json, access.users())
+    yield "vhosts", map(described_json, hosts)
+    yield "permissions", (permission_json(*each) for each in access.permissions())
+    yield "topic_permissions", (topic_permission_json(*each) for each in access.topic_permissions())
+    yield "parameters", (each for host in hosts for each in parameters(broker, host))
+    yield "global_parameters", (global_parameter_json(*each) for each in broker.parameters.all())
+    yield "policies", (policy_json(each) for host in hosts for each in broker.policies.list(host.name))
+    yield "queues", (each for host in hosts for each in queues(host))
+    yield "exchanges", (each for host in hosts for each in exchanges(host))
+    yield "bindings", (each for host in hosts for each in bindings(host))
+
+
+def of_virtual_host(broker: Broker, host: VirtualHost) -> Sections:
+    """As `everything`, without what is not in the virtual host; the items do not name it."""
+    sections: tuple[tuple[str, Iterable[Item]], ...] = (
+        ("parameters", parameters(broker, host)),
+        ("policies", map(policy_json, broker.policies.list(host.name))),
+        ("queues", queues(host)),
+        ("exchanges", exchanges(host)),
+        ("bindings", bindings(host)),
+    )
+    for name, items in sections:
+        yield name, ({key: value for key, value in each.items() if key != "vhost"} for each in items)
+
+
+def by_name(broker: Broker) -> list[VirtualHost]:
+    return sorted(broker.hosts(), key=lambda host: host.name)
+
+
+# Who may do what.
+
+
+def user_json(user: User) -> Item:
+    """No password, or its hash: with an empty one nobody logs in."""
+    kept = user.password
+    return {
+        "name": user.name,
+        "password_hash": "" if kept is None else kept.text,
+        "hashing_algorithm": SHA256 if kept is None else kept.algorithm,
+        "tags": sorted(user.tags),
+        "limits": user_limits_json(user.limits),
+    }
+
+
+def user_limits_json(limits: UserLimits) -> Item:
+    return said({"max-connections": limits.max_connections, "max-channels": limits.max_channels})
+
+
+def permission_json(user: str, virtual_host: str, permissions: Permissions) -> Item:
+    return {
+        "user": user,
+        "vhost": virtual_host,
+        "configure": permissions.configure,
+        "write": permissions.write,
+        "read": permissions.read,
+    }
+
+
+def topic_permission_json(user: str, virtual_host: str, exchange: str, permissions: TopicPermissions) -> Item:
+    return {
+        "user": user,
+        "vhost": virtual_host,
+        "exchange": exchange,
+        "write": permissions.write,
+        "read": permissions.read,
+    }
+
+
+# What holds for whom.
+
+
+def described_json(host: VirtualHost) -> Item:
+    """A virtual host, and what people have written about it."""
+    description, tags = host.description.text, list(host.description.tags)
+    return {
+        "name": host.name,
+        "description": description,
+        "tags": tags,
+        "metadata": {"description": description, "tags": tags},
+        "tracing": host.tracing,
+    }
+
+
+def limits_json(limits: VirtualHostLimits) -> Item:
+    return said({"max-connections": limits.max_connections, "max-queues": limits.max_queues})
+
+
+def parameters(broker: Broker, host: VirtualHost) -> list[Item]:
+    """What RabbitMQ calls parameters of a virtual host: its limits, and operator policies."""
+    found = []
+    if limits := limits_json(host.limits):
+        found.append(parameter_json(limits, host, VIRTUAL_HOST_LIMITS, "limits"))
+    for policy in broker.policies.list_operator(host.name):
+        value = policy_json(policy)
+        del value["vhost"], value["name"]
+        found.append(parameter_json(value, host, OPERATOR_POLICY, policy.name))
+    return found
+
+
+def parameter_json(value: Item, host: VirtualHost, component: str, name: str) -> Item:
+    return {"value": value, "vhost": host.name, "component": component, "name": name}
+
+
+def global_parameter_json(name: str, value: Json) -> Item:
+    return {"name": name, "value": value}
+
+
+def policy_json(policy: Policy) -> Item:
+    return {
+        "vhost": policy.virtual_host,
+        "name": policy.name,
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to.value,
+        "definition": as_json(policy.definition),
+        "priority": policy.priority,
+    }
+
+
+def said(limits: dict[str, int | None]) -> Item:
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+# Where messages go.
+
+
+def queues(host: VirtualHost) -> Iterator[Item]:
+    """Without those that belong to connections."""
+    for queue in sorted(host.queues.values(), key=lambda each: each.name):
+        if not (queue.exclusive or queue.deleted):
+            yield queue_json(queue)
+
+
+def queue_json(queue: Queue) -> Item:
+    of_subscription = {"selector": queue.selector.text} if isinstance(queue, Sieve) else {}
+    return {
+        "name": queue.name,
+        "vhost": queue.virtual_host.name,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "arguments": as_json(queue.arguments),
+        **of_subscription,
+    }
+
+
+def exchanges(host: VirtualHost) -> Iterator[Item]:
+    """Without those that are there anyway."""
+    for exchange in sorted(host.exchanges.values(), key=lambda each: each.name):
+        if exchange.name and not exchange.name.startswith(RESERVED):
+            yield exchange_json(exchange)
+
+
+def exchange_json(exchange: Exchange) -> Item:
+    return {
+        "name": exchange.name,
+        "vhost": exchange.virtual_host.name,
+        "type": exchange.type.name,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": as_json(exchange.arguments),
+    }
+
+
+def bindings(host: VirtualHost) -> Iterator[Item]:
+    """By source, in their order, without those that belong to connections."""
+    for exchange in sorted(host.exchanges.values(), key=lambda each: each.name):
+        for binding in list(exchange.bindings):
+            if not belongs_to_connection(binding):
+                yield binding_json(binding)
+
+
+def belongs_to_connection(binding: Binding) -> bool:
+    destination = binding.destination
+    return not destination.is_exchange and getattr(destination, "exclusive", False)
+
+
+def binding_json(binding: Binding) -> Item:
+    return {
+        "source": binding.source.name,
+        "vhost": binding.source.virtual_host.name,
+        "destination": binding.destination.name,
+        "destination_type": "exchange" if binding.destination.is_exchange else "queue",
+        "routing_key": binding.key,
+        "arguments": as_json(binding.arguments),
+    }
