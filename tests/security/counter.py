@@ -1,0 +1,170 @@
+"""A node's HTTP endpoint in memory with one of everything, and a user who may do as little as a test says.
+
+counter = Counter("monitoring", read="^q$")
+counter.ask("GET", "/api/leveret/status") -> the response, when there is one
+counter.state()                           -> all that a request may change
+"""
+
+from __future__ import annotations
+
+import json
+
+from broker_core.branch import Verb
+from broker_core.config import parse
+from broker_core.lease import opened
+from broker_core.operations import Json, Reloaded
+from broker_core.outbox import Outbox
+from broker_core.store.memory import MemoryStore
+from broker_core.super_streams import add_super_stream
+from protocols.http.adapter import PROTOCOL, ControlConnection
+from tests.core.branching import Crew
+from tests.http.press import rows
+from tests.http.test_adapter import HERE, FakeNode, Response, basic
+from tests.store.site import Site
+
+CONFIG = parse("""
+[[virtual_hosts]]
+name = "/"
+[[virtual_hosts]]
+name = "blue"
+[[users]]
+name = "root"
+password = "sesame"
+tags = ["administrator"]
+[users.permissions]
+"/" = { configure = ".*", write = ".*", read = ".*" }
+blue = { configure = ".*", write = ".*", read = ".*" }
+[[users]]
+name = "bob"
+password = "sesame"
+[users.permissions]
+blue = { configure = ".*", write = ".*", read = ".*" }
+[users.topic_permissions.blue]
+"amq.topic" = { write = ".*", read = ".*" }
+[[users]]
+name = "u"
+password = "sesame"
+[[policies]]
+name = "p"
+pattern = "^limited$"
+definition = { max-length = 10 }
+""")
+STEP_S = 0.05
+STEPS_MAX = 400
+
+
+class Node(FakeNode):
+    """Remembers what it was told to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def reload(self) -> Reloaded:
+        self.told.append("reload")
+        return super().reload()
+
+    def reload_plugins(self) -> dict[str, Json]:
+        self.told.append("reload plugins")
+        return dict(super().reload_plugins())
+
+    def close_connections(self, reason: str, virtual_host: str | None = None) -> int:
+        self.told.append("close")
+        return super().close_connections(reason, virtual_host)
+
+
+class Counter:
+    """Where the user `u` asks."""
+
+    def __init__(self, tag: str = "none", configure: str = "", write: str = "", read: str = "") -> None:
+        self.site = Site(MemoryStore(), CONFIG)
+        self.broker, self.host = self.site.broker, self.site.host
+        self.node = self.broker.operations = Node()
+        self._furnish()
+        access = self.broker.access
+        access.add_user("u", "sesame", () if tag == "none" else (tag,))
+        if configure or write or read:
+            access.set_permissions("u", "/", configure, write, read)
+        self.site.settle()
+
+    def _furnish(self) -> None:
+        """One of everything."""
+        host = self.host
+        host.declare_exchange("x", "direct", durable=True)
+        queue = host.declare_queue("q", durable=True)
+        host.bind(host.exchange("x"), queue, "k", {})
+        host.declare_exchange("y", "fanout", durable=True)
+        host.bind(host.exchange("x"), host.exchange("y"), "k", {})
+        host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
+        add_super_stream(host, "super", 2)
+        self.fence = opened(queue, "r").fence
+        access = self.broker.access
+        access.set_permissions("u", "/", ".*", ".*", ".*")
+        user = access.user("u")
+        assert user is not None
+        for name, end in (("a", None), ("b", Verb.COMMIT)):
+            crew = Crew(host, user)
+            crew.work(name, sends=[("q", b"1")])
+            crew.ask(name, Verb.PREPARE)
+            if end is not None:
+                crew.branch(name).complete(commit=True)
+        self.site.settle()
+        batch = rows("k", b"m", exchange="x")
+        assert self.ask("POST", "/api/leveret/staging/%2F/job/0/0/0?piece=0", batch).status == 200
+        access.clear_permissions("u", "/")
+
+    def ask(
+        self, method: str, target: str, body: bytes = b"", credentials: str | None = "u:sesame"
+    ) -> Response:
+        """What is answered in the end, by a broker that has nothing else to do."""
+        connection = PROTOCOL.factory(self.broker, CONFIG, Outbox([]), HERE, self.broker.now)
+        assert isinstance(connection, ControlConnection)
+        head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        if credentials is not None:
+            head += f"Authorization: {basic(credentials)}\r\n"
+        connection.receive(f"{head}\r\n".encode() + body, self.broker.now)
+        self.broker.settle()
+        for _ in range(STEPS_MAX):
+            if connection.outbox.pieces:
+                break
+            self.site.advance(STEP_S)
+        octets = b"".join(connection.outbox.take())
+        assert octets, f"{method} {target} is never answered"
+        return Response(octets, method)
+
+    def state(self) -> object:
+        """All there is that a request may change."""
+        access = self.broker.access
+        return (
+            [(user.name, user.tags, user.password, user.limits) for user in access.users()],
+            access.permissions(),
+            access.topic_permissions(),
+            [(host.name, host.limits, *self._things_in(host)) for host in self.broker.hosts()],
+            list(self.node.told),
+        )
+
+    def _things_in(self, host: object) -> list[object]:
+        assert hasattr(host, "queues")
+        return [
+            sorted(
+                (each.name, each.ready, each.unsettled, len(each.consumers)) for each in host.queues.values()
+            ),
+            sorted(
+                (each.name, sorted((b.destination.name, b.key) for b in each.bindings))
+                for each in host.exchanges.values()
+            ),
+            sorted((key, lease.first, lease.fence) for key, lease in host.leases.items()),
+            sorted((name, sorted(staging.staged.items())) for name, staging in host.stagings.items()),
+            [(str(branch.xid), branch.state.value) for branch in host.branches.all()],
+        ]
+
+
+def batch() -> bytes:
+    """What bulk publishing sends."""
+    return rows("k", b"m", exchange="x")
+
+
+def octets_of(body: object) -> bytes:
+    if body is None:
+        return b""
+    return body if isinstance(body, bytes) else json.dumps(body).encode()

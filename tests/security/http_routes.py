@@ -1,0 +1,118 @@
+"""Every route of the HTTP endpoint: who may ask, where, and what it needs.
+
+A row says which tag is the least that suffices, what the user has to do with the virtual host in the path, and which
+permissions there; and a request that does what the route is for. `{names}` in the path are filled in from NAMES.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import attrs
+
+TAGS: Final = ("none", "management", "policymaker", "monitoring", "administrator")
+SUFFICES: Final = {
+    "anybody": TAGS,
+    "user": TAGS,
+    "management": TAGS[1:],
+    "policymaker": ("policymaker", "administrator"),
+    "monitoring": ("monitoring", "administrator"),
+    "administrator": ("administrator",),
+}
+
+Need: TypeAlias = tuple[str, str]  # permission, name
+CONFIGURE, WRITE, READ = PERMISSIONS = ("configure", "write", "read")
+
+
+@attrs.frozen
+class Row:
+    """`host`: who needs no permission in the virtual host.
+
+    "nobody": it takes one; "monitoring": who sees all; "administrator"; "" if there is none in the path.
+    """
+
+    least: str
+    host: str = ""
+    needs: tuple[Need, ...] = ()
+    body: object = None
+    query: str = ""
+    target: str = ""  # of the request, where the names are others
+    otherwise: int = 0  # the status it has although it is allowed
+    any_will_do: bool = False  # of the needs
+
+
+NAMES: Final = {
+    "vhost": "%2F",
+    "exchange": "x",
+    "queue": "q",
+    "reader": "r",
+    "batch": "0",
+    "partition": "0",
+    "attempt": "0",
+    "xid": "1-61-31",
+    "node": "leveret",
+    "user": "bob",
+}
+
+BATCH: Final = b"a batch of messages"  # stands for what bulk publishing sends
+SUPER: Final = "/api/leveret/super-streams/{vhost}/{name}"
+STREAM: Final = "/api/leveret/streams/{vhost}"
+STAGING: Final = "/api/leveret/staging/{vhost}/{name}"
+LEASE: Final = "/api/leveret/leases/{vhost}/{queue}/{reader}"
+BRANCH: Final = "/api/leveret/branches/{vhost}/{xid}"
+
+LEASES: Final = "/api/leveret/leases/%2F/q/r"
+STAGED: Final = "/api/leveret/staging/%2F/job"
+READS: Final = ((READ, "q"),)
+FENCE: Final = "fence={fence}"
+
+OURS: Final[dict[str, Row]] = {
+    "GET /": Row("anybody"),
+    "GET /api/leveret/health": Row("anybody"),
+    "GET /api/leveret/status": Row("management"),
+    "POST /api/leveret/reload": Row("administrator"),
+    "GET /api/leveret/plugins": Row("monitoring"),
+    "POST /api/leveret/plugins/reload": Row("administrator"),
+    "GET /api/leveret/explain": Row("monitoring", query="exchange=x&key=k"),
+    "GET /ui/{file}": Row("anybody", target="/ui/style.css"),
+    "GET /ui/app/{file}": Row("anybody", target="/ui/app/main.js"),
+    "GET /ui/app/views/{file}": Row("anybody", target="/ui/app/views/overview.js"),
+}
+BULK: Final[dict[str, Row]] = {
+    f"GET {STREAM}": Row("user", "nobody"),
+    f"GET {STREAM}/{{name}}": Row("user", "nobody", ((READ, "s"),), target="/api/leveret/streams/%2F/s"),
+    f"GET {STREAM}/{{name}}/offset": Row(
+        "user", "nobody", ((READ, "s"),), target="/api/leveret/streams/%2F/s/offset?timestamp=0"
+    ),
+    f"GET {STREAM}/{{name}}/blocks": Row(
+        "user", "nobody", ((READ, "s"),), target="/api/leveret/streams/%2F/s/blocks?from=0"
+    ),
+    f"GET {STREAM}/{{name}}/readers": Row(
+        "user", "nobody", ((READ, "s"),), target="/api/leveret/streams/%2F/s/readers"
+    ),
+    f"PUT {SUPER}": Row("administrator", target="/api/leveret/super-streams/%2F/new?partitions=2"),
+    f"DELETE {SUPER}": Row("administrator", target="/api/leveret/super-streams/%2F/super"),
+    f"GET {STAGING}": Row("user", "nobody", target=STAGED),
+    f"POST {STAGING}/{{batch}}/{{partition}}/{{attempt}}": Row(
+        "user", "nobody", ((WRITE, "x"),), BATCH, target=f"{STAGED}/1/0/0?piece=0"
+    ),
+    f"POST {STAGING}/{{batch}}/commit": Row(
+        "user", "nobody", (), {"parts": [[0, 0, 1]]}, target=f"{STAGED}/0/commit"
+    ),
+    f"DELETE {STAGING}/{{batch}}": Row("user", "nobody", target=f"{STAGED}/0"),
+    f"DELETE {STAGING}": Row("user", "nobody", target=STAGED),
+    "POST /api/leveret/publish/{vhost}": Row("user", "nobody", ((WRITE, "x"),), BATCH),
+    "GET /api/leveret/leases/{vhost}": Row("user", "nobody"),
+    f"PUT {LEASE}": Row("user", "nobody", READS),
+    f"GET {LEASE}": Row("user", "nobody", READS),
+    f"DELETE {LEASE}": Row("user", "nobody", READS),
+    f"POST {LEASE}/reserve": Row("user", "nobody", READS, query=f"{FENCE}&from=0"),
+    f"POST {LEASE}/settle": Row("user", "nobody", READS, query=f"{FENCE}&to=0"),
+    f"POST {LEASE}/release": Row("user", "nobody", READS, query=FENCE),
+    f"GET {LEASE}/blocks": Row("user", "nobody", READS, target=f"{LEASES}/blocks?from=0&until=1"),
+    "GET /api/leveret/branches/{vhost}": Row("user", "nobody"),
+    f"POST {BRANCH}/commit": Row("user", "nobody"),
+    f"POST {BRANCH}/rollback": Row("user", "nobody"),
+    f"DELETE {BRANCH}": Row("user", "nobody", target="/api/leveret/branches/%2F/1-62-31"),
+}
+ROWS: Final = {**OURS, **BULK}

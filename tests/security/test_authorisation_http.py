@@ -1,0 +1,112 @@
+"""Every route of the HTTP endpoint, for every tag, with and without each permission: what is not listed is refused.
+
+The table is in http_routes.py; a route without a row fails here. What is refused has not happened.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from protocols.http.routes import ROUTES
+
+from .counter import Counter, batch, octets_of
+from .http_routes import BATCH, NAMES, PERMISSIONS, ROWS, SUFFICES, TAGS, Need, Row
+
+REFUSALS: Final = (401, 403)
+ALL: Final = dict.fromkeys(PERMISSIONS, ".*")
+ROUTED: Final = ROWS
+GUARDED: Final = {name: row for name, row in ROUTED.items() if row.least != "anybody"}
+
+
+def test_every_route_has_a_row_and_every_row_a_route() -> None:
+    assert {f"{route.method} {route.path}" for route in ROUTES} == set(ROWS)
+
+
+def target_of(counter: Counter, name: str, row: Row) -> str:
+    """The names filled in."""
+    target = row.target or name.partition(" ")[2]
+    if row.query:
+        target += f"?{row.query}"
+    for each, text in {**NAMES, "fence": str(counter.fence)}.items():
+        target = target.replace(f"{{{each}}}", text)
+    assert "{" not in target, target
+    return target
+
+
+def asked(counter: Counter, name: str, row: Row, credentials: str | None = "u:sesame") -> int:
+    body = batch() if row.body is BATCH else octets_of(row.body)
+    return counter.ask(name.partition(" ")[0], target_of(counter, name, row), body, credentials).status
+
+
+def let_in(status: int, row: Row) -> bool:
+    return status == row.otherwise if row.otherwise else status < 400
+
+
+def refused(counter: Counter, name: str, row: Row, credentials: str | None = "u:sesame") -> bool:
+    before = counter.state()
+    status = asked(counter, name, row, credentials)
+    return status in REFUSALS and counter.state() == before
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize(("name", "row"), ROUTED.items(), ids=ROUTED)
+def test_a_route_is_for_those_with_a_tag_that_suffices(name: str, row: Row, tag: str) -> None:
+    counter = Counter(tag, **ALL)
+    if tag in SUFFICES[row.least]:
+        status = asked(counter, name, row)
+        assert let_in(status, row), status
+    else:
+        assert refused(counter, name, row)
+
+
+@pytest.mark.parametrize("credentials", [None, "u:wrong", "stranger:sesame", "u:"])
+@pytest.mark.parametrize(("name", "row"), GUARDED.items(), ids=GUARDED)
+def test_nobody_gets_in_without_a_name_and_its_password(name: str, row: Row, credentials: str | None) -> None:
+    counter = Counter("administrator", **ALL)
+    before = counter.state()
+    assert asked(counter, name, row, credentials) == 401
+    assert counter.state() == before
+
+
+IN_A_HOST: Final = {name: row for name, row in GUARDED.items() if row.host}
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize(("name", "row"), IN_A_HOST.items(), ids=IN_A_HOST)
+def test_a_virtual_host_is_for_those_who_have_a_permission_in_it(name: str, row: Row, tag: str) -> None:
+    counter = Counter(tag)
+    if row.host == "nobody" or tag not in SUFFICES[row.host] or row.needs:
+        assert refused(counter, name, row)
+    else:
+        assert let_in(asked(counter, name, row), row)
+
+
+NEEDS: Final = [
+    pytest.param(name, row, need, id=f"{name}: {' '.join(need)}")
+    for name, row in GUARDED.items()
+    if not row.any_will_do
+    for need in row.needs
+]
+WITH_NEEDS: Final = {name: row for name, row in GUARDED.items() if row.host}
+
+
+@pytest.mark.parametrize(("name", "row", "need"), NEEDS)
+def test_each_need_is_a_need(name: str, row: Row, need: Need) -> None:
+    """Even of administrators."""
+    permission, thing = need
+    given = {each: f"^(?!{thing}$)" if each == permission else ".*" for each in PERMISSIONS}
+    assert refused(Counter("administrator", **given), name, row)
+
+
+@pytest.mark.parametrize(("name", "row"), WITH_NEEDS.items(), ids=WITH_NEEDS)
+def test_there_are_no_other_needs(name: str, row: Row) -> None:
+    tag = TAGS[0] if row.least == "user" else row.least
+    for needs in [[need] for need in row.needs] if row.any_will_do else [row.needs]:
+        given = {
+            each: f"^({'|'.join(thing for permission, thing in needs if permission == each) or 'nothing'})$"
+            for each in PERMISSIONS
+        }
+        status = asked(Counter(tag, **given), name, row)
+        assert let_in(status, row), status
