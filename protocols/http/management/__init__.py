@@ -5,5 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from protocols.http.asked import Route
+from protocols.http.management import (
+    limits,
+    parameters,
+    permissions,
+    policies,
+    users,
+    vhosts,
+    whoami,
+)
 
-ROUTES: Final[tuple[Route, ...]] = ()
+ROUTES: Final[tuple[Route, ...]] = (
+    *whoami.ROUTES,
+    *vhosts.ROUTES,
+    *users.ROUTES,
+    *permissions.ROUTES,
+    *policies.ROUTES,
+    *parameters.ROUTES,
+    *limits.ROUTES,
+)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
+import attrs
+
 from broker_core.client import Client
 from broker_core.errors import NotFound
 from broker_core.operations import Json
@@ -19,6 +21,7 @@ from protocols.http.replies import json_response, not_authorised, refused_level
 
 ADMINISTRATOR: Final = "administrator"
 SEES_ALL: Final = Level.MONITORING.value
+UNTIL_RESTART: Final = (("Leveret-Holds", "until restart; the configuration file says otherwise"),)
 CREATED: Final = Response(HTTPStatus.CREATED)
 DONE: Final = Response(HTTPStatus.NO_CONTENT)
 
@@ -78,10 +81,17 @@ def not_there() -> NotFound:
     return NotFound("Not Found")
 
 
-def changed(asked: Asked, created: bool) -> Response:
-    """What has been done is answered when it is on disk. `created`: it was not there before."""
+def changed(asked: Asked, created: bool, *names: str) -> Response:
+    """What has been done is answered when it is on disk. `created`: it was not there before.
+
+    `names`: the kind and the names of what may stand in the configuration file (`catalogue.py`), which is then the
+    owner: that such a change ends with the node is told in a header.
+    """
     asked.broker.hold_answer()
-    return CREATED if created else DONE
+    response, catalogue = CREATED if created else DONE, asked.broker.catalogue
+    if names and catalogue is not None and catalogue.is_of_file(*names):
+        return attrs.evolve(response, headers=UNTIL_RESTART)
+    return response
 
 
 def answered(asked: Asked, content: Json) -> Response:

@@ -1,0 +1,117 @@
+"""Limits of virtual hosts and of users, one number each. A negative one is none, as in RabbitMQ."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from broker_core.access import User
+from broker_core.catalogue import USER, VIRTUAL_HOST
+from broker_core.exporting import Item, limits_json, user_limits_json
+from broker_core.operations import Json
+from broker_core.topology import VirtualHost
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Response
+from protocols.http.management.acting import changed, host_of, not_there, visible_hosts
+from protocols.http.management.policies import invalid
+from protocols.http.management.saying import bad, body_of, shown
+
+HOSTS: Final = "/api/vhost-limits"
+USERS: Final = "/api/user-limits"
+OF_HOSTS: Final = {"max-connections": "max_connections", "max-queues": "max_queues"}
+OF_USERS: Final = {"max-connections": "max_connections", "max-channels": "max_channels"}
+COUNT_MAX: Final = (1 << 31) - 1
+
+
+def of_virtual_hosts(asked: Asked) -> Json:
+    return [told for host in visible_hosts(asked) if (told := of_host(host))["value"]]
+
+
+def of_virtual_host(asked: Asked) -> Json:
+    told = of_host(host_of(asked))
+    return [told] if told["value"] else []
+
+
+def of_host(host: VirtualHost) -> Item:
+    return {"vhost": host.name, "value": limits_json(host.limits)}
+
+
+def put_of_virtual_host(asked: Asked) -> Response:
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    name, value = asked.arguments["name"], body_of(asked, "value")["value"]
+    if name not in OF_HOSTS:
+        raise invalid(f'Unrecognised terms [{{<<"{name}">>,{shown(value)}}}] in limits')
+    host.set_limits(attrs.evolve(host.limits, **{OF_HOSTS[name]: count(name, value)}))
+    return changed(asked, False, VIRTUAL_HOST, host.name)
+
+
+def delete_of_virtual_host(asked: Asked) -> Response:
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    if (field := OF_HOSTS.get(asked.arguments["name"])) is not None:
+        host.set_limits(attrs.evolve(host.limits, **{field: None}))
+    return changed(asked, False, VIRTUAL_HOST, host.name)
+
+
+def of_users(asked: Asked) -> Json:
+    return [told for user in asked.broker.access.users() if (told := of_one(user))["value"]]
+
+
+def of_user(asked: Asked) -> Json:
+    told = of_one(known(asked))
+    return [told] if told["value"] else []
+
+
+def of_one(user: User) -> Item:
+    return {"user": user.name, "value": user_limits_json(user.limits)}
+
+
+def put_of_user(asked: Asked) -> Response:
+    name, value = asked.arguments["name"], body_of(asked, "value")["value"]
+    user = asked.broker.access.user(asked.arguments["user"])
+    if user is None:
+        raise bad(["no_such_user", asked.arguments["user"]])
+    if name not in OF_USERS:
+        raise bad(f'Unrecognised terms [{{<<"{name}">>,{shown(value)}}}] in user-limits')
+    return put_limit(asked, user, OF_USERS[name], count(name, value))
+
+
+def delete_of_user(asked: Asked) -> Response:
+    user, field = known(asked), OF_USERS.get(asked.arguments["name"])
+    return changed(asked, False) if field is None else put_limit(asked, user, field, None)
+
+
+def put_limit(asked: Asked, user: User, field: str, limit: int | None) -> Response:
+    limits = attrs.evolve(user.limits, **{field: limit})
+    asked.broker.access.put_user(attrs.evolve(user, limits=limits))
+    asked.broker.events.happened("user.limits.set", "", {"name": user.name, **attrs.asdict(limits)})
+    return changed(asked, False, USER, user.name)
+
+
+def known(asked: Asked) -> User:
+    """The user in the path. Raises NotFound."""
+    user = asked.broker.access.user(asked.arguments["user"])
+    if user is None:
+        raise not_there()
+    return user
+
+
+def count(name: str, value: object) -> int:
+    """Raises Refused."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise invalid(f'{name} should be a number, actually was <<"{shown(value)}">>')
+    if abs(value) > COUNT_MAX:
+        raise invalid(f"{name} should be at most {COUNT_MAX}")
+    return value
+
+
+ROUTES: Final = (
+    Route("GET", HOSTS, Level.MANAGEMENT, of_virtual_hosts),
+    Route("GET", HOSTS + "/{vhost}", Level.MANAGEMENT, of_virtual_host),
+    Route("PUT", HOSTS + "/{vhost}/{name}", Level.ADMINISTRATOR, put_of_virtual_host),
+    Route("DELETE", HOSTS + "/{vhost}/{name}", Level.ADMINISTRATOR, delete_of_virtual_host),
+    Route("GET", USERS, Level.MANAGEMENT, of_users),
+    Route("GET", USERS + "/{user}", Level.MANAGEMENT, of_user),
+    Route("PUT", USERS + "/{user}/{name}", Level.ADMINISTRATOR, put_of_user),
+    Route("DELETE", USERS + "/{user}/{name}", Level.ADMINISTRATOR, delete_of_user),
+)

@@ -1,0 +1,152 @@
+"""Parameters of virtual hosts, by component, and global ones.
+
+We have two components: the limits of virtual hosts, and operator policies, which have routes of their own as well. What
+other components' plug-ins would make of theirs nobody here knows, so they are refused, as RabbitMQ refuses those of
+plug-ins that are not there. Policies are none, though they look like it. Global parameters may say anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.catalogue import OPERATOR_POLICY as KIND_OPERATOR_POLICY
+from broker_core.catalogue import VIRTUAL_HOST
+from broker_core.exporting import (
+    OPERATOR_POLICY,
+    VIRTUAL_HOST_LIMITS,
+    Item,
+    global_parameter_json,
+    parameters,
+)
+from broker_core.limits import VirtualHostLimits
+from broker_core.operations import Json, as_json
+from broker_core.topology import VirtualHost
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Response
+from protocols.http.management import policies
+from protocols.http.management.acting import changed, host_of, not_there, own_host_of, visible_hosts
+from protocols.http.management.limits import OF_HOSTS, count
+from protocols.http.management.policies import invalid
+from protocols.http.management.saying import Said, bad, body_of, require_keys, shown, value_in
+
+PATH: Final = "/api/parameters"
+ONE: Final = PATH + "/{component}/{vhost}/{name}"
+GLOBAL: Final = "/api/global-parameters"
+LIMITS: Final = "limits"  # the only name that limits of a virtual host have
+
+
+def all_parameters(asked: Asked) -> Json:
+    return [each for host in visible_hosts(asked) for each in parameters(asked.broker, host)]
+
+
+def of_component(asked: Asked) -> Json:
+    return [each for host in visible_hosts(asked) for each in of(asked, host)]
+
+
+def in_virtual_host(asked: Asked) -> Json:
+    return of(asked, host_of(asked))
+
+
+def of(asked: Asked, host: VirtualHost) -> list[Item]:
+    component = asked.arguments["component"]
+    return [each for each in parameters(asked.broker, host) if each["component"] == component]
+
+
+def parameter(asked: Asked) -> Json:
+    return found(asked, own_host_of(asked))
+
+
+def found(asked: Asked, host: VirtualHost) -> Item:
+    """Raises NotFound."""
+    for each in of(asked, host):
+        if each["name"] == asked.arguments["name"]:
+            return each
+    raise not_there()
+
+
+def put_parameter(asked: Asked) -> Response:
+    host, value = own_host_of(asked), body_of(asked, "value")["value"]
+    component, name = asked.arguments["component"], asked.arguments["name"]
+    require_component(component)
+    if not isinstance(value, dict):
+        raise bad(["not_map", shown(value)])
+    created = all(each["name"] != name for each in of(asked, host))
+    if component == VIRTUAL_HOST_LIMITS:
+        if name != LIMITS:
+            raise invalid(f"the limits of a vhost are called '{LIMITS}', not '{shown(name)}'")
+        host.set_limits(limits_in(value))
+        return changed(asked, created, VIRTUAL_HOST, host.name)
+    require_keys(value, "pattern", "definition")
+    policy = policies.policy_in(value, host, name)
+    policies.said_as_validation(lambda: asked.broker.policies.set_operator(policy))
+    host.apply_policies()
+    return changed(asked, created, KIND_OPERATOR_POLICY, host.name, name)
+
+
+def require_component(component: str) -> None:
+    """Raises Refused."""
+    if component == "policy":
+        raise bad("policies may not be set using this method")
+    if component not in (VIRTUAL_HOST_LIMITS, OPERATOR_POLICY):
+        raise invalid(f"component {shown(component)} not found")
+
+
+def limits_in(value: Said) -> VirtualHostLimits:
+    """Raises Refused."""
+    unknown = [name for name in value if name not in OF_HOSTS]
+    if unknown:
+        raise invalid(f'Unrecognised terms [{{<<"{unknown[0]}">>,{shown(value[unknown[0]])}}}] in limits')
+    said = {OF_HOSTS[name]: count(name, each) for name, each in value.items()}
+    return VirtualHostLimits(said.get("max_connections"), said.get("max_queues"))
+
+
+def delete_parameter(asked: Asked) -> Response:
+    host = own_host_of(asked)
+    found(asked, host)
+    if asked.arguments["component"] == VIRTUAL_HOST_LIMITS:
+        host.set_limits(VirtualHostLimits())
+        return changed(asked, False, VIRTUAL_HOST, host.name)
+    asked.broker.policies.clear_operator(host.name, asked.arguments["name"])
+    host.apply_policies()
+    return changed(asked, False, KIND_OPERATOR_POLICY, host.name, asked.arguments["name"])
+
+
+# Global ones.
+
+
+def global_parameters(asked: Asked) -> Json:
+    return [global_parameter_json(*each) for each in asked.broker.parameters.all()]
+
+
+def global_parameter(asked: Asked) -> Json:
+    name = asked.arguments["name"]
+    if not asked.broker.parameters.has(name):
+        raise not_there()
+    return global_parameter_json(name, asked.broker.parameters.get(name))
+
+
+def put_global_parameter(asked: Asked) -> Response:
+    name, value = asked.arguments["name"], body_of(asked, "value")["value"]
+    created = not asked.broker.parameters.has(name)
+    asked.broker.parameters.set(name, as_json(value_in(value)))
+    return changed(asked, created)
+
+
+def delete_global_parameter(asked: Asked) -> Response:
+    if not asked.broker.parameters.clear(asked.arguments["name"]):
+        raise not_there()
+    return changed(asked, False)
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.POLICYMAKER, all_parameters),
+    Route("GET", PATH + "/{component}", Level.POLICYMAKER, of_component),
+    Route("GET", PATH + "/{component}/{vhost}", Level.POLICYMAKER, in_virtual_host),
+    Route("GET", ONE, Level.POLICYMAKER, parameter),
+    Route("PUT", ONE, Level.ADMINISTRATOR, put_parameter),
+    Route("DELETE", ONE, Level.ADMINISTRATOR, delete_parameter),
+    Route("GET", GLOBAL, Level.POLICYMAKER, global_parameters),
+    Route("GET", GLOBAL + "/{name}", Level.POLICYMAKER, global_parameter),
+    Route("PUT", GLOBAL + "/{name}", Level.ADMINISTRATOR, put_global_parameter),
+    Route("DELETE", GLOBAL + "/{name}", Level.ADMINISTRATOR, delete_global_parameter),
+)

@@ -1,0 +1,132 @@
+"""Permissions, and those on routing keys: who may do what in which virtual host, for administrators."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.access import DEFAULT_EXCHANGE
+from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS
+from broker_core.exporting import permission_json, topic_permission_json
+from broker_core.operations import Json
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Response
+from protocols.http.management.acting import changed, not_there
+from protocols.http.management.saying import Said, bad, body_of, text_in
+
+PATH: Final = "/api/permissions"
+ONE: Final = PATH + "/{vhost}/{user}"
+TOPICS: Final = "/api/topic-permissions"
+ONES_TOPICS: Final = TOPICS + "/{vhost}/{user}"
+
+
+def permissions(asked: Asked) -> Json:
+    return [permission_json(*each) for each in asked.broker.access.permissions()]
+
+
+def permission(asked: Asked) -> Json:
+    user, host = ends(asked)
+    found = [each for each in asked.broker.access.permissions() if each[:2] == (user, host)]
+    if not found:
+        raise not_there()
+    return permission_json(*found[0])
+
+
+def put_permission(asked: Asked) -> Response:
+    user, host = known_ends(asked)
+    said = body_of(asked, "configure", "write", "read")
+    configure, write, read = (text_in(said, name) for name in ("configure", "write", "read"))
+    access = asked.broker.access
+    created = not any(each[:2] == (user, host) for each in access.permissions())
+    access.set_permissions(user, host, configure, write, read)
+    return changed(asked, created, PERMISSIONS, user, host)
+
+
+def delete_permission(asked: Asked) -> Response:
+    user, host = ends(asked)
+    if not asked.broker.access.clear_permissions(user, host):
+        raise not_there()
+    return changed(asked, False, PERMISSIONS, user, host)
+
+
+def in_virtual_host(asked: Asked) -> Json:
+    host = asked.broker.virtual_host(asked.arguments["vhost"]).name
+    return [permission_json(*each) for each in asked.broker.access.permissions() if each[1] == host]
+
+
+# On routing keys.
+
+
+def topic_permissions(asked: Asked) -> Json:
+    return [topic_permission_json(*each) for each in asked.broker.access.topic_permissions()]
+
+
+def topic_permissions_in_virtual_host(asked: Asked) -> Json:
+    host = asked.broker.virtual_host(asked.arguments["vhost"]).name
+    return [
+        topic_permission_json(*each) for each in asked.broker.access.topic_permissions() if each[1] == host
+    ]
+
+
+def ones_topic_permissions(asked: Asked) -> Json:
+    found = [
+        topic_permission_json(*each)
+        for each in asked.broker.access.topic_permissions()
+        if each[:2] == ends(asked)
+    ]
+    if not found:
+        raise not_there()
+    return found
+
+
+def put_topic_permission(asked: Asked) -> Response:
+    user, host = known_ends(asked)
+    said = body_of(asked, "exchange", "write", "read")
+    exchange = text_in(said, "exchange") or DEFAULT_EXCHANGE
+    access = asked.broker.access
+    created = not any(each[:3] == (user, host, exchange) for each in access.topic_permissions())
+    access.set_topic_permissions(user, host, exchange, text_in(said, "write"), text_in(said, "read"))
+    return changed(asked, created, TOPIC_PERMISSIONS, user, host, exchange)
+
+
+def delete_topic_permissions(asked: Asked) -> Response:
+    """On one exchange, if the body names one, or on all."""
+    user, host = ends(asked)
+    if not asked.broker.access.clear_topic_permissions(user, host, exchange_in(body_of(asked))):
+        raise not_there()
+    return changed(asked, False)
+
+
+def exchange_in(said: Said) -> str | None:
+    return text_in(said, "exchange") if "exchange" in said else None
+
+
+def ends(asked: Asked) -> tuple[str, str]:
+    """The user and the virtual host in the path. Raises NotFound."""
+    user, host = asked.arguments["user"], asked.arguments["vhost"]
+    if asked.broker.access.user(user) is None or host not in asked.broker.virtual_hosts:
+        raise not_there()
+    return user, host
+
+
+def known_ends(asked: Asked) -> tuple[str, str]:
+    """As `ends`, for what is to be put there: RabbitMQ calls it a bad request. Raises Refused."""
+    user, host = asked.arguments["user"], asked.arguments["vhost"]
+    if asked.broker.access.user(user) is None or host not in asked.broker.virtual_hosts:
+        raise bad("vhost_or_user_not_found")
+    return user, host
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.ADMINISTRATOR, permissions),
+    Route("GET", ONE, Level.ADMINISTRATOR, permission),
+    Route("PUT", ONE, Level.ADMINISTRATOR, put_permission),
+    Route("DELETE", ONE, Level.ADMINISTRATOR, delete_permission),
+    Route("GET", "/api/vhosts/{vhost}/permissions", Level.ADMINISTRATOR, in_virtual_host),
+    Route("GET", TOPICS, Level.ADMINISTRATOR, topic_permissions),
+    Route("GET", ONES_TOPICS, Level.ADMINISTRATOR, ones_topic_permissions),
+    Route("PUT", ONES_TOPICS, Level.ADMINISTRATOR, put_topic_permission),
+    Route("DELETE", ONES_TOPICS, Level.ADMINISTRATOR, delete_topic_permissions),
+    Route(
+        "GET", "/api/vhosts/{vhost}/topic-permissions", Level.ADMINISTRATOR, topic_permissions_in_virtual_host
+    ),
+)

@@ -1,0 +1,131 @@
+"""Policies and operator policies: the former set by policymakers in virtual hosts they may enter, the latter by
+administrators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker_core.catalogue import OPERATOR_POLICY, POLICY
+from broker_core.errors import Failure
+from broker_core.exporting import policy_json
+from broker_core.operations import Json
+from broker_core.policy import ApplyTo, Policy
+from broker_core.topology import VirtualHost
+from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.connection import Response
+from protocols.http.management.acting import changed, host_of, not_there, own_host_of, visible_hosts
+from protocols.http.management.saying import Said, bad, body_of, table_in, text_in, whole_in
+
+PATH: Final = "/api/policies"
+OPERATORS: Final = "/api/operator-policies"
+IN_HOST: Final = "/{vhost}"
+ONE: Final = "/{vhost}/{name}"
+
+
+def policies(asked: Asked) -> Json:
+    return [policy_json(each) for host in visible_hosts(asked) for each in listed(asked, host, False)]
+
+
+def policies_in(asked: Asked) -> Json:
+    return [policy_json(each) for each in listed(asked, host_of(asked), False)]
+
+
+def policy(asked: Asked) -> Json:
+    return policy_json(found(asked, own_host_of(asked), False))
+
+
+def put_policy(asked: Asked) -> Response:
+    return put(asked, own_host_of(asked), asked.broker.policies.set, False)
+
+
+def delete_policy(asked: Asked) -> Response:
+    return delete(asked, own_host_of(asked), asked.broker.policies.clear, False)
+
+
+def operator_policies(asked: Asked) -> Json:
+    return [policy_json(each) for host in visible_hosts(asked) for each in listed(asked, host, True)]
+
+
+def operator_policies_in(asked: Asked) -> Json:
+    return [policy_json(each) for each in listed(asked, host_of(asked), True)]
+
+
+def operator_policy(asked: Asked) -> Json:
+    return policy_json(found(asked, own_host_of(asked), True))
+
+
+def put_operator_policy(asked: Asked) -> Response:
+    return put(asked, own_host_of(asked), asked.broker.policies.set_operator, True)
+
+
+def delete_operator_policy(asked: Asked) -> Response:
+    return delete(asked, own_host_of(asked), asked.broker.policies.clear_operator, True)
+
+
+# Either kind.
+
+
+def listed(asked: Asked, host: VirtualHost, operator: bool) -> Sequence[Policy]:
+    policies = asked.broker.policies
+    return policies.list_operator(host.name) if operator else policies.list(host.name)
+
+
+def found(asked: Asked, host: VirtualHost, operator: bool) -> Policy:
+    """Raises NotFound."""
+    for each in listed(asked, host, operator):
+        if each.name == asked.arguments["name"]:
+            return each
+    raise not_there()
+
+
+def put(asked: Asked, host: VirtualHost, set_policy: Callable[[Policy], None], operator: bool) -> Response:
+    policy = policy_in(body_of(asked, "pattern", "definition"), host, asked.arguments["name"])
+    created = all(each.name != policy.name for each in listed(asked, host, operator))
+    said_as_validation(lambda: set_policy(policy))
+    host.apply_policies()
+    return changed(asked, created, OPERATOR_POLICY if operator else POLICY, host.name, policy.name)
+
+
+def policy_in(said: Said, host: VirtualHost, name: str) -> Policy:
+    """Raises Refused."""
+    apply_to, known = text_in(said, "apply-to", "all"), [each.value for each in ApplyTo]
+    if apply_to not in known:
+        words = ", ".join(f"'{each}'" for each in known[:-1])
+        raise invalid(f"apply-to '{apply_to}' unrecognised; should be {words} or '{known[-1]}'")
+    definition, priority = table_in(said, "definition"), whole_in(said, "priority", 0)
+    return Policy(name, host.name, text_in(said, "pattern"), definition, priority, ApplyTo(apply_to))
+
+
+def said_as_validation(step: Callable[[], object]) -> None:
+    """Raises Refused in RabbitMQ's words, for what the core refuses."""
+    try:
+        step()
+    except Failure as failure:
+        raise invalid(str(failure)) from None
+
+
+def invalid(reason: str) -> Refused:
+    return bad(f"Validation failed\n\n{reason}\n")
+
+
+def delete(asked: Asked, host: VirtualHost, clear: Callable[[str, str], bool], operator: bool) -> Response:
+    if not clear(host.name, asked.arguments["name"]):
+        raise not_there()
+    host.apply_policies()
+    return changed(asked, False, OPERATOR_POLICY if operator else POLICY, host.name, asked.arguments["name"])
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MANAGEMENT, policies),
+    Route("GET", PATH + IN_HOST, Level.MANAGEMENT, policies_in),
+    Route("GET", PATH + ONE, Level.POLICYMAKER, policy),
+    Route("PUT", PATH + ONE, Level.POLICYMAKER, put_policy),
+    Route("DELETE", PATH + ONE, Level.POLICYMAKER, delete_policy),
+    Route("GET", OPERATORS, Level.MANAGEMENT, operator_policies),
+    Route("GET", OPERATORS + IN_HOST, Level.MANAGEMENT, operator_policies_in),
+    Route("GET", OPERATORS + ONE, Level.POLICYMAKER, operator_policy),
+    Route("PUT", OPERATORS + ONE, Level.ADMINISTRATOR, put_operator_policy),
+    Route("DELETE", OPERATORS + ONE, Level.ADMINISTRATOR, delete_operator_policy),
+)

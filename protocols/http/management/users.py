@@ -1,0 +1,144 @@
+"""Users: who there is, with which tags and what of a password; made, changed and deleted by administrators.
+
+A change of a user whom the configuration file names holds until the node starts again: the answer says so in a header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from http import HTTPStatus
+from typing import Final
+
+from broker_core.access import User
+from broker_core.catalogue import USER
+from broker_core.exporting import permission_json, topic_permission_json, user_json
+from broker_core.limits import UserLimits
+from broker_core.operations import Json
+from broker_core.passwords import SHA256, PasswordHash
+from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import changed, not_there
+from protocols.http.management.saying import Said, bad, body_of, text_in, words_in
+from protocols.http.portions import InPortions
+
+PATH: Final = "/api/users"
+ONE: Final = PATH + "/{user}"
+NAME_OCTETS_MAX: Final = 255
+LOOK_S: Final = 0.01  # between two looks at whether a hash is there
+
+
+def users(asked: Asked) -> Json:
+    return [user_json(user) for user in asked.broker.access.users()]
+
+
+def without_permissions(asked: Asked) -> Json:
+    """Those who can enter no virtual host."""
+    let_in = {user for user, _, _ in asked.broker.access.permissions()}
+    return [user_json(user) for user in asked.broker.access.users() if user.name not in let_in]
+
+
+def user(asked: Asked) -> Json:
+    return user_json(user_of(asked))
+
+
+def user_of(asked: Asked) -> User:
+    """The user in the path. Raises NotFound."""
+    found = asked.broker.access.user(asked.arguments["user"])
+    if found is None:
+        raise not_there()
+    return found
+
+
+def put_user(asked: Asked) -> Later | Response:
+    """Made, or replaced but for limits. Without a password, nobody logs in with one."""
+    name = asked.arguments["user"]
+    if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
+        raise bad("the name has 1 to 255 octets")
+    said = body_of(asked)
+    if "tags" not in said and "administrator" not in said:
+        raise bad("tags_not_present")
+    tags = frozenset(words_in(said, "tags"))
+    if password := password_in(said):
+        return InPortions(asked.broker, hashed(asked, name, tags, password), PATH).begin()
+    return put(asked, name, tags, hash_in(said))
+
+
+def hashed(asked: Asked, name: str, tags: frozenset[str], password: str) -> Generator[float, None, Response]:
+    """A thread hashes the password, which takes a while. Raises Refused."""
+    done: list[PasswordHash | None] = []
+    asked.broker.access.hash_soon(password, done.append)
+    while not done:
+        yield LOOK_S
+    if done[0] is None:
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "there is no memory to hash a password now")
+    return put(asked, name, tags, done[0])
+
+
+def put(asked: Asked, name: str, tags: frozenset[str], password: PasswordHash | None) -> Response:
+    before = asked.broker.access.user(name)
+    limits = UserLimits() if before is None else before.limits
+    asked.broker.access.put_user(User(name, tags, password, limits))
+    return changed(asked, before is None, USER, name)
+
+
+def password_in(said: Said) -> str | None:
+    """Raises Refused; of the password itself nothing is said."""
+    password = said.get("password")
+    if password is not None and "password_hash" in said:
+        raise bad("both_password_and_password_hash_are_provided")
+    if password is not None and not isinstance(password, str):
+        raise bad("password_not_string")
+    return password
+
+
+def hash_in(said: Said) -> PasswordHash | None:
+    """Raises Refused."""
+    text = text_in(said, "password_hash", "")
+    if not text:
+        return None
+    try:
+        return PasswordHash.parse(text, text_in(said, "hashing_algorithm", SHA256))
+    except ValueError as error:
+        raise bad(str(error)) from None
+
+
+def delete_user(asked: Asked) -> Response:
+    name = user_of(asked).name
+    asked.broker.access.delete_user(name)
+    return changed(asked, False, USER, name)
+
+
+def bulk_delete(asked: Asked) -> Response:
+    """All of them, or none if one is not there."""
+    names = words_in(body_of(asked, "users"), "users")
+    for name in names:
+        if asked.broker.access.user(name) is None:
+            raise bad(["no_such_user", name])
+    for name in names:
+        asked.broker.access.delete_user(name)
+    return changed(asked, False)
+
+
+def permissions(asked: Asked) -> Json:
+    name = user_of(asked).name
+    return [permission_json(*each) for each in asked.broker.access.permissions() if each[0] == name]
+
+
+def topic_permissions(asked: Asked) -> Json:
+    name = user_of(asked).name
+    return [
+        topic_permission_json(*each) for each in asked.broker.access.topic_permissions() if each[0] == name
+    ]
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.ADMINISTRATOR, users),
+    Route("GET", PATH + "/", Level.ADMINISTRATOR, users),
+    Route("GET", PATH + "/without-permissions", Level.ADMINISTRATOR, without_permissions),
+    Route("POST", PATH + "/bulk-delete", Level.ADMINISTRATOR, bulk_delete),
+    Route("GET", ONE, Level.ADMINISTRATOR, user),
+    Route("PUT", ONE, Level.ADMINISTRATOR, put_user),
+    Route("DELETE", ONE, Level.ADMINISTRATOR, delete_user),
+    Route("GET", ONE + "/permissions", Level.ADMINISTRATOR, permissions),
+    Route("GET", ONE + "/topic-permissions", Level.ADMINISTRATOR, topic_permissions),
+)

@@ -1,0 +1,100 @@
+"""Who asks, and what this node is called and can do: small questions that tools ask first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.errors import NotFound
+from broker_core.operations import Json
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Response
+from protocols.http.management.acting import DONE, changed
+from protocols.http.management.saying import bad, body_of, text_in
+
+CLUSTER_NAME: Final = "cluster_name"  # the global parameter
+FEATURES: Final = {  # that RabbitMQ had to switch on one day, and that are here from the beginning
+    "classic_queue_type_delivery_support": "Queue types other than classic deliver messages",
+    "drop_unroutable_metric": "Count publishes that went to no queue",
+    "empty_basic_get_metric": "Count gets from empty queues",
+    "implicit_default_bindings": "Bindings of the default exchange are not kept",
+    "quorum_queue": "Queues of type quorum",
+    "stream_queue": "Queues of type stream",
+    "user_limits": "Limits of users",
+    "virtual_host_metadata": "Descriptions and tags of virtual hosts",
+}
+
+
+def whoami(asked: Asked) -> Json:
+    return {"name": asked.user.name, "tags": sorted(asked.user.tags)}
+
+
+def auth(asked: Asked) -> Json:
+    """How the page of RabbitMQ would have users log in."""
+    return {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+
+
+def extensions(asked: Asked) -> Json:
+    return []
+
+
+def cluster_name(asked: Asked) -> Json:
+    return {"name": name_of_cluster(asked)}
+
+
+def name_of_cluster(asked: Asked) -> str:
+    """As somebody has set it, or the node's."""
+    said = asked.broker.parameters.get(CLUSTER_NAME)
+    return said if isinstance(said, str) else asked.operations.name
+
+
+def set_cluster_name(asked: Asked) -> Response:
+    name = text_in(body_of(asked, "name"), "name")
+    if not name:
+        raise bad("name_is_empty")
+    asked.broker.parameters.set(CLUSTER_NAME, name)
+    return changed(asked, created=False)
+
+
+def feature_flags(asked: Asked) -> Json:
+    return [
+        {
+            "name": name,
+            "desc": text,
+            "doc_url": "",
+            "state": "enabled",
+            "stability": "stable",
+            "provided_by": "leveret",
+        }
+        for name, text in FEATURES.items()
+    ]
+
+
+def enable_feature_flag(asked: Asked) -> Response:
+    """It is. Raises NotFound."""
+    if asked.arguments["name"] not in FEATURES:
+        raise NotFound(f"no feature flag '{asked.arguments['name']}'")
+    return DONE
+
+
+def deprecated_features(asked: Asked) -> Json:
+    """There are none."""
+    return []
+
+
+def rebalance(asked: Asked) -> Response:
+    """Every queue is on this node already."""
+    return DONE
+
+
+ROUTES: Final = (
+    Route("GET", "/api/whoami", Level.MANAGEMENT, whoami),
+    Route("GET", "/api/auth", Level.ANYBODY, auth),
+    Route("GET", "/api/extensions", Level.MANAGEMENT, extensions),
+    Route("GET", "/api/cluster-name", Level.MANAGEMENT, cluster_name),
+    Route("PUT", "/api/cluster-name", Level.ADMINISTRATOR, set_cluster_name),
+    Route("GET", "/api/feature-flags", Level.ADMINISTRATOR, feature_flags),
+    Route("PUT", "/api/feature-flags/{name}/enable", Level.ADMINISTRATOR, enable_feature_flag),
+    Route("GET", "/api/deprecated-features", Level.ADMINISTRATOR, deprecated_features),
+    Route("GET", "/api/deprecated-features/used", Level.ADMINISTRATOR, deprecated_features),
+    Route("POST", "/api/rebalance/queues", Level.ADMINISTRATOR, rebalance),
+)
