@@ -6,9 +6,11 @@ Whoever may read a queue may read it here. Who may not is not told whether it is
 from __future__ import annotations
 
 from http import HTTPStatus
+from itertools import islice
 from typing import Final
 
 from broker_core.access import Permission
+from broker_core.delivery import Consumer
 from broker_core.errors import PreconditionFailed, no_queue
 from broker_core.operations import Json
 from broker_core.queue import Queue
@@ -26,6 +28,7 @@ OCTETS: Final = 4 << 20  # of an answer, unless the client says otherwise
 OCTETS_MAX: Final = 16 << 20
 WAIT_MS_MAX: Final = 30_000
 OFFSET_MAX: Final = (1 << 63) - 1
+READERS_MAX: Final = 1000  # told of one stream
 TIMESTAMP_MAX: Final = 253_402_300_800_000  # the year 10000
 PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "format")
 FORMATS: Final = ("blocks", "arrow")
@@ -55,6 +58,13 @@ def stream(asked: Asked) -> Json:
             asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", queue.name)
         return {"name": name, "partitions": [stream_json(queue) for queue in partitions]}
     return stream_json(stream_named(asked))
+
+
+def readers(asked: Asked) -> Json:
+    """Who reads a stream now, and how many messages each has still to be given."""
+    asked.only()
+    queue = stream_named(asked)
+    return [reader_json(queue, each) for each in islice(queue.consumers, READERS_MAX)]
 
 
 def offset(asked: Asked) -> Later:
@@ -153,9 +163,21 @@ def stream_json(queue: Queue) -> Json:
     }
 
 
+def reader_json(queue: StreamQueue, reader: Consumer) -> Json:
+    facts = reader.facts()
+    return {
+        "tag": facts.tag,
+        "connection": facts.connection,
+        "channel": facts.channel,
+        "next": queue.cursors[reader],
+        "lag": queue.available_to(reader),
+    }
+
+
 ROUTES: Final = (
     Route("GET", PATH, Level.USER, streams),
     Route("GET", PATH + "/{name}", Level.USER, stream),
+    Route("GET", PATH + "/{name}/readers", Level.USER, readers),
     Route("GET", PATH + "/{name}/offset", Level.USER, offset),
     Route("GET", PATH + "/{name}/blocks", Level.USER, blocks),
 )

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from broker_core.values import Table
+from tests.core.fakes import FakeConsumer
 from tests.http.stand import Stand, bodies, told
 
 SUPER: Table = {"x-super-stream": True}
@@ -37,6 +38,16 @@ def test_only_streams_that_the_user_may_read_are_listed(stand: Stand) -> None:
         "messages": 2,
         "octets": 3,
     }
+
+
+def test_readers_are_told_with_how_far_behind_they_are(stand: Stand) -> None:
+    stand.publish(b"1", b"2", b"3")
+    assert stand.ask("/s/readers").response.json == []
+    FakeConsumer(stand.stream, credit=2, arguments={"x-stream-offset": "first"})
+    stand.broker.settle()
+    assert stand.ask("/s/readers").response.json == [
+        {"tag": "", "connection": "", "channel": 0, "next": 2, "lag": 1}
+    ]
 
 
 def test_a_super_stream_tells_its_partitions_in_their_order(stand: Stand) -> None:

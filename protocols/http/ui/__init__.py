@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
+from protocols.http.ui.serving import ROUTES, is_wanted, page
 
-from protocols.http.asked import Route
-
-ROUTES: Final[tuple[Route, ...]] = ()
+__all__ = ["ROUTES", "is_wanted", "page"]

@@ -1,0 +1,84 @@
+// The node's HTTP API: requests with the credentials of this tab, and failures in words.
+//
+// Credentials are kept in the tab's session storage, so that a reload does not ask again and another tab does. They are
+// sent in the Authorization header only; the browser's own login, cookies and caches are left out.
+
+const STORED = "leveret.login";
+
+let login = sessionStorage.getItem(STORED);
+
+/** The node answered that it will not, and why. `status` is 0 if it did not answer. */
+export class Failure extends Error {
+  constructor(status, reason) {
+    super(reason);
+    this.status = status;
+  }
+}
+
+export const isLoggedIn = () => login !== null;
+
+export function logIn(name, password) {
+  const octets = new TextEncoder().encode(`${name}:${password}`);
+  login = `Basic ${btoa(Array.from(octets, (each) => String.fromCharCode(each)).join(""))}`;
+}
+
+/** Keep the credentials that were found good. */
+export const remember = () => sessionStorage.setItem(STORED, login);
+
+export function logOut() {
+  login = null;
+  sessionStorage.removeItem(STORED);
+}
+
+/** Path segments from names: each is percent-encoded, so that `/` in a name stays in it. */
+export const path = (strings, ...names) => String.raw({ raw: strings }, ...names.map(encodeURIComponent));
+
+export const get = (where, signal) => ask("GET", where, undefined, {}, signal);
+export const put = (where, body) => ask("PUT", where, body ?? {});
+export const post = (where, body) => ask("POST", where, body ?? {});
+export const remove = (where, headers) => ask("DELETE", where, undefined, headers);
+
+async function ask(method, where, body, headers = {}, signal = undefined) {
+  const response = await answered(where, {
+    method,
+    headers: { ...headers, Authorization: login ?? "", Accept: "application/json", ...typed(body) },
+    body: body === undefined ? undefined : JSON.stringify(body),
+    credentials: "omit",
+    cache: "no-store",
+    signal,
+  });
+  const text = await response.text();
+  const content = parsed(text);
+  if (!response.ok) throw new Failure(response.status, reasonOf(content, response));
+  return content;
+}
+
+const typed = (body) => (body === undefined ? {} : { "Content-Type": "application/json" });
+
+async function answered(where, request) {
+  try {
+    return await fetch(`api/${where}`, request);
+  } catch (problem) {
+    if (problem.name === "AbortError") throw problem;
+    throw new Failure(0, "the node does not answer");
+  }
+}
+
+function parsed(text) {
+  try {
+    return text ? JSON.parse(text) : null;
+  } catch {
+    return null;
+  }
+}
+
+function reasonOf(content, response) {
+  const reason = content?.reason ?? content?.error;
+  return typeof reason === "string" ? reason : `the node answers ${response.status} ${response.statusText}`;
+}
+
+/** A query string of what is given; nothing for nothing. */
+export function query(values) {
+  const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}

@@ -1,0 +1,90 @@
+// Forms from lists of fields. A form belongs to the reader: refreshing the page leaves it alone.
+//
+//     form("Declare", [{name: "name", label: "Name", required: true}, ...], async (values) => "Queue declared")
+
+import { h } from "./dom.js";
+import { table } from "./format.js";
+import { notice } from "./notices.js";
+
+const READ = {
+  number: (text) => (text === "" ? undefined : Number(text)),
+  table: (text) => table(text),
+  checkbox: (text) => text === "on",
+};
+
+/**
+ * `action` gets the values by name: numbers and tables as such, no number if the field is empty. What it returns is told;
+ * what it throws, too. `then` is called after it went well; the page refreshes itself then.
+ */
+export function form(verb, fields, action, then = () => {}) {
+  const made = h("form", { "data-keep": true, "data-key": `form ${verb} ${fields.map(({ name }) => name)}`, onsubmit: submitted },
+    fields.map(fieldset), h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, verb)));
+
+  async function submitted(event) {
+    event.preventDefault();
+    const button = made.querySelector("button[type=submit]");
+    button.disabled = true;
+    try {
+      const told = await action(values(made, fields));
+      if (told) notice(told);
+      for (const secret of made.querySelectorAll("input[type=password]")) secret.value = "";
+      then();
+      document.dispatchEvent(new Event("leveret:changed"));
+    } catch (problem) {
+      notice(problem.message, "failed");
+    } finally {
+      button.disabled = false;
+    }
+  }
+  return made;
+}
+
+/** A form that is opened when it is wanted. */
+export const panel = (title, content) =>
+  h("details", { class: "panel", "data-key": `panel ${title}` }, h("summary", {}, title), content);
+
+function values(made, fields) {
+  const given = new FormData(made);
+  return Object.fromEntries(fields.map((field) => [field.name, read(field, given)]));
+}
+
+const read = ({ name, type }, given) => (READ[type] ?? ((text) => text))(given.get(name) ?? "");
+
+function fieldset(field) {
+  if (field.type === "checkbox") {
+    return h("label", { class: "check" }, h("input", { type: "checkbox", name: field.name, checked: field.value }),
+      h("span", {}, field.label), hint(field));
+  }
+  return h("label", {}, h("span", {}, field.label), control(field), hint(field));
+}
+
+const hint = ({ hint: text }) => text && h("small", { class: "hint" }, text);
+
+function control(field) {
+  const { name, required, value = "", placeholder } = field;
+  if (field.type === "select") {
+    return h("select", { name }, field.options.map((option) => choice(option, value)));
+  }
+  if (field.type === "table" || field.type === "textarea") return area(field);
+  return h("input", {
+    name, required, value, placeholder, type: field.type ?? "text", list: field.list, min: field.min, max: field.max,
+    autocomplete: field.type === "password" ? "new-password" : "off", autocapitalize: "none", spellcheck: "false", step: "any",
+  });
+}
+
+function choice(option, value) {
+  const [given, label] = Array.isArray(option) ? option : [option, option];
+  return h("option", { value: given, selected: given === value }, label);
+}
+
+function area({ name, required, value = "", placeholder, type, offers = [], rows = 3 }) {
+  const text = h("textarea", { name, required, rows, placeholder, spellcheck: "false", autocapitalize: "none" }, value);
+  if (type !== "table" || !offers.length) return text;
+  const offer = (each) => h("button", { type: "button", class: "chip", onclick: () => offered(text, each) }, each);
+  return [text, h("span", { class: "chips" }, offers.map(offer))];
+}
+
+function offered(text, name) {
+  text.value += `${text.value && !text.value.endsWith("\n") ? "\n" : ""}${name} = `;
+  text.focus();
+}

@@ -1,0 +1,131 @@
+// What leads where in a virtual host: from the API's answers to nodes and links, and what an explanation says of them.
+// Pure functions.
+//
+//     nodes [{id, kind: "exchange" | "queue", name, ...}]      id: "e:name" or "q:name"
+//     links [{from, to, kind: "binding" | "alternate" | "dead letters", keys: [...]}]      one for each pair and kind
+
+export const NODES_MAX = 160; // more can be neither read nor drawn quickly
+const KEYS_SHOWN = 2;
+
+export const exchangeId = (name) => `e:${name}`;
+export const queueId = (name) => `q:${name}`;
+
+const targetId = ({ destination_type: type, destination }) => (type === "queue" ? queueId(destination) : exchangeId(destination));
+
+/** All that is there, without the default exchange's bindings: those are all queues. `start` keeps to what it leads to. */
+export function graph(exchanges, queues, bindings, start = "") {
+  const nodes = new Map();
+  for (const each of exchanges) if (each.name !== "") nodes.set(exchangeId(each.name), exchangeNode(each));
+  for (const each of queues) nodes.set(queueId(each.name), queueNode(each));
+  const links = [...bindingLinks(bindings, nodes), ...settingLinks(nodes)];
+  return bounded(nodes, links, start === "" ? null : exchangeId(start));
+}
+
+const exchangeNode = ({ name, type, arguments: given = {}, effective_policy_definition: policy }) =>
+  ({ id: exchangeId(name), kind: "exchange", name, type, alternate: given["alternate-exchange"] ?? policy?.["alternate-exchange"] });
+
+const queueNode = ({ name, type, messages, arguments: given = {}, effective_policy_definition: policy }) =>
+  ({ id: queueId(name), kind: "queue", name, type, messages, deadLetters: given["x-dead-letter-exchange"] ?? policy?.["dead-letter-exchange"],
+    deadLetterKey: given["x-dead-letter-routing-key"] ?? policy?.["dead-letter-routing-key"] ?? name });
+
+function bindingLinks(bindings, nodes) {
+  const found = new Map();
+  for (const each of bindings) {
+    if (each.source === "") continue;
+    const link = { from: exchangeId(each.source), to: targetId(each), kind: "binding", keys: [] };
+    const id = JSON.stringify([link.from, link.to]);
+    if (!found.has(id)) found.set(id, link);
+    found.get(id).keys.push(each.routing_key);
+    if (!nodes.has(link.to)) nodes.set(link.to, { id: link.to, kind: each.destination_type, name: each.destination });
+  }
+  return found.values();
+}
+
+/** Alternate exchanges and dead-letter exchanges; one that is not there is drawn as missing. */
+function settingLinks(nodes) {
+  const links = [];
+  const towards = (from, name, kind) => {
+    const to = exchangeId(name);
+    if (!nodes.has(to)) nodes.set(to, { id: to, kind: "exchange", name, missing: true });
+    links.push({ from, to, kind, keys: [] });
+  };
+  for (const node of [...nodes.values()]) {
+    if (typeof node.alternate === "string") towards(node.id, node.alternate, "alternate");
+    if (node.deadLetters === "") directly(node, nodes, links);
+    else if (typeof node.deadLetters === "string") towards(node.id, node.deadLetters, "dead letters");
+  }
+  return links;
+}
+
+// By the default exchange, a dead letter goes to the queue of that name.
+function directly(node, nodes, links) {
+  const to = queueId(node.deadLetterKey);
+  if (to !== node.id && nodes.has(to)) links.push({ from: node.id, to, kind: "dead letters", keys: [] });
+}
+
+/** Breadth first from the start, or from all exchanges that have links; what is too much is counted and left out. */
+function bounded(nodes, links, start) {
+  const leads = new Map();
+  for (const link of links) leads.set(link.from, [...(leads.get(link.from) ?? []), link.to]);
+  const begin = start === null ? wholeFrom(nodes, links) : [start].filter((id) => nodes.has(id));
+  const reached = new Set(begin);
+  for (const id of reached) for (const to of leads.get(id) ?? []) reached.add(to);
+  const kept = new Set([...reached].slice(0, NODES_MAX));
+  return {
+    nodes: [...kept].map((id) => nodes.get(id)),
+    links: links.filter(({ from, to }) => kept.has(from) && kept.has(to)),
+    left: reached.size - kept.size,
+  };
+}
+
+// What has links first; standard exchanges that nobody uses are not worth a place.
+function wholeFrom(nodes, links) {
+  const linked = new Set(links.flatMap(({ from, to }) => [from, to]));
+  const rank = (id) => (linked.has(id) ? 0 : 1);
+  return [...nodes.keys()].filter((id) => linked.has(id) || !id.startsWith("e:amq.")).sort((a, b) => rank(a) - rank(b));
+}
+
+/** The keys of a link in few words. */
+export function label({ kind, keys }) {
+  if (kind !== "binding") return kind;
+  const shown = keys.slice(0, KEYS_SHOWN).map((key) => key || "(no key)");
+  return keys.length > KEYS_SHOWN ? `${shown.join(", ")} +${keys.length - KEYS_SHOWN}` : shown.join(", ");
+}
+
+/** The ids, and the pairs of ids ("from to" as JSON), that an explanation goes along. */
+export function way({ exchange, steps, queues }) {
+  const ids = new Set([exchangeId(exchange), ...queues.map(queueId)]);
+  const pairs = new Set();
+  for (const { exchange: from, matched, alternate, outcome } of steps) {
+    ids.add(exchangeId(from));
+    for (const { kind, name } of matched) pairs.add(pair(exchangeId(from), kind === "queue" ? queueId(name) : exchangeId(name)));
+    if (alternate && outcome === "followed") pairs.add(pair(exchangeId(from), exchangeId(alternate)));
+  }
+  return { ids, pairs };
+}
+
+export const pair = (from, to) => JSON.stringify([from, to]);
+
+const named = (exchange) => (exchange === "" ? "the default exchange" : `exchange “${exchange}”`);
+
+/** The explanation as sentences. */
+export function words({ exchange, keys, queues, steps, dropped, handled }) {
+  const told = steps.map(sentence);
+  const key = keys[0] ? `with key “${keys[0]}”` : "without a key";
+  const end = ending(queues, dropped, handled);
+  return [`A message to ${named(exchange)} ${key}:`, ...told, end];
+}
+
+function ending(queues, dropped, handled) {
+  if (queues.length) return `It reaches ${queues.length === 1 ? "queue" : `${queues.length} queues:`} ${queues.map((name) => `“${name}”`).join(", ")}.`;
+  return handled ? "An exchange on the way takes the message itself." : `It reaches nobody: ${dropped}.`;
+}
+
+function sentence({ exchange, type, matched, alternate, outcome, reason }) {
+  const start = `${named(exchange)} (${type})`;
+  const found = matched.map(({ kind, name, key, followed }) =>
+    `${kind} “${name}”${key === null ? "" : ` by binding “${key}”`}${followed ? "" : " (asked once already)"}`);
+  const then = alternate ? ` It turns to its alternate, ${named(alternate)}${outcome === "followed" ? "" : `: ${outcome}`}.` : "";
+  const text = found.length ? `${start} leads to ${found.join(" and ")}.` : `${start}: ${reason || "nothing matched"}.`;
+  return text[0].toUpperCase() + text.slice(1) + then;
+}

@@ -1,0 +1,191 @@
+// A drawing of what leads where, in layers from left to right with few crossings. Pure functions.
+//
+//     nodes [{id}], links [{from, to}]  ->  {width, height, nodes: Map id -> {x, y}, links: [{from, to, points}]}
+//
+// In four steps, as Sugiyama, Tagawa and Toda described them in 1981: turn round the links that close a circle, put each
+// node one layer behind the last that leads to it, order each layer by where its neighbours are (some sweeps there and
+// back), and give out places. A link over several layers takes a place in each, so that it runs round the nodes.
+
+const SWEEPS = 8;
+const COLUMN = 250; // from layer to layer
+const ROW = 52; // from node to node
+const BEND = 26; // the place of a link that only passes
+const EDGE = 16; // around the whole
+
+export function layout(nodes, links) {
+  const forward = withoutCircles(nodes, links);
+  const layers = withBends(layersOf(nodes, forward), forward);
+  order(layers);
+  return placed(layers, forward);
+}
+
+/** Links with `over` = turned round where it would close a circle. */
+function withoutCircles(nodes, links) {
+  const leads = new Map(nodes.map(({ id }) => [id, []]));
+  const known = links.filter(({ from, to }) => leads.has(from) && leads.has(to) && from !== to);
+  for (const link of known) leads.get(link.from).push(link);
+  const state = new Map();
+  const turned = new Set();
+  const reached = new Set(known.map(({ to }) => to));
+  const sources = nodes.filter(({ id }) => !reached.has(id));
+  for (const { id } of [...sources, ...nodes]) visit(id, leads, state, turned);
+  return known.map((link) => ({
+    link, from: turned.has(link) ? link.to : link.from, to: turned.has(link) ? link.from : link.to,
+  }));
+}
+
+// Depth first, with a stack of our own: a chain may be long.
+function visit(start, leads, state, turned) {
+  if (state.has(start)) return;
+  const stack = [[start, 0]];
+  state.set(start, "open");
+  while (stack.length) {
+    const top = stack.at(-1);
+    const link = leads.get(top[0])[top[1]];
+    top[1] += 1;
+    if (!link) {
+      state.set(top[0], "done");
+      stack.pop();
+    } else if (state.get(link.to) === "open") {
+      turned.add(link);
+    } else if (!state.has(link.to)) {
+      state.set(link.to, "open");
+      stack.push([link.to, 0]);
+    }
+  }
+}
+
+/** id -> layer: one behind the last that leads to it. */
+function layersOf(nodes, forward) {
+  const layer = new Map(nodes.map(({ id }) => [id, 0]));
+  const waiting = new Map(nodes.map(({ id }) => [id, 0]));
+  const leads = new Map(nodes.map(({ id }) => [id, []]));
+  for (const { from, to } of forward) {
+    leads.get(from).push(to);
+    waiting.set(to, waiting.get(to) + 1);
+  }
+  const ready = nodes.map(({ id }) => id).filter((id) => waiting.get(id) === 0);
+  for (let next = 0; next < ready.length; next += 1) {
+    for (const to of leads.get(ready[next])) {
+      layer.set(to, Math.max(layer.get(to), layer.get(ready[next]) + 1));
+      waiting.set(to, waiting.get(to) - 1);
+      if (waiting.get(to) === 0) ready.push(to);
+    }
+  }
+  return layer;
+}
+
+/** Layers of cells {id, bend, before, behind}, links over several layers cut by bends; each edge keeps its `cells`. */
+function withBends(layer, forward) {
+  const layers = [];
+  const cells = new Map();
+  const add = (id, at, bend) => {
+    const cell = { id, at, bend, before: [], behind: [], y: 0 };
+    (layers[at] ??= []).push(cell);
+    return cell;
+  };
+  for (const [id, at] of layer) cells.set(id, add(id, at, false));
+  for (const edge of forward) {
+    edge.cells = [cells.get(edge.from)];
+    for (let at = layer.get(edge.from) + 1; at < layer.get(edge.to); at += 1) edge.cells.push(add(null, at, true));
+    edge.cells.push(cells.get(edge.to));
+    for (let index = 1; index < edge.cells.length; index += 1) {
+      edge.cells[index - 1].behind.push(edge.cells[index]);
+      edge.cells[index].before.push(edge.cells[index - 1]);
+    }
+  }
+  return layers.map((each) => each ?? []);
+}
+
+/** Order each layer by the mean place of its neighbours; the order with the fewest crossings wins. */
+function order(layers) {
+  number(layers);
+  let best = remembered(layers);
+  for (let sweep = 0; sweep < SWEEPS && best.crossings > 0; sweep += 1) {
+    const down = sweep % 2 === 0;
+    for (const cells of down ? layers.slice(1) : layers.slice(0, -1).reverse()) {
+      sortByMean(cells, down ? "before" : "behind");
+    }
+    const now = remembered(layers);
+    if (now.crossings < best.crossings) best = now;
+  }
+  layers.forEach((cells, index) => cells.splice(0, cells.length, ...best.order[index]));
+  number(layers);
+}
+
+const number = (layers) => layers.forEach((cells) => cells.forEach((cell, place) => { cell.place = place; }));
+
+const remembered = (layers) => ({ crossings: crossings(layers), order: layers.map((cells) => [...cells]) });
+
+function sortByMean(cells, side) {
+  const mean = new Map(cells.map((cell) => [cell, meanOf(cell[side].map(({ place }) => place), cell.place)]));
+  cells.sort((a, b) => mean.get(a) - mean.get(b) || a.place - b.place);
+  cells.forEach((cell, place) => { cell.place = place; });
+}
+
+const meanOf = (numbers, otherwise) =>
+  numbers.length ? numbers.reduce((sum, each) => sum + each, 0) / numbers.length : otherwise;
+
+function crossings(layers) {
+  let found = 0;
+  for (const cells of layers) {
+    const pairs = cells.flatMap((cell) => cell.behind.map(({ place }) => [cell.place, place]));
+    pairs.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    found += inversions(pairs.map(([, place]) => place));
+  }
+  return found;
+}
+
+/** How many pairs of numbers stand in the wrong order: counted while they are merged, so n log n. */
+export function inversions(numbers) {
+  if (numbers.length < 2) return 0;
+  const half = numbers.length >> 1;
+  const left = numbers.slice(0, half);
+  const right = numbers.slice(half);
+  let found = inversions(left) + inversions(right);
+  left.sort((a, b) => a - b);
+  right.sort((a, b) => a - b);
+  let at = 0;
+  for (const each of left) {
+    while (at < right.length && right[at] < each) at += 1;
+    found += at;
+  }
+  return found;
+}
+
+/** Places: as near to the neighbours as the order and the room between two allow. */
+function placed(layers, forward) {
+  for (const cells of layers) stack(cells, cells.map((cell) => cell.place * ROW));
+  for (let round = 0; round < 6; round += 1) {
+    const down = round % 2 === 0;
+    for (const cells of down ? layers : [...layers].reverse()) {
+      stack(cells, cells.map((cell) => meanOf(cell[down ? "before" : "behind"].map(({ y }) => y), cell.y)));
+    }
+  }
+  const all = layers.flat();
+  const top = all.reduce((least, { y }) => Math.min(least, y), Infinity);
+  const bottom = all.reduce((most, { y }) => Math.max(most, y), -Infinity);
+  const spot = (cell) => ({ x: EDGE + cell.at * COLUMN, y: Math.round(EDGE + ROW / 2 + cell.y - top) });
+  return {
+    width: 2 * EDGE + Math.max(layers.length, 1) * COLUMN,
+    height: all.length ? Math.round(bottom - top + ROW + 2 * EDGE) : 2 * EDGE,
+    nodes: new Map(all.filter(({ bend }) => !bend).map((cell) => [cell.id, spot(cell)])),
+    links: forward.map(({ link, from, cells }) => ({
+      link, points: (from === link.from ? cells : [...cells].reverse()).map(spot),
+    })),
+  };
+}
+
+// Wishes in order, each moved down until it is clear of the one above; then all moved so that the mean is as wished.
+function stack(cells, wished) {
+  let least = -Infinity;
+  let above = 0;
+  cells.forEach((cell, index) => {
+    const room = cell.bend ? BEND : ROW;
+    cell.y = Math.max(wished[index], least + (index ? (room + above) / 2 : 0));
+    least = cell.y;
+    above = room;
+  });
+  const shift = meanOf(wished.map((wish, index) => wish - cells[index].y), 0);
+  for (const cell of cells) cell.y += shift;
+}

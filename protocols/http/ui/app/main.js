@@ -1,0 +1,164 @@
+// The page: who is logged in, where he is, and drawing that anew every few seconds.
+//
+//     hash ──place──> a view ──load──> answers of the node ──draw──> elements ──morph──> what the reader sees
+//
+// A view is {title(at), load(at, signal), draw(found, at)}. What is shown stays until the next answer is there, also
+// while the node is away; the banner tells that.
+
+import * as api from "./api.js";
+import { h, morph } from "./dom.js";
+import { link, place } from "./routes.js";
+import * as session from "./session.js";
+import { shell } from "./shell.js";
+import { VIEWS } from "./views.js";
+import { login } from "./views/login.js";
+
+const REFRESH_MS = 5000;
+
+const state = {
+  at: place(location.hash),
+  problem: "", // why nothing newer is shown
+  status: null, // the node's, as of last time
+  hosts: [],
+  asking: new AbortController(),
+  timer: 0,
+};
+
+const app = document.getElementById("app");
+
+function put(fresh) {
+  if (app.firstElementChild) morph(app.firstElementChild, fresh);
+  else app.replaceChildren(fresh);
+}
+
+function shown(content) {
+  put(shell(state, content));
+}
+
+function showLogin(reason = "") {
+  clearTimeout(state.timer);
+  state.asking.abort();
+  api.logOut();
+  session.entered(null);
+  document.title = "Leveret";
+  put(login(reason, enter));
+}
+
+/** Let the user in who gave good credentials. Throws Failure. */
+async function enter(name, password) {
+  api.logIn(name, password);
+  await admit();
+  api.remember();
+  await arrive();
+}
+
+async function admit() {
+  const user = await api.get("whoami");
+  user.tags = session.tagsOf(user);
+  if (!session.isLetIn(user.tags)) {
+    throw new api.Failure(403, `user “${user.name}” has no tag that lets him in, such as management`);
+  }
+  session.entered(user);
+}
+
+async function arrive() {
+  await hostsAgain();
+  app.replaceChildren();
+  await go();
+}
+
+async function hostsAgain() {
+  const found = await api.get("vhosts?page=1&page_size=200&columns=name").catch(() => []);
+  state.hosts = (found.items ?? found).map(({ name }) => name);
+  if (!state.hosts.includes(session.host())) session.choose("");
+}
+
+const viewAt = ({ names }) => VIEWS[`${names[0] ?? "overview"}/${Math.max(names.length, 1)}`];
+
+/** Show where the link leads to. */
+async function go() {
+  const before = state.at.names.join("/");
+  state.at = place(location.hash);
+  await refresh();
+  if (before === state.at.names.join("/")) return;
+  scrollTo(0, 0);
+  document.getElementById("main")?.focus({ preventScroll: true });
+}
+
+async function refresh() {
+  clearTimeout(state.timer);
+  state.asking.abort();
+  const asking = new AbortController();
+  state.asking = asking;
+  try {
+    await draw(asking.signal);
+  } catch (problem) {
+    if (asking.signal.aborted) return;
+    failed(problem);
+  }
+  if (!asking.signal.aborted) state.timer = setTimeout(again, REFRESH_MS);
+}
+
+async function draw(signal) {
+  const { at } = state;
+  const view = viewAt(at);
+  if (!view) {
+    shown(missing());
+    return;
+  }
+  const [found, status] = await Promise.all([view.load(at, signal), api.get("leveret/status", signal)]);
+  if (signal.aborted) return;
+  Object.assign(state, { problem: "", status });
+  document.title = `${view.title(at)} · Leveret`;
+  shown(main(at, view.title(at), view.draw(found, at)));
+}
+
+const main = ({ names }, title, content) =>
+  h("main", { id: "main", tabindex: "-1", "data-key": JSON.stringify(names) }, h("h1", {}, title), content);
+
+const missing = () => main({ names: ["missing"] }, "Nothing here", h("p", {}, "This link leads nowhere. ", h("a", { href: link([]) }, "To the overview")));
+
+function failed(problem) {
+  if (problem.status === 401) {
+    showLogin(problem.message);
+    return;
+  }
+  if (!(problem instanceof api.Failure)) console.error(problem);
+  state.problem = problem.message;
+  const there = document.getElementById("main");
+  const same = there?.dataset.key === JSON.stringify(state.at.names);
+  // What is shown may be old, and is still the best there is. If the thing itself is gone, it is not.
+  if (same && problem.status !== 404) shown(h("main", { "data-key": there.dataset.key, "data-keep": true }));
+  else shown(main(state.at, viewAt(state.at)?.title(state.at) ?? "", h("p", { class: "empty" }, problem.message)));
+}
+
+function again() {
+  if (document.hidden) return; // `visibilitychange` goes on
+  refresh();
+}
+
+async function start() {
+  if (!api.isLoggedIn()) {
+    showLogin();
+    return;
+  }
+  try {
+    await admit();
+  } catch (problem) {
+    if (problem.status !== 0) {
+      showLogin(problem.message);
+      return;
+    }
+    put(h("p", { class: "waiting" }, "The node does not answer; trying again."));
+    setTimeout(start, REFRESH_MS);
+    return;
+  }
+  await arrive();
+}
+
+window.addEventListener("hashchange", () => session.whoever() && go());
+document.addEventListener("visibilitychange", () => !document.hidden && session.whoever() && refresh());
+document.addEventListener("leveret:changed", () => session.whoever() && hostsAgain().then(refresh));
+document.addEventListener("leveret:host", () => session.whoever() && refresh());
+document.addEventListener("leveret:out", () => showLogin());
+start();

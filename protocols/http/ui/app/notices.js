@@ -1,0 +1,43 @@
+// What is told in passing (done, refused), and what is asked before something cannot be undone.
+
+import { h } from "./dom.js";
+
+const SHOWN_MS = 6000;
+
+export function notice(text, kind = "done") {
+  const shown = h("div", { class: `notice ${kind}` }, h("p", {}, text),
+    h("button", { type: "button", class: "plain", "aria-label": "Dismiss", onclick: () => shown.remove() }, "×"));
+  document.getElementById("notices").append(shown);
+  if (kind === "done") setTimeout(() => shown.remove(), SHOWN_MS);
+}
+
+/** Do it, and tell that it was done (`done`, text) or why it was not. Whether it was. */
+export async function attempt(action, done) {
+  try {
+    const told = await action();
+    notice(typeof told === "string" ? told : done);
+    return true;
+  } catch (problem) {
+    notice(problem.message, "failed");
+    return false;
+  }
+}
+
+/** Ask whether to go on. Escape, and the button that has the focus at first, say no. */
+export function confirmed(question, verb, more = null) {
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { "aria-label": question, onclose: () => closed(dialog, resolve) },
+      h("form", { method: "dialog", onsubmit: () => {} },
+        h("p", { class: "question" }, question), more && h("p", { class: "hint" }, more),
+        h("div", { class: "row end" },
+          h("button", { type: "button", autofocus: true, onclick: () => dialog.close("no") }, "Cancel"),
+          h("button", { type: "button", class: "danger", onclick: () => dialog.close("yes") }, verb))));
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+function closed(dialog, resolve) {
+  resolve(dialog.returnValue === "yes");
+  dialog.remove();
+}

@@ -1,0 +1,98 @@
+// Tables, and lists of which the node gives a page at a time, sorted and searched by the node.
+//
+// What the reader chose stands in the link (`#/queues?page=2&sort=messages`): it can be kept, sent, and gone back to.
+
+import { get, query } from "./api.js";
+import { h } from "./dom.js";
+import { count } from "./format.js";
+import { link, place } from "./routes.js";
+
+const PAGE = 50;
+const SEARCH_AFTER_MS = 250;
+const OWN = ["page", "page_size", "sort", "sort_reverse", "name"];
+
+/** The page of a list that the link asks for. */
+export async function page(where, chosen, more = {}, signal = undefined) {
+  const asked = Object.fromEntries(OWN.filter((name) => chosen[name]).map((name) => [name, chosen[name]]));
+  const found = await get(where + query({ page: 1, page_size: PAGE, ...asked, ...more }), signal);
+  // Before there is anything, some answer a list without pages.
+  return Array.isArray(found) ? { items: found, page: 1, page_count: 1, filtered_count: found.length, total_count: found.length } : found;
+}
+
+/** A column: [heading, row => content, {sort: the API's name to sort by, number: right-aligned}]. */
+export function table(columns, rows, keyOf, at = null) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
+    h("table", {},
+      h("thead", {}, h("tr", {}, columns.map((column) => heading(column, at)))),
+      h("tbody", {}, rows.map((row) => h("tr", { "data-key": keyOf(row) }, columns.map((column) => cell(column, row)))))));
+}
+
+function heading([title, , { sort, number } = {}], at) {
+  const aligned = number ? "number" : null;
+  if (!sort || !at) return h("th", { scope: "col", class: aligned }, title);
+  const sorted = at.query.sort === sort;
+  const reverse = sorted ? at.query.sort_reverse !== "true" : Boolean(number);
+  const order = at.query.sort_reverse === "true" ? "descending" : "ascending";
+  const to = link(at.names, { ...at.query, page: 1, sort, sort_reverse: reverse });
+  return h("th", { scope: "col", class: aligned, "aria-sort": sorted ? order : null }, h("a", { href: to }, title));
+}
+
+const cell = ([title, content, { number } = {}], row) =>
+  h("td", { class: number ? "number" : null, "data-label": title }, content(row));
+
+/** A page of a list, with its search and its way to other pages. `what` names the things in the plural. */
+export function list(what, columns, found, keyOf, at) {
+  return [
+    h("div", { class: "row tools" }, search(what, at), summary(what, found)),
+    found.items.length ? table(columns, found.items, keyOf, at) : h("p", { class: "empty" }, nothing(what, at)),
+    pager(found, at),
+  ];
+}
+
+const nothing = (what, at) => (at.query.name ? `No ${what} have “${at.query.name}” in their names.` : `There are no ${what}.`);
+
+function summary(what, { filtered_count: shown, total_count: all }) {
+  const told = shown === all ? `${count(all)} ${what}` : `${count(shown)} of ${count(all)} ${what}`;
+  return h("p", { class: "hint" }, told);
+}
+
+let typing = null;
+
+function search(what, at) {
+  return h("input", {
+    type: "search", class: "search", placeholder: `Search ${what}`, "aria-label": `Search ${what}`, value: at.query.name ?? "",
+    "data-key": `search ${what}`, spellcheck: "false", autocapitalize: "none", oninput: (event) => searched(event.currentTarget),
+  });
+}
+
+function searched(input) {
+  clearTimeout(typing);
+  const before = location.hash;
+  typing = setTimeout(() => {
+    if (location.hash !== before) return;
+    const { names, query: chosen } = place(before);
+    location.replace(link(names, { ...chosen, name: input.value, page: 1 }));
+  }, SEARCH_AFTER_MS);
+}
+
+function pager({ page: shown, page_count: last }, at) {
+  if (!(last > 1)) return null;
+  const to = (number, label, text) =>
+    number < 1 || number > last || number === shown
+      ? h("span", { class: "button off", "aria-disabled": "true" }, text)
+      : h("a", { class: "button", href: link(at.names, { ...at.query, page: number }), "aria-label": label }, text);
+  return h("nav", { class: "row pager", "aria-label": "Pages" },
+    to(1, "First page", "«"), to(shown - 1, "Previous page", "‹"),
+    h("span", {}, `Page ${shown} of ${last}`),
+    to(shown + 1, "Next page", "›"), to(last, "Last page", "»"));
+}
+
+/** Names and what they stand for. */
+export const facts = (pairs) =>
+  h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== undefined && value !== null && value !== false)
+    .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value === "" ? "–" : value))));
+
+export const section = (title, ...content) =>
+  h("section", { class: "card", "data-key": `section ${title}` }, h("h2", {}, title), content);
+
+export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
