@@ -135,7 +135,10 @@ class Client:
 
     def open_channel(self) -> None:
         """Count one more channel (session, ...). Raises LimitReached if the user has too many."""
-        self.user.limits.require_channel(self.user.name, self.broker.channels_of[self.user.name])
+        broker = self.broker
+        self.user.limits.require_channel(self.user.name, broker.channels_of[self.user.name])
+        if broker.node_limits.max_channels is not None:
+            broker.node_limits.require_channel(broker.channels_of.total())
         self.broker.channels_of[self.user.name] += 1
         self._happened("channel.created", {"connection_name": self.name, "user": self.user.name})
 

@@ -69,6 +69,10 @@ class FrontEnd(ABC):
         False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
     )
     halted: bool = False  # it has input left, for after others' turns: it goes on when `receive` gets b""
+    waits: bool = (
+        False  # for work in a thread, such as a password's check: it is given little input until `wake`
+    )
+    on_wake: Callable[[], None] | None = None  # set by the node
     is_stranger: bool = False  # its user has not logged in yet: little time, little room
     expires_at: float | None = None  # monotonic seconds: when what its user has logged in with runs out
     description: str = ""  # for logs: user and virtual host once known
@@ -105,6 +109,12 @@ class FrontEnd(ABC):
     def channel_facts(self) -> Iterable[ChannelFacts]:
         """What operators are told of its channels, or sessions."""
         return ()
+
+    def wake(self) -> None:
+        """What it waited for is there. It is `halted` then, and goes on when `receive` gets b""."""
+        self.waits = False
+        if self.on_wake is not None:
+            self.on_wake()
 
     def shut_down(self, reason: str) -> None:
         """The node or an operator ends the connection: say goodbye in the protocol's way, then be `closed`."""

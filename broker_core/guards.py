@@ -16,14 +16,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from ipaddress import IPv6Address, ip_address
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import attrs
+
+if TYPE_CHECKING:
+    from broker_core.config_sections import LimitsSettings
 
 KEYS_MAX: Final = 10_000  # addresses, names and acquaintances that are remembered, of each
 BURST_S: Final = 2.0  # for so long twice as many may come
 REFUSED_MAX_S: Final = 30.0
 FORGOTTEN_S: Final = 300.0  # after the last failure
+TOLD_EVERY_S: Final = 10.0  # refusals in the log
 HEX_OF_NETWORK: Final = 19  # characters of the first half of a whole IPv6 address
 
 T = TypeVar("T")
@@ -108,14 +112,15 @@ class Strangers(Generic[K]):
     def enter(self, who: K) -> None:
         self._networks[who] = ""
 
-    def came_from(self, who: K, key: str, limit: int | None) -> bool:
-        """Where one is from is known: whether there is room for one more from there."""
-        if limit is not None and self._held[key] >= limit:
-            return False
+    def came_from(self, who: K, key: str) -> None:
+        """Where one is from is known now."""
         if self._networks.get(who) == "":
             self._networks[who] = key
             self._held[key] += 1
-        return True
+
+    def held_by(self, key: str) -> int:
+        """How many are from there."""
+        return self._held.get(key, 0)
 
     def leave(self, who: K) -> None:
         """He has logged in, or gone. Twice does no harm."""
@@ -129,6 +134,53 @@ class Strangers(Generic[K]):
         """Who has to go, if there are too many."""
         too_many = limit is not None and len(self._networks) > limit
         return next(iter(self._networks)) if too_many else None
+
+
+class Door(Generic[K]):
+    """Where connections come in."""
+
+    def __init__(self) -> None:
+        self.refused = 0  # that were hung up on
+        self.strangers: Strangers[K] = Strangers()
+        self._rates = Rates()
+        self._told_at: float | None = None  # the last refusal in the log
+        self._untold = 0
+
+    def refusal(self, limits: LimitsSettings, now: float) -> str:
+        """Why one more connection cannot be, wherever it comes from; empty: it can."""
+        fits = self._rates.take(limits.connection_rate, now)
+        return "" if fits else f"more than {limits.connection_rate} connections in a second"
+
+    def refusal_from(self, host: str, loopback: bool, limits: LimitsSettings, now: float) -> str:
+        """Why one more from there cannot be; empty: it can."""
+        if loopback:
+            return ""
+        key = network(host)
+        rate, most = limits.connection_rate_per_address, limits.strangers_per_address_max
+        if not self._rates.take_from(key, rate, now):
+            return f"more than {rate} connections in a second from {host}"
+        if most is not None and self.strangers.held_by(key) >= most:
+            return f"{most} connections from {host} have not logged in"
+        return ""
+
+    def enter(self, who: K, limits: LimitsSettings) -> K | None:
+        """One has connected. Who has to go, if that is one stranger too many."""
+        self.strangers.enter(who)
+        return self.strangers.surplus(limits.strangers_max)
+
+    def came_from(self, who: K, host: str, loopback: bool) -> None:
+        """It is known where somebody is, who has been let in."""
+        if not loopback:
+            self.strangers.came_from(who, network(host))
+
+    def refuse(self, why: str, now: float) -> str:
+        """Count a refusal; the line for the log, if it is time for one."""
+        self.refused += 1
+        if self._told_at is not None and now < self._told_at + TOLD_EVERY_S:
+            self._untold += 1
+            return ""
+        others, self._untold, self._told_at = self._untold, 0, now
+        return f"{why} (and {others} others since the last time)" if others else why
 
 
 @attrs.frozen

@@ -433,6 +433,8 @@ class NodeLimits:
     max_connections: int | None = None
     max_exchanges: int | None = None
     max_consumers_per_channel: int | None = None
+    max_channels: int | None = None
+    max_virtual_hosts: int | None = None
 
     def require_connection(self, open_now: int) -> None:
         """Raise LimitReached if there is no room for one more connection (X005)."""
@@ -440,6 +442,18 @@ class NodeLimits:
             raise LimitReached(
                 f"connection refused: node connection limit ({self.max_connections}) is reached"
             )
+
+    def require_channel(self, open_now: int) -> None:
+        """Raise LimitReached if there is no room for one more channel."""
+        if used_up(self.max_channels, open_now):
+            raise LimitReached(
+                f"number of channels opened on the node has reached the maximum allowed limit of ({self.max_channels})"
+            )
+
+    def require_virtual_host(self, name: str, held: int) -> None:
+        """Raise TooMany if there is no room for one more virtual host."""
+        if used_up(self.max_virtual_hosts, held):
+            raise TooMany(f"cannot create vhost '{name}': vhost limit of {self.max_virtual_hosts} is reached")
 
     def require_exchange(self, name: str, virtual_host: str, held: int) -> None:
         """Raise TooMany if there is no room for one more exchange (X016)."""

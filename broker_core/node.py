@@ -24,12 +24,14 @@ import trio
 
 from broker_core import composition
 from broker_core.activation import Handed
+from broker_core.arriving import Arriving
 from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config import Config
 from broker_core.config_sections import GUEST
 from broker_core.entrance import Entrance
 from broker_core.frontend import FrontEnd, Protocol, encodings_of
+from broker_core.guards import Door
 from broker_core.history import History
 from broker_core.keeper import Keeper, opened
 from broker_core.listening import amqp_url, listeners, peer_of, shown
@@ -93,6 +95,7 @@ class Node(Operating):
         self._unchecked = 0  # octets read since the alarms were checked for their sake
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # to come: the last connection has gone
+        self.door: Door[Arriving] = Door()
         self._threads = trio.CapacityLimiter(THREADS)
 
     # Life.
@@ -261,9 +264,31 @@ class Node(Operating):
         except OSError:  # it has gone already
             connected.close()
             return
+        limits, now = self.config.limits, trio.current_time()
+        why = self.door.refusal(limits, now)
+        if not why and entrance.proxies is None:
+            why = self.door.refusal_from(peer.host, peer.loopback, limits, now)
+        if why:
+            connected.close()
+            if line := self.door.refuse(why, now):
+                log.warning("hung up on %s: %s", peer.name, line)
+            return
         transport = Transport(self, connected, peer, entrance)
         self._transports[transport.outbox] = transport
+        self._let_in(transport)
         self.start(transport.serve)
+
+    def _let_in(self, transport: Transport) -> None:
+        """Its user has not logged in yet. If it is one too many of those, the oldest goes."""
+        surplus = self.door.enter(transport, self.config.limits)
+        if not transport.is_proxied:
+            self.door.came_from(transport, transport.peer.host, transport.peer.loopback)
+        if surplus is not None:
+            if line := self.door.refuse(
+                "too many connections whose users have not logged in", self.broker.clock.now()
+            ):
+                log.warning("hung up on %s: %s", surplus.peer.name, line)
+            surplus.hang_up()
 
     def start(self, task: Callable[[], Awaitable[None]]) -> None:
         """Run a task of a connection until it ends or the node does."""

@@ -24,14 +24,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
-from broker_core.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted, introduced
+from broker_core.arriving import READ_SIZE, Arriving
+from broker_core.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted
 from broker_core.frontend import FrontEnd, Peer
-from broker_core.operations import Connected
 from broker_core.outbox import Outbox
-from broker_core.proxied import BadHeader, header_in
 from broker_core.secured import SecuredSocket
 from broker_core.tls import reason
 
@@ -41,36 +39,34 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.connection")
 
-READ_SIZE: Final = 131_072  # octets asked for in one read: hundreds of small messages
 READ_SIZE_MIN: Final = 1024
+WAITING_MAX: Final = BITE  # octets read while the front-end waits for work in a thread
 TURN_S: Final = 0.02  # what one read may cost; a publisher to 2000 queues has to take smaller bites
 SEND_SIZE: Final = 262_144  # octets joined into one send
-GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 
 
-class Transport(Connected):
+class Transport(Arriving):
     """A connection's socket, its outbox and, once the first bytes have told which, its front-end."""
 
     def __init__(self, node: Node, connected: socket.socket, peer: Peer, entrance: Entrance) -> None:
-        self.node = node
-        self.peer = peer
+        super().__init__(node, peer, entrance)
         limits = node.config.limits
         self.outbox = Outbox(node.ready, limits.outbox_size_max, limits.message_size_max)
         self.front: FrontEnd | None = None
         self.connected_at = node.broker.clock.wall()
         self.octets_received = self.reads = self.writes = 0
         self._socket: socket.socket | SecuredSocket = connected
-        self._entrance = entrance
         self._protocols = entrance.protocols
         self.ahead = False  # it publishes faster than the disk takes it: not read from for now
         self._held: deque[tuple[int, list[memoryview]]] = deque()  # until that commit is on disk
         self._none_held: trio.Event | None = None  # to come: somebody waits for it
         self._backlog: deque[memoryview] = deque()
         self._all_sent: trio.Event | None = None  # to come: the second task is sending
-        self._read_size = READ_SIZE
         self._timer: Timer | None = None
         self._scope = trio.CancelScope()
         self._unblocked: trio.Event | None = None
+        self._meanwhile: trio.CancelScope | None = None  # of reading while the front-end waits
+        self._read_while_waiting = 0
         self._paused = False  # not read from until it has read
 
     # The connection's task.
@@ -103,8 +99,11 @@ class Transport(Connected):
         data = await self._first_bytes()
         if data:
             self.front = self._recognise(data)
+            self.front.on_wake = self._woken
         while data or (self.front is not None and self.front.halted):
             self.node.feed(self, data)
+            if self._is_stranger and self.front is not None and not self.front.is_stranger:
+                self._acquainted()
             if self.front is not None and self.front.closed:
                 return
             self._measure_turn(len(data))
@@ -121,7 +120,7 @@ class Transport(Connected):
         took_s = trio.current_time() - self.node.broker.now
         if took_s > TURN_S:
             self._read_size = max(READ_SIZE_MIN, int(size * TURN_S / took_s))
-        elif self._read_size < READ_SIZE:
+        elif self._read_size < READ_SIZE and not self._is_stranger:
             self._read_size = min(2 * self._read_size, READ_SIZE)
 
     async def _first_bytes(self) -> bytes:
@@ -143,71 +142,6 @@ class Transport(Connected):
             log.warning("%s: gave up, it said too little in %s s", self.peer.name, limit_s)
         return b""
 
-    async def _enter(self) -> bytes:
-        """What comes before a protocol's first bytes; those that came along. Raises NotAdmitted."""
-        self._read_size = BITE
-        data = b""
-        if self._entrance.proxies is not None:
-            self._entrance.admit_proxy(self.peer)
-            data = await self._introduce()
-        if self._entrance.certificates is not None:
-            await self._shake_hands(data)
-            data = b""
-        self._read_size = READ_SIZE
-        return data
-
-    async def _introduce(self) -> bytes:
-        """Let the proxy say whose connection it is."""
-        data = b""
-        while True:
-            try:
-                header = header_in(data)
-            except BadHeader as problem:
-                raise NotAdmitted(str(problem)) from None
-            if header is not None:
-                self.peer = introduced(self.peer, header)
-                return data[header.size :]
-            data += await self._more("before the end of the PROXY header")
-
-    async def _more(self, when: str) -> bytes:
-        data = await self._read()
-        if not data:
-            raise NotAdmitted(f"it hung up {when}")
-        return data
-
-    async def _shake_hands(self, data: bytes) -> None:
-        """From here on the socket speaks TLS."""
-        certificates = self._entrance.certificates
-        assert certificates is not None
-        assert isinstance(self._socket, socket.socket)
-        while not self._entrance.begins_tls(data):
-            data += await self._more("during the TLS handshake" if data else "before TLS began")
-        secured = SecuredSocket(self._socket, certificates.context)
-        size = len(data)
-        while not self._hands_shaken(secured, data):
-            await self._all_flushed(secured)
-            data = await self._more("during the TLS handshake")
-            size += len(data)
-            self._entrance.admit_size(size)
-        await self._all_flushed(secured)
-        self._socket = secured
-        self.peer = attrs.evolve(self.peer, tls=certificates.facts(secured.tls))
-
-    def _hands_shaken(self, secured: SecuredSocket, data: bytes) -> bool:
-        try:
-            return secured.handshake(data)
-        except ssl.SSLError as error:
-            with contextlib.suppress(OSError):
-                secured.flush()  # it is told why
-            raise NotAdmitted(f"no TLS: {reason(error)}") from None
-
-    async def _all_flushed(self, secured: SecuredSocket) -> None:
-        try:
-            while not secured.flush():
-                await trio.lowlevel.wait_writable(secured)
-        except OSError:
-            raise NotAdmitted("it hung up during the TLS handshake") from None
-
     def _undecided(self, data: bytes) -> bool:
         """Whether a protocol could still be recognised by more bytes."""
         return any(
@@ -222,18 +156,40 @@ class Transport(Connected):
         protocol = next(by_first_bytes, fallback)
         if data.startswith(TLS_HELLO) and not protocol.fallback:  # one that is knows what to say
             log.warning("%s: detected TLS, which is not spoken here", self.peer.name)
-        return protocol.factory(
-            self.node.broker, self.node.config, self.outbox, self.peer, self.node.broker.tick()
-        )
+        node = self.node
+        node.broker.tick()
+        self._begin_time()
+        return protocol.factory(node.broker, node.config, self.outbox, self.peer, self._connected_since)
 
     async def _read(self) -> bytes:
         """The next bytes; empty at the end. Lets other tasks run whether or not it has to wait."""
         await trio.lowlevel.checkpoint()
-        if self.front is not None and self.front.halted:
-            return b""
+        if self.front is not None:
+            if self.front.halted:
+                return b""
+            if self.front.waits:
+                return await self._read_meanwhile()
+        return await self._receive(self._read_size)
+
+    async def _read_meanwhile(self) -> bytes:
+        """A little, until the front-end is woken; then nothing: it is halted, and goes on with what it has."""
+        with trio.CancelScope() as self._meanwhile:
+            if self._read_while_waiting < WAITING_MAX:
+                data = await self._receive(WAITING_MAX - self._read_while_waiting)
+                self._read_while_waiting += len(data)
+                return data
+            await trio.sleep_forever()
+        return b""
+
+    def _woken(self) -> None:
+        self._read_while_waiting = 0
+        if self._meanwhile is not None:
+            self._meanwhile.cancel()
+
+    async def _receive(self, size: int) -> bytes:
         while True:
             try:
-                data = self._socket.recv(self._read_size)
+                data = self._socket.recv(size)
                 self.octets_received += len(data)
                 self.reads += 1
                 return data
@@ -429,7 +385,7 @@ class Transport(Connected):
 
     async def _say_goodbye(self) -> None:
         """Let the peer read our last bytes: a socket closed with unread input would take them back."""
-        with trio.move_on_after(GOODBYE_S):
+        with trio.move_on_at(self._goodbye_until):
             await self._nothing_left()
             try:
                 self._socket.shutdown(socket.SHUT_WR)
@@ -444,6 +400,7 @@ class Transport(Connected):
         self._backlog.clear()
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
+        self._end_time()
         self.node.forget(self)
 
 

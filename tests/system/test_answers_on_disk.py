@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from broker_core import ThreadedNode, embedded
+from broker_core.arriving import GOODBYE_S
 from broker_core.store.memory import MemoryStore
-from broker_core.transport import GOODBYE_S
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties, Method, method_frame
 from protocols.amqp10 import performatives as p

@@ -12,13 +12,13 @@ import trio
 import trio.testing
 
 from broker_core import Node, ThreadedNode, embedded, keeper
+from broker_core.arriving import GOODBYE_S
 from broker_core.plugins import BadPlugin
 from broker_core.store import journal as journals
 from broker_core.store import recovery
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
-from broker_core.transport import GOODBYE_S
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties, append_content
 from protocols.amqp10 import performatives as p
