@@ -31,6 +31,7 @@ from broker_core.counts import (
     queue_counts,
 )
 from broker_core.measured import measured
+from broker_core.turn import Turn
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -50,17 +51,17 @@ LAYERS: Final = (
 TURN_S: Final = 0.001  # looking at objects, before others have a turn
 PAUSE_S: Final = 0.001
 END: Final = "end"
-LOOKS: Final = 16  # objects between two looks at the clock
 
 
 class Series:
     """Samples of one thing, at most `kept` of them. Ticks count intervals."""
 
-    __slots__ = ("_kept", "_rows", "_ticks", "columns", "last", "seen")
+    __slots__ = ("_kept", "_rows", "_ticks", "changed_at", "columns", "last", "seen")
 
     def __init__(self, columns: Sequence[str], kept: int = KEPT) -> None:
         self.columns = columns
         self.last: tuple[int, ...] = ()
+        self.changed_at = 0  # the tick of the last sample
         self.seen = 0  # the last tick at which the thing was there
         self._kept = kept
         self._ticks = array("q")
@@ -68,7 +69,7 @@ class Series:
 
     def add(self, tick: int, values: tuple[int, ...]) -> None:
         """As it is at this tick, after all before."""
-        self.last = values
+        self.last, self.changed_at = values, tick
         self._ticks.append(tick)
         self._rows.extend(values)
         if len(self._ticks) > self._kept:
@@ -82,11 +83,6 @@ class Series:
         """As it was then; before the first sample, as the first says."""
         row = max(0, bisect_right(self._ticks, tick) - 1) * len(self.columns)
         return self._rows[row : row + len(self.columns)]
-
-    def rises(self, tick: int, over: int = 1) -> dict[str, int]:
-        """By column, how much more it was at a tick than `over` ticks before."""
-        now, before = self.at(tick), self.at(tick - over)
-        return {name: each - then for name, each, then in zip(self.columns, now, before, strict=True)}
 
 
 class Layers:
@@ -167,7 +163,7 @@ class History:
         total = Counter(broker.bygone.total)  # before it is added to what is still there
         total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
         total["confirm"], total["return_unroutable"] = broker.confirmed, broker.returned
-        turn = Turn(broker)
+        turn = Turn(broker.clock, TURN_S, PAUSE_S)
         for host in list(broker.hosts()):
             sums = Counter(broker.bygone.of(host.name))
             bygone = Counter(sums)
@@ -234,28 +230,6 @@ class History:
         if len(self._series) > self._series_max:
             self._is_full = True
             del self._series[next(iter(self._series))]
-
-
-class Turn:
-    """Our turn among others'."""
-
-    __slots__ = ("_clock", "_looks", "_until")
-
-    def __init__(self, broker: Broker) -> None:
-        self._clock = broker.clock
-        self._looks = 0
-        self._until = self._clock.now() + TURN_S
-
-    def is_over(self) -> bool:
-        """Asked for each object; True begins the next turn, which is thought to come after `PAUSE_S`."""
-        self._looks += 1
-        if self._looks % LOOKS:
-            return False
-        now = self._clock.now()
-        if now < self._until and self._looks % (LOOKS << 5):
-            return False
-        self._until = now + PAUSE_S + TURN_S
-        return True
 
 
 def add(sums: Counter[str], names: Iterable[str], counts: Iterable[int]) -> None:

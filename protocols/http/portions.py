@@ -22,7 +22,7 @@ log: Final = logging.getLogger("leveret.http")
 
 
 class InPortions:
-    """The way from a request to an answer that is on disk.
+    """The way from a request to an answer that is on disk, or that nothing is to be on disk for.
 
     `steps` yields how many seconds to leave to others, and returns the answer, as JSON or as a response; what it raises
     is the answer, too, in the words of the route at `path`. It is closed if nobody waits any more.
@@ -36,6 +36,7 @@ class InPortions:
         self.later = Later()
         self.later.dropped = self._drop
         self._broker = broker
+        self._path = path
         self._steps = steps
         self._path = path
         self._actor = broker.events.actor  # whose request it is, also in later turns
@@ -50,7 +51,10 @@ class InPortions:
         try:
             pause_s = next(self._steps)
         except StopIteration as end:
-            OnDisk(self._broker, self.later, end.value)
+            if isinstance(end.value, Response):
+                self.later.answer(end.value, self._broker.now)
+            else:
+                OnDisk(self._broker, self.later, end.value)
         except (Failure, Refused) as refused:
             self.later.answer(refused_response(refused, self._path), self._broker.now)
         except Exception:

@@ -3,7 +3,7 @@
 ask ──room──> taken ──end──> given to those in line
  └────none───> in line ──its turn──> taken        or it gives up: end
 
-Large bodies of requests have a room of their own, and nobody stands in line there: who sends one comes again.
+Large bodies of requests, and long lists, have rooms of their own. Nobody stands in line there: he comes again.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class Room:
 
 
 rooms: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
+rooms_of_lists: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
 rooms_of_bodies: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
 
 
@@ -93,6 +94,11 @@ def room_of(broker: Broker) -> Room:
 def bodies_of(broker: Broker) -> Room:
     """The broker's for bodies of requests, made when it is first needed."""
     return rooms_of_bodies.setdefault(broker, Room())
+
+
+def lists_of(broker: Broker) -> Room:
+    """The broker's for long lists, made when it is first needed."""
+    return rooms_of_lists.setdefault(broker, Room())
 
 
 def taken_now(room: Room, broker: Broker, octets: int) -> Share | None:

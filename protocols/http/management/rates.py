@@ -1,0 +1,175 @@
+"""Counts with their rates, and with their curves for who asks for them.
+
+    publish: 5, publish_details: {rate: 0.2}
+    ?msg_rates_age=60&msg_rates_incr=5    {rate: 0.2, samples: [{sample: 5, timestamp: ...}, ...], avg_rate, avg}
+
+`lengths_`, `msg_rates_`, `data_rates_` and `node_stats_` name what the curves are of: `age` is how far they go back and
+`incr` how far their points are apart, in seconds. A rate is that of the last interval between samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Final
+
+import attrs
+
+from broker_core.counts import (
+    CHANNEL,
+    CONNECTION,
+    DELIVERIES,
+    EXCHANGE,
+    LENGTHS,
+    NODE,
+    QUEUE,
+    channel_counts,
+    exchange_counts,
+    queue_counts,
+)
+from broker_core.errors import PreconditionFailed
+from broker_core.exchange import Exchange
+from broker_core.facts import ChannelFacts
+from broker_core.history import History, Layers, Series
+from broker_core.operations import Connected, Json
+from broker_core.queue import Queue
+from broker_core.topology import VirtualHost
+from protocols.http.asked import Asked
+
+POINTS_MAX: Final = 1000
+SECONDS_MAX: Final = 10 * 365 * 86_400
+STILL: Final[dict[str, Json]] = {"rate": 0.0}
+SUMS: Final[Mapping[str, Sequence[str]]] = {"messages": LENGTHS, "deliver_get": DELIVERIES}
+LENGTH_NAMES: Final = (*LENGTHS, "messages")
+IDLE: Final = Series(())
+TOLD_QUEUE: Final = (*QUEUE[len(LENGTHS) :], "deliver_get")
+TOLD_CHANNEL: Final = (*CHANNEL, "deliver_get")
+TOLD_EXCHANGE: Final = EXCHANGE[:2]
+
+
+@attrs.frozen
+class Curve:
+    """The points that are wanted: seconds."""
+
+    age: int
+    apart: int
+
+    @classmethod
+    def of(cls, asked: Asked, name: str) -> Curve | None:
+        """None: no points are wanted. Raises PreconditionFailed."""
+        if f"{name}_age" not in asked.query or f"{name}_incr" not in asked.query:
+            return None
+        age = asked.number(f"{name}_age", None, 0, SECONDS_MAX)
+        apart = asked.number(f"{name}_incr", None, 1, SECONDS_MAX)
+        if age // apart >= POINTS_MAX:
+            raise PreconditionFailed(f"{name}_age / {name}_incr: that is more than {POINTS_MAX} points")
+        return cls(age, apart)
+
+
+class Rates:
+    """What one request is told of rates."""
+
+    def __init__(self, asked: Asked) -> None:
+        """Raises PreconditionFailed for its parameters."""
+        self._history = asked.broker.history
+        self._wall = asked.broker.clock.wall()
+        self._messages = Curve.of(asked, "msg_rates")
+        self._others: dict[str, Curve | None] = {
+            **dict.fromkeys(LENGTH_NAMES, Curve.of(asked, "lengths")),
+            **dict.fromkeys(CONNECTION, Curve.of(asked, "data_rates")),
+            **dict.fromkeys(NODE, Curve.of(asked, "node_stats")),
+        }
+
+    def of_queue(self, queue: Queue) -> dict[str, Json]:
+        """A queue's message_stats."""
+        return self._counted(self._series(queue), TOLD_QUEUE, QUEUE, queue_counts(queue))
+
+    def of_exchange(self, exchange: Exchange) -> dict[str, Json]:
+        return self._counted(self._series(exchange), TOLD_EXCHANGE, EXCHANGE, exchange_counts(exchange))
+
+    def of_channel(self, connected: Connected, facts: ChannelFacts) -> dict[str, Json]:
+        series = self._series((connected, facts.number))
+        return self._counted(series, TOLD_CHANNEL, CHANNEL, channel_counts(facts))
+
+    def of_host(self, host: VirtualHost, names: Sequence[str]) -> dict[str, Json]:
+        """Counts of a virtual host as they were last sampled, with details."""
+        series = self._series(host) or IDLE
+        return self._counted(series, names, series.columns, series.last)
+
+    def of_total(self, names: Sequence[str]) -> dict[str, Json]:
+        """The same of the whole broker."""
+        return self._layered(None if self._history is None else self._history.total, names)
+
+    def of_node(self, names: Sequence[str] = NODE) -> dict[str, Json]:
+        """Columns of `counts.NODE`."""
+        return self._layered(None if self._history is None else self._history.node, names)
+
+    def details(self, thing: object, name: str) -> dict[str, Json]:
+        """The details of one count or length of a queue or connection."""
+        return self._details(self._series(thing), name)
+
+    # What they consist of.
+
+    def _series(self, thing: object) -> Series | None:
+        return None if self._history is None else self._history.series(thing)
+
+    def _counted(
+        self, series: Series | None, names: Sequence[str], columns: Sequence[str], counts: Sequence[int]
+    ) -> dict[str, Json]:
+        told: dict[str, Json] = {}
+        for name in names:
+            told[name] = amount(counts, columns, name)
+            told[f"{name}_details"] = self._details(series, name)
+        return told
+
+    def _layered(self, layers: Layers | None, names: Sequence[str]) -> dict[str, Json]:
+        told: dict[str, Json] = {}
+        for name in names:
+            series = IDLE if layers is None else layers.back(1)
+            told[name] = amount(series.last, series.columns, name)
+            told[f"{name}_details"] = self._details(series, name, layers)
+        return told
+
+    def _details(self, series: Series | None, name: str, layers: Layers | None = None) -> dict[str, Json]:
+        """`layers`: where older points are."""
+        history, curve = self._history, self._others.get(name, self._messages)
+        if history is None or (series is None and curve is None):
+            return STILL
+        series = series or IDLE
+        details: dict[str, Json] = {"rate": self._rate(history, series, name)}
+        if curve is not None:
+            source = series if layers is None else layers.back(ceil(curve.age / history.interval_s))
+            details.update(self._points(history, source, name, curve))
+        return details
+
+    def _rate(self, history: History, series: Series, name: str) -> float:
+        if series.changed_at != history.tick:
+            return 0.0
+        now, before = (
+            amount(series.at(tick), series.columns, name) for tick in (history.tick, history.tick - 1)
+        )
+        return (now - before) / history.interval_s
+
+    def _points(self, history: History, series: Series, name: str, curve: Curve) -> dict[str, Json]:
+        """The newest first."""
+        last_at = self._wall - history.ago_s(history.tick)  # of the last sample, seconds since the epoch
+        newest = last_at // curve.apart * curve.apart
+        times = [newest - curve.apart * back for back in range(curve.age // curve.apart + 1)]
+        ticks = [history.tick - ceil((last_at - time) / history.interval_s) for time in times]
+        values = [amount(series.at(tick), series.columns, name) for tick in ticks]
+        spread = times[0] - times[-1]
+        return {
+            "samples": [
+                {"sample": value, "timestamp": round(time * 1000)}
+                for value, time in zip(values, times, strict=True)
+            ],
+            "avg_rate": (values[0] - values[-1]) / spread if spread else 0.0,
+            "avg": sum(values) / len(values),
+        }
+
+
+def amount(counts: Sequence[int], columns: Sequence[str], name: str) -> int:
+    """A count, or one that is a sum of others. What is not counted of a thing is 0."""
+    if name in SUMS:
+        return sum(amount(counts, columns, each) for each in SUMS[name])
+    return counts[columns.index(name)] if name in columns and counts else 0
