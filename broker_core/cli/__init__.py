@@ -14,10 +14,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from broker_core.cli.codes import DONE, REFUSED, UNREACHABLE, USAGE
+from broker_core.cli.codes import DONE, PENDING, REFUSED, UNREACHABLE, USAGE
 from broker_core.cli.tree import parser
 
-__all__ = ["DONE", "REFUSED", "UNREACHABLE", "USAGE", "main", "parser"]
+__all__ = ["DONE", "PENDING", "REFUSED", "UNREACHABLE", "USAGE", "main", "parser"]
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:

@@ -9,6 +9,7 @@ DONE: Final = 0
 REFUSED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
+PENDING: Final = 4  # `plan`: there are changes to make; `lint`: there are findings
 
 
 def failed(reason: str, code: int = REFUSED) -> int:

@@ -57,8 +57,8 @@ class ControlClient:
     """The control endpoint at `url`, asked as `user`, over one connection for as long as the node keeps it."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
-        self._url = url
         self._address = urlsplit(url if "//" in url else f"http://{url}")
+        self._url = url.replace(f"{self._address.netloc.rpartition('@')[0]}@", "", 1)  # it is shown
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json, */*;q=0.1"}
         self._user = user

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.adding import Add, Environ, control, header, parts_of, put, virtual_host
 from broker_core.cli.codes import DONE
-from broker_core.cli.working import Work, say, table, working
+from broker_core.cli.working import Work, Working, say, table
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row
@@ -66,12 +66,12 @@ def add_delete(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def add_bind(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(bind), BIND_EXAMPLES)
+    control(parser, environ, Working(bind), BIND_EXAMPLES)
     _ends(parser)
 
 
 def add_unbind(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(unbind), BIND_EXAMPLES.replace("leveret bind", "leveret unbind"))
+    control(parser, environ, Working(unbind), BIND_EXAMPLES.replace("leveret bind", "leveret unbind"))
     _ends(parser)
 
 
@@ -90,7 +90,7 @@ def _part(
     examples: str = "",
 ) -> argparse.ArgumentParser:
     part = put(actions, name, text)
-    control(part, environ, working(work), examples)
+    control(part, environ, Working(work), examples)
     part.add_argument("name", metavar="NAME")
     return part
 

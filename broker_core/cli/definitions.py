@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.adding import Add, Environ, control
 from broker_core.cli.codes import DONE
-from broker_core.cli.working import say, working
+from broker_core.cli.working import Working, say
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api
@@ -35,13 +35,13 @@ OWNER_ONLY: Final = 0o600
 
 
 def add_export(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(export), EXPORT_EXAMPLES)
+    control(parser, environ, Working(export), EXPORT_EXAMPLES)
     parser.add_argument("--vhost", metavar="NAME", help="only this virtual host, without users")
     parser.add_argument("--file", metavar="FILE", type=Path, help="where to (default: standard output)")
 
 
 def add_import(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(load), IMPORT_EXAMPLES)
+    control(parser, environ, Working(load), IMPORT_EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="a file of definitions; - is standard input")
     parser.add_argument("--vhost", metavar="NAME", help="into this virtual host")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.cli.adding import Add, Environ, control, header, parts_of, put, virtual_host
 from broker_core.cli.codes import DONE
 from broker_core.cli.listing import list_things, pattern
-from broker_core.cli.working import Work, say, table, working
+from broker_core.cli.working import Work, Working, say, table
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api
@@ -122,7 +122,7 @@ def _part(
     examples: str = "",
 ) -> argparse.ArgumentParser:
     part = put(actions, name, text)
-    control(part, environ, working(work), examples)
+    control(part, environ, Working(work), examples)
     return part
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.adding import Add, Environ, control
 from broker_core.cli.codes import DONE
-from broker_core.cli.working import working
+from broker_core.cli.working import Working
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row
@@ -81,7 +81,7 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
 
 
 def add_list(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(list_things), EXAMPLES)
+    control(parser, environ, Working(list_things), EXAMPLES)
     parser.add_argument("what", choices=list(THINGS), metavar="WHAT", help=", ".join(THINGS))
     parser.add_argument("--vhost", metavar="NAME", help="only what is in this virtual host")
     parser.add_argument("--columns", metavar="NAME,...", help="the columns to show")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.cli.adding import Add, Environ, control, header, virtual_host
 from broker_core.cli.codes import DONE, REFUSED
 from broker_core.cli.listing import count
-from broker_core.cli.working import say, table, working
+from broker_core.cli.working import Working, say, table
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row
@@ -54,7 +54,7 @@ PROPERTIES: Final = NUMBERS | {
 
 
 def add_publish(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(publish), PUBLISH_EXAMPLES)
+    control(parser, environ, Working(publish), PUBLISH_EXAMPLES)
     virtual_host(parser)
     parser.add_argument(
         "--exchange", metavar="NAME", default="", help="the exchange (default: the default one)"
@@ -71,7 +71,7 @@ def add_publish(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def add_get(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(get), GET_EXAMPLES)
+    control(parser, environ, Working(get), GET_EXAMPLES)
     _looked_at(parser)
     parser.add_argument(
         "--ack-mode",
@@ -82,7 +82,7 @@ def add_get(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def add_peek(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(peek), PEEK_EXAMPLES)
+    control(parser, environ, Working(peek), PEEK_EXAMPLES)
     _looked_at(parser)
 
 
@@ -94,12 +94,12 @@ def _looked_at(parser: argparse.ArgumentParser) -> None:
 
 
 def add_purge(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(purge))
+    control(parser, environ, Working(purge))
     _queue(parser)
 
 
 def add_move(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    control(parser, environ, working(move))
+    control(parser, environ, Working(move))
     _queue(parser)
     parser.add_argument("to", metavar="TO", help="the queue that gets the messages")
 

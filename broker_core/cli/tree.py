@@ -47,6 +47,9 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "close": ("declaring", "Close a connection of a client."),
     "export": ("definitions", "Write down everything that a node holds besides messages."),
     "import": ("definitions", "Put in place what was written down."),
+    "plan": ("topology", "Tell what would change if a node became what a file says."),
+    "apply": ("topology", "Let a node become what a file says."),
+    "lint": ("topology", "Find what is wrong in a topology, of a file or of a node."),
     "store": ("store", "Look after a data folder: verify, stats, backup, restore."),
 }
 

@@ -7,33 +7,42 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker_core.cli.adding import Command, Environ
+from broker_core.cli.adding import Environ
 from broker_core.cli.codes import UNREACHABLE, failed
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api
+    from broker_core.cli.control_client import ControlClient
 
 Work: TypeAlias = "Callable[[argparse.Namespace, Api], int]"
 
 
-def working(work: Work) -> Command:
-    """The command that does it: failures of every kind become a line and an exit code."""
+class Working:
+    """A command that does it: failures of every kind become a line and an exit code."""
 
-    def command(options: argparse.Namespace, environ: Environ) -> int:
-        from broker_core.cli.api import Api, Refused
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __call__(self, options: argparse.Namespace, environ: Environ) -> int:
         from broker_core.cli.asking import client
+
+        return self.answer(options, lambda: client(options, environ))
+
+    def answer(self, options: argparse.Namespace, reach: Callable[[], ControlClient]) -> int:
+        """`reach` gives who asks the node; it may raise as that does."""
+        from broker_core.cli.api import Api, Refused
         from broker_core.cli.control_client import Unreachable
 
         try:
-            return work(options, Api(client(options, environ)))
+            return self._work(options, Api(reach()))
         except BrokenPipeError:  # nothing failed: whoever read our output has had enough
             raise
         except Unreachable as error:
             return failed(str(error), UNREACHABLE)
         except (Refused, OSError, ValueError) as error:
             return failed(str(error))
-
-    return command
 
 
 def value(text: str) -> object:

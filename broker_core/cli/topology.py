@@ -1,0 +1,226 @@
+"""`leveret plan`, `apply`, `lint`: a node's topology as a file says it should be."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker_core.cli.adding import Add, Environ, control
+from broker_core.cli.codes import DONE, PENDING, failed
+from broker_core.cli.listing import pattern
+from broker_core.cli.working import Working
+
+if TYPE_CHECKING:
+    from broker_core.cli.api import Api
+    from broker_core.topology_file.model import Topology
+    from broker_core.topology_file.planning import Change
+
+PLAN_EXAMPLES: Final = """\
+examples:
+  leveret plan shop.toml
+  leveret plan shop.toml --prune --json
+  leveret plan definitions.json --prune --manage '^shop\\.'
+
+Exit code 4: there are changes to make; 0: there are none. Nothing is changed.
+"""
+APPLY_EXAMPLES: Final = """\
+examples:
+  leveret apply shop.toml
+  leveret apply shop.toml --yes --prune
+
+It shows the plan and asks. It stops at the first change that the node refuses, and tells what was done.
+"""
+LINT_EXAMPLES: Final = """\
+examples:
+  leveret lint shop.toml
+  leveret lint --live --vhost /prod --json
+
+Exit code 4: something was found.
+"""
+SIGNS: Final = {"create": "+", "change": "~", "replace": "!", "delete": "-"}
+
+
+def add_plan(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(plan), PLAN_EXAMPLES)
+    _file(parser)
+
+
+def add_apply(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(apply), APPLY_EXAMPLES)
+    _file(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="delete and declare what cannot be changed; the messages of such queues are lost",
+    )
+
+
+def add_lint(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(lint), LINT_EXAMPLES)
+    parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help="a topology, in TOML or JSON")
+    parser.add_argument("--live", action="store_true", help="what a running node has, in place of a file")
+    parser.add_argument("--vhost", metavar="NAME", help="with --live: only this virtual host")
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="the topology, in TOML or JSON")
+    parser.add_argument("--prune", action="store_true", help="delete what the file manages and does not name")
+    parser.add_argument(
+        "--manage", metavar="PATTERN", type=pattern, help="the names that the file manages, whatever it says"
+    )
+
+
+def plan(options: argparse.Namespace, api: Api) -> int:
+    changes = planned(options, api)
+    print(json.dumps(told(changes), indent=2) if options.json else described(changes))
+    return PENDING if changes else DONE
+
+
+def apply(options: argparse.Namespace, api: Api) -> int:
+    changes = planned(options, api)
+    if not options.json:
+        print(described(changes))
+    if not changes:
+        return _applied(options, changes, 0)
+    replaced = [each for each in changes if each.action == "replace"]
+    if replaced and not options.replace:
+        names = "".join(f"\n  {each.thing}" for each in replaced)
+        return failed(
+            f"these cannot be changed, only deleted and declared (a queue loses its messages): --replace does it{names}"
+        )
+    if not options.yes and not _agreed(len(changes)):
+        return failed("nothing was changed; --yes does not ask")
+    return _performed(options, changes, api)
+
+
+def _performed(options: argparse.Namespace, changes: Sequence[Change], api: Api) -> int:
+    from broker_core.cli.api import Refused
+    from broker_core.topology_file.applying import perform
+
+    for number, change in enumerate(changes):
+        try:
+            perform(change, api)
+        except Refused as refused:
+            _applied(options, changes[:number], len(changes))
+            return failed(f"stopped at: {change.action} {change.thing}: {refused}")
+        if not options.json:
+            print(f"done: {change.action} {shown(change.thing)}", flush=True)
+    return _applied(options, changes, len(changes))
+
+
+def _applied(options: argparse.Namespace, done: Sequence[Change], of: int) -> int:
+    if options.json:
+        print(json.dumps({"done": told(done)["changes"], "planned": of}, indent=2))
+    elif of:
+        print(f"{len(done)} of {of} changes are made")
+    return DONE
+
+
+def _agreed(count: int) -> bool:
+    """Whether somebody is there and says yes."""
+    if not sys.stdin.isatty():
+        return False
+    return input(f"Make {count} change{'s' * (count > 1)}? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def planned(options: argparse.Namespace, api: Api) -> list[Change]:
+    from broker_core.topology_file.live import beside
+    from broker_core.topology_file.planning import plan
+
+    wanted = read(options.file)
+    if options.manage is not None:
+        wanted = managing(wanted, options.manage)
+    if options.prune and not wanted.managed:
+        raise ValueError(
+            f"{options.file} does not say what it manages, so that nothing could be pruned: add `manage` to a virtual"
+            " host of the file, or --manage PATTERN"
+        )
+    return plan(wanted, beside(wanted, api), options.prune)
+
+
+def managing(topology: Topology, pattern: str) -> Topology:
+    from broker_core.topology_file.model import Topology
+
+    return Topology(topology.things, dict.fromkeys(topology.hosts, pattern))
+
+
+def read(file: Path) -> Topology:
+    """Raises `ValueError` with everything that is wrong with the file, and `OSError`."""
+    from broker_core.config import ConfigError
+    from broker_core.topology_file.reading import read_file
+
+    try:
+        return read_file(file)
+    except ConfigError as error:
+        raise ValueError(f"{file} cannot be used\n{error}") from None
+
+
+def told(changes: Sequence[Change]) -> dict[str, object]:
+    """A plan for programs."""
+    counts = {action: sum(each.action == action for each in changes) for action in SIGNS}
+    return {
+        "changes": [
+            {
+                "action": each.action,
+                "kind": each.thing.kind,
+                "key": list(each.thing.key[1:]),
+                "settings": each.thing.settings,
+                "before": None if each.before is None else each.before.settings,
+            }
+            for each in changes
+        ],
+        **counts,
+    }
+
+
+def described(changes: Sequence[Change]) -> str:
+    """A plan for people."""
+    if not changes:
+        return "nothing to change"
+    lines = []
+    for each in changes:
+        lines.append(f"{SIGNS[each.action]} {each.action} {shown(each.thing)}")
+        lines += [f"    {shown(difference)}" for difference in each.differences]
+    counts = [(sum(each.action == action for each in changes), action) for action in SIGNS]
+    lines += ["", ", ".join(f"{count} to {action}" for count, action in counts if count)]
+    if any(each.action == "replace" for each in changes):
+        lines.append("! deletes and declares anew, with --replace only: messages of such queues are lost")
+    return "\n".join(lines)
+
+
+def shown(what: object) -> str:
+    from broker_core.cli.text import plain
+
+    return plain(str(what)).replace("\n", "\\n")
+
+
+def lint(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.topology_file.linting import lint
+
+    if (options.file is None) != options.live:
+        raise ValueError("either a FILE or --live says what to look at")
+    found = lint(_live(options, api) if options.live else read(options.file))
+    if options.json:
+        names = ("code", "place", "what", "advice")
+        print(json.dumps([{name: getattr(each, name) for name in names} for each in found], indent=2))
+    else:
+        for each in found:
+            print(f"{shown(each.place)}: {each.code}: {shown(each.what)}\n    {shown(each.advice)}")
+        print(f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing found")
+    return PENDING if found else DONE
+
+
+def _live(options: argparse.Namespace, api: Api) -> Topology:
+    from broker_core.cli.api import path
+    from broker_core.topology_file.live import whole
+
+    named = [str(row.get("name")) for row in api.whole(path("vhosts"))]
+    return whole([options.vhost] if options.vhost else named, api)
+
+
+ADD: Final[Mapping[str, Add]] = {"plan": add_plan, "apply": add_apply, "lint": add_lint}

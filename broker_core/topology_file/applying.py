@@ -1,0 +1,83 @@
+"""Changes to requests: each change as the API is asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker_core.cli.api import path
+from broker_core.cli.declaring import between, properties_key
+from broker_core.topology_file.model import (
+    BINDING,
+    EXCHANGE,
+    OPERATOR_POLICY,
+    PERMISSION,
+    POLICY,
+    QUEUE,
+    USER,
+    VIRTUAL_HOST,
+    Thing,
+)
+from broker_core.topology_file.planning import CHANGE, DELETE, REPLACE, Change
+
+if TYPE_CHECKING:
+    from broker_core.cli.api import Api
+
+SECTIONS: Final = {
+    VIRTUAL_HOST: "vhosts",
+    USER: "users",
+    PERMISSION: "permissions",
+    POLICY: "policies",
+    OPERATOR_POLICY: "operator-policies",
+    EXCHANGE: "exchanges",
+    QUEUE: "queues",
+}
+
+
+def perform(change: Change, api: Api) -> None:
+    """Make the change. Raises as `Api`."""
+    if change.action in (DELETE, REPLACE):
+        _delete(change.thing, api)
+    if change.action != DELETE:
+        MADE.get(change.thing.kind, _put)(change, api)
+
+
+def _put(change: Change, api: Api) -> None:
+    thing = change.thing
+    api.put(path(SECTIONS[thing.kind], *thing.key[1:]), thing.settings)
+
+
+def _put_user(change: Change, api: Api) -> None:
+    """A new user cannot log in by password until one is set; of an old one it stays, because its hash does."""
+    kept: Mapping[str, object] = {}
+    if change.action == CHANGE:
+        user = api.get(path("users", change.thing.name))
+        kept = user if isinstance(user, Mapping) else {}
+    names = ("password_hash", "hashing_algorithm")
+    login = {name: kept[name] for name in names if name in kept} or {"password_hash": ""}
+    tags = change.thing.settings["tags"]
+    api.put(path("users", change.thing.name), {**login, "tags": ",".join(tags)})  # type: ignore[arg-type]
+
+
+def _bind(change: Change, api: Api) -> None:
+    _, host, source, kind, destination, key, _ = change.thing.key
+    content = {"routing_key": key, "arguments": change.thing.settings["arguments"]}
+    api.post(path(*between(host, source, kind, destination)), content)
+
+
+def _delete(thing: Thing, api: Api) -> None:
+    if thing.kind == BINDING:
+        _unbind(thing, api)
+    else:
+        api.delete(path(SECTIONS[thing.kind], *thing.key[1:]))
+
+
+def _unbind(thing: Thing, api: Api) -> None:
+    _, host, source, kind, destination, key, _ = thing.key
+    ends = between(host, source, kind, destination)
+    name = properties_key(api.whole(path(*ends)), key, thing.settings["arguments"])
+    if name is not None:  # else it went with something that was deleted before
+        api.delete(path(*ends, name))
+
+
+MADE: Final[Mapping[str, Callable[[Change, Api], None]]] = {USER: _put_user, BINDING: _bind}

@@ -1,0 +1,203 @@
+"""What is wrong, or most likely not meant, in a topology: findings, each with a code, a place, and what to do.
+
+Each rule is a generator in `RULES` by its code. What policies set counts where no argument says it: `Seen` looks both
+up, and knows where the bindings of exchanges lead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from broker_core.topology_file.dead_letters import dead_letter_cycles
+from broker_core.topology_file.model import (
+    BINDING,
+    EXCHANGE,
+    OPERATOR_POLICY,
+    PERMISSION,
+    POLICY,
+    QUEUE,
+    Thing,
+    Topology,
+)
+from broker_core.topology_file.seen import ALTERNATE, DEAD_LETTER, DEAD_LETTER_KEY, Seen, compiled, for_kind
+
+
+@attrs.frozen
+class Finding:
+    code: str
+    place: str
+    what: str
+    advice: str
+
+
+Found = Iterator[tuple[Thing, str, str]]  # the thing, what is wrong with it, what to do
+
+PREDECLARED: Final = re.compile(r"amq\.")
+QUORUM_NOT: Final = ("x-max-priority", "x-queue-mode")
+STREAM_NOT: Final = (
+    "x-message-ttl", "x-expires", "x-max-length", "x-max-priority", "x-dead-letter-exchange", "x-overflow",
+    "x-single-active-consumer", "x-queue-mode",
+)  # fmt: skip
+STREAM_ONLY: Final = ("x-max-age", "x-stream-max-segment-size-bytes")
+
+
+def lint(topology: Topology) -> list[Finding]:
+    """All findings, in the order of the rules."""
+    seen = Seen(topology)
+    return [
+        Finding(code, thing.place or str(thing), what, advice)
+        for code, rule in RULES.items()
+        for thing, what, advice in rule(seen)
+    ]
+
+
+def bindings_to_missing(seen: Seen) -> Found:
+    for each in seen.topology.of(BINDING):
+        _, host, source, kind, destination, *_ = each.key
+        for end_kind, name in ((EXCHANGE, source), (kind, destination)):
+            if not seen.is_there(end_kind, host, name):
+                yield (
+                    each,
+                    f"{each}: there is no {end_kind} '{name}'",
+                    f"declare the {end_kind}, or take the binding away",
+                )
+
+
+def unreachable_queues(seen: Seen) -> Found:
+    bound = {each.key[1:2] + each.key[4:5] for each in seen.topology.of(BINDING) if each.key[3] == QUEUE}
+    named = {(host, name) for host, name in seen.named_by_dead_letters()}
+    for each in seen.topology.of(QUEUE):
+        at = (each.host, each.name)
+        if at not in bound and at not in named and not each.settings.get("auto_delete"):
+            yield (
+                each,
+                f"{each} has no binding, and no queue dead-letters to it: only who publishes to it by name reaches it",
+                "bind it, or leave it so if clients name it as their routing key at the default exchange",
+            )
+
+
+def exchanges_that_drop(seen: Seen) -> Found:
+    for each in seen.topology.of(EXCHANGE):
+        if not seen.bindings_of(each.host, each.name) and seen.setting(each, ALTERNATE) is None:
+            yield (
+                each,
+                f"{each} has neither a binding nor an alternate exchange: what is published to it is dropped",
+                "bind a queue to it, or set alternate-exchange",
+            )
+
+
+def missing_alternates(seen: Seen) -> Found:
+    yield from _missing(seen, EXCHANGE, ALTERNATE, "what no binding matches is dropped")
+
+
+def missing_dead_letter_exchanges(seen: Seen) -> Found:
+    yield from _missing(seen, QUEUE, DEAD_LETTER, "its dead letters are dropped")
+
+
+def _missing(seen: Seen, kind: str, setting: str, then: str) -> Found:
+    for each in seen.topology.of(kind):
+        name = seen.setting(each, setting)
+        if name is not None and not seen.is_there(EXCHANGE, each.host, str(name)):
+            yield (
+                each,
+                f"{each} has {setting} '{name}', which is not there: {then}",
+                f"declare the exchange, or correct {setting}",
+            )
+
+
+def alternate_cycles(seen: Seen) -> Found:
+    """Each cycle is told once, at its first exchange by name."""
+    for each in seen.topology.of(EXCHANGE):
+        names = [each.name]
+        while (following := seen.alternate(each.host, names[-1])) is not None and following not in names:
+            names.append(following)
+        if following == each.name and each.name == min(names):
+            yield (
+                each,
+                f"alternate exchanges go round: {' -> '.join([*names, each.name])}",
+                "let one of them have no alternate exchange, or another: who was asked before is not asked again",
+            )
+
+
+def dead_letters_go_round(seen: Seen) -> Found:
+    for cycle, why in dead_letter_cycles(seen):
+        names = " -> ".join([*(each.name for each in cycle), cycle[0].name])
+        yield cycle[0], f"dead letters go round: {names}; {why[0]}", why[1]
+
+
+def policies_of_nothing(seen: Seen) -> Found:
+    for each in seen.topology.of(POLICY, OPERATOR_POLICY):
+        pattern = compiled(each.settings.get("pattern"))
+        if pattern is None:
+            continue
+        candidates = [
+            thing
+            for thing in seen.topology.of(QUEUE, EXCHANGE)
+            if thing.host == each.host and for_kind(each, thing)
+        ]
+        if not any(pattern.search(thing.name) for thing in candidates):
+            yield (
+                each,
+                f"{each} matches nothing: the pattern {pattern.pattern!r} is found in no name that it is for",
+                "correct the pattern or apply-to, or clear the policy",
+            )
+
+
+def patterns_that_do_not_compile(seen: Seen) -> Found:
+    for each in seen.topology.of(POLICY, OPERATOR_POLICY, PERMISSION):
+        for name in ("pattern", "configure", "write", "read"):
+            text = each.settings.get(name)
+            if text is not None and compiled(text) is None:
+                yield each, f"{each}: {name} {text!r} is no regular expression", "correct it"
+
+
+def contradicting_arguments(seen: Seen) -> Found:
+    for each in seen.topology.of(QUEUE):
+        for what, advice in _contradictions(each, seen):
+            yield each, f"{each}: {what}", advice
+
+
+def _contradictions(queue: Thing, seen: Seen) -> Iterator[tuple[str, str]]:
+    arguments = queue.settings["arguments"]
+    assert isinstance(arguments, Mapping)
+    kind = arguments.get("x-queue-type", "classic")
+    if kind in ("quorum", "stream"):
+        if not queue.settings.get("durable"):
+            yield f"a {kind} queue is always durable", "make it durable"
+        if queue.settings.get("auto_delete"):
+            yield f"a {kind} queue cannot go with its last consumer", "take auto_delete away"
+    unfit = {"quorum": QUORUM_NOT, "stream": STREAM_NOT}.get(str(kind), STREAM_ONLY)
+    for name in unfit:
+        if name in arguments:
+            yield f"{name} means nothing to a {kind} queue", "take it away, or choose another x-queue-type"
+    if kind == "quorum" and arguments.get("x-overflow") == "reject-publish-dlx":
+        yield "a quorum queue does not have x-overflow reject-publish-dlx", "use reject-publish"
+    bounds = [seen.setting(queue, name) for name in ("max-length", "max-length-bytes")]
+    if "x-overflow" in arguments and bounds == [None, None]:
+        yield (
+            "x-overflow without a bound never comes to pass",
+            "set x-max-length or x-max-length-bytes, or take it away",
+        )
+    if seen.setting(queue, DEAD_LETTER_KEY) is not None and seen.setting(queue, DEAD_LETTER) is None:
+        yield (
+            "a dead-letter routing key without a dead-letter exchange never comes to pass",
+            "set dead-letter-exchange",
+        )
+
+
+RULES: Final[Mapping[str, Callable[[Seen], Found]]] = {
+    "binding-to-missing": bindings_to_missing,
+    "unreachable-queue": unreachable_queues,
+    "exchange-drops": exchanges_that_drop,
+    "missing-alternate-exchange": missing_alternates,
+    "alternate-exchange-cycle": alternate_cycles,
+    "missing-dead-letter-exchange": missing_dead_letter_exchanges,
+    "dead-letter-cycle": dead_letters_go_round,
+    "policy-matches-nothing": policies_of_nothing,
+    "bad-pattern": patterns_that_do_not_compile,
+    "contradicting-arguments": contradicting_arguments,
+}

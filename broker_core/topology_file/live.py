@@ -1,0 +1,70 @@
+"""What a node has, as a topology: of the virtual hosts and users that a file names.
+
+The definitions of a virtual host need no more than a tag of `management` and permissions there; users and permissions
+are asked for only if the file has some, because only administrators see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+
+from broker_core.cli.api import Refused, path
+from broker_core.topology_file.model import (
+    PERMISSION,
+    USER,
+    VIRTUAL_HOST,
+    Thing,
+    Topology,
+    topology,
+)
+from broker_core.topology_file.reading import from_definitions
+
+if TYPE_CHECKING:
+    from broker_core.cli.api import Api
+
+NOT_FOUND = 404
+
+
+def beside(wanted: Topology, api: Api) -> Topology:
+    """What the node has where `wanted` says something. Raises as `Api`."""
+    return topology([*_in_hosts(wanted.hosts, api), *_named(wanted, api)])
+
+
+def whole(hosts: Iterable[str], api: Api) -> Topology:
+    """What is in these virtual hosts."""
+    return topology(list(_in_hosts(hosts, api)))
+
+
+def _in_hosts(hosts: Iterable[str], api: Api) -> Iterator[Thing]:
+    for host in hosts:
+        content = _found(api, "definitions", host)
+        if content is None:
+            continue
+        yield Thing((VIRTUAL_HOST, host))
+        for thing in from_definitions(content, host).things.values():
+            if thing.kind not in (VIRTUAL_HOST, USER, PERMISSION) and thing.host == host:
+                yield attrs.evolve(thing, place="")  # its place is in no file
+
+
+def _named(wanted: Topology, api: Api) -> Iterator[Thing]:
+    for user in wanted.of(USER):
+        content = _found(api, "users", user.name)
+        if content is not None:
+            yield from from_definitions({"users": [content]}).things.values()
+    for each in wanted.of(PERMISSION):
+        content = _found(api, "permissions", each.host, each.name)
+        if content is not None:
+            yield from from_definitions({"permissions": [content]}).things.values()
+
+
+def _found(api: Api, *names: str) -> object | None:
+    """None: the node has no such thing."""
+    try:
+        return api.get(path(*names), timeout_s=60.0)
+    except Refused as refused:
+        if refused.status == NOT_FOUND:
+            return None
+        raise

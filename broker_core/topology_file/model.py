@@ -1,0 +1,116 @@
+"""A topology: things by what identifies them, each with the settings that it should have.
+
+Two things are the same thing if their keys are equal, and as they should be if their settings are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+import attrs
+
+Settings: TypeAlias = Mapping[str, object]
+Key: TypeAlias = tuple[str, ...]  # the kind, then the virtual host if it has one, then its names
+
+VIRTUAL_HOST: Final = "virtual host"
+USER: Final = "user"
+PERMISSION: Final = "permissions"
+POLICY: Final = "policy"
+OPERATOR_POLICY: Final = "operator policy"
+EXCHANGE: Final = "exchange"
+QUEUE: Final = "queue"
+BINDING: Final = "binding"
+
+# In the order in which they are made: each needs only what stands before it.
+KINDS: Final = (VIRTUAL_HOST, USER, PERMISSION, POLICY, OPERATOR_POLICY, EXCHANGE, QUEUE, BINDING)
+
+
+@attrs.frozen
+class Thing:
+    """One thing; `place` is where it stands in the file."""
+
+    key: Key
+    settings: Settings = attrs.field(factory=dict)
+    place: str = attrs.field(default="", eq=False)
+
+    @property
+    def kind(self) -> str:
+        return self.key[0]
+
+    @property
+    def host(self) -> str:
+        """The virtual host; a user is in none."""
+        return "" if self.kind == USER else self.key[1]
+
+    @property
+    def name(self) -> str:
+        return self.key[-1] if self.kind != BINDING else self.key[4]
+
+    def __str__(self) -> str:
+        if self.kind == VIRTUAL_HOST or self.kind == USER:
+            return f"{self.kind} '{self.name}'"
+        if self.kind == BINDING:
+            _, host, source, kind, destination, key, _ = self.key
+            more = f" {json.dumps(self.settings['arguments'])}" if self.settings.get("arguments") else ""
+            return f"binding '{source}' -> {kind} '{destination}' key '{key}'{more} in vhost '{host}'"
+        of = "of user " if self.kind == PERMISSION else ""
+        return f"{self.kind} {of}'{self.name}' in vhost '{self.host}'"
+
+
+@attrs.frozen
+class Topology:
+    """Things by their keys, and for each virtual host the pattern of names that the file is master of."""
+
+    things: Mapping[Key, Thing]
+    managed: Mapping[str, str] = attrs.field(factory=dict)
+
+    def of(self, *kinds: str) -> Iterator[Thing]:
+        return (each for each in self.things.values() if each.kind in kinds)
+
+    @property
+    def hosts(self) -> list[str]:
+        """Every virtual host that something is in."""
+        return sorted({each.host for each in self.things.values() if each.kind != USER})
+
+
+def topology(things: Iterator[Thing] | list[Thing], managed: Mapping[str, str] | None = None) -> Topology:
+    return Topology({each.key: each for each in things}, managed or {})
+
+
+def binding(
+    host: str, source: str, kind: str, destination: str, key: str, arguments: Settings, place: str = ""
+) -> Thing:
+    told = canonical(arguments)
+    return Thing((BINDING, host, source, kind, destination, key, told), {"arguments": arguments}, place)
+
+
+def queue(
+    host: str,
+    name: str,
+    arguments: Settings,
+    kind: str | None = None,
+    durable: bool = True,
+    auto_delete: bool = False,
+    place: str = "",
+) -> Thing:
+    """A queue. The type is among its arguments, and a classic queue is one of which nothing is said."""
+    typed = {**({"x-queue-type": kind} if kind else {}), **arguments}
+    if typed.get("x-queue-type") in ("classic", "default"):
+        del typed["x-queue-type"]
+    settings = {"durable": durable, "auto_delete": auto_delete, "arguments": typed}
+    return Thing((QUEUE, host, name), settings, place)
+
+
+def canonical(value: object) -> str:
+    """The same text for the same JSON, also where a whole number has come as a fraction."""
+    return json.dumps(_whole(value), sort_keys=True)
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _whole(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,98 @@
+"""What has to be done so that a node has what a file says.
+
+The changes come in an order in which they can be made. Queues and exchanges cannot be changed: what differs is replaced
+(deleted and declared, with the bindings that it had), and a queue loses its messages then; so replacements are named.
+Things are deleted only if the file is master of their names; a binding belongs to what it leads to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from broker_core.topology_file.model import (
+    BINDING,
+    EXCHANGE,
+    KINDS,
+    OPERATOR_POLICY,
+    POLICY,
+    QUEUE,
+    Key,
+    Thing,
+    Topology,
+    canonical,
+)
+
+CREATE: Final = "create"
+CHANGE: Final = "change"
+REPLACE: Final = "replace"
+DELETE: Final = "delete"
+
+# What may be deleted, in this order: bindings before what they join.
+PRUNED: Final = (BINDING, QUEUE, EXCHANGE, POLICY, OPERATOR_POLICY)
+
+
+@attrs.frozen
+class Change:
+    """One step: the thing as it is to be (of `delete`: as it is), and what it was before."""
+
+    action: str
+    thing: Thing
+    before: Thing | None = None
+
+    @property
+    def differences(self) -> list[str]:
+        """Each setting that is another: `durable: true -> false`."""
+        was = self.before.settings if self.before is not None else {}
+        return [
+            f"{name}: {canonical(was.get(name))} -> {canonical(value)}"
+            for name, value in self.thing.settings.items()
+            if self.before is not None and canonical(was.get(name)) != canonical(value)
+        ]
+
+
+def plan(wanted: Topology, live: Topology, prune: bool = False) -> list[Change]:
+    """The changes that make `live` what is `wanted`; nothing if it is."""
+    declared = list(_declared(wanted, live))
+    deleted = list(_deleted(wanted, live)) if prune else []
+    replaced = {each.thing.key for each in declared if each.action == REPLACE}
+    gone = {each.thing.key for each in deleted}
+    again = [
+        Change(CREATE, each) for each in live.of(BINDING) if ends(each) & replaced and each.key not in gone
+    ]
+    return [*declared, *again, *deleted]
+
+
+def _declared(wanted: Topology, live: Topology) -> Iterator[Change]:
+    for kind in KINDS:
+        for thing in wanted.of(kind):
+            before = live.things.get(thing.key)
+            if before is None:
+                yield Change(CREATE, thing)
+            elif canonical(before.settings) != canonical(thing.settings):
+                yield Change(REPLACE if kind in (QUEUE, EXCHANGE) else CHANGE, thing, before)
+
+
+def _deleted(wanted: Topology, live: Topology) -> Iterator[Change]:
+    patterns = {host: re.compile(pattern) for host, pattern in wanted.managed.items()}
+    for kind in PRUNED:
+        for thing in live.of(kind):
+            if thing.key not in wanted.things and is_managed(thing, patterns):
+                yield Change(DELETE, thing, thing)
+
+
+def is_managed(thing: Thing, patterns: Mapping[str, re.Pattern[str]]) -> bool:
+    """Whether the file is master of it. Queues that go with their users are theirs, and `amq.` is the broker's."""
+    pattern = patterns.get(thing.host)
+    if pattern is None or thing.name.startswith("amq.") or thing.settings.get("auto_delete"):
+        return False
+    return pattern.search(thing.name) is not None
+
+
+def ends(binding: Thing) -> set[Key]:
+    """The exchange that a binding comes from, and what it leads to."""
+    _, host, source, kind, destination, *_ = binding.key
+    return {(EXCHANGE, host, source), (kind, host, destination)}

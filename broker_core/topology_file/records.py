@@ -1,0 +1,96 @@
+"""What may stand in a topology file in TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from broker_core.config_sections import MANY, NAME
+from broker_core.kinds import FREE_TABLE, Expression, Flag, ListOf, TableOf, Text, Whole
+from broker_core.settings import Record, RecordOf, key
+from broker_core.values import Table
+
+ANY_TEXT: Final = Text("a string", r"(?s).*")
+NO_ARGUMENTS: Final[Table] = {}
+
+
+@attrs.frozen(kw_only=True)
+class BindingEntry(Record):
+    """Where messages come from; it stands at the queue or exchange that they go to."""
+
+    exchange: str = key(NAME, "The exchange.")
+    arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
+    key: str = key(ANY_TEXT, "The binding key.", "")  # the last: it hides the function
+
+
+BINDINGS: Final = ListOf(RecordOf(BindingEntry))
+
+
+@attrs.frozen(kw_only=True)
+class QueueEntry(Record):
+    type: str | None = key(NAME, "classic, quorum, stream or another that the node has.", None)
+    durable: bool = key(Flag(), "It survives a restart.", True)
+    auto_delete: bool = key(Flag(), "It goes with its last consumer.", False)
+    arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
+    bindings: tuple[BindingEntry, ...] = key(BINDINGS, "Where its messages come from.", ())
+
+
+@attrs.frozen(kw_only=True)
+class ExchangeEntry(Record):
+    type: str = key(NAME, "How it routes.", "direct")
+    durable: bool = key(Flag(), "It survives a restart.", True)
+    auto_delete: bool = key(Flag(), "It goes with its last binding.", False)
+    internal: bool = key(Flag(), "Clients cannot publish to it.", False)
+    arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
+    bindings: tuple[BindingEntry, ...] = key(BINDINGS, "Which exchanges its messages come from.", ())
+
+
+@attrs.frozen(kw_only=True)
+class PolicyEntry(Record):
+    pattern: str = key(ANY_TEXT, "The names it applies to.")
+    apply_to: str = key(NAME, "To what.", "all")
+    priority: int = key(Whole(-MANY, MANY), "Of several that match the highest holds.", 0)
+    definition: Table = key(FREE_TABLE, "What it sets.")
+
+
+@attrs.frozen(kw_only=True)
+class PermissionEntry(Record):
+    configure: str = key(ANY_TEXT, "Names of what may be declared and deleted.", "^$")
+    write: str = key(ANY_TEXT, "Names of what may be published to and bound.", "^$")
+    read: str = key(ANY_TEXT, "Names of what may be consumed from and bound to.", "^$")
+
+
+EACH: Final = "a table for each name"
+EXCHANGES: Final = TableOf(RecordOf(ExchangeEntry), EACH)
+QUEUES: Final = TableOf(RecordOf(QueueEntry), EACH)
+POLICIES: Final = TableOf(RecordOf(PolicyEntry), EACH)
+PERMISSIONS: Final = TableOf(RecordOf(PermissionEntry), EACH)
+
+
+@attrs.frozen(kw_only=True)
+class HostEntry(Record):
+    manage: str | None = key(Expression(), "Names of what --prune may delete.", None)
+    exchanges: Mapping[str, ExchangeEntry] = key(EXCHANGES, "Exchanges by name.", {})
+    queues: Mapping[str, QueueEntry] = key(QUEUES, "Queues by name.", {})
+    policies: Mapping[str, PolicyEntry] = key(POLICIES, "Policies by name.", {})
+    operator_policies: Mapping[str, PolicyEntry] = key(POLICIES, "Operator policies by name.", {})
+    permissions: Mapping[str, PermissionEntry] = key(PERMISSIONS, "Permissions by user.", {})
+
+
+@attrs.frozen(kw_only=True)
+class UserEntry(Record):
+    tags: tuple[str, ...] = key(ListOf(NAME), "What the user may do besides.", ())
+
+
+@attrs.frozen(kw_only=True)
+class TopologyEntry(Record):
+    """A whole file."""
+
+    virtual_hosts: Mapping[str, HostEntry] = key(
+        TableOf(RecordOf(HostEntry), EACH), "Virtual hosts by name.", {}
+    )
+    users: Mapping[str, UserEntry] = key(
+        TableOf(RecordOf(UserEntry), EACH), "Users by name; passwords never.", {}
+    )
