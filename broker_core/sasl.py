@@ -1,33 +1,37 @@
 """SASL: the bytes of an authentication exchange to a user, or to a refusal.
 
 A mechanism is a small machine, one instance for each attempt: `start` takes the client's first response and `step`
-each further one; both answer with a `Challenge` to send or a `Success`. They raise `MalformedResponse` for bytes
-that the mechanism does not know (the sender's mistake), and `AuthenticationFailed` for everything else. The text of
-that failure never says more than that the login was refused; `reason` says why and is for the log only. Neither
-holds a secret.
+each further one; both answer with a `Challenge` to send, a `Success`, or `Pending`: the answer comes when a thread has
+checked a password. They raise `MalformedResponse` for bytes that the mechanism does not know (the sender's mistake),
+and `AuthenticationFailed` for everything else. The text of that failure never says more than that the login was
+refused; `reason` says why and is for the log only. Neither holds a secret.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
 from broker_core.access import Access, User
+from broker_core.checking import Waiting
 from broker_core.errors import AccessRefused, Failure, Unsupported
+from broker_core.scram import SERVER_NONCE_SIZE, ClientFirst, Exchange, Verifier, in_base64
 
 
 class AuthenticationFailed(AccessRefused):
-    """The login was refused (S007). `reason` is for the log, never for the peer."""
+    """The login was refused (S007). `reason` is for the log, `word` for events, neither of them for the peer."""
 
-    def __init__(self, mechanism: str, reason: str) -> None:
+    def __init__(self, mechanism: str, reason: str, word: str = "invalid_credentials") -> None:
         super().__init__(
             f"Login was refused using authentication mechanism {mechanism}. "
             "For details see the broker logfile."
         )
         self.reason = reason
+        self.word = word
 
 
 class MalformedResponse(Failure):
@@ -47,24 +51,40 @@ class Challenge:
 
 @attrs.frozen
 class Success:
-    """The exchange has ended well."""
+    """The exchange has ended well. What the mechanism says with it (`octets`) has to reach the client, too."""
 
     user: User
+    octets: bytes = b""
 
 
-Answer: TypeAlias = Challenge | Success
+class Pending:
+    """A password is being checked in a thread: `answer` when `tell` has called."""
+
+    def __init__(self, waiting: Waiting, finish: Callable[[User | None], Answer]) -> None:
+        self.waiting = waiting
+        self._finish = finish
+
+    def answer(self) -> Answer:
+        """As that of `start`, and raises as it does."""
+        assert self.waiting.is_there, "`tell` says when"
+        return self._finish(self.waiting.user)
+
+
+Answer: TypeAlias = "Challenge | Success | Pending"
 
 
 class Mechanism(ABC):
     """One way to log in. Subclass it, name it, write `start`, and `step` if it takes more than one response.
 
     Both are called from the broker's one thread and must not wait. `login` and `admit` are the ways to succeed;
-    a mechanism must not make a `Success` without them.
+    a mechanism must not make a `Success` without them. What `login` returns is the answer, whatever it is.
     """
 
     name: ClassVar[str]
+    claimed = ""  # who the client says that he is, once he has
     needs_certificate: ClassVar[bool] = False  # offered only where the client has shown one that was verified
     certified: str | None = None  # the name in that certificate
+    host: str = ""  # where the client is
 
     def __init__(self, access: Access, peer_is_loopback: bool) -> None:
         self.access = access
@@ -83,17 +103,49 @@ class Mechanism(ABC):
         """Called after each `Challenge`, with the client's answer."""
         raise MalformedResponse(f"{self.name} takes one response only")
 
-    def login(self, name: str, password: str | bytes) -> Success:
+    def login(self, name: str, password: str | bytes) -> Success | Pending:
         """Succeed if the password is right. Raises AuthenticationFailed."""
-        user = self.access.authenticate_password(name, password)
+        self.claimed = name
+        self.require_try(name)
+        found = self.access.authenticate(name, password)
+        if isinstance(found, Waiting):
+            return Pending(found, partial(self._checked, name))
+        return self._checked(name, found)
+
+    def _checked(self, name: str, user: User | None) -> Success:
+        self.tried(name, user is not None)
         if user is None:
             raise AuthenticationFailed(self.name, f"user '{name}': invalid credentials")
         return self.admit(user)
 
+    def require_himself(self, name: str, acting_as: str) -> None:
+        """Nobody may act as another. Raises AuthenticationFailed."""
+        self.claimed = name
+        if acting_as not in ("", name):
+            raise AuthenticationFailed(self.name, f"user '{name}' may not act as another", "other_identity")
+
+    def require_try(self, name: str) -> None:
+        """Whether it is worth a look: not after too many failures. Raises AuthenticationFailed."""
+        access = self.access
+        wait_s = access.logins.refused_s(name, self.host, self.peer_is_loopback, access.now())
+        if wait_s:
+            reason = f"user '{name}': too many failures, no further try for {wait_s:.0f} s"
+            raise AuthenticationFailed(self.name, reason, "too_many_failures")
+
+    def tried(self, name: str, well: bool) -> None:
+        """How a try that was worth a look has ended."""
+        access = self.access
+        if well:
+            access.logins.succeeded(name, self.host)
+        else:
+            access.logins.failed(name, self.host, self.peer_is_loopback, access.now())
+
     def admit(self, user: User) -> Success:
         """Succeed for somebody already recognised, if he may come from there (S008)."""
+        self.claimed = user.name
         if not self.access.may_connect(user, self.peer_is_loopback):
-            raise AuthenticationFailed(self.name, f"user '{user.name}' can only connect via localhost")
+            reason = f"user '{user.name}' can only connect via localhost"
+            raise AuthenticationFailed(self.name, reason, "not_loopback")
         return Success(user)
 
 
@@ -107,8 +159,7 @@ class Plain(Mechanism):
         if len(parts) != 3:
             raise MalformedResponse("a PLAIN response is three strings with NUL between them")
         acting_as, name = text(parts[0]), text(parts[1])
-        if acting_as not in ("", name):
-            raise AuthenticationFailed(self.name, f"user '{name}' may not act as another")
+        self.require_himself(name, acting_as)
         return self.login(name, parts[2])
 
 
@@ -125,7 +176,7 @@ class Anonymous(Mechanism):
         name = self.access.anonymous_user
         user = None if name is None else self.access.user(name)
         if user is None:
-            raise AuthenticationFailed(self.name, "there is no anonymous user")
+            raise AuthenticationFailed(self.name, "there is no anonymous user", "no_such_user")
         return self.admit(user)
 
 
@@ -139,10 +190,69 @@ class External(Mechanism):
         acting_as, name = text(response), self.certified
         user = None if name is None else self.access.user(name)
         if user is None:
-            raise AuthenticationFailed(self.name, f"the certificate names '{name}', who is no user")
-        if acting_as not in ("", name):
-            raise AuthenticationFailed(self.name, f"user '{name}' may not act as another")
+            self.claimed = name or ""
+            reason = f"the certificate names '{name}', who is no user"
+            raise AuthenticationFailed(self.name, reason, "no_such_user")
+        self.require_himself(user.name, acting_as)
         return self.admit(user)
+
+
+class Scram(Mechanism):
+    """RFC 5802 with SHA-256 (RFC 7677): neither side says the password, and each learns that the other knows it.
+
+    Who is unknown, or has no verifier, is given a salt like everybody, the same one each time, and no proof fits.
+    """
+
+    name = "SCRAM-SHA-256"
+
+    def __init__(self, access: Access, peer_is_loopback: bool) -> None:
+        super().__init__(access, peer_is_loopback)
+        self._exchange: Exchange | None = None
+        self._verifier: Verifier | None = None
+        self._asked = False
+
+    @classmethod
+    def available(cls, access: Access) -> bool:
+        return access.hashing.scram_iterations is not None
+
+    def start(self, response: bytes) -> Answer:
+        if not response and not self._asked:
+            self._asked = True
+            return Challenge(b"")  # RFC 4422, section 5.1: who could have begun and has not is asked to
+        try:
+            first = ClientFirst.parse(response)
+        except ValueError as error:
+            raise MalformedResponse(str(error)) from None
+        self.require_himself(first.user, first.acting_as)
+        self.require_try(first.user)
+        nonce = in_base64(self.access.random_octets(SERVER_NONCE_SIZE))
+        self._exchange = Exchange(first, nonce)
+        self._verifier = self._verifier_of(first.user)
+        return Challenge(self._exchange.challenge(self._verifier or self._nobodys(first.user)))
+
+    def step(self, response: bytes) -> Answer:
+        if self._exchange is None:
+            return self.start(response)
+        try:
+            octets = self._exchange.answer(response)
+        except ValueError as error:
+            raise MalformedResponse(str(error)) from None
+        user, name = self.access.user(self.claimed), self.claimed
+        self.tried(name, octets is not None)
+        if user is None or self._verifier is None or self._verifier != self._verifier_of(name):
+            raise AuthenticationFailed(self.name, f"user '{name}' is not known, or has no verifier yet")
+        if octets is None:
+            raise AuthenticationFailed(self.name, f"user '{name}': invalid credentials")
+        return attrs.evolve(self.admit(user), octets=octets)
+
+    def _verifier_of(self, name: str) -> Verifier | None:
+        user = self.access.user(name)
+        return None if user is None or user.password is None else user.password.scram
+
+    def _nobodys(self, name: str) -> Verifier:
+        iterations = self.access.hashing.scram_iterations
+        assert iterations is not None, "only then it is offered"
+        return Verifier.nobodys(name, self.access.scram_key, iterations)
 
 
 class Demonstration(Mechanism):
@@ -173,7 +283,7 @@ def text(octets: bytes) -> str:
         raise MalformedResponse("a user's name is not UTF-8") from None
 
 
-STANDARD: Final[tuple[type[Mechanism], ...]] = (Plain, Anonymous, External, Demonstration)
+STANDARD: Final[tuple[type[Mechanism], ...]] = (Plain, Anonymous, External, Scram, Demonstration)
 DEFAULT_PREFERENCE: Final = ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL")
 
 
@@ -181,7 +291,8 @@ class Mechanisms:
     """What a connection is offered: known mechanisms, in the configured order.
 
     `more` are mechanisms of a protocol or plug-in; they replace standard ones of the same name. `certified` is the name
-    that the client's certificate gives (`Peer.certified`); without it, those that need one are not offered.
+    that the client's certificate gives (`Peer.certified`); without it, those that need one are not offered. `host` is
+    where the client is.
     """
 
     def __init__(
@@ -190,6 +301,7 @@ class Mechanisms:
         preference: Sequence[str] = DEFAULT_PREFERENCE,
         more: Sequence[type[Mechanism]] = (),
         certified: str | None = None,
+        host: str = "",
     ) -> None:
         known = {
             each.name: each
@@ -198,6 +310,7 @@ class Mechanisms:
         }
         self._access = access
         self._certified = certified
+        self._host = host
         self._mechanisms = {name: known[name] for name in preference if name in known}
 
     @property
@@ -211,4 +324,5 @@ class Mechanisms:
             raise UnknownMechanism(f"unknown authentication mechanism '{name}'")
         attempt = self._mechanisms[name](self._access, peer_is_loopback)
         attempt.certified = self._certified
+        attempt.host = self._host
         return attempt

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, ParamSpec
 
 from broker_core.access import User
 from broker_core.broker import Broker
+from broker_core.checking import Waiting
 from broker_core.client import Client
 from broker_core.compat import FlowMechanism, Product, Retired, UnknownExchangeType, UnknownVirtualHost
 from broker_core.config import Config
@@ -29,24 +30,20 @@ from broker_core.errors import (
 )
 from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.login import Login
 from broker_core.outbox import Outbox
-from broker_core.sasl import (
-    AuthenticationFailed,
-    Challenge,
-    MalformedResponse,
-    Mechanism,
-    Mechanisms,
-    UnknownMechanism,
-)
+from broker_core.sasl import Answer, Challenge, MalformedResponse, Mechanisms, Pending, UnknownMechanism
 from protocols.amqp091 import facts
 from protocols.amqp091 import methods as m
 from protocols.amqp091.channel import METHODS, Channel
-from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Writer
+from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Wait, Writer
 from protocols.amqp091.encoding import ENCODING
 from protocols.amqp091.sasl import AmqPlain
 from protocols.amqp091.wire import FieldTable, Method
 
 log: Final = logging.getLogger("leveret.amqp091")
+P = ParamSpec("P")
+UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
 WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
 
 CODES: Final[dict[type[Failure], int]] = {
@@ -115,8 +112,9 @@ class Connection091(Handler, FrontEnd):
         self.channels: dict[int, Channel] = {}
         self._config = config
         mechanisms = config.protocols.amqp091.mechanisms
-        self._mechanisms = Mechanisms(broker.access, mechanisms, (AmqPlain,), peer.certified)
-        self._attempt: Mechanism | None = None
+        self._mechanisms = Mechanisms(broker.access, mechanisms, (AmqPlain,), peer.certified, peer.host)
+        self._login = Login(broker, self._mechanisms, peer, "AMQP 0-9-1", log)
+        self._renewing: Waiting | None = None  # a new secret that is being checked
         self._entered = False
         self._publishes = 0  # in this read
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
@@ -152,6 +150,8 @@ class Connection091(Handler, FrontEnd):
 
     def receive(self, data: bytes, now: float) -> None:
         self._publishes = 0
+        if self._renewing is not None:
+            self._renew_if_checked()
         self.wire.receive(data, now)
         reason = self.broker.alarms.reason
         if reason and self._entered and (self._publishes or self.wire.is_receiving()):
@@ -180,14 +180,14 @@ class Connection091(Handler, FrontEnd):
 
     @property
     def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted
+        return self.wire.halted and not self.waits
 
     @property
     def description(self) -> str:  # type: ignore[override]
         return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
 
     def facts(self) -> ConnectionFacts | None:
-        return facts.connection_facts(self, self._attempt) if self._entered else None
+        return facts.connection_facts(self, self._login.attempt) if self._entered else None
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
         return map(facts.channel_facts, self.channels.values())
@@ -235,45 +235,80 @@ class Connection091(Handler, FrontEnd):
 
     # Logging in.
 
-    def on_start_ok(self, mechanism: str, response: bytes, client_properties: FieldTable) -> bytes | None:
-        self._attempt = self._mechanisms.begin(mechanism, self.peer.loopback)
-        return self._authenticate(self._attempt, response, first=True)
+    def on_start_ok(
+        self, mechanism: str, response: bytes, client_properties: FieldTable
+    ) -> bytes | Wait | None:
+        return self._answered(self._login.begin, mechanism, response)
 
-    def on_secure_ok(self, response: bytes) -> bytes | None:
-        assert self._attempt is not None
-        return self._authenticate(self._attempt, response, first=False)
+    def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
+        return self._answered(self._login.answer, response)
 
-    def _authenticate(self, attempt: Mechanism, response: bytes, first: bool) -> bytes | None:
+    def on_checked(self) -> bytes | Wait | None:
+        return self._answered(self._login.go_on)
+
+    def _answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
         try:
-            answer = attempt.start(response) if first else attempt.step(response)
-        except AuthenticationFailed as failure:
-            log.warning("%s: login refused: %s", self.peer.name, failure.reason)
-            raise reply(failure) from None
+            answer = step(*given, **named)
         except Failure as failure:
             raise reply(failure) from None
+        if isinstance(answer, Pending):
+            self._wait_for(answer.waiting)
+            return Wait.WAIT
         if isinstance(answer, Challenge):
             return answer.octets
         self.client = Client(self.broker, answer.user, self.peer.name)
         return None
 
-    def on_update_secret(self, secret: bytes, reason: str) -> None:
+    def _wait_for(self, waiting: Waiting) -> None:
+        self.waits = True
+        waiting.tell(self._woken)
+
+    def _woken(self) -> None:
+        self.wire.halted = True
+        self.wake()
+
+    def on_update_secret(self, secret: bytes, reason: str) -> Wait | None:
         """X008."""
-        user = self._user_with(secret)
+        if self._renewing is not None:
+            raise AmqpError(m.NOT_ALLOWED, "another new secret is being checked")
+        found = self._user_with(secret)
+        if isinstance(found, Waiting):
+            self._renewing = found
+            self._wait_for(found)
+            return Wait.WAIT
+        self._renew(found)
+        return None
+
+    def _renew_if_checked(self) -> None:
+        waiting = self._renewing
+        if waiting is None or not waiting.is_there:
+            return
+        self._renewing = None
+        try:
+            self._renew(waiting.user)
+        except AmqpError as error:
+            self.wire.fail(error)
+        else:
+            self.wire.secret_updated()
+
+    def _renew(self, user: User | None) -> None:
         if user is None:
-            raise AmqpError(m.NOT_ALLOWED, "New secret was refused by one of the backends")
+            raise AmqpError(m.NOT_ALLOWED, "New secret was refused by one of the backends", *UPDATE_SECRET)
         try:
             self.client.change_user(user)
             self.expires_at = self.client.expires_at
         except Failure as failure:
-            raise reply(failure) from None
+            raise reply(failure, *UPDATE_SECRET) from None
         for channel in self.channels.values():
             channel.recheck_consumers()
 
-    def _user_with(self, secret: bytes) -> User | None:
+    def _user_with(self, secret: bytes) -> User | Waiting | None:
         """The user, if that is the secret now; whoever keeps the secrets may be out of order."""
         name = self.client.user.name
         try:
-            return self.broker.access.authenticate_password(name, secret)
+            return self.broker.access.authenticate(name, secret)
+        except Failure as failure:
+            raise reply(failure) from None
         except Exception:
             log.exception("%s: the new secret of user '%s' could not be checked", self.peer.name, name)
             raise AmqpError(m.NOT_ALLOWED, "Secret update failed") from None
@@ -334,9 +369,18 @@ class Connection091(Handler, FrontEnd):
 
     def on_closed(self) -> None:
         self.blocked = False  # its close-ok is to be read
+        self._stop_waiting()
         if self._entered:
             self._entered = False
             self.client.leave()
+
+    def _stop_waiting(self) -> None:
+        self._login.drop()
+        if self._renewing is not None:
+            self._renewing.drop()
+            self._renewing = None
+        if self.waits:
+            self._woken()
 
 
 PROTOCOL: Final = Protocol(

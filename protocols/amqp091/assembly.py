@@ -4,7 +4,7 @@ from enum import Enum
 from struct import Struct
 from typing import Final
 
-from protocols.amqp091.methods import FRAME_ERROR, PRECONDITION_FAILED, UNEXPECTED_FRAME
+from protocols.amqp091.methods import CHANNEL_ERROR, FRAME_ERROR, PRECONDITION_FAILED, UNEXPECTED_FRAME
 from protocols.amqp091.wire import CLASS_BASIC, CONTENT_HEADER_SIZE, AmqpError, MalformedError
 
 CONTENT_HEADER: Final = Struct(">HHQ")  # class, weight, body size; then the properties
@@ -19,6 +19,18 @@ class Expects(Enum):
     HEADER = "a content header"
     BODY = "a content body"
     CLOSE_OK = "channel.close-ok"
+
+
+UNEXPECTED: Final[dict[Expects, tuple[int, str]]] = {
+    Expects.OPEN: (CHANNEL_ERROR, "expected 'channel.open'"),
+    Expects.METHOD: (UNEXPECTED_FRAME, "expected method frame, got non method frame instead"),
+    Expects.HEADER: (
+        UNEXPECTED_FRAME,
+        f"expected content header for class {CLASS_BASIC}, got non content header frame instead",
+    ),
+    Expects.BODY: (UNEXPECTED_FRAME, "expected content body, got non content body frame instead"),
+    Expects.CLOSE_OK: (UNEXPECTED_FRAME, "heartbeat on a channel"),
+}
 
 
 class Channel:

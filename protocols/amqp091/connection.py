@@ -2,8 +2,9 @@
 
 A connection is awaited (its eight octets), introduces itself (start, secure, tune, open, each answered before
 the next), is open, and ends: by a close and its close-ok, by silence, or because the transport is gone. The
-table STEPS holds every connection method that is welcome in a state; what is not in it is a violation. However
-it ends, every channel ends first and then, once, the handler is told; only after that the peer reads close-ok.
+table STEPS holds every connection method that is welcome in a state; what is not in it is a violation. While
+the handler checks a password, what comes is kept for later. However a connection ends, every channel ends first
+and then, once, the handler is told; only after that the peer reads close-ok.
 
 Inside an open connection a channel expects one of four things: a method, the header of a content, the rest of
 its body, or, after an error, the close-ok that frees its number; CHANNEL_STEPS says what each means. A number
@@ -18,19 +19,18 @@ called again, `closed` that the outbox is to be flushed and the transport closed
 """
 
 from collections.abc import Callable
-from enum import Enum
 from struct import Struct
 from typing import Final
 
 from protocols.amqp091 import methods as m
-from protocols.amqp091.assembly import Channel, Expects
-from protocols.amqp091.contract import Handler, Tuning, Writer
+from protocols.amqp091.assembly import UNEXPECTED, Channel, Expects
+from protocols.amqp091.contract import Handler, Tuning, Wait, Writer
 from protocols.amqp091.greeting import HEADER_0_9_1, HEADERS, recognise
 from protocols.amqp091.heartbeat import Heartbeat
 from protocols.amqp091.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
 from protocols.amqp091.reader import BASIC_PUBLISH, KINDS, Reader
+from protocols.amqp091.states import AUTHENTICATING, ENDING, State
 from protocols.amqp091.wire import (
-    CLASS_BASIC,
     AmqpError,
     FieldTable,
     Method,
@@ -40,37 +40,25 @@ from protocols.amqp091.wire import (
     reply_text,
 )
 
-__all__ = ["AmqpError", "Connection", "Handler", "State", "Tuning", "Writer"]
-
-
-class State(Enum):
-    """Where a connection is; the value is how error texts call it."""
-
-    AWAITING_HEADER = "awaiting the protocol header"
-    STARTING = "starting"
-    SECURING = "securing"
-    TUNING = "tuning"
-    OPENING = "opening"
-    OPEN = "running"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
+__all__ = ["AmqpError", "Connection", "Handler", "State", "Tuning", "Wait", "Writer"]
 
 CHANNEL_OPEN: Final = b"\x00\x14\x00\x0a"
 CHANNEL_CLOSE: Final = b"\x00\x14\x00\x28"
 CHANNEL_CLOSE_OK: Final = b"\x00\x14\x00\x29"
 CLOSES: Final = (b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33")  # connection.close and close-ok
 CLASS_CONNECTION: Final = 10
+START_OK: Final = b"\x00\x0a\x00\x0b"
+SECURE_OK: Final = b"\x00\x0a\x00\x15"
 NUMBERS: Final = Struct(">HH")
 HEARTBEAT: Final = heartbeat_frame()
-ENDING: Final = (State.CLOSING, State.CLOSED)
-AUTHENTICATING: Final = (State.STARTING, State.SECURING)
+KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
 
 
 class Connection(Reader):
     """One connection, from its first octet to its last. See the top of the module."""
 
     __slots__ = (
+        "_asked",
         "_blocked",
         "_closing_until",
         "_finished",
@@ -96,6 +84,7 @@ class Connection(Reader):
         self.client_properties: FieldTable = {}
         self.frame_max = tuning.initial_frame_max  # as agreed; 0 is no limit
         self.channel_max = tuning.channel_max
+        self._asked = START_OK  # the method that the password came with
         self._blocked: str | None = None
         self._finished = False
         self._heartbeat = Heartbeat(now)
@@ -115,8 +104,24 @@ class Connection(Reader):
     def receive(self, data: bytes, now: float) -> None:
         """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
         self._heartbeat.received_at = now
-        if not self.closed:
+        if self.state is State.CHECKING:
+            self._keep(data)
+            self._check()
+        elif not self.closed:
             self._take(data)
+
+    def _check(self) -> None:
+        """Go on with what was kept, if the handler knows by now who it is."""
+        try:
+            step = self.handler.on_checked()
+            if step is Wait.WAIT:
+                if self._tail_size > KEPT_MAX:
+                    self._drop("too much came while its password was checked")
+                return
+            self._proceed(step)
+        except AmqpError as error:
+            self._refuse(0, error, self._asked)
+        self._take(b"")
 
     def _is_full(self) -> bool:
         return self.outbox.full()
@@ -186,15 +191,21 @@ class Connection(Reader):
         self.client_properties = method.client_properties
         if method.mechanism not in self.tuning.mechanisms:
             raise AmqpError(m.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'")
+        self._asked = START_OK
         self._proceed(self.handler.on_start_ok(method.mechanism, method.response, method.client_properties))
 
     def _secure_ok(self, method: Method) -> None:
         assert isinstance(method, m.ConnectionSecureOk)
+        self._asked = SECURE_OK
         self._proceed(self.handler.on_secure_ok(method.response))
 
-    def _proceed(self, challenge: bytes | None) -> None:
+    def _proceed(self, challenge: bytes | Wait | None) -> None:
         """Go on with the next challenge or, there being none, with the limits."""
         if self.state in ENDING:
+            return
+        if isinstance(challenge, Wait):
+            self.state = State.CHECKING
+            self.halted = True  # what follows in this read is kept
             return
         if challenge is not None:
             self.state = State.SECURING
@@ -228,7 +239,11 @@ class Connection(Reader):
 
     def _update_secret(self, method: Method) -> None:
         assert isinstance(method, m.ConnectionUpdateSecret)
-        self.handler.on_update_secret(method.new_secret, method.reason)
+        if self.handler.on_update_secret(method.new_secret, method.reason) is None:
+            self.secret_updated()
+
+    def secret_updated(self) -> None:
+        """The new secret is right: at once, or when the handler knows."""
         self.send(0, m.ConnectionUpdateSecretOk())
 
     def _close_asked(self, method: Method) -> None:
@@ -472,16 +487,6 @@ CHANNEL_STEPS: Final[dict[tuple[Expects, int], Callable[[Connection, Channel, by
     (Expects.CLOSE_OK, FRAME_METHOD): Connection._while_closing,
     (Expects.CLOSE_OK, FRAME_HEADER): Connection._pass_over,
     (Expects.CLOSE_OK, FRAME_BODY): Connection._pass_over,
-}
-UNEXPECTED: Final[dict[Expects, tuple[int, str]]] = {
-    Expects.OPEN: (m.CHANNEL_ERROR, "expected 'channel.open'"),
-    Expects.METHOD: (m.UNEXPECTED_FRAME, "expected method frame, got non method frame instead"),
-    Expects.HEADER: (
-        m.UNEXPECTED_FRAME,
-        f"expected content header for class {CLASS_BASIC}, got non content header frame instead",
-    ),
-    Expects.BODY: (m.UNEXPECTED_FRAME, "expected content body, got non content body frame instead"),
-    Expects.CLOSE_OK: (m.UNEXPECTED_FRAME, "heartbeat on a channel"),
 }
 
 # What an open channel does not pass on to the handler.

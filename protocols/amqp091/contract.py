@@ -1,6 +1,7 @@
 """What an AMQP 0-9-1 connection needs from outside: a writer for its bytes, a handler for its calls, its limits."""
 
 from abc import ABC, abstractmethod
+from enum import Enum
 
 from protocols.amqp091.methods import NOT_ALLOWED
 from protocols.amqp091.wire import AmqpError, FieldTable, Method
@@ -24,6 +25,12 @@ class Writer(ABC):
         return False
 
 
+class Wait(Enum):
+    """An answer that is still to come: a password is being checked elsewhere."""
+
+    WAIT = "wait"
+
+
 class Handler(ABC):
     """What a connection tells the broker's side. Every call may raise AmqpError but on_channel_closed and on_closed.
 
@@ -34,23 +41,30 @@ class Handler(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def on_start_ok(self, mechanism: str, response: bytes, client_properties: FieldTable) -> bytes | None:
+    def on_start_ok(
+        self, mechanism: str, response: bytes, client_properties: FieldTable
+    ) -> bytes | Wait | None:
         """The client chose an offered mechanism: answer the next challenge, or None, who it is being settled.
 
-        A refusal is AmqpError 403.
+        A refusal is AmqpError 403. After `Wait` the connection asks `on_checked` each time it receives something, which
+        may be no octets at all, and takes nothing of it before there is another answer.
         """
 
     @abstractmethod
-    def on_secure_ok(self, response: bytes) -> bytes | None:
+    def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
         """The client answered the challenge. As on_start_ok."""
+
+    def on_checked(self) -> bytes | Wait | None:
+        """What has become of the password. As on_start_ok."""
+        raise NotImplementedError
 
     @abstractmethod
     def on_open(self, virtual_host: str) -> None:
         """The client wants this virtual host. The limits have been agreed; open-ok is sent after the call."""
 
     @abstractmethod
-    def on_update_secret(self, secret: bytes, reason: str) -> None:
-        """The client has a fresh secret; update-secret-ok is sent after the call."""
+    def on_update_secret(self, secret: bytes, reason: str) -> Wait | None:
+        """The client has a fresh secret; update-secret-ok is sent after the call, or by `secret_updated`."""
 
     @abstractmethod
     def on_channel_open(self, channel: int) -> None:

@@ -3,7 +3,7 @@
 from struct import unpack_from
 
 from protocols.amqp091 import methods as m
-from protocols.amqp091.connection import AmqpError, Connection, Handler, State, Tuning, Writer
+from protocols.amqp091.connection import AmqpError, Connection, Handler, State, Tuning, Wait, Writer
 from protocols.amqp091.wire import FieldTable, Method, content_frames, method_at, method_frame
 
 HEADER = b"AMQP\x00\x00\x09\x01"
@@ -28,12 +28,16 @@ class Pieces(Writer):
 
 
 class Recorder(Handler):
-    """Notes every call; raises what `refusals` has for its name, answers logins with the next of `challenges`."""
+    """Notes every call; raises what `refusals` has for its name, answers logins with the next of `challenges`.
+
+    While `checking`, a password is being checked.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.refusals: dict[str, AmqpError] = {}
         self.challenges: list[bytes] = []
+        self.checking = False
 
     def note(self, *call: object) -> None:
         self.calls.append(call)
@@ -45,19 +49,33 @@ class Recorder(Handler):
         calls, self.calls = self.calls, []
         return calls
 
-    def on_start_ok(self, mechanism: str, response: bytes, client_properties: FieldTable) -> bytes | None:
+    def on_start_ok(
+        self, mechanism: str, response: bytes, client_properties: FieldTable
+    ) -> bytes | Wait | None:
         self.note("start_ok", mechanism, response, client_properties)
-        return self.challenges.pop(0) if self.challenges else None
+        return self._answer()
 
-    def on_secure_ok(self, response: bytes) -> bytes | None:
+    def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
         self.note("secure_ok", response)
+        return self._answer()
+
+    def on_checked(self) -> bytes | Wait | None:
+        if self.checking:
+            return Wait.WAIT
+        self.note("checked")
+        return self._answer()
+
+    def _answer(self) -> bytes | Wait | None:
+        if self.checking:
+            return Wait.WAIT
         return self.challenges.pop(0) if self.challenges else None
 
     def on_open(self, virtual_host: str) -> None:
         self.note("open", virtual_host)
 
-    def on_update_secret(self, secret: bytes, reason: str) -> None:
+    def on_update_secret(self, secret: bytes, reason: str) -> Wait | None:
         self.note("update_secret", secret, reason)
+        return Wait.WAIT if self.checking else None
 
     def on_channel_open(self, channel: int) -> None:
         self.note("channel_open", channel)
@@ -169,10 +187,12 @@ def in_state(state: State) -> Peer:
         State.AWAITING_HEADER: (),
         State.STARTING: (HEADER,),
         State.SECURING: (HEADER, start_ok()),
+        State.CHECKING: (HEADER, start_ok()),
         State.TUNING: (HEADER, start_ok()),
         State.OPENING: (HEADER, start_ok(), tune_ok()),
         State.OPEN: (HEADER, start_ok(), tune_ok(), (0, m.ConnectionOpen("/")), (1, m.ChannelOpen())),
     }
+    peer.handler.checking = state is State.CHECKING
     if state is State.SECURING:
         peer.handler.challenges.append(b"who?")
     peer.says(*way.get(state, way[State.OPEN]))

@@ -328,7 +328,7 @@ def test_x008_who_may_no_longer_enter_is_out_with_the_next_secret() -> None:
 
 def test_x008_a_secret_that_cannot_be_checked_ends_the_connection() -> None:
     class Broken(Access):
-        def authenticate_password(self, name: str, password: str | bytes) -> None:
+        def authenticate(self, name: str, password: str | bytes) -> None:
             raise OSError("the directory does not answer")
 
     world = World()

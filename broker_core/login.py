@@ -1,0 +1,154 @@
+"""One connection's way in, for every front-end: from the mechanism that a client chose to a user.
+
+    begin, answer ──> Challenge | Success | Pending ─ its `waiting` tells ─> go_on ──> Challenge | Success
+
+What is refused is logged and told to `broker.events`, and raised for the front-end to say in its protocol. Where the
+end of an exchange cannot carry a mechanism's last words (`Success.octets`), they are a challenge with an empty answer.
+"""
+
+from __future__ import annotations
+
+from logging import Logger
+from typing import TYPE_CHECKING, Final
+
+from broker_core.errors import Failure, LimitReached
+from broker_core.sasl import (
+    Answer,
+    AuthenticationFailed,
+    Challenge,
+    MalformedResponse,
+    Mechanism,
+    Mechanisms,
+    Pending,
+    Success,
+    UnknownMechanism,
+)
+from broker_core.values import Value
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.frontend import Peer
+
+SHOWN_MAX: Final = 255  # characters of what somebody calls himself before he is known
+WORDS: Final[dict[type[Failure], str]] = {
+    MalformedResponse: "malformed_response",
+    UnknownMechanism: "unknown_mechanism",
+    LimitReached: "too_many_checks",
+}
+
+
+class Login:
+    """The attempts of one connection, one after the other."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        mechanisms: Mechanisms,
+        peer: Peer,
+        protocol: str,
+        log: Logger,
+        ends_with_data: bool = False,
+    ) -> None:
+        self._broker = broker
+        self._mechanisms = mechanisms
+        self._peer = peer
+        self._protocol = protocol
+        self._log = log
+        self._ends_with_data = ends_with_data  # the protocol's end of an exchange can carry last words
+        self._mechanism = ""
+        self.attempt: Mechanism | None = None  # the last one
+        self._pending: Pending | None = None
+        self._success: Success | None = None  # to come: the client has yet to hear the last words
+
+    def begin(self, mechanism: str, response: bytes) -> Answer:
+        """The client has chosen a mechanism. Raises the core's failures."""
+        self._mechanism = mechanism
+        try:
+            self.attempt = self._mechanisms.begin(mechanism, self._peer.loopback)
+            return self._next(self.attempt.start(response))
+        except Failure as failure:
+            self._refused(failure)
+            raise
+
+    def answer(self, response: bytes) -> Answer:
+        """The client has answered a challenge. Raises the core's failures."""
+        assert self.attempt is not None, "a challenge comes before its answer"
+        try:
+            if (success := self._success) is not None:
+                if response:
+                    raise MalformedResponse("there is nothing to add to the end of the exchange")
+                return self._succeeded(success)
+            return self._next(self.attempt.step(response))
+        except Failure as failure:
+            self._refused(failure)
+            raise
+
+    def go_on(self) -> Answer:
+        """What was pending, if it is there. Raises the core's failures."""
+        pending = self._pending
+        assert pending is not None, "only what is pending goes on"
+        if not pending.waiting.is_there:
+            return pending
+        self._pending = None
+        try:
+            return self._next(pending.answer())
+        except Failure as failure:
+            self._refused(failure)
+            raise
+
+    def drop(self) -> None:
+        """The connection has ended."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.waiting.drop()
+
+    def _next(self, answer: Answer) -> Answer:
+        if isinstance(answer, Pending):
+            self._pending = answer
+        elif isinstance(answer, Success):
+            if answer.octets and not self._ends_with_data:
+                self._success = answer
+                return Challenge(answer.octets)
+            return self._succeeded(answer)
+        return answer
+
+    # Telling.
+
+    def _succeeded(self, success: Success) -> Success:
+        self._success = None
+        self._broker.events.happened("user.authentication.success", "", self._facts(success.user.name))
+        return success
+
+    def _refused(self, failure: Failure) -> None:
+        """Names are shortened: anybody may send any."""
+        name = "" if self.attempt is None else self.attempt.claimed
+        why = failure.reason if isinstance(failure, AuthenticationFailed) else str(failure)
+        self._log.warning("%s: login refused: %s", self._peer.name, why.replace(name, name[:SHOWN_MAX]))
+        facts = {**self._facts(name[:SHOWN_MAX]), "error": word_of(failure)}
+        self._broker.events.happened("user.authentication.failure", "", facts)
+
+    def _facts(self, name: str) -> dict[str, Value]:
+        return facts_of(self._peer, self._protocol, self._mechanism[:SHOWN_MAX], name)
+
+
+def facts_of(peer: Peer, protocol: str, mechanism: str, name: str) -> dict[str, Value]:
+    """What events tell of somebody who has tried to log in."""
+    return {
+        "name": name,
+        "connection_type": "network",
+        "connection_name": peer.name,
+        "peer_host": peer.host,
+        "peer_port": peer.port,
+        "host": peer.local_host,
+        "port": peer.local_port,
+        "ssl": peer.tls is not None,
+        "protocol": protocol,
+        "auth_mechanism": mechanism,
+    }
+
+
+def word_of(failure: Failure) -> str:
+    """Why, in one word."""
+    if isinstance(failure, AuthenticationFailed):
+        return failure.word
+    return next((word for kind, word in WORDS.items() if isinstance(failure, kind)), "refused")
