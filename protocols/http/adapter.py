@@ -55,6 +55,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PARAMETERS_MAX: Final = 1000
+BODY_MAX: Final = 1 << 20  # octets of any user's body; some routes take more
+STRANGERS_UNREAD_MAX: Final = 4096  # octets of answers, after which no further request is answered
 AROUND_OCTETS: Final = 1 << 20  # of a body that brings messages, besides the largest message
 COMMON: Final = (
     ("Server", "Leveret"),
@@ -66,15 +68,17 @@ COMMON: Final = (
 class OutboxWriter(Writer):
     """The connection's outbox, as the machine wants it."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, front: FrontEnd) -> None:
         self._outbox = outbox
+        self._front = front
 
     def write(self, data: bytes) -> None:
         self._outbox.write(data)
         self._outbox.waiting = True  # `drained` tells when it has been sent
 
     def full(self) -> bool:
-        return self._outbox.size >= self._outbox.limit
+        limit = STRANGERS_UNREAD_MAX if self._front.is_stranger else self._outbox.limit
+        return self._outbox.size >= limit
 
     def gone(self) -> int:
         return self._outbox.gone
@@ -89,7 +93,8 @@ class ControlConnection(Handler, FrontEnd):
         self.peer = peer
         self._config = config
         self._own_name = config.http.address.host
-        self.wire = Connection(self, OutboxWriter(outbox), now)
+        self.is_stranger = True
+        self.wire = Connection(self, OutboxWriter(outbox, self), now)
 
     # The node's side.
 
@@ -162,13 +167,20 @@ class ControlConnection(Handler, FrontEnd):
         return answer if isinstance(answer, Later | Response) else json_response(answer)
 
     def _allowed(self, head: Request, size: int | None) -> Allowance | None:
-        """Larger bodies are for some routes, and for users who are let in. Raises Refused if there is no room."""
+        """Larger bodies are for users who are let in, the largest for some routes.
+
+        Raises AuthenticationFailed, or Refused if he may not ask, or there is no room.
+        """
         self._require_own_host(head)
         require_own_origin(head)
         route, _ = find(head.method, head.path)
-        if not route.large:
+        if route.level is Level.ANYBODY:
             return None
-        self._admitted(head, route)
+        was_stranger = self.is_stranger
+        if was_stranger or route.large:
+            self._admitted(head, route)
+        if not route.large or (was_stranger and (size or 0) <= BODY_MAX):
+            return Allowance(BODY_MAX, final=not route.large)
         most = self._config.limits.message_size_max + AROUND_OCTETS
         if size is not None and size > most:
             return Allowance(most)
@@ -192,6 +204,7 @@ class ControlConnection(Handler, FrontEnd):
     def _admitted(self, request: Request, route: Route) -> User:
         """The user, who is let in, or raise AuthenticationFailed or Refused."""
         user = self._authenticated(request)
+        self.is_stranger = False
         if not route.level.admits(user) and is_rabbitmqs(route.path):
             raise refused_level(route.level)
         if not route.level.admits(user):
@@ -204,7 +217,9 @@ class ControlConnection(Handler, FrontEnd):
         if given is None:
             raise Refused(HTTPStatus.UNAUTHORIZED, "a user name and password are needed")
         name, password = credentials(given)
-        return Plain(self.broker.access, self.peer.loopback).login(name, password).user
+        plain = Plain(self.broker.access, self.peer.loopback)
+        plain.host = self.peer.host
+        return plain.login(name, password).user
 
 
 def require_own_origin(request: Request) -> None:
@@ -231,8 +246,13 @@ def options(request: Request) -> Response:
 
 
 def credentials(authorization: str) -> tuple[str, bytes]:
-    """User name and password of Basic authentication (RFC 7617). Raises AuthenticationFailed."""
+    """User name and password of Basic authentication (RFC 7617), or a token (RFC 6750), which says the name itself.
+
+    Raises AuthenticationFailed.
+    """
     scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return "", encoded.strip().encode()
     if scheme.lower() != "basic":
         raise AuthenticationFailed("Basic", "the client wants another mechanism than Basic")
     try:

@@ -23,6 +23,7 @@ import h11
 
 HeaderList: TypeAlias = Sequence[tuple[str, str]]
 
+PIECE: Final = 4096  # octets that what comes of a body is gathered up to
 BODILESS: Final = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 
 
@@ -96,10 +97,13 @@ class Allowance:
 
     octets: int
     end: Callable[[], None] = nothing
+    final: bool = True  # whether it is of no use to ask again, when that is not enough either
 
 
 class Handler(ABC):
     """What a connection asks of the broker's side."""
+
+    is_stranger: bool = False  # nobody has logged in on this connection yet
 
     def allow(self, head: Request, size: int | None) -> Allowance | Response | None:
         """A body is larger than others; `size` is how large, if the head tells. None: that is too large.
@@ -137,8 +141,10 @@ class Writer(ABC):
 class Bounds:
     """What one connection may use up, in octets and seconds."""
 
-    head_size_max: int = 16 * 1024  # of request line and headers
+    head_size_max: int = 6 * 1024  # of request line and headers; with a large token 3 KiB
+    headers_max: int = 64
     body_size_max: int = 1024 * 1024
+    strangers_body_max: int = 2048  # of a body before it is known who sends it
     behind_size_max: int = 128 * 1024  # of what comes while an answer is to come, or to be sent
     request_timeout_s: float = (
         10.0  # from a request's first byte to its last, or to `stall_size` more of its body
@@ -160,7 +166,7 @@ class Connection:
         self._request: h11.Request | None = None
         self._body: list[bytes] = []
         self._body_size = 0
-        self._body_max = self._bounds.body_size_max
+        self._body_max = 0
         self._allowance: Allowance | None = None  # for a larger one
         self._waiting = True  # between requests
         self._working = False  # somebody up the stack goes on with what is there
@@ -225,6 +231,7 @@ class Connection:
     def _on_head(self, request: h11.Request) -> None:
         self._request = request
         self._gone = 0
+        self._body_max = self._usual_body_max
         try:
             target_parts(request.target.decode("latin-1"))
         except ValueError as error:
@@ -233,34 +240,47 @@ class Connection:
         if head_size(request) > self._bounds.head_size_max:  # h11 bounds only what arrives in several pieces
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too long")
             return
+        if len(request.headers) > self._bounds.headers_max:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "there are too many headers")
+            return
         size = int(dict(request.headers).get(b"content-length", b"0"))
         if size > self._body_max:
             self._ask_for_more(size)
 
     def _on_body(self, data: bytes) -> None:
-        self._body.append(data)
+        if self._body and len(self._body[-1]) < PIECE:  # a list of single octets takes many times as much
+            self._body[-1] += data
+        else:
+            self._body.append(data)
         self._body_size += len(data)
         if self._body_size > self._body_max:
             self._ask_for_more(None)
 
     def _ask_for_more(self, size: int | None) -> None:
         """The body is larger than others: whether it may be depends on what it is for, and who sends it."""
-        assert self._request is not None
-        answer = self._handler.allow(whole(self._request, b""), size) if self._allowance is None else None
-        if isinstance(answer, Response):
-            self._respond(attrs.evolve(answer, close=True))
-            self.closed = True
-            return
-        if answer is not None:
-            self._allowance = answer
-            self._body_max = answer.octets
+        final = self._allowance is not None and self._allowance.final
+        while not final and (size or self._body_size) > self._body_max:
+            assert self._request is not None
+            answer = self._handler.allow(whole(self._request, b""), size)
+            if isinstance(answer, Response):
+                self._respond(attrs.evolve(answer, close=True))
+                self.closed = True
+                return
+            final = answer is None or answer.final or answer.octets <= self._body_max
+            if answer is not None:
+                self._allowance = answer
+                self._body_max = answer.octets
         if (size or self._body_size) > self._body_max:
             reason = f"the body has more than {self._body_max} octets"
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
 
+    @property
+    def _usual_body_max(self) -> int:
+        usual = self._bounds.body_size_max
+        return min(usual, self._bounds.strangers_body_max) if self._handler.is_stranger else usual
+
     def _end_allowance(self) -> None:
         allowance, self._allowance = self._allowance, None
-        self._body_max = self._bounds.body_size_max
         if allowance is not None:
             allowance.end()
 
