@@ -31,14 +31,14 @@ function chart(title, lines, told) {
   }
   return h("figure", { class: "chart", "data-key": key },
     h("figcaption", {}, title),
-    h("div", { class: "plot" }, axis(box, told), drawing(title, lines, box, told)),
-    h("div", { class: "times" }, h("span", {}, clock(box.first)), h("span", {}, clock(box.last))),
+    h("div", { class: "plot" }, axis(box, told), drawing(title, lines, box, told),
+      h("div", { class: "times" }, h("span", {}, clock(box.first)), h("span", {}, clock(box.last)))),
     h("ul", { class: "legend" }, lines.map(({ label, points }, index) => entry(label, points, index, told))));
 }
 
 const axis = (box, told) =>
   h("div", { class: "axis", "aria-hidden": "true" },
-    h("span", {}, told(box.most)), h("span", {}, told(box.most / 2)), h("span", {}, "0"));
+    h("span", {}, told(box.most)), h("span", {}, box.most > 1 ? told(box.most / 2) : ""), h("span", {}, "0"));
 
 const entry = (label, points, index, told) =>
   h("li", { class: `tone-${index}` }, h("span", { class: "dot" }), `${label} `,

@@ -9,8 +9,9 @@ import { exchangeLink, queueLink } from "./routes.js";
 const WIDE = 160;
 const HIGH = 36;
 const ZOOMS = [0.25, 0.35, 0.5, 0.7, 1, 1.4, 2];
+const WHOLE = 4; // the place of 1
 
-let zoom = 4; // kept while the page is open
+let zoom = null; // kept while the page is open; null: as wide as there is room, if that can be read
 
 /** `way` tells ids and pairs on the way of a message, or is null. */
 export function drawing({ nodes, links }, host, way) {
@@ -26,7 +27,7 @@ export function drawing({ nodes, links }, host, way) {
   return h("div", { class: "canvas" },
     h("div", { class: "row zoom" },
       button("−", "Smaller", () => step(svg, placed, -1)), button("+", "Larger", () => step(svg, placed, 1)),
-      button("1:1", "As it was", () => step(svg, placed, 4 - zoom)), legend()),
+      button("Fit", "As wide as the page", () => fit(svg, placed)), legend()),
     h("div", { class: "scroll drawn", tabindex: "0", role: "region", "aria-label": "Topology", onpointerdown: dragged }, svg));
 }
 
@@ -40,13 +41,19 @@ const legend = () =>
 const kindClass = (kind) => kind.replace(" ", "-");
 
 function step(svg, placed, steps) {
-  zoom = Math.min(Math.max(zoom + steps, 0), ZOOMS.length - 1);
+  zoom = Math.min(Math.max((zoom ?? WHOLE) + steps, 0), ZOOMS.length - 1);
+  scale(svg, placed);
+}
+
+function fit(svg, placed) {
+  zoom = null;
   scale(svg, placed);
 }
 
 function scale(svg, { width, height }) {
-  svg.setAttribute("width", Math.round(width * ZOOMS[zoom]));
-  svg.setAttribute("height", Math.round(height * ZOOMS[zoom]));
+  svg.classList.toggle("fit", zoom === null);
+  svg.setAttribute("width", Math.round(width * ZOOMS[zoom ?? WHOLE]));
+  svg.setAttribute("height", Math.round(height * ZOOMS[zoom ?? WHOLE]));
 }
 
 // With a mouse the drawing is pulled; fingers scroll by themselves.

@@ -10,6 +10,8 @@ const SWEEPS = 8;
 const COLUMN = 250; // from layer to layer
 const ROW = 52; // from node to node
 const BEND = 26; // the place of a link that only passes
+const PORT = 12; // between two links that arrive at a node
+const PORTS = 28; // for all of them
 const EDGE = 16; // around the whole
 
 export function layout(nodes, links) {
@@ -118,10 +120,15 @@ const number = (layers) => layers.forEach((cells) => cells.forEach((cell, place)
 const remembered = (layers) => ({ crossings: crossings(layers), order: layers.map((cells) => [...cells]) });
 
 function sortByMean(cells, side) {
-  const mean = new Map(cells.map((cell) => [cell, meanOf(cell[side].map(({ place }) => place), cell.place)]));
-  cells.sort((a, b) => mean.get(a) - mean.get(b) || a.place - b.place);
+  const mean = new Map(cells.map((cell) => [cell, meanOf(cell[side].map(({ place }) => place), isAlone(cell) ? Infinity : cell.place)]));
+  cells.sort((a, b) => compared(mean.get(a), mean.get(b)) || a.place - b.place);
   cells.forEach((cell, place) => { cell.place = place; });
 }
+
+const compared = (a, b) => Number(a > b) - Number(a < b); // also of two infinite ones
+
+// What nothing leads to or from stands at the end.
+const isAlone = ({ before, behind }) => before.length + behind.length === 0;
 
 const meanOf = (numbers, otherwise) =>
   numbers.length ? numbers.reduce((sum, each) => sum + each, 0) / numbers.length : otherwise;
@@ -166,14 +173,33 @@ function placed(layers, forward) {
   const top = all.reduce((least, { y }) => Math.min(least, y), Infinity);
   const bottom = all.reduce((most, { y }) => Math.max(most, y), -Infinity);
   const spot = (cell) => ({ x: EDGE + cell.at * COLUMN, y: Math.round(EDGE + ROW / 2 + cell.y - top) });
+  const ports = portsOf(forward);
   return {
     width: 2 * EDGE + Math.max(layers.length, 1) * COLUMN,
     height: all.length ? Math.round(bottom - top + ROW + 2 * EDGE) : 2 * EDGE,
     nodes: new Map(all.filter(({ bend }) => !bend).map((cell) => [cell.id, spot(cell)])),
-    links: forward.map(({ link, from, cells }) => ({
-      link, points: (from === link.from ? cells : [...cells].reverse()).map(spot),
-    })),
+    links: forward.map((edge) => {
+      const points = edge.cells.map(spot);
+      points.at(-1).y += ports.get(edge);
+      return { link: edge.link, points: edge.from === edge.link.from ? points : points.reverse() };
+    }),
   };
+}
+
+/** How far above or below a node's middle each edge arrives: in the order of where they come from. */
+function portsOf(forward) {
+  const arriving = new Map();
+  for (const edge of forward) {
+    if (!arriving.has(edge.to)) arriving.set(edge.to, []);
+    arriving.get(edge.to).push(edge);
+  }
+  const ports = new Map();
+  for (const edges of arriving.values()) {
+    edges.sort((a, b) => a.cells.at(-2).y - b.cells.at(-2).y);
+    const apart = Math.min(PORT, PORTS / Math.max(edges.length - 1, 1));
+    edges.forEach((edge, index) => ports.set(edge, Math.round((index - (edges.length - 1) / 2) * apart)));
+  }
+  return ports;
 }
 
 // Wishes in order, each moved down until it is clear of the one above; then all moved so that the mean is as wished.

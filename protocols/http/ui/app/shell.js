@@ -43,7 +43,7 @@ const brand = ({ status }) =>
 const toggle = () => document.getElementById("navigation").classList.toggle("shown");
 
 const tools = (state) =>
-  h("div", { class: "tools row" },
+  h("div", { class: "row session" },
     h("select", { "aria-label": "Virtual host", onchange: chosen, "data-key": "hosts" },
       ["", ...state.hosts].map((name) => h("option", { value: name, selected: name === session.host() }, name || "All virtual hosts"))),
     h("span", { class: "user" }, session.whoever().name),

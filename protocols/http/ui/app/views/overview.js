@@ -26,13 +26,14 @@ export const overview = {
 };
 
 const tiles = ({ queue_totals: totals = {}, message_stats: stats = {}, object_totals: objects = {} }) =>
-  h("div", { class: "tiles" },
+  [h("div", { class: "tiles large" },
     tile("Ready", count(totals.messages_ready ?? 0), "queues"),
     tile("Unacknowledged", count(totals.messages_unacknowledged ?? 0), "queues"),
     tile("Published", rate(stats.publish_details?.rate ?? 0), "exchanges"),
-    tile("Delivered", rate(stats.deliver_get_details?.rate ?? 0), "consumers"),
+    tile("Delivered", rate(stats.deliver_get_details?.rate ?? 0), "consumers")),
+  h("div", { class: "tiles" },
     ["connections", "channels", "consumers", "exchanges", "queues"].map((name) =>
-      tile(name[0].toUpperCase() + name.slice(1), count(objects[name]), name)));
+      tile(name[0].toUpperCase() + name.slice(1), count(objects[name]), name)))];
 
 const tile = (label, shown, view) =>
   h("a", { class: "tile", href: link([view]), "data-key": `tile ${label}` }, h("span", {}, label), h("b", {}, shown));

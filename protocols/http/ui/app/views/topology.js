@@ -61,13 +61,14 @@ const typed = (given) => (typeof given === "string" ? JSON.stringify(given) : va
 // What is explained stands in the link; the form only goes there.
 function asking(found, chosen) {
   const made = form("Explain", [
-    { name: "exchange", label: "Exchange (none: the default exchange)", value: chosen.exchange ?? "" },
+    { name: "exchange", label: "Exchange", value: chosen.exchange ?? "", placeholder: "the default exchange" },
     { name: "key", label: "Routing key", value: chosen.key ?? "" },
-    { name: "headers", label: "Headers", type: "textarea", rows: 2, value: chosen.headers ?? "", placeholder: "name = value" },
+    { name: "headers", label: "Headers", type: "textarea", rows: 1, value: chosen.headers ?? "", placeholder: "name = value" },
   ], async ({ exchange, key, headers }) => {
     read(headers);
     location.hash = link(["topology"], { vhost: found.vhost, exchange, key, headers, explain: "yes" });
   });
+  made.classList.add("across");
   made.setAttribute("data-key", JSON.stringify(["explain", found.vhost, chosen.exchange ?? ""]));
   return made;
 }
