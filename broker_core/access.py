@@ -199,18 +199,22 @@ class Access:
 
         self.off_thread(work, then)
 
+    def is_token(self, password: str | bytes) -> bool:
+        """Whether it is meant to be a token, and tokens are accepted."""
+        return self.tokens is not None and self.tokens.recognises(password)
+
     def authenticate(self, name: str, password: str | bytes) -> User | Waiting | None:
         """The user, if that is the password, or a token; None if not. `Waiting` where that takes a thread.
 
         An empty password is nobody's. Raises LimitReached if too many passwords are being checked.
         """
-        if self.tokens is not None and self.tokens.recognises(password):
+        if self.tokens is not None and self.is_token(password):
             return self.tokens.authenticate(name, password)
         return self.checks.check(name, octets_of(password))
 
     def authenticate_password(self, name: str, password: str | bytes) -> User | None:
         """As `authenticate`, however long it takes: for programs and tests, not for the broker's thread."""
-        if self.tokens is not None and self.tokens.recognises(password):
+        if self.tokens is not None and self.is_token(password):
             return self.tokens.authenticate(name, password)
         user = self._users.get(name)
         kept = None if user is None else user.password

@@ -106,14 +106,20 @@ class Mechanism(ABC):
     def login(self, name: str, password: str | bytes) -> Success | Pending:
         """Succeed if the password is right. Raises AuthenticationFailed."""
         self.claimed = name
-        self.require_try(name)
+        is_token = self.access.is_token(password)
+        if not is_token:
+            self.require_try(name)
         found = self.access.authenticate(name, password)
         if isinstance(found, Waiting):
             return Pending(found, partial(self._checked, name))
-        return self._checked(name, found)
+        return self._told(name, found) if is_token else self._checked(name, found)
 
     def _checked(self, name: str, user: User | None) -> Success:
         self.tried(name, user is not None)
+        return self._told(name, user)
+
+    def _told(self, name: str, user: User | None) -> Success:
+        """Nobody guesses tokens: those that are not good are not counted, and keep nobody out."""
         if user is None:
             raise AuthenticationFailed(self.name, f"user '{name}': invalid credentials")
         return self.admit(user)

@@ -47,6 +47,7 @@ from protocols.amqp010.frames import (
     MIDDLE_HEADER,
     PLACES,
 )
+from protocols.pieces import keep
 
 GREETING_SIZE: Final = 8
 TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))
@@ -141,7 +142,7 @@ class Reader(ABC):
             return
         self.halted = False
         if self._tail:
-            self._tail.append(data)
+            keep(self._tail, data)
             self._tail_size += len(data)
             if self._tail_size < self._needed:
                 return

@@ -22,6 +22,7 @@ from protocols.amqp091.wire import (
     FRAME_START,
     AmqpError,
 )
+from protocols.pieces import keep
 
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"
@@ -89,7 +90,7 @@ class Reader(ABC):
     def _take(self, data: bytes) -> None:
         self.halted = False
         if self._tail:
-            self._tail.append(data)
+            keep(self._tail, data)
             self._tail_size += len(data)
             if self._tail_size < self._needed:
                 return
@@ -102,7 +103,7 @@ class Reader(ABC):
     def _keep(self, data: bytes) -> None:
         """It is not its turn yet; `_take(b"")` goes on with it."""
         if data:
-            self._tail.append(data)
+            keep(self._tail, data)
             self._tail_size += len(data)
 
     def _take_frames(self, data: bytes, at: int) -> int:

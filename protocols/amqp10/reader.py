@@ -17,6 +17,7 @@ from protocols.amqp10.wire import (
     OFFSET_MIN,
     TRANSFER,
 )
+from protocols.pieces import keep
 
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
 LARGE: Final = (
@@ -64,7 +65,7 @@ class Reader(ABC):
     def _take(self, data: bytes) -> None:
         self.halted = False
         if self._tail:
-            self._tail.append(data)
+            keep(self._tail, data)
             self._tail_size += len(data)
             if self._tail_size < self._needed:
                 return

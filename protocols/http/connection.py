@@ -21,9 +21,10 @@ from urllib.parse import urlsplit
 import attrs
 import h11
 
+from protocols.pieces import keep
+
 HeaderList: TypeAlias = Sequence[tuple[str, str]]
 
-PIECE: Final = 4096  # octets that what comes of a body is gathered up to
 BODILESS: Final = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 
 
@@ -34,8 +35,8 @@ class Request:
     method: str
     path: str  # as sent, still percent-encoded
     query: str  # what stands behind the question mark
-    headers: Mapping[str, str]
-    body: bytes
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    body: bytes = attrs.field(repr=False)
 
 
 @attrs.frozen
@@ -248,10 +249,7 @@ class Connection:
             self._ask_for_more(size)
 
     def _on_body(self, data: bytes) -> None:
-        if self._body and len(self._body[-1]) < PIECE:  # a list of single octets takes many times as much
-            self._body[-1] += data
-        else:
-            self._body.append(data)
+        keep(self._body, data)
         self._body_size += len(data)
         if self._body_size > self._body_max:
             self._ask_for_more(None)
