@@ -127,11 +127,15 @@ class ControlClient:
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         scheme, host = self._address.scheme, self._address.hostname
+        try:
+            port = self._address.port
+        except ValueError:  # it would say what it has found: perhaps a part of a password
+            host = port = None
         if scheme not in ("http", "https") or not host:
             raise Unreachable(f"{self._url} is not a URL such as http://127.0.0.1:15672")
         if scheme == "https":
-            return http.client.HTTPSConnection(host, self._address.port or 15671, timeout=timeout_s)
-        return http.client.HTTPConnection(host, self._address.port or 15672, timeout=timeout_s)
+            return http.client.HTTPSConnection(host, port or 15671, timeout=timeout_s)
+        return http.client.HTTPConnection(host, port or 15672, timeout=timeout_s)
 
     def _content(self, text: str) -> object:
         try:

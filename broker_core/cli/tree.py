@@ -50,6 +50,9 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "plan": ("topology", "Tell what would change if a node became what a file says."),
     "apply": ("topology", "Let a node become what a file says."),
     "lint": ("topology", "Find what is wrong in a topology, of a file or of a node."),
+    "top": ("top", "Watch a node: its queues, its connections, how fast messages go."),
+    "trace": ("tracing", "Copy what is published and delivered to an exchange, and watch it."),
+    "completion": ("completion", "Print a script that lets a shell complete commands and names."),
     "store": ("store", "Look after a data folder: verify, stats, backup, restore."),
 }
 

@@ -1,0 +1,203 @@
+"""`leveret top`: what a node does, frame by frame.
+
+`sample` asks the node, `frame` makes lines of what it said (pure: it knows neither clock nor terminal), and `Screen`
+(`screen.py`) draws them where somebody looks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker_core.cli.adding import Add, Environ, control
+from broker_core.cli.codes import DONE, failed
+from broker_core.cli.listing import cell
+from broker_core.cli.working import Working
+
+if TYPE_CHECKING:
+    from broker_core.cli.api import Api, Row
+
+EXAMPLES: Final = """\
+examples:
+  leveret top
+  leveret top --sort length --interval 5
+  leveret top --once
+
+Keys: q ends it, s sorts by the other one of rate and length. Rates are messages a second.
+"""
+SIZE: Final = (100, 30)  # of a single frame: columns and lines
+LEAST: Final = (40, 12)
+ROWS_MAX: Final = 200
+IN: Final = "message_stats.publish_details.rate"
+OUT: Final = "message_stats.deliver_get_details.rate"
+ACK: Final = "message_stats.ack_details.rate"
+SORTS: Final = {"rate": IN, "length": "messages"}
+
+# Title, column of the API, width; 0 is what is left of the line.
+Columns = Sequence[tuple[str, str, int]]
+QUEUES: Final[Columns] = (
+    ("QUEUE", "name", 0),
+    ("VHOST", "vhost", 8),
+    ("READY", "messages_ready", 9),
+    ("UNACKED", "messages_unacknowledged", 9),
+    ("CONSUMERS", "consumers", 9),
+    ("IN/S", IN, 9),
+    ("OUT/S", OUT, 9),
+    ("ACK/S", ACK, 9),
+)
+CONNECTIONS: Final[Columns] = (
+    ("CONNECTION", "name", 0),
+    ("USER", "user", 10),
+    ("PROTOCOL", "protocol", 13),
+    ("STATE", "state", 9),
+    ("CHANNELS", "channels", 8),
+    ("FROM B/S", "recv_oct_details.rate", 10),
+    ("TO B/S", "send_oct_details.rate", 10),
+)
+
+
+@attrs.frozen
+class Sample:
+    """What the node said at one time."""
+
+    overview: Row
+    queues: Sequence[Row]
+    connections: Sequence[Row]
+
+
+def add_top(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(top), EXAMPLES)
+    parser.add_argument("--once", action="store_true", help="print a single frame, and end")
+    parser.add_argument("--sort", choices=list(SORTS), default="rate", help="of queues (default: rate)")
+    parser.add_argument(
+        "--interval", metavar="SECONDS", type=seconds, default=2.0, help="between frames (default: 2)"
+    )
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+    return value
+
+
+def top(options: argparse.Namespace, api: Api) -> int:
+    import sys
+
+    if options.once or options.json:
+        return _once(options, api)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return failed("top needs a terminal; --once prints a single frame anywhere")
+    from broker_core.cli.screen import Screen
+
+    with Screen() as screen:
+        screen.show(lambda rows, sort: sample(api, rows, sort), options.sort, options.interval)
+    return DONE
+
+
+def _once(options: argparse.Namespace, api: Api) -> int:
+    found = sample(api, SIZE[1], options.sort)
+    if options.json:
+        print(json.dumps(attrs.asdict(found), indent=2))
+    else:
+        print("\n".join(line.rstrip() for line in frame(found, *SIZE, options.sort)).rstrip())
+    return DONE
+
+
+def sample(api: Api, rows: int, sort: str) -> Sample:
+    """Only as many rows as can be seen, which the node has sorted. Raises as `Api`."""
+    from broker_core.cli.api import path
+
+    overview = api.get(path("overview"))
+    limit = max(1, min(rows, ROWS_MAX))
+    queues = {
+        "columns": ",".join(column for _, column, _ in QUEUES) + ",messages",
+        "sort": SORTS[sort],
+        "sort_reverse": "true",
+    }
+    connections = {"sort": "recv_oct_details.rate", "sort_reverse": "true"}
+    return Sample(
+        overview if isinstance(overview, Mapping) else {},
+        list(api.rows(path("queues"), queues, limit)),
+        list(api.rows(path("connections"), connections, limit)),
+    )
+
+
+def frame(found: Sample, width: int, height: int, sort: str, note: str = "") -> list[str]:
+    """The lines of a screen of this size, no longer than it is wide. Queues get two thirds of what is left."""
+    width, height = max(width, LEAST[0]), max(height, LEAST[1])
+    head = [*_totals(found.overview), note or f"queues by {sort}; s: by the other, q: end", ""]
+    left = height - len(head) - 3  # two headings, and a line between
+    fewer = min(len(found.connections), max(left // 3, 1))
+    lines = [
+        *head,
+        *_table(QUEUES, found.queues, left - fewer, width),
+        "",
+        *_table(CONNECTIONS, found.connections, fewer, width),
+    ]
+    return [line[:width] for line in lines[:height]]
+
+
+def _totals(overview: Row) -> Iterator[str]:
+    version = cell(overview, "product_version") or cell(overview, "rabbitmq_version") or "?"
+    product = cell(overview, "product_name") or "node"
+    yield f"{product} {version}  {cell(overview, 'node') or ''}"
+    counted = ("connections", "channels", "queues", "consumers")
+    yield "  ".join(f"{name} {number(cell(overview, f'object_totals.{name}'))}" for name in counted)
+    waiting = ("messages_ready", "messages_unacknowledged")
+    parts = [
+        f"{name.removeprefix('messages_')} {number(cell(overview, f'queue_totals.{name}'))}"
+        for name in waiting
+    ]
+    parts += [
+        f"{title} {number(cell(overview, column))}/s"
+        for title, column in (("in", IN), ("out", OUT), ("ack", ACK))
+    ]
+    yield "  ".join(parts)
+
+
+def _table(columns: Columns, rows: Sequence[Row], count: int, width: int) -> Iterator[str]:
+    rest = max(width - sum(fixed + 1 for _, _, fixed in columns), 8)
+    yield _line([title for title, _, _ in columns], columns, rest)
+    for row in rows[: max(count, 0)]:
+        yield _line([_text(cell(row, column)) for _, column, _ in columns], columns, rest)
+
+
+def _line(cells: Sequence[str], columns: Columns, rest: int) -> str:
+    """Text to the left, numbers to the right; what is too long ends in a dot."""
+    parts = []
+    for text, (_, column, fixed) in zip(cells, columns, strict=True):
+        room = fixed or rest
+        short = text if len(text) <= room else f"{text[: room - 1]}…"
+        left = column in ("name", "vhost", "user", "protocol", "state")
+        parts.append(short.ljust(room) if left else short.rjust(room))
+    return " ".join(parts)
+
+
+def _text(value: object) -> str:
+    """Names of others must not move the cursor."""
+    from broker_core.cli.text import plain
+
+    if isinstance(value, str):
+        return plain(value).replace("\n", "\\n")
+    return number(value)
+
+
+def number(value: object) -> str:
+    """`1234`, `12.3k`, `4.5M`; a dash for what the node does not say."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "-"
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= factor:
+            return f"{value / (1e3 if unit == 'k' else factor):.1f}{unit}"
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
+
+
+ADD: Final[Mapping[str, Add]] = {"top": add_top}

@@ -1,0 +1,105 @@
+"""`leveret trace on|off|follow`: copies of all messages of a virtual host, and a look at them as they come."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker_core.cli.adding import Add, Environ, control, parts_of, put, virtual_host
+from broker_core.cli.codes import DONE
+from broker_core.cli.working import Working, say
+
+if TYPE_CHECKING:
+    from broker_core.cli.api import Api, Row
+
+EXAMPLES: Final = """\
+While it is on, each message that is published or delivered is copied to the exchange amq.rabbitmq.trace, with the key
+publish.EXCHANGE or deliver.QUEUE. It costs what that costs: switch it off again. `follow` switches nothing on or off.
+"""
+EXCHANGE: Final = "amq.rabbitmq.trace"
+AT_ONCE: Final = 100  # messages a request
+KEPT: Final = {"x-expires": 60_000, "x-max-length": 10_000}  # if we are killed, the queue goes by itself
+PAUSE_S: Final = 0.5
+
+
+def add_trace(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    actions = parts_of(parser)
+    for name, work, text in (
+        ("on", switch_on, "Begin to copy messages."),
+        ("off", switch_off, "Copy messages no more."),
+        ("follow", follow, "Show copies as they come, until Ctrl-C."),
+    ):
+        part = put(actions, name, text)
+        control(part, environ, Working(work), EXAMPLES)
+        virtual_host(part)
+        if work is follow:
+            part.add_argument(
+                "--key", metavar="PATTERN", default="#", help="such as publish.# or deliver.orders"
+            )
+
+
+def switch_on(options: argparse.Namespace, api: Api) -> int:
+    return _switched(options, api, True)
+
+
+def switch_off(options: argparse.Namespace, api: Api) -> int:
+    return _switched(options, api, False)
+
+
+def _switched(options: argparse.Namespace, api: Api, on: bool) -> int:
+    from broker_core.cli.api import path
+
+    api.put(path("vhosts", options.vhost), {"tracing": on})
+    what = f"messages of vhost '{options.vhost}' are {'' if on else 'not '}copied to {EXCHANGE}"
+    say(options, {"vhost": options.vhost, "tracing": on}, what)
+    return DONE
+
+
+def follow(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import path
+    from broker_core.cli.declaring import between
+
+    name = f"leveret.trace.{secrets.token_hex(8)}"
+    queue = path("queues", options.vhost, name)
+    api.put(queue, {"durable": False, "auto_delete": False, "arguments": KEPT})
+    try:
+        api.post(path(*between(options.vhost, EXCHANGE, "queue", name)), {"routing_key": options.key})
+        for message in copies(api, f"{queue}/get"):
+            print(json.dumps(message) if options.json else line(message), flush=True)
+    finally:
+        api.delete(queue)
+    return DONE
+
+
+def copies(api: Api, getting: str) -> Iterator[Row]:
+    """What comes, for ever; a pause where nothing has come."""
+    from broker_core.cli.api import rows_of
+
+    asked = {"count": AT_ONCE, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    while True:
+        messages = rows_of(api.post(getting, asked))
+        yield from messages
+        if len(messages) < AT_ONCE:
+            time.sleep(PAUSE_S)
+
+
+def line(message: Row) -> str:
+    """One copy on one line: what happened, to what, the payload."""
+    from broker_core.cli.text import plain
+
+    said = message.get("properties")
+    headers = said.get("headers") if isinstance(said, Mapping) else None
+    told = headers if isinstance(headers, Mapping) else {}
+    what = str(message.get("routing_key", ""))
+    keys = ",".join(map(str, keys)) if isinstance(keys := told.get("routing_keys"), list) else ""
+    payload = str(message.get("payload", ""))
+    return plain(
+        f"{what}  exchange={told.get('exchange_name', '')}  keys={keys}  user={told.get('user', '')}  {payload}"
+    ).replace("\n", "\\n")
+
+
+ADD: Final[Mapping[str, Add]] = {"trace": add_trace}
