@@ -66,7 +66,7 @@ class Lane:
 
     def __iter__(self) -> Iterator[Delivery]:
         if self.pages is None:
-            return iter(sorted((*self.returned, *self.fresh)))
+            return merge(sorted(self.returned), list(self.fresh))  # the latter is in order, and may be long
         look = self.pages.backlog.look
         away = chain.from_iterable(look(page) for page in list(self.pages.on_disk))
         return merge(sorted(self.returned), chain(list(self.fresh), away, list(self.arrivals)))

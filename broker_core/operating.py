@@ -78,7 +78,9 @@ class Operating(Operations):
 
     def _listening(self, listener: socket.socket, entrance: Entrance) -> Listening:
         host, port = listener.getsockname()[:2]
-        return Listening(host, port, tuple(each.name for each in entrance.protocols), entrance.is_secured)
+        names, certificates = tuple(each.name for each in entrance.protocols), entrance.certificates
+        expires_at = None if certificates is None else certificates.expires_at
+        return Listening(host, port, names, entrance.is_secured, expires_at)
 
     def connections(self) -> Collection[Connected]:
         return self._transports.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import attrs
@@ -76,6 +77,7 @@ class Listening:
     port: int
     protocols: tuple[str, ...]
     tls: bool
+    expires_at: float | None = None  # seconds since the epoch: when the first of its certificates ends
 
 
 class Operations(ABC):
@@ -84,6 +86,8 @@ class Operations(ABC):
     name: str  # of the node
     data_folder: Path | None = None  # what it keeps; None: in memory only
     fed: Connected | None = None  # the connection whose input is being worked off
+    # What connections that have ended had counted: octets_received, octets_sent, reads, writes.
+    past: Mapping[str, int] = MappingProxyType({})
 
     @abstractmethod
     def listeners(self) -> Sequence[Listening]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from broker_core.certificate_dates import first_to_expire
 from broker_core.config import ConfigError
 from broker_core.config_listening import CertificateSettings, TlsSettings
 from broker_core.frontend import TlsFacts
@@ -37,15 +38,21 @@ class Certificates:
         self.settings = settings
         self.where = where
         self.context = self._read()
+        self.expires_at = self._first_end()  # seconds since the epoch; None: nobody can tell
 
     def reload(self) -> bool:
         """Read the files again, for connections to come. False: there are problems, and the old ones stay."""
         try:
             self.context = self._read()
+            self.expires_at = self._first_end()
         except ConfigError as failure:
             log.error("certificates not reloaded, those from before stay\n%s", failure)
             return False
         return True
+
+    def _first_end(self) -> float | None:
+        entries = (self.settings, *self.settings.server_names.values())
+        return first_to_expire([entry.certificate for entry in entries])
 
     def _read(self) -> ssl.SSLContext:
         """A context that knows the others by name. Raises ConfigError."""

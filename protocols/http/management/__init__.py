@@ -6,7 +6,11 @@ from typing import Final
 
 from protocols.http.asked import Route
 from protocols.http.management import (
+    definitions,
+    health,
     limits,
+    messages,
+    moving,
     parameters,
     permissions,
     policies,
@@ -23,4 +27,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *policies.ROUTES,
     *parameters.ROUTES,
     *limits.ROUTES,
+    *definitions.ROUTES,
+    *health.ROUTES,
+    *messages.ROUTES,
+    *moving.ROUTES,
 )

@@ -1,0 +1,188 @@
+"""Definitions files over HTTP: everything, or one virtual host, written and read a portion a turn.
+
+    export   sections ──items, a turn's worth at a time──> JSON
+    import   JSON ──read in a thread──> records ──applied one after the other──> nothing to say, or what was refused
+
+What an import cannot put in place does not keep the rest out; the answer names each. Who wants all or nothing tries it
+on another node before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import attrs
+
+from broker_core import applying, definitions, exporting
+from broker_core.compat import INTRODUCTIONS, Product
+from broker_core.config import ConfigError
+from broker_core.definitions import Definitions, UserDefinition
+from broker_core.exporting import Sections
+from broker_core.kinds import Problem
+from broker_core.operations import Json
+from broker_core.passwords import PasswordHash
+from broker_core.turn import Turn
+from broker_core.version import VERSION
+from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import DONE
+from protocols.http.management.saying import bad
+from protocols.http.portions import InPortions
+from protocols.http.replies import API
+
+PATH: Final = "/api/definitions"
+ONE: Final = PATH + "/{vhost}"
+RABBITMQ_VERSION: Final = INTRODUCTIONS[Product.RABBITMQ_3][1]  # whose shapes these are
+OF_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
+TURN_S: Final = 0.005
+PAUSE_S: Final = 0.0005
+LOOK_S: Final = 0.01  # between two looks at what a thread does
+PROBLEMS_MAX: Final = 100  # that are named
+
+Read: TypeAlias = "Definitions | list[Problem]"
+
+
+# Export.
+
+
+def export(asked: Asked) -> Later:
+    return written(asked, exporting.everything(asked.broker))
+
+
+def export_virtual_host(asked: Asked) -> Later:
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    return written(asked, exporting.of_virtual_host(asked.broker, host))
+
+
+def written(asked: Asked, sections: Sections) -> Later:
+    return InPortions(asked.broker, writing(asked, sections), API).begin()
+
+
+def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response]:
+    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    head: dict[str, Json] = {
+        "rabbit_version": RABBITMQ_VERSION,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "product_name": "Leveret",
+        "product_version": VERSION,
+    }
+    parts = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in head.items()]
+    for name, items in sections:
+        rows = []
+        for item in items:
+            rows.append(json.dumps(item))
+            if turn.is_over():
+                yield turn.pause_s
+        parts.append(f"{json.dumps(name)}:[{','.join(rows)}]")
+    return Response(HTTPStatus.OK, f"{{{','.join(parts)}}}".encode(), headers=attachment(asked))
+
+
+def attachment(asked: Asked) -> tuple[tuple[str, str], ...]:
+    """Browsers save it under the name they ask for."""
+    name = asked.one("download", "")
+    safe = "".join(each for each in name if each.isascii() and (each.isalnum() or each in "._-"))
+    return (("Content-Disposition", f"attachment; filename={safe}"),) if safe else ()
+
+
+# Import.
+
+
+def take_in(asked: Asked) -> Later:
+    return InPortions(asked.broker, taking_in(asked, None), API).begin()
+
+
+def take_in_virtual_host(asked: Asked) -> Later:
+    """Queues and the like of one virtual host, whichever they were exported from."""
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    return InPortions(asked.broker, taking_in(asked, host.name), API).begin()
+
+
+def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response]:
+    done: list[Read] = []
+    body = asked.body
+    asked.operations.off_thread(lambda: read(body, host), done.append)
+    while not done:
+        yield LOOK_S
+    said = done[0]
+    if not isinstance(said, Definitions):
+        raise refused(said)
+    said = yield from hashed(asked, said)
+    problems: list[Problem] = []
+    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    for problem in applying.steps(said, asked.broker):
+        if problem is not None:
+            problems.append(problem)
+        if turn.is_over():
+            yield turn.pause_s
+    if problems:
+        raise refused(problems)
+    return DONE
+
+
+def read(body: bytes, host: str | None) -> Read:
+    """The records, or what is wrong with them. In a thread."""
+    try:
+        content: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return [Problem("", "not_json")]
+    if not isinstance(content, dict):
+        return [Problem("", "failed_to_parse_json")]
+    try:
+        return definitions.read_content(content if host is None else placed(content, host))
+    except ConfigError as error:
+        return list(error.problems)
+
+
+def placed(content: Mapping[str, object], host: str) -> Mapping[str, object]:
+    """What a virtual host's file says, in that virtual host."""
+    found: dict[str, object] = {}
+    for section in OF_VIRTUAL_HOST:
+        items = content.get(section, [])
+        found[section] = (
+            [{**each, "vhost": host} if isinstance(each, dict) else each for each in items]
+            if isinstance(items, list)
+            else items
+        )
+    return found
+
+
+def hashed(asked: Asked, said: Definitions) -> Generator[float, None, Definitions]:
+    """Passwords that are in the file as they are become hashes, each in a thread. Raises Refused."""
+    users: list[UserDefinition] = []
+    for user in said.users:
+        if not user.password:
+            users.append(user)
+            continue
+        done: list[PasswordHash | None] = []
+        asked.broker.access.hash_soon(user.password, done.append)
+        while not done:
+            yield LOOK_S
+        if (kept := done[0]) is None:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "there is no memory to hash a password now")
+        users.append(
+            attrs.evolve(user, password=None, password_hash=kept.text, hashing_algorithm=kept.algorithm)
+        )
+    return attrs.evolve(said, users=tuple(users))
+
+
+def refused(problems: list[Problem]) -> Refused:
+    """The first is the reason; a hundred are named."""
+    named: list[Json] = [text_of(problem) for problem in problems[:PROBLEMS_MAX]]
+    refusal = bad(named[0])
+    refusal.more = {**refusal.more, "problems": named, "problem_count": len(problems)}
+    return refusal
+
+
+def text_of(problem: Problem) -> str:
+    return str(problem) if problem.where else problem.found
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.ADMINISTRATOR, export),
+    Route("POST", PATH, Level.ADMINISTRATOR, take_in, large=True),
+    Route("GET", ONE, Level.ADMINISTRATOR, export_virtual_host),
+    Route("POST", ONE, Level.ADMINISTRATOR, take_in_virtual_host, large=True),
+)

@@ -1,0 +1,157 @@
+"""Health checks, for load balancers and alerts: 200 and `ok`, or 503, `failed` and why."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from broker_core.delivery import Delivery
+from broker_core.limits import used_up
+from broker_core.operations import Json, Listening
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Response
+from protocols.http.management.acting import client_of, entered
+from protocols.http.management.saying import bad
+from protocols.http.management.shapes import message_in
+from protocols.http.replies import json_response, octets
+
+PATH: Final = "/api/health/checks"
+OK: Final[Json] = {"status": "ok"}
+SINGLE: Final[Json] = {"status": "ok", "reason": "single node cluster"}
+UNITS_S: Final = {
+    "days": 86_400,
+    "weeks": 7 * 86_400,
+    "months": 30 * 86_400,
+    "years": 365 * 86_400,
+}
+WITHIN_MAX: Final = 10_000
+PORT_MAX: Final = 65_535
+NAMES: Final = {  # what RabbitMQ calls our protocols, and what else people write
+    "amqp091": ("amqp", "amqp091", "amqp0-9-1", "amqp-0-9-1"),
+    "amqp10": ("amqp10", "amqp1.0", "amqp-1-0"),
+    "amqp010": ("amqp010", "amqp0-10", "amqp-0-10"),
+    "http": ("http",),
+}
+SECURED: Final = {"amqps": "amqp", "amqp/ssl": "amqp", "https": "http"}
+QUEUE: Final = "aliveness-test"
+
+
+def failed(reason: str, **more: Json) -> Response:
+    content = {"status": "failed", "reason": reason, **more}
+    return Response(HTTPStatus.SERVICE_UNAVAILABLE, octets(content))
+
+
+def alarms(asked: Asked) -> Json | Response:
+    """No alarm is on: publishers are not held back."""
+    reason = asked.broker.alarms.reason
+    if reason is None:
+        return OK
+    node = "" if asked.broker.operations is None else asked.broker.operations.name
+    return failed("There are alarms in effect in the cluster", alarms=[{"node": node, "resource": reason}])
+
+
+def certificate_expiration(asked: Asked) -> Json | Response:
+    """Every listener's certificates hold for so long yet."""
+    unit, within = asked.arguments["unit"], asked.place("within", WITHIN_MAX)
+    if unit not in UNITS_S:
+        raise bad(f"Time unit not recognised. Use {', '.join(UNITS_S)}.")
+    soon = asked.broker.clock.wall() + within * UNITS_S[unit]
+    ending = [
+        each
+        for each in asked.operations.listeners()
+        if each.expires_at is not None and each.expires_at < soon
+    ]
+    if not ending:
+        return OK
+    return failed(
+        "Certificates expiring",
+        expired=[
+            {"node": asked.operations.name, "interface": each.host, "port": each.port} for each in ending
+        ],
+    )
+
+
+def port_listener(asked: Asked) -> Json | Response:
+    port = asked.place("port", PORT_MAX)
+    ports: list[Json] = [each.port for each in asked.operations.listeners()]
+    if port in ports:
+        return {"status": "ok", "port": port}
+    return failed("No active listener", missing=port, ports=ports)
+
+
+def protocol_listener(asked: Asked) -> Json | Response:
+    wanted = asked.arguments["protocol"].lower()
+    there = sorted({name for each in asked.operations.listeners() for name in names_of(each)})
+    plain = SECURED.get(wanted, wanted)
+    known = {"amqp/ssl" if wanted == "amqps" else wanted} if wanted in SECURED else aliases(plain)
+    if known.isdisjoint(there):
+        return failed("No active listener", missing=wanted, protocols=there)
+    return {"status": "ok", "protocol": min(known.intersection(there))}
+
+
+def names_of(listening: Listening) -> list[str]:
+    """What RabbitMQ would call what is listened for."""
+    names = [NAMES.get(each, (each,))[0] for each in listening.protocols]
+    if not listening.tls:
+        return names
+    return [{"amqp": "amqp/ssl", "http": "https"}.get(name, f"{name}/ssl") for name in names]
+
+
+def aliases(name: str) -> set[str]:
+    """What our listeners may call it."""
+    return {name, *(names[0] for names in NAMES.values() if name in names)}
+
+
+def virtual_hosts(asked: Asked) -> Json:
+    """They run, or they are not there."""
+    return OK
+
+
+def single_node(asked: Asked) -> Json:
+    """Nobody else's absence would make this node the last one."""
+    return SINGLE
+
+
+def in_service(asked: Asked) -> Json:
+    return OK
+
+
+def below_connection_limit(asked: Asked) -> Json | Response:
+    limit, connections = asked.broker.node_limits.max_connections, len(asked.broker.clients)
+    if used_up(limit, connections):
+        return failed("node connection limit is reached", connections=connections, limit=limit)
+    return {"status": "ok", "connections": connections, "limit": limit}
+
+
+def ready_to_serve(asked: Asked) -> Json | Response:
+    problem = alarms(asked)
+    return problem if isinstance(problem, Response) else below_connection_limit(asked)
+
+
+def aliveness(asked: Asked) -> Response:
+    """A message goes through a queue, which stays for the next time."""
+    host = entered(asked)
+    client = client_of(asked, host)
+    queue = client.declare_queue(QUEUE)
+    said = {"routing_key": QUEUE, "payload": "test_message", "payload_encoding": "string"}
+    message = message_in(said, asked.broker, "", asked.message_size_max)
+    asked.broker.publish(client.publish_target("", message.keys), message)
+    client.readable_queue(QUEUE)
+    arrived: Delivery | None = client.get(queue, settled=True)
+    return failed("no message came back") if arrived is None else json_response(OK)
+
+
+ROUTES: Final = (
+    Route("GET", PATH + "/alarms", Level.MANAGEMENT, alarms),
+    Route("GET", PATH + "/local-alarms", Level.MANAGEMENT, alarms),
+    Route("GET", PATH + "/certificate-expiration/{within}/{unit}", Level.MANAGEMENT, certificate_expiration),
+    Route("GET", PATH + "/port-listener/{port}", Level.MANAGEMENT, port_listener),
+    Route("GET", PATH + "/protocol-listener/{protocol}", Level.MANAGEMENT, protocol_listener),
+    Route("GET", PATH + "/virtual-hosts", Level.MANAGEMENT, virtual_hosts),
+    Route("GET", PATH + "/node-is-mirror-sync-critical", Level.MANAGEMENT, single_node),
+    Route("GET", PATH + "/node-is-quorum-critical", Level.MANAGEMENT, single_node),
+    Route("GET", PATH + "/is-in-service", Level.MANAGEMENT, in_service),
+    Route("GET", PATH + "/below-node-connection-limit", Level.MANAGEMENT, below_connection_limit),
+    Route("GET", PATH + "/ready-to-serve-clients", Level.MANAGEMENT, ready_to_serve),
+    Route("GET", "/api/aliveness-test/{vhost}", Level.MANAGEMENT, aliveness),
+)

@@ -1,0 +1,224 @@
+"""Messages by hand: published, fetched, looked at, dropped. For people and tests; programs had better speak AMQP.
+
+What is fetched is taken out of the queue until the answer is ready, then dealt with as was asked: whoever hangs up
+before has lost nothing. Permissions are those of the same verbs over AMQP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from http import HTTPStatus
+from itertools import islice
+from typing import Final
+
+import attrs
+
+from broker_core.broker import TAKEN
+from broker_core.client import Client
+from broker_core.delivery import Delivery
+from broker_core.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
+from broker_core.queue import Queue
+from broker_core.turn import Turn
+from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import DONE, changed, client_of, entered
+from protocols.http.management.saying import Said, bad, body_of, shown, text_in, whole_in
+from protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
+from protocols.http.on_disk import OnDisk
+from protocols.http.portions import InPortions
+from protocols.http.publish import require_no_alarm
+from protocols.http.replies import API, OWN
+
+QUEUE: Final = "/api/queues/{vhost}/{name}"
+PEEK: Final = "/api/leveret/queues/{vhost}/{name}/peek"
+DEFAULT_EXCHANGE: Final = "amq.default"  # as paths name it
+FETCHED_MAX: Final = 10_000  # messages of an answer
+PEEKED_MAX: Final = 1000
+PEEKED: Final = 10  # unless said
+TRUNCATED: Final = 64 << 10  # octets of a payload that is looked at, unless said
+OCTETS_MAX: Final = 32 << 20  # of an answer, and one message
+TURN_S: Final = 0.005
+PAUSE_S: Final = 0.0005
+REQUEUES: Final = {  # by ackmode: whether they go back
+    "ack_requeue_true": True,
+    "ack_requeue_false": False,
+    "reject_requeue_true": True,
+    "reject_requeue_false": False,
+}
+REJECTS: Final = "reject_requeue_false"
+
+
+# Publish.
+
+
+def publish(asked: Asked) -> Later:
+    """Answered when it is on disk, if it is to be there, with whether any queue has it."""
+    host, later = entered(asked), Later()
+    said = body_of(asked, "properties", "routing_key", "payload", "payload_encoding")
+    name = "" if asked.arguments["name"] == DEFAULT_EXCHANGE else asked.arguments["name"]
+    try:
+        message = message_in(said, asked.broker, name, asked.message_size_max)
+        client = client_of(asked, host)
+        exchange = client.publish_target(name, message.keys)
+        if message.facts.user_id is not None:
+            client.require_user_id(message.facts.user_id)
+    except Failure as failure:
+        raise bad(f"{codes(failure)} - {failure}") from None
+    require_no_alarm(asked.broker)
+    outcome = asked.broker.publish(exchange, message)
+    OnDisk(asked.broker, later, {"routed": outcome is TAKEN})
+    return later
+
+
+def codes(failure: Failure) -> str:
+    """What a channel would have been closed with: RabbitMQ tells that."""
+    if isinstance(failure, NotFound):
+        return "404 NOT_FOUND"
+    if isinstance(failure, AccessRefused):
+        return "403 ACCESS_REFUSED"
+    if isinstance(failure, PreconditionFailed):
+        return "406 PRECONDITION_FAILED"
+    return "540 NOT_IMPLEMENTED" if isinstance(failure, Unsupported) else "530 NOT_ALLOWED"
+
+
+# Fetch.
+
+
+@attrs.frozen
+class Fetch:
+    """What is wanted of a queue."""
+
+    count: int
+    mode: str
+    look: Look
+
+    @classmethod
+    def of(cls, said: Said) -> Fetch:
+        """Raises Refused."""
+        mode, count = text_in(said, "ackmode"), whole_in(said, "count")
+        if mode not in REQUEUES:
+            raise bad(["unknown_ackmode", shown(mode)])
+        truncate = whole_in(said, "truncate") if said.get("truncate") is not None else None
+        if truncate is not None and truncate < 0:
+            raise bad(["not_positive", "truncate"])
+        count = FETCHED_MAX if count < 0 else min(count, FETCHED_MAX)
+        return cls(count, mode, Look(encoding_in(text_in(said, "encoding")), truncate))
+
+
+def encoding_in(encoding: str) -> str:
+    """Raises Refused."""
+    if encoding not in (AUTO, BASE64):
+        raise bad("Unsupported encoding. Please use auto or base64.")
+    return encoding
+
+
+def get(asked: Asked) -> Later:
+    """The first messages, and then they are settled, or back in their places."""
+    host = entered(asked)
+    wanted = Fetch.of(body_of(asked, "ackmode", "count", "encoding"))
+    client = client_of(asked, host)
+    try:
+        queue = client.readable_queue(asked.arguments["name"])
+    except NotFound as failure:
+        raise Refused(HTTPStatus.NOT_FOUND, f"NOT_FOUND - {failure}", {"error": "not_found"}) from None
+    return InPortions(asked.broker, fetched(asked, client, queue, wanted), API).begin()
+
+
+def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
+    """Raises what the queue raises."""
+    turn, taken = Turn(asked.broker.clock, TURN_S, PAUSE_S), Taken(queue)
+    rows: list[bytes] = []
+    octets = 0
+    try:
+        while len(rows) < wanted.count and octets < OCTETS_MAX:
+            if (delivery := client.get(queue, settled=False)) is None:
+                break
+            taken.deliveries.append(delivery)
+            more = {"message_count": queue.ready}
+            rows.append(shown_message(delivery.message, delivery.redelivered, wanted.look, more))
+            octets += len(rows[-1])
+            if turn.is_over():
+                yield PAUSE_S
+        taken.settle(wanted.mode)
+    finally:
+        taken.release()  # those that are settled are not in it any more
+    return Response(HTTPStatus.OK, b"[" + b",".join(rows) + b"]")
+
+
+class Taken:
+    """What is out of its queue for an answer that is not ready."""
+
+    __slots__ = ("_queue", "deliveries")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.deliveries: list[Delivery] = []
+
+    def settle(self, mode: str) -> None:
+        if REQUEUES[mode]:
+            self.release()
+            return
+        deliveries, self.deliveries = self.deliveries, []
+        outcome = self._queue.reject if mode == REJECTS else self._queue.accept
+        for delivery in deliveries:
+            outcome(delivery)
+
+    def release(self) -> None:
+        """Back to where they were."""
+        deliveries, self.deliveries = self.deliveries, []
+        for delivery in deliveries:
+            self._queue.release(delivery)
+
+
+# Look.
+
+
+def peek(asked: Asked) -> Later:
+    """What waits first, which stays where it is, and is not marked as delivered."""
+    asked.only("count", "truncate", "encoding")
+    count = asked.number("count", PEEKED, 1, PEEKED_MAX)
+    truncate = asked.number("truncate", TRUNCATED, 0, asked.message_size_max)
+    look = Look(encoding_in(asked.one("encoding", AUTO)), truncate)
+    queue = client_of(asked, entered(asked)).readable_queue(asked.arguments["name"])
+    now = asked.broker.now
+    alive = (delivery for delivery in queue.waiting() if delivery.expires_at >= now)
+    return InPortions(asked.broker, peeked(asked, list(islice(alive, count)), look), OWN).begin()
+
+
+def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Generator[float, None, Response]:
+    turn, octets = Turn(asked.broker.clock, TURN_S, PAUSE_S), 0
+    rows: list[bytes] = []
+    for delivery in waiting:
+        if octets >= OCTETS_MAX:
+            break
+        rows.append(shown_message(delivery.message, delivery.redelivered, look, {}))
+        octets += len(rows[-1])
+        if turn.is_over():
+            yield PAUSE_S
+    return Response(HTTPStatus.OK, b"[" + b",".join(rows) + b"]")
+
+
+# Drop, and what else can be done to a queue.
+
+
+def purge(asked: Asked) -> Response:
+    client_of(asked, entered(asked)).purge(asked.arguments["name"])
+    return changed(asked, False)
+
+
+def act(asked: Asked) -> Response:
+    """Mirrors are in step, for there are none."""
+    action = text_in(body_of(asked, "action"), "action")
+    if action not in ("sync", "cancel_sync"):
+        raise bad(["unknown", shown(action)])
+    client_of(asked, entered(asked)).find_queue(asked.arguments["name"])
+    return DONE
+
+
+ROUTES: Final = (
+    Route("POST", "/api/exchanges/{vhost}/{name}/publish", Level.MANAGEMENT, publish, large=True),
+    Route("POST", QUEUE + "/get", Level.MANAGEMENT, get),
+    Route("DELETE", QUEUE + "/contents", Level.MANAGEMENT, purge),
+    Route("POST", QUEUE + "/actions", Level.MANAGEMENT, act),
+    Route("GET", PEEK, Level.MANAGEMENT, peek),
+)

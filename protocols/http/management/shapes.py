@@ -1,0 +1,215 @@
+"""A message of any protocol as RabbitMQ's API shows it, and what a body says of one to be published.
+
+    Message ──its encoding──> neutral properties, octets ──> JSON          JSON ──> neutral properties ──> Message
+
+Octets that are no text in UTF-8 are in base64, and so is everything if that is wanted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+import attrs
+
+from broker_core.broker import Broker
+from broker_core.limits import TTL_MAX_MS
+from broker_core.message import Death, Encoding, Message, Notes
+from broker_core.operations import Json, as_json
+from broker_core.saying import DURABLE, SPOKEN, said_of
+from broker_core.values import Properties, Table, Timestamp, Value
+from protocols.http.asked import Refused
+from protocols.http.management.saying import Said, bad, shown, storable, table_in, text_in
+
+AUTO: Final = "auto"
+BASE64: Final = "base64"
+STRING: Final = "string"
+SHORT_MAX: Final = 255  # octets of a property that is a text
+PRIORITY_MAX: Final = 255
+TIMESTAMP_MAX: Final = 253_402_300_800  # the year 10000
+TEXTS: Final = (
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "type",
+    "user_id",
+    "app_id",
+)
+
+
+@attrs.frozen
+class Look:
+    """How somebody wants to see payloads."""
+
+    encoding: str  # auto or base64
+    truncate: int | None  # octets; None: all of it
+
+
+# Shown.
+
+
+def shown_message(message: Message, redelivered: bool, look: Look, more: Mapping[str, Json]) -> bytes:
+    """One message as JSON."""
+    properties, body = message.encoding.convert(message)
+    payload, encoding = payload_of(bytes(body[: look.truncate]), look.encoding)
+    row = {
+        "payload_bytes": len(body),
+        "redelivered": redelivered,
+        "exchange": message.exchange,
+        "routing_key": message.key,
+        **more,
+        "properties": properties_json(properties, message.notes),
+        "payload_encoding": encoding,
+    }
+    return b'%s,"payload":%s}' % (json.dumps(row).encode()[:-1], payload)
+
+
+def payload_of(octets: bytes, encoding: str) -> tuple[bytes, str]:
+    """The octets as JSON, and how they are written."""
+    if encoding == AUTO:
+        try:
+            return json.dumps(octets.decode()).encode(), STRING
+        except UnicodeDecodeError:
+            pass
+    return b'"%s"' % base64.b64encode(octets), BASE64
+
+
+def properties_json(properties: Properties, notes: Notes | None) -> Json:
+    """An empty list if there are none, as RabbitMQ writes that."""
+    headers = {**(properties.headers or {}), **history(notes)}
+    said: dict[str, Value] = {**said_of(properties)}
+    if headers:
+        said["headers"] = headers
+    return as_json(said) if said else []
+
+
+def history(notes: Notes | None) -> Table:
+    """What the broker has noted of a message, in the headers that 0-9-1 has for it."""
+    if notes is None:
+        return {}
+    headers: dict[str, Value] = {}
+    if notes.deaths:
+        headers["x-death"] = [death_json(death) for death in notes.deaths]
+    for which, death in (("first", notes.first_death), ("last", notes.last_death)):
+        if death is not None:
+            for what, text in zip(("reason", "queue", "exchange"), death, strict=True):
+                headers[f"x-{which}-death-{what}"] = text
+    if notes.offset is not None:
+        headers["x-stream-offset"] = notes.offset
+    return headers
+
+
+def death_json(death: Death) -> Table:
+    ttl: Table = {} if death.ttl_ms is None else {"original-expiration": str(death.ttl_ms)}
+    return {
+        "count": death.count,
+        "reason": death.reason,
+        "queue": death.queue,
+        "time": death.first_time,
+        "exchange": death.exchange,
+        "routing-keys": list(death.keys),
+        **ttl,
+    }
+
+
+# Published.
+
+
+def message_in(said: Said, broker: Broker, exchange: str, size_max: int) -> Message:
+    """What a body says, as a message of 0-9-1. Raises Refused, PreconditionFailed."""
+    octets = octets_in(said)
+    if len(octets) > size_max:
+        raise bad(f"message size {len(octets)} is larger than configured max size {size_max}")
+    key = short(text_in(said, "routing_key"), "routing_key")
+    encoding, properties = encoding_for(broker), properties_in(table_in(said, "properties"))
+    written = encoding.write(properties)
+    if properties.headers and not encoding.headers(written):
+        raise bad("the headers are too large")
+    facts, kept = encoding.published(written)
+    return Message(encoding, exchange, key, kept, encoding.body(octets), facts)
+
+
+def encoding_for(broker: Broker) -> Encoding:
+    """That of 0-9-1, or another one if the node does not speak it. Raises Refused if it speaks none."""
+    made = broker.encodings.get(SPOKEN) or next(iter(broker.encodings.values()), None)
+    if made is None:
+        raise Refused(HTTPStatus.NOT_IMPLEMENTED, "this node speaks no protocol that messages could be of")
+    return made()
+
+
+def octets_in(said: Said) -> bytes:
+    """Raises Refused."""
+    payload, encoding = said.get("payload"), said.get("payload_encoding")
+    if not isinstance(payload, str):
+        raise bad("payload_not_string")
+    if encoding == STRING:
+        return storable(payload).encode()
+    if encoding != BASE64:
+        raise bad(["unsupported_encoding", shown(encoding)])
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        raise bad(["not_base64", shown(payload)]) from None
+
+
+def properties_in(said: Table) -> Properties:
+    """Those that RabbitMQ's API knows; others are passed over. Raises Refused."""
+    headers = said.get("headers")
+    if headers is not None and not isinstance(headers, Mapping) and headers != []:
+        raise bad(["not_map", "headers"])
+    texts = {name: short(each, name) for name in TEXTS if (each := said.get(name)) is not None}
+    timestamp = whole(said, "timestamp", TIMESTAMP_MAX)
+    return Properties(
+        content_type=texts.get("content_type"),
+        content_encoding=texts.get("content_encoding"),
+        headers=headers if isinstance(headers, Mapping) else None,
+        durable=whole(said, "delivery_mode", DURABLE) == DURABLE,
+        priority=whole(said, "priority", PRIORITY_MAX),
+        correlation_id=texts.get("correlation_id"),
+        reply_to=texts.get("reply_to"),
+        ttl_ms=ttl_ms(said.get("expiration")),
+        message_id=texts.get("message_id"),
+        timestamp=None if timestamp is None else Timestamp(timestamp),
+        type=texts.get("type"),
+        user_id=texts.get("user_id"),
+        app_id=texts.get("app_id"),
+    )
+
+
+def short(given: object, name: str) -> str:
+    """A text that fits a property. Raises Refused."""
+    if not isinstance(given, str):
+        raise bad(["not_string", name])
+    if len(storable(given).encode()) > SHORT_MAX:
+        raise bad(f"{name} has more than {SHORT_MAX} octets")
+    return given
+
+
+def whole(said: Table, name: str, most: int) -> int | None:
+    """Raises Refused."""
+    given = said.get(name)
+    if given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise bad(["not_int", name])
+    if not 0 <= given <= most:
+        raise bad(f"{name} is not within 0 and {most}")
+    return given
+
+
+def ttl_ms(given: Value) -> int | None:
+    """An expiration is a number in a text, as in 0-9-1. Raises Refused."""
+    if given is None:
+        return None
+    digits = str(given)
+    if not (isinstance(given, str) and digits.isascii() and digits.isdigit() and len(digits) <= 12):
+        raise bad(f"406 PRECONDITION_FAILED - invalid expiration '{shown(given)}': no_integer")
+    if int(digits) > TTL_MAX_MS:
+        raise bad(f"406 PRECONDITION_FAILED - invalid expiration '{digits}': value_too_large")
+    return int(digits)
