@@ -74,6 +74,7 @@ function parsed(text) {
 
 function reasonOf(content, response) {
   const reason = content?.reason ?? content?.error;
+  if (Array.isArray(reason)) return reason.map(String).join(": ");
   return typeof reason === "string" ? reason : `the node answers ${response.status} ${response.statusText}`;
 }
 

@@ -66,7 +66,10 @@ function directly(node, nodes, links) {
 /** Breadth first from the start, or from all exchanges that have links; what is too much is counted and left out. */
 function bounded(nodes, links, start) {
   const leads = new Map();
-  for (const link of links) leads.set(link.from, [...(leads.get(link.from) ?? []), link.to]);
+  for (const { from, to } of links) {
+    if (!leads.has(from)) leads.set(from, []);
+    leads.get(from).push(to);
+  }
   const begin = start === null ? wholeFrom(nodes, links) : [start].filter((id) => nodes.has(id));
   const reached = new Set(begin);
   for (const id of reached) for (const to of leads.get(id) ?? []) reached.add(to);
@@ -87,7 +90,7 @@ function wholeFrom(nodes, links) {
 
 /** The keys of a link in few words. */
 export function label({ kind, keys }) {
-  if (kind !== "binding") return kind;
+  if (kind !== "binding") return ""; // the legend tells
   const shown = keys.slice(0, KEYS_SHOWN).map((key) => key || "(no key)");
   return keys.length > KEYS_SHOWN ? `${shown.join(", ")} +${keys.length - KEYS_SHOWN}` : shown.join(", ");
 }

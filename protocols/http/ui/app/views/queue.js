@@ -36,7 +36,7 @@ export const queue = {
     arriving(bindings),
     binding(host, name, "queue"),
     found.type === "stream" ? null : panel("Look at messages", peeking(host, name)),
-    panel("Get messages", getting(host, name)),
+    found.type === "stream" ? null : panel("Get messages", getting(host, name)),
     panel("Publish to this queue", publishing(host, DEFAULT_EXCHANGE, name)),
     found.type === "stream" ? null : panel("Move messages", moving(host, name)),
     ends(found, host, name),
@@ -79,8 +79,8 @@ const amount = (value = 10) => ({ name: "count", label: "How many at most", type
 const peeking = (host, name) => [
   h("p", { class: "hint" }, "They stay where they are, and are not marked as redelivered."),
   showing((show) => form("Look", [amount()], async ({ count: most }) => {
-    const found = await get(path`queues/${host}/${name}/peek` + query({ count: most, truncate: 50000 }));
-    show(found.messages ?? found);
+    const found = await get(path`leveret/queues/${host}/${name}/peek` + query({ count: most, truncate: 50000 }));
+    show(found);
   })),
 ];
 
