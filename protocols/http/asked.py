@@ -62,9 +62,9 @@ class Asked:
     arguments: Mapping[str, str]  # from the path
     query: Mapping[str, Sequence[str]]
     admitted: User | None = None
-    body: bytes = b""
+    body: bytes = attrs.field(default=b"", repr=False)  # there may be passwords in it
     message_size_max: int = 0  # octets of a message's body, if the request brings any
-    headers: Mapping[str, str] = attrs.field(factory=dict)  # names in lower case
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)  # names in lower case
 
     @property
     def user(self) -> User:

@@ -11,6 +11,7 @@ import json
 
 from broker_core.branch import Verb
 from broker_core.config import parse
+from broker_core.exporting import everything
 from broker_core.lease import opened
 from broker_core.operations import Json, Reloaded
 from broker_core.outbox import Outbox
@@ -22,6 +23,10 @@ from tests.http.press import rows
 from tests.http.test_adapter import HERE, FakeNode, Response, basic
 from tests.store.site import Site
 
+from .http_routes import BATCH, NAMES
+from .rows import Row
+
+SECRET = "canary-8b1f2c"  # everybody's password
 CONFIG = parse("""
 [[virtual_hosts]]
 name = "/"
@@ -29,26 +34,32 @@ name = "/"
 name = "blue"
 [[users]]
 name = "root"
-password = "sesame"
+password = "canary-8b1f2c"
 tags = ["administrator"]
 [users.permissions]
 "/" = { configure = ".*", write = ".*", read = ".*" }
 blue = { configure = ".*", write = ".*", read = ".*" }
 [[users]]
 name = "bob"
-password = "sesame"
+password = "canary-8b1f2c"
 [users.permissions]
 blue = { configure = ".*", write = ".*", read = ".*" }
 [users.topic_permissions.blue]
 "amq.topic" = { write = ".*", read = ".*" }
 [[users]]
 name = "u"
-password = "sesame"
+password = "canary-8b1f2c"
 [[policies]]
 name = "p"
 pattern = "^limited$"
 definition = { max-length = 10 }
 """)
+SETTINGS = {
+    "/api/operator-policies/%2F/op": {"pattern": "^limited$", "definition": {"max-length": 5}},
+    "/api/global-parameters/mine": {"value": "v"},
+    "/api/vhost-limits/%2F/max-connections": {"value": 100},
+    "/api/user-limits/bob/max-connections": {"value": 100},
+}
 STEP_S = 0.05
 STEPS_MAX = 400
 
@@ -82,7 +93,7 @@ class Counter:
         self.node = self.broker.operations = Node()
         self._furnish()
         access = self.broker.access
-        access.add_user("u", "sesame", () if tag == "none" else (tag,))
+        access.add_user("u", SECRET, () if tag == "none" else (tag,))
         if configure or write or read:
             access.set_permissions("u", "/", configure, write, read)
         self.site.settle()
@@ -111,10 +122,13 @@ class Counter:
         self.site.settle()
         batch = rows("k", b"m", exchange="x")
         assert self.ask("POST", "/api/leveret/staging/%2F/job/0/0/0?piece=0", batch).status == 200
+        for target, body in SETTINGS.items():
+            status = self.ask("PUT", target, json.dumps(body).encode(), f"root:{SECRET}").status
+            assert status < 400, (target, status)
         access.clear_permissions("u", "/")
 
     def ask(
-        self, method: str, target: str, body: bytes = b"", credentials: str | None = "u:sesame"
+        self, method: str, target: str, body: bytes = b"", credentials: str | None = f"u:{SECRET}"
     ) -> Response:
         """What is answered in the end, by a broker that has nothing else to do."""
         connection = PROTOCOL.factory(self.broker, CONFIG, Outbox([]), HERE, self.broker.now)
@@ -134,12 +148,9 @@ class Counter:
 
     def state(self) -> object:
         """All there is that a request may change."""
-        access = self.broker.access
         return (
-            [(user.name, user.tags, user.password, user.limits) for user in access.users()],
-            access.permissions(),
-            access.topic_permissions(),
-            [(host.name, host.limits, *self._things_in(host)) for host in self.broker.hosts()],
+            [(name, list(items)) for name, items in everything(self.broker)],
+            [(host.name, *self._things_in(host)) for host in self.broker.hosts()],
             list(self.node.told),
         )
 
@@ -149,14 +160,30 @@ class Counter:
             sorted(
                 (each.name, each.ready, each.unsettled, len(each.consumers)) for each in host.queues.values()
             ),
-            sorted(
-                (each.name, sorted((b.destination.name, b.key) for b in each.bindings))
-                for each in host.exchanges.values()
-            ),
             sorted((key, lease.first, lease.fence) for key, lease in host.leases.items()),
             sorted((name, sorted(staging.staged.items())) for name, staging in host.stagings.items()),
             [(str(branch.xid), branch.state.value) for branch in host.branches.all()],
         ]
+
+
+def target_of(counter: Counter, name: str, row: Row) -> str:
+    """The names filled in."""
+    target = row.target or name.partition(" ")[2]
+    if row.query:
+        target += f"?{row.query}"
+    for each, text in {**NAMES, "fence": str(counter.fence)}.items():
+        target = target.replace(f"{{{each}}}", text)
+    assert "{" not in target, target
+    return target
+
+
+def asked(counter: Counter, name: str, row: Row, credentials: str | None = f"u:{SECRET}") -> Response:
+    body = batch() if row.body is BATCH else octets_of(row.body)
+    return counter.ask(name.partition(" ")[0], target_of(counter, name, row), body, credentials)
+
+
+def let_in(status: int, row: Row) -> bool:
+    return status == row.otherwise if row.otherwise else status < 400
 
 
 def batch() -> bytes:

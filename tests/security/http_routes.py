@@ -1,45 +1,15 @@
 """Every route of the HTTP endpoint: who may ask, where, and what it needs.
 
-A row says which tag is the least that suffices, what the user has to do with the virtual host in the path, and which
-permissions there; and a request that does what the route is for. `{names}` in the path are filled in from NAMES.
+A row (rows.py) has a request that does what the route is for; `{names}` in the path are filled in from NAMES. Those of
+RabbitMQ's API are in management_routes.py.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
-import attrs
-
-TAGS: Final = ("none", "management", "policymaker", "monitoring", "administrator")
-SUFFICES: Final = {
-    "anybody": TAGS,
-    "user": TAGS,
-    "management": TAGS[1:],
-    "policymaker": ("policymaker", "administrator"),
-    "monitoring": ("monitoring", "administrator"),
-    "administrator": ("administrator",),
-}
-
-Need: TypeAlias = tuple[str, str]  # permission, name
-CONFIGURE, WRITE, READ = PERMISSIONS = ("configure", "write", "read")
-
-
-@attrs.frozen
-class Row:
-    """`host`: who needs no permission in the virtual host.
-
-    "nobody": it takes one; "monitoring": who sees all; "administrator"; "" if there is none in the path.
-    """
-
-    least: str
-    host: str = ""
-    needs: tuple[Need, ...] = ()
-    body: object = None
-    query: str = ""
-    target: str = ""  # of the request, where the names are others
-    otherwise: int = 0  # the status it has although it is allowed
-    any_will_do: bool = False  # of the needs
-
+from .management_routes import MANAGEMENT
+from .rows import READ, WRITE, Row
 
 NAMES: Final = {
     "vhost": "%2F",
@@ -115,4 +85,4 @@ BULK: Final[dict[str, Row]] = {
     f"POST {BRANCH}/rollback": Row("user", "nobody"),
     f"DELETE {BRANCH}": Row("user", "nobody", target="/api/leveret/branches/%2F/1-62-31"),
 }
-ROWS: Final = {**OURS, **BULK}
+ROWS: Final = {**OURS, **BULK, **MANAGEMENT}

@@ -11,8 +11,9 @@ import pytest
 
 from protocols.http.routes import ROUTES
 
-from .counter import Counter, batch, octets_of
-from .http_routes import BATCH, NAMES, PERMISSIONS, ROWS, SUFFICES, TAGS, Need, Row
+from .counter import SECRET, Counter, asked, let_in
+from .http_routes import ROWS
+from .rows import PERMISSIONS, SUFFICES, TAGS, Need, Row
 
 REFUSALS: Final = (401, 403)
 ALL: Final = dict.fromkeys(PERMISSIONS, ".*")
@@ -24,29 +25,9 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
     assert {f"{route.method} {route.path}" for route in ROUTES} == set(ROWS)
 
 
-def target_of(counter: Counter, name: str, row: Row) -> str:
-    """The names filled in."""
-    target = row.target or name.partition(" ")[2]
-    if row.query:
-        target += f"?{row.query}"
-    for each, text in {**NAMES, "fence": str(counter.fence)}.items():
-        target = target.replace(f"{{{each}}}", text)
-    assert "{" not in target, target
-    return target
-
-
-def asked(counter: Counter, name: str, row: Row, credentials: str | None = "u:sesame") -> int:
-    body = batch() if row.body is BATCH else octets_of(row.body)
-    return counter.ask(name.partition(" ")[0], target_of(counter, name, row), body, credentials).status
-
-
-def let_in(status: int, row: Row) -> bool:
-    return status == row.otherwise if row.otherwise else status < 400
-
-
-def refused(counter: Counter, name: str, row: Row, credentials: str | None = "u:sesame") -> bool:
+def refused(counter: Counter, name: str, row: Row, credentials: str | None = f"u:{SECRET}") -> bool:
     before = counter.state()
-    status = asked(counter, name, row, credentials)
+    status = asked(counter, name, row, credentials).status
     return status in REFUSALS and counter.state() == before
 
 
@@ -55,18 +36,18 @@ def refused(counter: Counter, name: str, row: Row, credentials: str | None = "u:
 def test_a_route_is_for_those_with_a_tag_that_suffices(name: str, row: Row, tag: str) -> None:
     counter = Counter(tag, **ALL)
     if tag in SUFFICES[row.least]:
-        status = asked(counter, name, row)
+        status = asked(counter, name, row).status
         assert let_in(status, row), status
     else:
         assert refused(counter, name, row)
 
 
-@pytest.mark.parametrize("credentials", [None, "u:wrong", "stranger:sesame", "u:"])
+@pytest.mark.parametrize("credentials", [None, "u:wrong", f"stranger:{SECRET}", "u:"])
 @pytest.mark.parametrize(("name", "row"), GUARDED.items(), ids=GUARDED)
 def test_nobody_gets_in_without_a_name_and_its_password(name: str, row: Row, credentials: str | None) -> None:
     counter = Counter("administrator", **ALL)
     before = counter.state()
-    assert asked(counter, name, row, credentials) == 401
+    assert asked(counter, name, row, credentials).status == 401
     assert counter.state() == before
 
 
@@ -80,7 +61,7 @@ def test_a_virtual_host_is_for_those_who_have_a_permission_in_it(name: str, row:
     if row.host == "nobody" or tag not in SUFFICES[row.host] or row.needs:
         assert refused(counter, name, row)
     else:
-        assert let_in(asked(counter, name, row), row)
+        assert let_in(asked(counter, name, row).status, row)
 
 
 NEEDS: Final = [
@@ -108,5 +89,5 @@ def test_there_are_no_other_needs(name: str, row: Row) -> None:
             each: f"^({'|'.join(thing for permission, thing in needs if permission == each) or 'nothing'})$"
             for each in PERMISSIONS
         }
-        status = asked(Counter(tag, **given), name, row)
+        status = asked(Counter(tag, **given), name, row).status
         assert let_in(status, row), status
