@@ -34,28 +34,27 @@ def client_of(asked: Asked, host: VirtualHost) -> Client:
 
 
 def host_of(asked: Asked) -> VirtualHost:
-    """The virtual host in the path, for who may enter it, and to look at for who sees all. Raises NotFound, Refused."""
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    if not (sees_all(asked) or asked.broker.access.may_enter(asked.user, host.name)):
-        raise not_authorised("User not authorised to access virtual host")
-    return host
+    """The virtual host in the path, to look at: for who may enter it, and who sees all. Raises NotFound, Refused."""
+    return _host_if(asked, sees_all(asked), "User not authorised to access virtual host")
 
 
 def own_host_of(asked: Asked) -> VirtualHost:
-    """As `host_of`, for changes: who does not administer must be able to enter. Raises NotFound, Refused."""
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    """As `host_of`, for changes: who does not administer must be able to enter."""
     is_administrator = ADMINISTRATOR in asked.user.tags
-    if not (is_administrator or asked.broker.access.may_enter(asked.user, host.name)):
-        raise not_authorised("User not authorised to access object")
-    return host
+    return _host_if(asked, is_administrator, "User not authorised to access object")
 
 
 def entered(asked: Asked) -> VirtualHost:
-    """As `host_of`, for messages: nobody touches them without being let in. Raises NotFound, Refused."""
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    if not asked.broker.access.may_enter(asked.user, host.name):
-        raise not_authorised("User not authorised to access virtual host")
-    return host
+    """As `host_of`, for messages: nobody touches them without being let in."""
+    return _host_if(asked, False, "User not authorised to access virtual host")
+
+
+def _host_if(asked: Asked, anyway: bool, reason: str) -> VirtualHost:
+    """Who may not enter is not told whether it is there."""
+    name = asked.arguments["vhost"]
+    if not (anyway or asked.broker.access.may_enter(asked.user, name)):
+        raise not_authorised(reason)
+    return asked.broker.virtual_host(name)
 
 
 def visible_hosts(asked: Asked) -> list[VirtualHost]:
