@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import logging
 import platform
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec
 
 from broker_core.access import User
 from broker_core.broker import Broker
+from broker_core.checking import Waiting
 from broker_core.client import Client
 from broker_core.config import Config
 from broker_core.errors import Failure, LimitReached
 from broker_core.frontend import FrontEnd, Peer
+from broker_core.login import Login
 from broker_core.outbox import Outbox
-from broker_core.sasl import AuthenticationFailed, Challenge, Mechanism, Mechanisms
+from broker_core.sasl import Answer, Challenge, Mechanisms, Pending
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import termini
 from protocols.amqp10.connection import Connection
-from protocols.amqp10.contract import AmqpError, Ends, Handler, Tuning, Writer
+from protocols.amqp10.contract import AmqpError, Ends, Handler, Tuning, Wait, Writer
 from protocols.amqp10.failures import refusal
 from protocols.amqp10.served_session import ServedSession
 from protocols.amqp10.session import Session
@@ -32,8 +35,13 @@ from protocols.amqp10.types import Value
 
 log: Final = logging.getLogger("leveret.amqp10")
 
+P = ParamSpec("P")
 CAPABILITIES: Final = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "SHARED-SUBS")  # the extensions served (X050)
 VIRTUAL_HOST: Final = "vhost:"  # how a hostname begins that names one (S165)
+
+
+def nothing() -> None:
+    """What is done when nobody wants to know."""
 
 
 class OutboxWriter(Writer):
@@ -75,8 +83,11 @@ class Connection10(Handler, FrontEnd):
         self.transactions = Transactions(broker)
         self.address_v1 = config.address_v1
         mechanisms = config.protocols.amqp10.mechanisms
-        self._mechanisms = Mechanisms(broker.access, mechanisms, certified=peer.certified)
-        self._attempt: Mechanism | None = None
+        self._mechanisms = Mechanisms(broker.access, mechanisms, certified=peer.certified, host=peer.host)
+        self._login = Login(broker, self._mechanisms, peer, "AMQP 1.0", log, ends_with_data=True)
+        self._last_words: bytes | None = None  # of the login
+        self._renewing: Waiting | None = None  # a new secret that is being checked
+        self._renewed: Callable[[], None]  # called when it is right
         self._entered = False
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
 
@@ -111,6 +122,8 @@ class Connection10(Handler, FrontEnd):
     # The node's side.
 
     def receive(self, data: bytes, now: float) -> None:
+        if self._renewing is not None:
+            self._renew_if_checked()
         self.wire.receive(data, now)
         self.wire.flush()
 
@@ -127,7 +140,7 @@ class Connection10(Handler, FrontEnd):
 
     @property
     def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted
+        return self.wire.halted and not self.waits
 
     @property
     def description(self) -> str:  # type: ignore[override]
@@ -165,33 +178,67 @@ class Connection10(Handler, FrontEnd):
 
     # Logging in.
 
-    def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | None:
+    def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | Wait | None:
+        return self._answered(self._login.begin, mechanism, response)
+
+    def on_sasl_response(self, response: bytes) -> bytes | Wait | None:
+        return self._answered(self._login.answer, response)
+
+    def on_sasl_checked(self) -> bytes | Wait | None:
+        return self._answered(self._login.go_on)
+
+    def _answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
         try:
-            self._attempt = self._mechanisms.begin(mechanism, self.peer.loopback)
+            answer = step(*given, **named)
         except Failure as failure:  # X046
-            log.warning("%s: login refused: %s", self.peer.name, failure)
             raise refusal(failure) from None
-        return self._authenticate(self._attempt, response, first=True)
-
-    def on_sasl_response(self, response: bytes) -> bytes | None:
-        assert self._attempt is not None
-        return self._authenticate(self._attempt, response, first=False)
-
-    def _authenticate(self, attempt: Mechanism, response: bytes, first: bool) -> bytes | None:
-        try:
-            answer = attempt.start(response) if first else attempt.step(response)
-        except Failure as failure:
-            why = failure.reason if isinstance(failure, AuthenticationFailed) else failure
-            log.warning("%s: login refused: %s", self.peer.name, why)
-            raise refusal(failure) from None
+        if isinstance(answer, Pending):
+            self._wait_for(answer.waiting)
+            return Wait.WAIT
         if isinstance(answer, Challenge):
             return answer.octets
         self.client = Client(self.broker, answer.user, self.peer.name)
+        self._last_words = answer.octets or None
         return None
 
-    def change_secret(self, secret: bytes) -> None:
-        """The client has a fresh secret (X086). Raises AmqpError that ends the connection if it is not good."""
-        user = self._user_with(secret)
+    def last_words(self) -> bytes | None:
+        return self._last_words
+
+    def _wait_for(self, waiting: Waiting) -> None:
+        self.waits = True
+        waiting.tell(self._woken)
+
+    def _woken(self) -> None:
+        self.wire.halted = True
+        self.wake()
+
+    def change_secret(self, secret: bytes, renewed: Callable[[], None] = nothing) -> bool:
+        """The client has a fresh secret (X086). False: it has to be checked first, and `renewed` is called after that.
+
+        Raises AmqpError that ends the connection if it is not good.
+        """
+        if self._renewing is not None:
+            raise _unauthorized("credential update failed: another new secret is being checked")
+        found = self._user_with(secret)
+        if isinstance(found, Waiting):
+            self._renewing, self._renewed = found, renewed
+            self._wait_for(found)
+            return False
+        self._renew(found)
+        return True
+
+    def _renew_if_checked(self) -> None:
+        waiting = self._renewing
+        if waiting is None or not waiting.is_there:
+            return
+        self._renewing = None
+        try:
+            self._renew(waiting.user)
+            self._renewed()
+        except AmqpError as error:
+            self.wire.fail(error)
+
+    def _renew(self, user: User | None) -> None:
         if user is None:
             raise _unauthorized("credential update failed: the new secret was refused")
         try:
@@ -202,11 +249,13 @@ class Connection10(Handler, FrontEnd):
         for session in list(self.sessions):
             session.recheck()
 
-    def _user_with(self, secret: bytes) -> User | None:
+    def _user_with(self, secret: bytes) -> User | Waiting | None:
         """The user, if that is the secret now; whoever keeps the secrets may be out of order."""
         name = self.client.user.name
         try:
-            return self.broker.access.authenticate_password(name, secret)
+            return self.broker.access.authenticate(name, secret)
+        except Failure as failure:
+            raise _unauthorized(str(failure)) from None
         except Exception:
             log.exception("%s: the new secret of user '%s' could not be checked", self.peer.name, name)
             raise _unauthorized("credential update failed") from None
@@ -258,10 +307,19 @@ class Connection10(Handler, FrontEnd):
         del self.sessions[session]
 
     def on_closed(self) -> None:
+        self._stop_waiting()
         if self._entered:
             self._entered = False
             termini.ended(self.client.host, self)
             self.client.leave()
+
+    def _stop_waiting(self) -> None:
+        self._login.drop()
+        if self._renewing is not None:
+            self._renewing.drop()
+            self._renewing = None
+        if self.waits:
+            self._woken()
 
 
 def _unauthorized(why: str) -> AmqpError:

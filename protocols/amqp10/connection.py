@@ -28,6 +28,7 @@ from protocols.amqp10.wire import (
     EMPTY_FRAME,
     FRAME_AMQP,
     FRAME_OVERHEAD,
+    HEADER_SIZE,
     OFFSET_MIN,
     error_of,
     frame,
@@ -47,6 +48,7 @@ class State(Enum):
 
 ENDING: Final = (State.CLOSING, State.CLOSED)
 IDLE_TIME_OUT_MIN: Final = 1000  # ms (S167)
+KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
 AROUND_ERROR: Final = 32  # octets of a close besides its error
 OF_SESSIONS: Final = (p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End)
 
@@ -106,13 +108,28 @@ class Connection(Reader):
         Whatever it is, this raises nothing but what an owner raised besides AmqpError.
         """
         self._heartbeat.received_at = now
-        if not self.closed:
+        if self.state is State.GREETING and self._greeting.checking:
+            self._keep(data)
+            self._check()
+        elif not self.closed:
             self._take(data)
 
     def flush(self) -> None:
         """Say what sessions have gathered: see `Session.flush`."""
         for session in list(self.due):
             session.flush()
+
+    def _check(self) -> None:
+        """Go on with what was kept, if it is known by now who it is."""
+        self._greeting.check()
+        if self._greeting.checking:
+            if self._tail_size > KEPT_MAX:
+                self._drop("too much came while its password was checked")
+        elif self._greeting.left:
+            self._drop(self._greeting.left_because)
+        else:
+            self._needed = HEADER_SIZE
+            self._take(b"")
 
     def _is_full(self) -> bool:
         return self.outbox.full()

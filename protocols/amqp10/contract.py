@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -79,21 +79,37 @@ class Writer(ABC):
         return False
 
 
+class Wait(Enum):
+    """An answer that is still to come: a password is being checked elsewhere."""
+
+    WAIT = "wait"
+
+
 class Handler(ABC):
     """The owner of a connection."""
 
     __slots__ = ()
 
     @abstractmethod
-    def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | None:
+    def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | Wait | None:
         """The peer chose a mechanism: answer the next challenge, or None, who it is being settled.
 
         AmqpError refuses the login: outcome code 1 (auth), or 2 to 4 if the condition says so, then the end (S164).
+        After `Wait` the connection asks `on_sasl_checked` each time it receives something, which may be no octets at
+        all, and takes nothing of it before there is another answer.
         """
 
     @abstractmethod
-    def on_sasl_response(self, response: bytes) -> bytes | None:
+    def on_sasl_response(self, response: bytes) -> bytes | Wait | None:
         """The peer answered the challenge. As on_sasl_init."""
+
+    def on_sasl_checked(self) -> bytes | Wait | None:
+        """What has become of the password. As on_sasl_init."""
+        raise NotImplementedError
+
+    def last_words(self) -> bytes | None:
+        """What a mechanism says with the outcome of a login that ended well."""
+        return None
 
     @abstractmethod
     def on_open(self, open: p.Open) -> dict[str, Value]:

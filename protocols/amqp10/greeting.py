@@ -1,8 +1,9 @@
 """How an AMQP 1.0 connection begins: two protocol headers and, between them, the login (part 5, section 5.3).
 
 The peer says that it wants SASL, reads our mechanisms, chooses one (init), answers challenges until the outcome, and
-then says what it came for. Many send all of that at once and listen afterwards. There is no error to send in here:
-who says something else is answered with what we do speak, where that helps, and left.
+then says what it came for. Many send all of that at once and listen afterwards; nothing of it is taken while a password
+is checked. There is no error to send in here: who says something else is answered with what we do speak, where that
+helps, and left.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Handler, Tuning, Writer
+from protocols.amqp10.contract import AmqpError, Handler, Tuning, Wait, Writer
 from protocols.amqp10.types import Composite
 from protocols.amqp10.wire import (
     FRAME_SASL,
@@ -29,11 +30,13 @@ class Stage(Enum):
     SASL_HEADER = "awaiting the protocol header"
     INIT = "awaiting the choice of a mechanism"
     RESPONSE = "awaiting the response to a challenge"
+    CHECKING = "checking the password"
     AMQP_HEADER = "awaiting the second protocol header"
     DONE = "logged in"
     LEFT = "left"
 
 
+RESTING: Final = (Stage.CHECKING, Stage.DONE, Stage.LEFT)  # nothing is taken there
 HEADERS: Final = {Stage.SASL_HEADER: HEADER_SASL, Stage.AMQP_HEADER: HEADER_AMQP}
 OUTCOMES: Final = {  # why a login can fail that is not the peer's fault
     p.INTERNAL_ERROR: p.SASL_CODE_SYS,
@@ -68,13 +71,18 @@ class Greeting:
         return self.stage is Stage.DONE
 
     @property
+    def checking(self) -> bool:
+        """A password is being checked: what comes waits for `check`."""
+        return self.stage is Stage.CHECKING
+
+    @property
     def left(self) -> bool:
         """Nothing more will be said or heard."""
         return self.stage is Stage.LEFT
 
     def take(self, data: bytes, at: int) -> int:
-        """Handle what is whole from `at` on, until done or left; answer where the rest begins."""
-        while self.stage not in (Stage.DONE, Stage.LEFT):
+        """Handle what is whole from `at` on, until done, left or checking; answer where the rest begins."""
+        while self.stage not in RESTING:
             self.needed = HEADER_SIZE
             if len(data) - at < self.needed:
                 break
@@ -129,15 +137,25 @@ class Greeting:
         assert isinstance(response, p.SaslResponse)
         self._proceed(self._handler.on_sasl_response(response.response))
 
-    def _proceed(self, challenge: bytes | None) -> None:
+    def check(self) -> None:
+        """Go on, if the handler knows by now who it is."""
+        try:
+            self._proceed(self._handler.on_sasl_checked())
+        except AmqpError as error:
+            self._refuse(error)
+
+    def _proceed(self, challenge: bytes | Wait | None) -> None:
         if self.left:
+            return
+        if isinstance(challenge, Wait):
+            self.stage = Stage.CHECKING
             return
         if challenge is not None:
             self.stage = Stage.RESPONSE
             self._say(p.SaslChallenge(challenge=challenge))
             return
         self.stage = Stage.AMQP_HEADER
-        self._say(p.SaslOutcome(code=p.SASL_CODE_OK))
+        self._say(p.SaslOutcome(code=p.SASL_CODE_OK, additional_data=self._handler.last_words()))
 
     def _refuse(self, error: AmqpError) -> None:
         """A login that failed, or a frame that is none: the outcome says so, and that was it (S164)."""

@@ -11,7 +11,8 @@ the pair, or a permission that is missing, ends the session.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 from broker_core.errors import Failure
@@ -27,6 +28,7 @@ from protocols.amqp10.types import Described, ULong, Value, encode, value_at
 if TYPE_CHECKING:
     from protocols.amqp10.served_session import ServedSession
 
+MessageId: TypeAlias = int | str | bytes | UUID | None
 CREDIT: Final = 8  # requests on their way
 ADDRESS_MAX: Final = 1024  # characters of an address that is kept with a pair
 REQUEST_SIZE_MAX: Final = 131_072  # octets; what is decoded takes many times as much
@@ -112,19 +114,18 @@ def _pair(session: ServedSession, name: str, address: str | None) -> Pair:
 class Requests(IncomingOwner):
     """The half on which requests come."""
 
-    __slots__ = ("_administration", "_pair")
+    __slots__ = ("_administration", "_message_id", "_pair")
 
     def __init__(self, pair: Pair) -> None:
         connection = pair.session.connection
         self._pair = pair
-        self._administration = Administration(
-            pair.session.client, connection.config.node.name, connection.change_secret
-        )
+        self._message_id: MessageId = None  # of the last request
+        self._administration = Administration(pair.session.client, connection.config.node.name, self._renew)
 
     def on_message(
         self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
     ) -> None:
-        link = self._pair.require_responses()
+        self._pair.require_responses()
         if len(payload) > REQUEST_SIZE_MAX:
             raise size_exceeded(len(payload), REQUEST_SIZE_MAX)
         properties, body = _read(payload)
@@ -132,11 +133,30 @@ class Requests(IncomingOwner):
         if properties.reply_to != ME or method is None or target is None:  # X075
             why = f"a management request needs a subject, a to, and '{ME}' as reply-to"
             raise AmqpError(p.INVALID_FIELD, why, Ends.SESSION)
+        self._message_id = properties.message_id
         try:
             response = self._administration.answer(method, target, body)
         except Failure as failure:
             raise refusal(failure) from None
-        answer = _written(response, properties.message_id)
+        if response is not None:
+            self._answer(response, properties.message_id)
+
+    def _renew(self, secret: bytes) -> bool:
+        renewed = partial(self._answer_late, Response(204), self._message_id)
+        return self._pair.session.connection.change_secret(secret, renewed)
+
+    def _answer_late(self, response: Response, message_id: MessageId) -> None:
+        """Nobody may be there any more to be answered."""
+        if self._pair.responses is None:
+            return
+        try:
+            self._answer(response, message_id)
+        except AmqpError as error:
+            self._pair.session.wire.fail(error)
+
+    def _answer(self, response: Response, message_id: MessageId) -> None:
+        link = self._pair.require_responses()
+        answer = _written(response, message_id)
         if 0 < link.message_size_max < len(answer):
             raise size_exceeded(len(answer), link.message_size_max)
         link.send(None, [answer], len(answer), True)
@@ -193,7 +213,7 @@ def _read(payload: bytes) -> tuple[p.Properties, Value]:
     return properties, body
 
 
-def _written(response: Response, message_id: int | str | bytes | UUID | None) -> bytes:
+def _written(response: Response, message_id: MessageId) -> bytes:
     """A response as a message (X075, X076)."""
     properties = p.Properties(subject=str(response.status), correlation_id=message_id)
     body = (

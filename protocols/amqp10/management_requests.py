@@ -87,13 +87,16 @@ class Administration:
 
     __slots__ = ("_client", "_node", "_renew")
 
-    def __init__(self, client: Client, node: str, renew: Callable[[bytes], None]) -> None:
+    def __init__(self, client: Client, node: str, renew: Callable[[bytes], bool]) -> None:
         self._client = client
         self._node = node  # its name
-        self._renew = renew  # takes a fresh secret
+        self._renew = renew  # takes a fresh secret; False: it will be checked, and answered, later
 
-    def answer(self, method: str, target: str, body: Value) -> Response:
-        """Raises AccessRefused for a missing permission (X087), and what `renew` raises."""
+    def answer(self, method: str, target: str, body: Value) -> Response | None:
+        """None: it will be answered later.
+
+        Raises AccessRefused for a missing permission (X087), and what `renew` raises.
+        """
         try:
             segments, query = split(target)
             serve, statuses, segment = _route(method, segments)
@@ -257,12 +260,11 @@ class Administration:
 
     # The connection.
 
-    def renew(self, request: Request) -> Response:
+    def renew(self, request: Request) -> Response | None:
         """X086."""
         if not isinstance(request.body, bytes):
             raise Refused(400, "the body of PUT /auth/tokens must be binary")
-        self._renew(request.body)
-        return Response(204)
+        return Response(204) if self._renew(request.body) else None
 
     # Refusals.
 
@@ -320,7 +322,7 @@ BINDING_FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
     "arguments": (dict, NONE),
 }
 
-Serve: TypeAlias = Callable[[Administration, Request], Response]
+Serve: TypeAlias = Callable[[Administration, Request], Response | None]
 
 # The colon stands for a segment of any text.
 ROUTES: Final[tuple[tuple[str, str, Serve, Statuses], ...]] = (

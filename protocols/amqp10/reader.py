@@ -75,6 +75,12 @@ class Reader(ABC):
         self._tail = [rest] if rest else []
         self._tail_size = len(rest)
 
+    def _keep(self, data: bytes) -> None:
+        """It is not its turn yet; `_take(b"")` goes on with it."""
+        if data:
+            self._tail.append(data)
+            self._tail_size += len(data)
+
     def _take_frames(self, data: bytes, at: int) -> int:
         """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
         end = len(data)

@@ -19,6 +19,7 @@ from protocols.amqp10.contract import (
     OutgoingOwner,
     SessionOwner,
     Tuning,
+    Wait,
     Writer,
 )
 from protocols.amqp10.links import IncomingLink, OutgoingLink
@@ -109,21 +110,37 @@ class Notes:
 
 
 class Recorder(Handler):
-    """Owner of a connection; answers logins with the next of `challenges`."""
+    """Owner of a connection; answers logins with the next of `challenges`. While `checking`, a password is checked."""
 
     def __init__(self) -> None:
         self.notes = Notes()
         self.challenges: list[bytes] = []
+        self.checking = False
+        self.last: bytes | None = None  # words
         self.sessions: list[Session] = []
         self.owners: list[SessionRecorder] = []
 
-    def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | None:
+    def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | Wait | None:
         self.notes.note("init", mechanism, response)
+        return self._answer()
+
+    def on_sasl_response(self, response: bytes) -> bytes | Wait | None:
+        self.notes.note("response", response)
+        return self._answer()
+
+    def on_sasl_checked(self) -> bytes | Wait | None:
+        if self.checking:
+            return Wait.WAIT
+        self.notes.note("checked")
+        return self._answer()
+
+    def _answer(self) -> bytes | Wait | None:
+        if self.checking:
+            return Wait.WAIT
         return self.challenges.pop(0) if self.challenges else None
 
-    def on_sasl_response(self, response: bytes) -> bytes | None:
-        self.notes.note("response", response)
-        return self.challenges.pop(0) if self.challenges else None
+    def last_words(self) -> bytes | None:
+        return self.last
 
     def on_open(self, open: p.Open) -> dict[str, Value]:
         self.notes.note("open", open)
