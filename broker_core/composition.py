@@ -294,6 +294,9 @@ def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str
     """Every listener with its path in the settings, that of the control endpoint last."""
     for entry in config.listeners:
         yield f"listeners[{entry.address}]", entry
+    if (scraped := config.prometheus).enabled:
+        entry = ListenerEntry(address=scraped.address, protocols=("prometheus",), tls=scraped.tls)
+        yield "prometheus", entry
     if config.http.enabled and "http" in known:
         yield "http", ListenerEntry(address=config.http.address, protocols=("http",), tls=config.http.tls)
 

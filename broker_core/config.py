@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 
 from broker_core.compat import FlowMechanism
-from broker_core.config_listening import HttpSettings, ListenerEntry
+from broker_core.config_listening import HttpSettings, ListenerEntry, PrometheusSettings
 from broker_core.config_oauth import OAuthSettings
 from broker_core.config_protocols import ProtocolsSettings
 from broker_core.config_sections import (
@@ -67,6 +67,9 @@ class Config(Record):
     )
     protocols: ProtocolsSettings = key(RecordOf(ProtocolsSettings), "Each protocol.", ProtocolsSettings())
     http: HttpSettings = key(RecordOf(HttpSettings), "The control endpoint.", HttpSettings())
+    prometheus: PrometheusSettings = key(
+        RecordOf(PrometheusSettings), "Metrics for Prometheus.", PrometheusSettings()
+    )
     limits: LimitsSettings = key(RecordOf(LimitsSettings), "Limits.", LimitsSettings())
     memory: MemorySettings = key(RecordOf(MemorySettings), "The memory alarm.", MemorySettings())
     disk: DiskSettings = key(RecordOf(DiskSettings), "The disk alarm.", DiskSettings())

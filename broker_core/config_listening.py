@@ -136,3 +136,12 @@ class HttpSettings(Record):
     enabled: bool = key(Flag(), "Serve it.", True)
     address: Address = key(HostAndPort(), "Where to listen for HTTP.", Address("127.0.0.1", 15672))
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
+
+
+@attrs.frozen(kw_only=True)
+class PrometheusSettings(Record):
+    """A listener for Prometheus, without login and with nothing else. The control endpoint has the metrics as well."""
+
+    enabled: bool = key(Flag(), "Serve it.", False)
+    address: Address = key(HostAndPort(), "Where to listen.", Address("127.0.0.1", 15692))
+    tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)

@@ -142,6 +142,14 @@ class DiskMonitor(Monitor):
         """Holds from the next check on. Raises ValueError for what is no size."""
         self._free_limit = size_of(free_limit)
 
+    def free(self) -> int | None:
+        """Octets that can still be written; None: unknown, or there is no folder."""
+        return None if self._folder is None else self._free(self._folder)
+
+    def limit(self) -> int | None:
+        """Octets, or None if the monitor is off."""
+        return None if self._folder is None else self._free_limit or None
+
     def low(self) -> bool:
         if self._folder is None or not self._free_limit:
             return False

@@ -16,6 +16,7 @@ import errno
 import logging
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final
@@ -44,6 +45,7 @@ from broker_core.transport import Transport, is_readable
 log: Final = logging.getLogger("leveret.node")
 
 CLOSED: Final = -1  # the number of a socket that has been closed
+TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
 WATCH_INTERVAL_S: Final = 1.0  # between looks at the plugin folders
@@ -89,6 +91,7 @@ class Node(Operating):
         self._failure: StoreError | None = None  # the node ends because of it
         self._listeners: list[socket.socket] = []
         self._transports: dict[Outbox, Transport] = {}
+        self.past: Counter[str] = Counter()
         self._nursery: trio.Nursery | None = None
         self._stack = contextlib.AsyncExitStack()
         self._earlier = trio.Event()
@@ -356,6 +359,8 @@ class Node(Operating):
 
     def forget(self, transport: Transport) -> None:
         """A connection's socket has been closed."""
+        for name in TRAFFIC:
+            self.past[name] += getattr(transport, name)
         del self._transports[transport.outbox]
         if not self._transports:
             self._empty.set()

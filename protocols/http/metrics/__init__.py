@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.http.asked import Route
+from protocols.http.asked import Level, Route
+from protocols.http.metrics.serving import detailed, metrics, per_object
 
-ROUTES: Final[tuple[Route, ...]] = ()
+ROUTES: Final = (
+    Route("GET", "/metrics", Level.MONITORING, metrics),
+    Route("GET", "/metrics/per-object", Level.MONITORING, per_object),
+    Route("GET", "/metrics/detailed", Level.MONITORING, detailed),
+)

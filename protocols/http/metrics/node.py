@@ -1,0 +1,143 @@
+"""What is measured of the node as a whole, without looking at each thing in it."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker_core.flow import DiskMonitor, MemoryMonitor
+from broker_core.measured import measured
+from broker_core.version import VERSION
+from protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, labelled
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.operations import Operations
+
+CHURN: Final = "connection_churn_metrics"
+COARSE: Final = "node_coarse_metrics"
+NODE: Final = "node_metrics"
+AUTH: Final = "auth_attempt_metrics"
+OVERVIEW: Final = "overview_metrics"
+GROUPS: Final = frozenset((CHURN, COARSE, NODE, AUTH, OVERVIEW))
+
+Found = tuple[str, Family, float | None]  # group, family, value: None if it is not known
+Sample = tuple[str, float]  # labels, value
+
+
+def families(broker: Broker, groups: frozenset[str] | None) -> Iterator[tuple[Family, list[Sample]]]:
+    """Families of these groups, each with its samples; None: all."""
+    for group, family, value in (*_counted(broker), *_read(broker)):
+        if value is not None and (groups is None or group in groups):
+            yield family, [("", value)]
+    if groups is None or OVERVIEW in groups:
+        counts = sorted(broker.events.counts.items())
+        yield EVENTS, [(labelled({"event": name}), count) for name, count in counts]
+
+
+EVENTS: Final = Family("leveret_events_total", COUNTER, "Events by name, such as queue.created.")
+
+
+def _counted(broker: Broker) -> Iterator[Found]:
+    happened = broker.events.counts
+    for name, event in (
+        ("connections_opened", "connection.created"),
+        ("connections_closed", "connection.closed"),
+        ("channels_opened", "channel.created"),
+        ("channels_closed", "channel.closed"),
+        ("queues_created", "queue.created"),
+        ("queues_deleted", "queue.deleted"),
+    ):
+        text = f"Events {event} since the start."
+        yield CHURN, Family(f"rabbitmq_{name}_total", COUNTER, text), happened[event]
+    good, bad = happened["user.authentication.success"], happened["user.authentication.failure"]
+    yield AUTH, Family("rabbitmq_auth_attempts_total", COUNTER, "Attempts to log in."), good + bad
+    yield AUTH, Family("rabbitmq_auth_attempts_succeeded_total", COUNTER, "Logins."), good
+    yield AUTH, Family("rabbitmq_auth_attempts_failed_total", COUNTER, "Refused logins."), bad
+    hosts = list(broker.hosts())
+    for name, text, value in (
+        ("rabbitmq_connections", "Connections in a virtual host.", len(broker.clients)),
+        ("rabbitmq_channels", "Channels, sessions and their like.", sum(broker.channels_of.values())),
+        ("rabbitmq_queues", "Queues.", sum(len(host.queues) for host in hosts)),
+        ("leveret_exchanges", "Exchanges.", sum(len(host.exchanges) for host in hosts)),
+        ("leveret_virtual_hosts", "Virtual hosts.", len(hosts)),
+        ("leveret_store_behind", "1 while publishers wait for the disk.", int(broker.is_behind)),
+    ):
+        yield OVERVIEW, Family(name, GAUGE, text), value
+
+
+def _read(broker: Broker) -> Iterator[Found]:
+    yield from _alarms(broker)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    processor_s = usage.ru_utime + usage.ru_stime
+    yield COARSE, Family("process_start_time_seconds", GAUGE, "When the process began, since 1970."), began()
+    yield (
+        COARSE,
+        Family("process_cpu_seconds_total", COUNTER, "Processor time, user and system."),
+        processor_s,
+    )
+    if broker.operations is not None:
+        yield from _process(broker.operations)
+
+
+def _alarms(broker: Broker) -> Iterator[Found]:
+    raised = (broker.alarms.reason or "").split(" & ")
+    memory = next((each for each in broker.alarms.monitors if isinstance(each, MemoryMonitor)), None)
+    disk = next((each for each in broker.alarms.monitors if isinstance(each, DiskMonitor)), None)
+    for name, monitor, text in (
+        ("memory_used_watermark", MemoryMonitor, "1 while the process has more memory than it should."),
+        ("free_disk_space_watermark", DiskMonitor, "1 while the disk has less space than it should."),
+    ):
+        family = Family(f"rabbitmq_alarms_{name}", UNTYPED, text)
+        yield NODE, family, int(monitor.reason in raised)
+    limit = None if memory is None else memory.limit()
+    yield NODE, Family("rabbitmq_resident_memory_limit_bytes", GAUGE, "Memory that raises the alarm."), limit
+    limit = None if disk is None else disk.limit()
+    text = "Free space below which the alarm is raised."
+    yield NODE, Family("rabbitmq_disk_space_available_limit_bytes", GAUGE, text), limit
+
+
+def _process(operations: Operations) -> Iterator[Found]:
+    found = measured(operations)
+    for group, name, text, value in (
+        (COARSE, "process_open_fds", "Open files and sockets.", found.descriptors),
+        (NODE, "process_max_fds", "Files and sockets that may be open.", found.descriptors_max),
+        (COARSE, "process_resident_memory_bytes", "Memory of the process.", found.memory),
+    ):
+        yield group, Family(name, GAUGE, text), value  # as every process has it
+        yield group, Family(f"rabbitmq_{name}", GAUGE, text), value
+    for group, name, text, value in (
+        (COARSE, "rabbitmq_process_open_tcp_sockets", "Open sockets.", found.sockets),
+        (NODE, "rabbitmq_process_max_tcp_sockets", "Sockets that may be open.", found.descriptors_max),
+        (COARSE, "rabbitmq_disk_space_available_bytes", "Free space on the disk.", found.disk_free),
+    ):
+        yield group, Family(name, GAUGE, text), value
+
+
+def identity(broker: Broker) -> Iterator[tuple[Family, list[Sample]]]:
+    """What answers it is, and of which node: dashboards join others with it. Its name is the same everywhere."""
+    name = "" if broker.operations is None else broker.operations.name
+    build = Family("rabbitmq_build_info", UNTYPED, "What this node is.")
+    labels = labelled({"rabbitmq_version": VERSION, "product": "Leveret", "product_version": VERSION})
+    yield build, [(labels, 1)]
+    node = Family("rabbitmq_identity_info", UNTYPED, "Which node this is.")
+    labels = labelled(
+        {"rabbitmq_node": name, "rabbitmq_cluster": name, "rabbitmq_cluster_permanent_id": name}
+    )
+    yield node, [(labels, 1)]
+
+
+@cache
+def began(root: Path = Path("/")) -> float:
+    """When the process began, in seconds since 1970; where the system does not say, when it was first asked."""
+    try:
+        ticks = int((root / "proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        lines = (root / "proc/stat").read_text().splitlines()
+        booted = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return time.time()
+    return round(booted + ticks / 100, 2)

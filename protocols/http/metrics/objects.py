@@ -1,0 +1,343 @@
+"""What is measured of each queue, exchange, connection and channel: tables of families and the columns they show.
+
+RabbitMQ's names where it has one for the same thing, in 3.10 or later; ours begin with `leveret_`. A family belongs to
+a group, by which `/metrics/detailed` is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import attrs
+
+from broker_core import counts
+from broker_core.stream import StreamQueue
+from protocols.http.metrics.exposition import COUNTER, GAUGE, TOTAL, Family
+
+if TYPE_CHECKING:
+    from broker_core.exchange import Exchange
+    from broker_core.facts import ChannelFacts
+    from broker_core.operations import Connected
+    from broker_core.queue import Queue
+
+T = TypeVar("T")
+Numbers = Sequence[float]
+
+
+@attrs.frozen
+class Measure:
+    """A family, and which column of the readings it shows."""
+
+    group: str
+    column: str
+    family: Family
+
+
+@attrs.frozen
+class Subject(Generic[T]):
+    """A kind of thing: how one is read, and what of that is shown."""
+
+    columns: tuple[str, ...]
+    read: Callable[[T], Numbers]
+    measures: tuple[Measure, ...]
+
+    def of(self, groups: frozenset[str] | None) -> list[tuple[int, Family]]:
+        """The families of these groups, each with the number of its column; None: all."""
+        return [
+            (self.columns.index(each.column), each.family)
+            for each in self.measures
+            if groups is None or each.group in groups
+        ]
+
+
+def gauge(group: str, name: str, column: str, text: str) -> Measure:
+    return Measure(group, column, Family(name, GAUGE, text))
+
+
+def counter(group: str, name: str, column: str, text: str) -> Measure:
+    return Measure(group, column, Family(name + TOTAL, COUNTER, text))
+
+
+# Queues.
+
+COARSE: Final = "queue_coarse_metrics"
+QUEUE: Final = "queue_metrics"
+DELIVERY: Final = "queue_delivery_metrics"
+
+
+def read_queue(queue: Queue) -> Numbers:
+    read = counts.queue_counts(queue)
+    return *read, read[0] + read[1], len(queue.consumers), queue.ready_bytes, queue.refused
+
+
+QUEUES: Final = Subject(
+    (*counts.QUEUE, "messages", "consumers", "bytes", "refused"),
+    read_queue,
+    (
+        gauge(COARSE, "rabbitmq_queue_messages_ready", "messages_ready", "Messages that wait in queues."),
+        gauge(
+            COARSE,
+            "rabbitmq_queue_messages_unacked",
+            "messages_unacknowledged",
+            "Messages that consumers have and have not answered.",
+        ),
+        gauge(
+            COARSE, "rabbitmq_queue_messages", "messages", "Messages in queues, waiting or with consumers."
+        ),
+        gauge("queue_consumer_count", "rabbitmq_queue_consumers", "consumers", "Consumers of queues."),
+        gauge(
+            QUEUE,
+            "rabbitmq_queue_messages_ready_bytes",
+            "bytes",
+            "Octets of the bodies of waiting messages.",
+        ),
+        counter(QUEUE, "rabbitmq_queue_messages_published", "publish", "Messages that queues have taken in."),
+        counter(
+            QUEUE,
+            "leveret_queue_messages_refused",
+            "refused",
+            "Messages that queues had no room for, since each was declared.",
+        ),
+        counter(
+            DELIVERY,
+            "rabbitmq_queue_messages_delivered_ack",
+            "deliver",
+            "Messages delivered to consumers who answer.",
+        ),
+        counter(
+            DELIVERY,
+            "rabbitmq_queue_messages_delivered",
+            "deliver_no_ack",
+            "Messages delivered to consumers who do not answer.",
+        ),
+        counter(DELIVERY, "rabbitmq_queue_get_ack", "get", "Messages fetched one by one, to be answered."),
+        counter(
+            DELIVERY, "rabbitmq_queue_get", "get_no_ack", "Messages fetched one by one, not to be answered."
+        ),
+        counter(
+            DELIVERY,
+            "rabbitmq_queue_get_empty",
+            "get_empty",
+            "Times that a message was to be fetched and none was there.",
+        ),
+        counter(
+            DELIVERY, "rabbitmq_queue_messages_redelivered", "redeliver", "Messages delivered once more."
+        ),
+        counter(DELIVERY, "rabbitmq_queue_messages_acked", "ack", "Deliveries that consumers have accepted."),
+    ),
+)
+
+STREAM: Final = "stream_metrics"
+
+
+def read_stream(stream: StreamQueue) -> Numbers:
+    log = stream.log
+    lag = max((log.committed - at for at in stream.cursors.values()), default=0)
+    return log.first, log.committed, log.octets, lag
+
+
+STREAMS: Final = Subject(
+    ("first", "next", "octets", "lag"),
+    read_stream,
+    (
+        gauge(STREAM, "leveret_stream_first_offset", "first", "Offset of the oldest message in a stream."),
+        gauge(STREAM, "leveret_stream_next_offset", "next", "Offset of the message that comes next."),
+        gauge(STREAM, "leveret_stream_bytes", "octets", "Octets that a stream takes up."),
+        gauge(STREAM, "leveret_stream_reader_lag", "lag", "Messages that the last reader is behind."),
+    ),
+)
+
+# Exchanges.
+
+EXCHANGE: Final = "exchange_metrics"
+
+
+def read_exchange(exchange: Exchange) -> Numbers:
+    return *counts.exchange_counts(exchange), exchange.route_errors
+
+
+EXCHANGES: Final = Subject(
+    (*counts.EXCHANGE, "errors"),
+    read_exchange,
+    (
+        counter(
+            EXCHANGE,
+            "rabbitmq_exchange_messages_published",
+            "publish_in",
+            "Messages published to exchanges, dead letters too.",
+        ),
+        counter(
+            EXCHANGE,
+            "leveret_exchange_messages_routed",
+            "publish_out",
+            "Messages that exchanges have put into queues, counted in each.",
+        ),
+        counter(
+            EXCHANGE,
+            "leveret_exchange_messages_unroutable",
+            "drop_unroutable",
+            "Messages that found no queue.",
+        ),
+        counter(
+            EXCHANGE,
+            "leveret_exchange_errors",
+            "errors",
+            "Failures of exchange types, each since it was loaded.",
+        ),
+    ),
+)
+
+# Connections and channels.
+
+TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
+CONNECTION_COARSE: Final = "connection_coarse_metrics"
+CONNECTION: Final = "connection_metrics"
+
+read_connection: Callable[[Connected], Numbers] = attrgetter(*TRAFFIC, "octets_waiting")
+
+CONNECTIONS: Final = Subject(
+    (*TRAFFIC, "octets_waiting"),
+    read_connection,
+    (
+        counter(
+            CONNECTION_COARSE,
+            "rabbitmq_connection_incoming_bytes",
+            "octets_received",
+            "Octets received, without TLS.",
+        ),
+        counter(
+            CONNECTION_COARSE,
+            "rabbitmq_connection_outgoing_bytes",
+            "octets_sent",
+            "Octets sent, without TLS.",
+        ),
+        counter(
+            CONNECTION, "rabbitmq_connection_incoming_packets", "reads", "Times that something was read."
+        ),
+        counter(
+            CONNECTION, "rabbitmq_connection_outgoing_packets", "writes", "Times that something was sent."
+        ),
+        gauge(
+            CONNECTION, "leveret_connection_pending_bytes", "octets_waiting", "Octets that wait to be sent."
+        ),
+    ),
+)
+
+CHANNEL: Final = "channel_metrics"
+CHANNEL_EXCHANGE: Final = "channel_exchange_metrics"
+CHANNEL_QUEUE: Final = "channel_queue_metrics"
+STATE: Final = (
+    "consumers",
+    "unsettled",
+    "unconfirmed",
+    "uncommitted",
+    "uncommitted_outcomes",
+    "prefetch",
+    "shared_prefetch",
+)
+
+read_state: Callable[[ChannelFacts], tuple[int, ...]] = attrgetter(*STATE)
+
+
+def read_channel(channel: ChannelFacts) -> Numbers:
+    return *counts.channel_counts(channel), *read_state(channel)
+
+
+CHANNELS: Final = Subject(
+    (*counts.CHANNEL, *STATE),
+    read_channel,
+    (
+        gauge(CHANNEL, "rabbitmq_channel_consumers", "consumers", "Consumers on a channel."),
+        gauge(
+            CHANNEL,
+            "rabbitmq_channel_messages_unacked",
+            "unsettled",
+            "Deliveries on a channel that are not answered.",
+        ),
+        gauge(
+            CHANNEL,
+            "rabbitmq_channel_messages_unconfirmed",
+            "unconfirmed",
+            "Publishes on a channel that are not confirmed.",
+        ),
+        gauge(
+            CHANNEL,
+            "rabbitmq_channel_messages_uncommitted",
+            "uncommitted",
+            "Publishes in the open transaction of a channel.",
+        ),
+        gauge(
+            CHANNEL,
+            "rabbitmq_channel_acks_uncommitted",
+            "uncommitted_outcomes",
+            "Answers in the open transaction of a channel.",
+        ),
+        gauge(
+            CHANNEL,
+            "rabbitmq_consumer_prefetch",
+            "prefetch",
+            "Deliveries that each consumer of a channel may leave unanswered, 0: any number.",
+        ),
+        gauge(
+            CHANNEL,
+            "rabbitmq_channel_prefetch",
+            "shared_prefetch",
+            "Deliveries that all consumers of a channel may leave unanswered, 0: any number.",
+        ),
+        counter(
+            CHANNEL_EXCHANGE,
+            "rabbitmq_channel_messages_published",
+            "publish",
+            "Messages published on a channel.",
+        ),
+        counter(
+            CHANNEL_EXCHANGE,
+            "rabbitmq_channel_messages_confirmed",
+            "confirm",
+            "Publishes on a channel that were confirmed.",
+        ),
+        counter(
+            CHANNEL_EXCHANGE,
+            "rabbitmq_channel_messages_unroutable_returned",
+            "return_unroutable",
+            "Messages given back on a channel because no queue took them.",
+        ),
+        counter(
+            CHANNEL_QUEUE,
+            "rabbitmq_channel_messages_delivered_ack",
+            "deliver",
+            "Messages delivered on a channel, to be answered.",
+        ),
+        counter(
+            CHANNEL_QUEUE,
+            "rabbitmq_channel_messages_delivered",
+            "deliver_no_ack",
+            "Messages delivered on a channel, not to be answered.",
+        ),
+        counter(
+            CHANNEL_QUEUE,
+            "rabbitmq_channel_get_ack",
+            "get",
+            "Messages fetched on a channel, to be answered.",
+        ),
+        counter(
+            CHANNEL_QUEUE,
+            "rabbitmq_channel_get",
+            "get_no_ack",
+            "Messages fetched on a channel, not to be answered.",
+        ),
+        counter(CHANNEL_QUEUE, "rabbitmq_channel_messages_acked", "ack", "Deliveries accepted on a channel."),
+    ),
+)
+
+STATUS: Final = ("vhost_status", Family("rabbitmq_cluster_vhost_status", GAUGE, "1 for each virtual host."))
+NAMES: Final = (
+    "exchange_names",
+    Family("rabbitmq_cluster_exchange_name", GAUGE, "1 for each exchange, with its type."),
+)
+BINDINGS: Final = (
+    "exchange_bindings",
+    Family("rabbitmq_cluster_exchange_bindings", GAUGE, "Bindings with the exchange as source."),
+)
