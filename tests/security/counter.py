@@ -104,6 +104,7 @@ class Counter:
         host.declare_exchange("x", "direct", durable=True)
         queue = host.declare_queue("q", durable=True)
         host.bind(host.exchange("x"), queue, "k", {})
+        host.declare_queue("other", durable=True)
         host.declare_exchange("y", "fanout", durable=True)
         host.bind(host.exchange("x"), host.exchange("y"), "k", {})
         host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})

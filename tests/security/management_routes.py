@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .rows import Row
+from .rows import CONFIGURE, READ, WRITE, Row
 
 LIMITS: Final = "/api/parameters/vhost-limits/%2F/limits"
 FLAG: Final = "/api/feature-flags/quorum_queue/enable"
@@ -112,4 +112,60 @@ METRICS: Final[dict[str, Row]] = {
     "GET /metrics/per-object": Row("monitoring"),
     "GET /metrics/detailed": Row("monitoring", query="family=queue_coarse_metrics"),
 }
-MANAGEMENT: Final = {**NODE, **ACCESS, **RULES, **METRICS}
+FETCH: Final = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+LETTER: Final = {"properties": {}, "routing_key": "k", "payload": "p", "payload_encoding": "string"}
+QUEUE: Final = "/api/queues/{vhost}/{name}"
+MOVE: Final = "/api/leveret/queues/%2F/q/move"
+ON_QUEUE: Final = tuple((permission, "q") for permission in (CONFIGURE, WRITE, READ))
+ALIVE: Final = ((READ, "aliveness-test"), (WRITE, "amq.default"), (CONFIGURE, "aliveness-test"))
+DEFINED: Final = {"queues": [{"name": "defined", "durable": True, "auto_delete": False, "arguments": {}}]}
+CHECKS: Final = "/api/health/checks"
+
+MESSAGES: Final[dict[str, Row]] = {
+    "POST /api/exchanges/{vhost}/{name}/publish": Row(
+        "management", "nobody", ((WRITE, "x"),), LETTER, target="/api/exchanges/%2F/x/publish", refused=400
+    ),
+    f"POST {QUEUE}/get": Row("management", "nobody", ((READ, "q"),), FETCH, target="/api/queues/%2F/q/get"),
+    f"DELETE {QUEUE}/contents": Row(
+        "management", "nobody", ((READ, "q"),), target="/api/queues/%2F/q/contents"
+    ),
+    f"POST {QUEUE}/actions": Row(
+        "management",
+        "nobody",
+        ON_QUEUE,
+        {"action": "sync"},
+        target="/api/queues/%2F/q/actions",
+        any_will_do=True,
+    ),
+    "GET /api/leveret/queues/{vhost}/{name}/peek": Row(
+        "management", "nobody", ((READ, "q"),), target="/api/leveret/queues/%2F/q/peek"
+    ),
+    "POST /api/leveret/queues/{vhost}/{name}/move": Row(
+        "management", "nobody", ((READ, "q"), (WRITE, "other")), {"to": "other"}, target=MOVE
+    ),
+}
+DEFINITIONS: Final[dict[str, Row]] = {
+    "GET /api/definitions": Row("administrator"),
+    "POST /api/definitions": Row("administrator", body={"users": [], "vhosts": [{"name": "green"}]}),
+    "GET /api/definitions/{vhost}": Row("administrator"),
+    "POST /api/definitions/{vhost}": Row("administrator", body=DEFINED),
+}
+HEALTH: Final[dict[str, Row]] = {
+    f"GET {CHECKS}/alarms": Row("management"),
+    f"GET {CHECKS}/local-alarms": Row("management"),
+    f"GET {CHECKS}/certificate-expiration/{{within}}/{{unit}}": Row(
+        "management", target=f"{CHECKS}/certificate-expiration/1/days"
+    ),
+    f"GET {CHECKS}/port-listener/{{port}}": Row("management", target=f"{CHECKS}/port-listener/5672"),
+    f"GET {CHECKS}/protocol-listener/{{protocol}}": Row(
+        "management", target=f"{CHECKS}/protocol-listener/amqp091"
+    ),
+    f"GET {CHECKS}/virtual-hosts": Row("management"),
+    f"GET {CHECKS}/node-is-mirror-sync-critical": Row("management"),
+    f"GET {CHECKS}/node-is-quorum-critical": Row("management"),
+    f"GET {CHECKS}/is-in-service": Row("management"),
+    f"GET {CHECKS}/below-node-connection-limit": Row("management"),
+    f"GET {CHECKS}/ready-to-serve-clients": Row("management"),
+    "GET /api/aliveness-test/{vhost}": Row("management", "nobody", ALIVE),
+}
+MANAGEMENT: Final = {**MESSAGES, **DEFINITIONS, **HEALTH, **NODE, **ACCESS, **RULES, **METRICS}

@@ -132,11 +132,12 @@ def aliveness(asked: Asked) -> Response:
     """A message goes through a queue, which stays for the next time."""
     host = entered(asked)
     client = client_of(asked, host)
-    queue = client.declare_queue(QUEUE)
     said = {"routing_key": QUEUE, "payload": "test_message", "payload_encoding": "string"}
     message = message_in(said, asked.broker, "", asked.message_size_max)
-    asked.broker.publish(client.publish_target("", message.keys), message)
-    client.readable_queue(QUEUE)
+    client.require_readable(QUEUE)  # all that it needs, before anything is done
+    exchange = client.publish_target("", message.keys)
+    queue = client.declare_queue(QUEUE)
+    asked.broker.publish(exchange, message)
     arrived: Delivery | None = client.get(queue, settled=True)
     return failed("no message came back") if arrived is None else json_response(OK)
 

@@ -34,8 +34,9 @@ def move(asked: Asked) -> Later:
     """`to`: the other queue; `count`: no more than so many. Raises Failures, Refused."""
     said = body_of(asked, "to")
     client = client_of(asked, entered(asked))
-    source, target = client.readable_queue(asked.arguments["name"]), client.own_queue(text_in(said, "to"))
-    asked.broker.access.check(asked.user, client.host.name, Permission.WRITE, "queue", target.name)
+    source, to = client.readable_queue(asked.arguments["name"]), text_in(said, "to")
+    asked.broker.access.check(asked.user, client.host.name, Permission.WRITE, "queue", to)
+    target = client.own_queue(to)
     if target is source:
         raise PreconditionFailed(f"{source.described} cannot be moved to itself")
     if isinstance(target, Sieve):
