@@ -92,6 +92,22 @@ class FrontEnd(ABC):
     def on_deadline(self, now: float) -> None:
         """The time given by `deadline` has come."""
 
+    def due_at(self) -> float | None:
+        """When `on_due` has to be called: the deadline, or when what the user has logged in with runs out."""
+        deadline, expires_at = self.deadline(), self.expires_at
+        return (
+            deadline if expires_at is None or (deadline is not None and deadline < expires_at) else expires_at
+        )
+
+    def on_due(self, now: float) -> None:
+        """What is due by now."""
+        if self.expires_at is not None and self.expires_at <= now:
+            self.expires_at = None
+            self.on_expired()
+        deadline = self.deadline()
+        if deadline is not None and deadline <= now:
+            self.on_deadline(now)
+
     def on_expired(self) -> None:
         """The time given by `expires_at` has come, and nothing fresh: say goodbye."""
         self.shut_down("credential expired")

@@ -258,7 +258,7 @@ class Transport(Arriving):
     def watch_deadline(self) -> None:
         """Keep a timer on the front-end's deadline. One that moved to later is found out when it fires."""
         try:
-            deadline = None if self.front is None else first_of(self.front)
+            deadline = None if self.front is None else self.front.due_at()
         except Exception:
             self.end_by_mistake()
             return
@@ -272,13 +272,11 @@ class Transport(Arriving):
         if self.front is None:
             return
         with self.mistakes_end_it():
-            if self.front.expires_at is not None and self.front.expires_at <= now:
-                self.front.expires_at = None
-                self.front.on_expired()
+            expires_at = self.front.expires_at
+            self.front.on_due(now)
+            if expires_at != self.front.expires_at:  # it says goodbye, and is to hear the answer
+                self.ahead = False
                 self._go_on()
-            deadline = self.front.deadline()
-            if deadline is not None and deadline <= now:
-                self.front.on_deadline(now)
         if self.front.closed:
             self.hang_up()
         else:
@@ -402,12 +400,6 @@ class Transport(Arriving):
         self._socket.close()
         self._end_time()
         self.node.forget(self)
-
-
-def first_of(front: FrontEnd) -> float | None:
-    """When a front-end has to be called next."""
-    deadline, expires_at = front.deadline(), front.expires_at
-    return deadline if expires_at is None or (deadline is not None and deadline < expires_at) else expires_at
 
 
 def is_readable(source: socket.socket | SecuredSocket) -> bool:

@@ -138,9 +138,7 @@ class World:
         self.clock.advance(seconds)
         self.settle()
         for peer in self.peers:
-            deadline = peer.front.deadline()
-            if deadline is not None and deadline <= self.broker.now:
-                peer.front.on_deadline(self.broker.now)
+            peer.front.on_due(self.broker.now)
         self.settle()
 
     def _alarm(self, reason: str | None) -> None:
