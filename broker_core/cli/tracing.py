@@ -24,6 +24,7 @@ EXCHANGE: Final = "amq.rabbitmq.trace"
 AT_ONCE: Final = 100  # messages a request
 KEPT: Final = {"x-expires": 60_000, "x-max-length": 10_000}  # if we are killed, the queue goes by itself
 PAUSE_S: Final = 0.5
+DESCRIBING: Final = ("description", "tags")  # a RabbitMQ forgets those that are not given again
 
 
 def add_trace(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -53,7 +54,9 @@ def switch_off(options: argparse.Namespace, api: Api) -> int:
 def _switched(options: argparse.Namespace, api: Api, on: bool) -> int:
     from broker_core.cli.api import path
 
-    api.put(path("vhosts", options.vhost), {"tracing": on})
+    host = api.get(path("vhosts", options.vhost))
+    kept = {name: host[name] for name in DESCRIBING if name in host} if isinstance(host, Mapping) else {}
+    api.put(path("vhosts", options.vhost), {**kept, "tracing": on})
     what = f"messages of vhost '{options.vhost}' are {'' if on else 'not '}copied to {EXCHANGE}"
     say(options, {"vhost": options.vhost, "tracing": on}, what)
     return DONE

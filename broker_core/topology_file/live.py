@@ -1,7 +1,7 @@
 """What a node has, as a topology: of the virtual hosts and users that a file names.
 
-The definitions of a virtual host need no more than a tag of `management` and permissions there; users and permissions
-are asked for only if the file has some, because only administrators see them.
+Definitions, users and permissions are for administrators; users and permissions are asked for only if the file has
+some.
 """
 
 from __future__ import annotations

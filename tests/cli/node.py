@@ -1,0 +1,91 @@
+"""A node in memory for commands: a broker, and a client that talks to its control endpoint without a socket.
+
+node = Node()
+assert node.run("declare", "queue", "orders") == 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker_core import cli
+from broker_core.broker import Broker
+from broker_core.cli.control_client import NO_HEADERS, Answer, ControlClient
+from broker_core.cli.working import Working
+from broker_core.clock import ManualClock
+from broker_core.composition import populate
+from broker_core.config import parse
+from broker_core.outbox import Outbox
+from protocols.http.adapter import PROTOCOL, ControlConnection
+from tests.http.test_adapter import HERE, FakeNode, Response, basic
+
+CONFIG = parse("""
+[[virtual_hosts]]
+name = "/"
+[[users]]
+name = "guest"
+password = "guest"
+tags = ["administrator"]
+[users.permissions]
+"/" = { configure = ".*", write = ".*", read = ".*" }
+""")
+
+
+class Node:
+    """A broker, and commands that ask it."""
+
+    def __init__(self) -> None:
+        self.broker = Broker(ManualClock())
+        populate(self.broker, CONFIG)
+        self.broker.operations = FakeNode()
+        self.host = self.broker.virtual_host("/")
+
+    def run(self, *arguments: str) -> int:
+        """The exit code of a command; what it prints is captured by pytest."""
+        options = cli.parser({}).parse_args(arguments)
+        assert isinstance(options.command, Working)
+        return options.command.answer(options, lambda: Memory(self, f"{options.user}:guest"))
+
+
+class Memory(ControlClient):
+    """A client whose requests go straight to an endpoint."""
+
+    def __init__(self, node: Node, user: str = "guest:guest") -> None:
+        super().__init__("http://localhost:15672", *user.split(":"))
+        self._node = node
+        self._login = user
+
+    def _exchanged(
+        self, method: str, target: str, timeout_s: float, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, str]:
+        broker = self._node.broker
+        connection = PROTOCOL.factory(broker, CONFIG, Outbox([]), HERE, broker.now)
+        assert isinstance(connection, ControlConnection)
+        given = {"Host": "localhost:15672", **headers, "Content-Length": str(len(body or b""))}
+        given["Authorization"] = basic(self._login)
+        lines = "".join(f"{name}: {text}\r\n" for name, text in given.items())
+        connection.receive(f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode() + (body or b""), broker.now)
+        response = Response(self._answer(connection), method)
+        return response.status, response.body.decode()
+
+    def _answer(self, connection: ControlConnection) -> bytes:
+        """What is answered in portions comes as time goes by."""
+        broker = self._node.broker
+        clock = broker.clock
+        assert isinstance(clock, ManualClock)
+        octets = b""
+        for _ in range(10_000):
+            broker.settle()
+            taken = b"".join(connection.outbox.take())
+            if taken and connection.outbox.sent(len(taken)):
+                connection.drained()
+            octets += taken
+            if octets and not taken:
+                return octets
+            clock.advance(0.001)
+            broker.tick()
+        raise AssertionError("no answer")
+
+
+def answer(node: Node, method: str, path: str) -> Answer:
+    return Memory(node).ask(method, path, None, None, NO_HEADERS)
