@@ -12,10 +12,11 @@ from broker_core.exporting import Item, limits_json, user_limits_json
 from broker_core.operations import Json
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked, Level, Route
-from protocols.http.connection import Response
+from protocols.http.connection import Later, Response
 from protocols.http.management.acting import changed, host_of, not_there, visible_hosts
 from protocols.http.management.policies import invalid
 from protocols.http.management.saying import bad, body_of, shown
+from protocols.http.management.tables import table
 
 HOSTS: Final = "/api/vhost-limits"
 USERS: Final = "/api/user-limits"
@@ -24,8 +25,9 @@ OF_USERS: Final = {"max-connections": "max_connections", "max-channels": "max_ch
 COUNT_MAX: Final = (1 << 31) - 1
 
 
-def of_virtual_hosts(asked: Asked) -> Json:
-    return [told for host in visible_hosts(asked) if (told := of_host(host))["value"]]
+def of_virtual_hosts(asked: Asked) -> Later:
+    rows = [told for host in visible_hosts(asked) if (told := of_host(host))["value"]]
+    return table(asked, rows, "vhost")
 
 
 def of_virtual_host(asked: Asked) -> Json:
@@ -53,8 +55,9 @@ def delete_of_virtual_host(asked: Asked) -> Response:
     return changed(asked, False, VIRTUAL_HOST, host.name)
 
 
-def of_users(asked: Asked) -> Json:
-    return [told for user in asked.broker.access.users() if (told := of_one(user))["value"]]
+def of_users(asked: Asked) -> Later:
+    rows = [told for user in asked.broker.access.users() if (told := of_one(user))["value"]]
+    return table(asked, rows, "user")
 
 
 def of_user(asked: Asked) -> Json:

@@ -22,12 +22,13 @@ from broker_core.limits import VirtualHostLimits
 from broker_core.operations import Json, as_json
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked, Level, Route
-from protocols.http.connection import Response
+from protocols.http.connection import Later, Response
 from protocols.http.management import policies
 from protocols.http.management.acting import changed, host_of, not_there, own_host_of, visible_hosts
 from protocols.http.management.limits import OF_HOSTS, count
 from protocols.http.management.policies import invalid
 from protocols.http.management.saying import Said, bad, body_of, require_keys, shown, value_in
+from protocols.http.management.tables import table
 
 PATH: Final = "/api/parameters"
 ONE: Final = PATH + "/{component}/{vhost}/{name}"
@@ -35,16 +36,18 @@ GLOBAL: Final = "/api/global-parameters"
 LIMITS: Final = "limits"  # the only name that limits of a virtual host have
 
 
-def all_parameters(asked: Asked) -> Json:
-    return [each for host in visible_hosts(asked) for each in parameters(asked.broker, host)]
+def all_parameters(asked: Asked) -> Later:
+    rows = [each for host in visible_hosts(asked) for each in parameters(asked.broker, host)]
+    return table(asked, rows, "vhost", "component", "name")
 
 
-def of_component(asked: Asked) -> Json:
-    return [each for host in visible_hosts(asked) for each in of(asked, host)]
+def of_component(asked: Asked) -> Later:
+    rows = [each for host in visible_hosts(asked) for each in of(asked, host)]
+    return table(asked, rows, "vhost", "name")
 
 
-def in_virtual_host(asked: Asked) -> Json:
-    return of(asked, host_of(asked))
+def in_virtual_host(asked: Asked) -> Later:
+    return table(asked, of(asked, host_of(asked)), "name")
 
 
 def of(asked: Asked, host: VirtualHost) -> list[Item]:
@@ -114,8 +117,8 @@ def delete_parameter(asked: Asked) -> Response:
 # Global ones.
 
 
-def global_parameters(asked: Asked) -> Json:
-    return [global_parameter_json(*each) for each in asked.broker.parameters.all()]
+def global_parameters(asked: Asked) -> Later:
+    return table(asked, [global_parameter_json(*each) for each in asked.broker.parameters.all()], "name")
 
 
 def global_parameter(asked: Asked) -> Json:

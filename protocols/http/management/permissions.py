@@ -9,9 +9,10 @@ from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS
 from broker_core.exporting import permission_json, topic_permission_json
 from broker_core.operations import Json
 from protocols.http.asked import Asked, Level, Route
-from protocols.http.connection import Response
+from protocols.http.connection import Later, Response
 from protocols.http.management.acting import changed, not_there
 from protocols.http.management.saying import Said, bad, body_of, text_in
+from protocols.http.management.tables import table
 
 PATH: Final = "/api/permissions"
 ONE: Final = PATH + "/{vhost}/{user}"
@@ -19,8 +20,9 @@ TOPICS: Final = "/api/topic-permissions"
 ONES_TOPICS: Final = TOPICS + "/{vhost}/{user}"
 
 
-def permissions(asked: Asked) -> Json:
-    return [permission_json(*each) for each in asked.broker.access.permissions()]
+def permissions(asked: Asked) -> Later:
+    rows = [permission_json(*each) for each in asked.broker.access.permissions()]
+    return table(asked, rows, "user", "vhost")
 
 
 def permission(asked: Asked) -> Json:
@@ -56,8 +58,9 @@ def in_virtual_host(asked: Asked) -> Json:
 # On routing keys.
 
 
-def topic_permissions(asked: Asked) -> Json:
-    return [topic_permission_json(*each) for each in asked.broker.access.topic_permissions()]
+def topic_permissions(asked: Asked) -> Later:
+    rows = [topic_permission_json(*each) for each in asked.broker.access.topic_permissions()]
+    return table(asked, rows, "user", "vhost", "exchange")
 
 
 def topic_permissions_in_virtual_host(asked: Asked) -> Json:

@@ -14,9 +14,10 @@ from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked, Level, Refused, Route
-from protocols.http.connection import Response
+from protocols.http.connection import Later, Response
 from protocols.http.management.acting import changed, host_of, not_there, own_host_of, visible_hosts
 from protocols.http.management.saying import Said, bad, body_of, table_in, text_in, whole_in
+from protocols.http.management.tables import table
 
 PATH: Final = "/api/policies"
 OPERATORS: Final = "/api/operator-policies"
@@ -24,12 +25,12 @@ IN_HOST: Final = "/{vhost}"
 ONE: Final = "/{vhost}/{name}"
 
 
-def policies(asked: Asked) -> Json:
-    return [policy_json(each) for host in visible_hosts(asked) for each in listed(asked, host, False)]
+def policies(asked: Asked) -> Later:
+    return of_all_hosts(asked, operator=False)
 
 
-def policies_in(asked: Asked) -> Json:
-    return [policy_json(each) for each in listed(asked, host_of(asked), False)]
+def policies_in(asked: Asked) -> Later:
+    return of_host(asked, operator=False)
 
 
 def policy(asked: Asked) -> Json:
@@ -44,12 +45,12 @@ def delete_policy(asked: Asked) -> Response:
     return delete(asked, own_host_of(asked), asked.broker.policies.clear, False)
 
 
-def operator_policies(asked: Asked) -> Json:
-    return [policy_json(each) for host in visible_hosts(asked) for each in listed(asked, host, True)]
+def operator_policies(asked: Asked) -> Later:
+    return of_all_hosts(asked, operator=True)
 
 
-def operator_policies_in(asked: Asked) -> Json:
-    return [policy_json(each) for each in listed(asked, host_of(asked), True)]
+def operator_policies_in(asked: Asked) -> Later:
+    return of_host(asked, operator=True)
 
 
 def operator_policy(asked: Asked) -> Json:
@@ -65,6 +66,15 @@ def delete_operator_policy(asked: Asked) -> Response:
 
 
 # Either kind.
+
+
+def of_all_hosts(asked: Asked, operator: bool) -> Later:
+    rows = [policy_json(each) for host in visible_hosts(asked) for each in listed(asked, host, operator)]
+    return table(asked, rows, "vhost", "name")
+
+
+def of_host(asked: Asked, operator: bool) -> Later:
+    return table(asked, [policy_json(each) for each in listed(asked, host_of(asked), operator)], "name")
 
 
 def listed(asked: Asked, host: VirtualHost, operator: bool) -> Sequence[Policy]:

@@ -19,6 +19,7 @@ from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import changed, not_there
 from protocols.http.management.saying import Said, bad, body_of, text_in, words_in
+from protocols.http.management.tables import table
 from protocols.http.portions import InPortions
 
 PATH: Final = "/api/users"
@@ -27,14 +28,15 @@ NAME_OCTETS_MAX: Final = 255
 LOOK_S: Final = 0.01  # between two looks at whether a hash is there
 
 
-def users(asked: Asked) -> Json:
-    return [user_json(user) for user in asked.broker.access.users()]
+def users(asked: Asked) -> Later:
+    return table(asked, [user_json(user) for user in asked.broker.access.users()], "name")
 
 
-def without_permissions(asked: Asked) -> Json:
+def without_permissions(asked: Asked) -> Later:
     """Those who can enter no virtual host."""
     let_in = {user for user, _, _ in asked.broker.access.permissions()}
-    return [user_json(user) for user in asked.broker.access.users() if user.name not in let_in]
+    rows = [user_json(user) for user in asked.broker.access.users() if user.name not in let_in]
+    return table(asked, rows, "name")
 
 
 def user(asked: Asked) -> Json:

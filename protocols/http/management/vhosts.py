@@ -6,28 +6,29 @@ from typing import Final
 
 from broker_core.catalogue import VIRTUAL_HOST
 from broker_core.description import Description, describe
-from broker_core.exporting import described_json
+from broker_core.exporting import Item, described_json
 from broker_core.operations import Json
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked, Level, Route
-from protocols.http.connection import Response
+from protocols.http.connection import Later, Response
 from protocols.http.management.acting import DONE, changed, host_of, visible_hosts
 from protocols.http.management.saying import bad, body_of, text_in, truth_in, words_in
+from protocols.http.management.tables import table
 
 PATH: Final = "/api/vhosts"
 ONE: Final = PATH + "/{vhost}"
 NAME_OCTETS_MAX: Final = 255
 
 
-def virtual_hosts(asked: Asked) -> Json:
-    return [state(asked, host) for host in visible_hosts(asked)]
+def virtual_hosts(asked: Asked) -> Later:
+    return table(asked, [state(asked, host) for host in visible_hosts(asked)], "name")
 
 
 def virtual_host(asked: Asked) -> Json:
     return state(asked, host_of(asked))
 
 
-def state(asked: Asked, host: VirtualHost) -> Json:
+def state(asked: Asked, host: VirtualHost) -> Item:
     """As it is now, with how many messages there are in it (10 000 queues: 1 ms)."""
     ready = sum(queue.ready for queue in host.queues.values())
     unsettled = sum(queue.unsettled for queue in host.queues.values())
