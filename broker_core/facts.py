@@ -26,6 +26,7 @@ class ConnectionFacts:
     channel_max: int = 0
     frame_max: int = 0  # octets
     heartbeat_s: float = 0.0  # 0: none
+    channels: int = 0  # that are open
 
 
 @attrs.frozen(kw_only=True)

@@ -70,6 +70,10 @@ class Operating(Operations):
         return self.config.node.name
 
     @property
+    def started_at(self) -> float:  # type: ignore[override]
+        return self._started_at
+
+    @property
     def data_folder(self) -> Path | None:  # type: ignore[override]
         return None if self.keeper is None else self.keeper.folder
 

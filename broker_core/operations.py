@@ -84,6 +84,7 @@ class Operations(ABC):
     """Implemented by the node."""
 
     name: str  # of the node
+    started_at: float = 0.0  # monotonic seconds
     data_folder: Path | None = None  # what it keeps; None: in memory only
     fed: Connected | None = None  # the connection whose input is being worked off
     # What connections that have ended had counted: octets_received, octets_sent, reads, writes.

@@ -26,6 +26,7 @@ def connection_facts(connection: Connection091, mechanism: Mechanism | None) -> 
         channel_max=wire.channel_max,
         frame_max=wire.frame_max,
         heartbeat_s=wire.heartbeat_s,
+        channels=len(connection.channels),
     )
 
 

@@ -119,14 +119,15 @@ def pages(count: int, size: int) -> int:
 
 def listed(
     asked: Asked,
-    things: Iterable[T],
+    things: Iterable[T | None],
     fields: Fields[T],
     order: Callable[[T], Key],
     name: Callable[[T], str],
 ) -> Later:
     """All that are wanted of some things, in the order that is wanted.
 
-    `things` are asked for in several turns, so let it not be what may change. `fields` are never asked of a thing in
+    `things` are asked for in several turns, so let it not be what may change; None stands for work that was done and
+    has found nothing. `fields` are never asked of a thing in
     a way that fails, though it may have gone meanwhile. `order`: the natural one, by what can be compared. Raises
     Refused or PreconditionFailed; what is wrong with the page is found out later.
     """
@@ -136,7 +137,7 @@ def listed(
 def _steps(
     asked: Asked,
     wish: Wish,
-    things: Iterable[T],
+    things: Iterable[T | None],
     fields: Fields[T],
     order: Callable[[T], Key],
     name: Callable[[T], str],
@@ -159,14 +160,15 @@ def _steps(
 
 
 def _chosen(
-    wish: Wish, things: Iterable[T], name: Callable[[T], str], turn: Turn
+    wish: Wish, things: Iterable[T | None], name: Callable[[T], str], turn: Turn
 ) -> Generator[float, None, tuple[int, list[T]]]:
     """How many there are, and those whose name is wanted. Names are asked for with pages only, as in RabbitMQ."""
     total, chosen = 0, []
     for thing in things:
-        total += 1
-        if wish.page is None or wish.name(name(thing)):
-            chosen.append(thing)
+        if thing is not None:
+            total += 1
+            if wish.page is None or wish.name(name(thing)):
+                chosen.append(thing)
         if turn.is_over():
             yield turn.pause_s
     return total, chosen

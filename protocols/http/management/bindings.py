@@ -1,0 +1,246 @@
+"""Bindings: which there are, between whom, and their making and unmaking.
+
+A binding has no name, so its address ends with a `properties_key`, made of its routing key and arguments. Every queue
+is bound to the default exchange by its name; these bindings are listed, and cannot be changed.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote, quote_plus
+
+import attrs
+
+from broker_core.exchange import Binding, Destination, Exchange
+from broker_core.operations import as_json
+from broker_core.queue import Queue
+from broker_core.topology import VirtualHost
+from broker_core.values import Table
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import (
+    changed,
+    client_of,
+    host_of,
+    not_there,
+    own_host_of,
+    visible_hosts,
+)
+from protocols.http.management.exchanges import DEFAULT, exchange_named
+from protocols.http.management.listing import Fields, listed, told
+from protocols.http.management.saying import body_of, table_in, text_in
+
+PATH: Final = "/api/bindings"
+OF_HOST: Final = PATH + "/{vhost}"
+TO_QUEUE: Final = OF_HOST + "/e/{source}/q/{destination}"
+TO_EXCHANGE: Final = OF_HOST + "/e/{source}/e/{destination}"
+PROPERTIES: Final = "/{properties}"
+OF_QUEUE: Final = "/api/queues/{vhost}/{name}/bindings"
+OF_EXCHANGE: Final = "/api/exchanges/{vhost}/{name}/bindings"
+BARE: Final = "~"  # no routing key, no arguments
+HASH_OCTETS: Final = 9  # of what stands for the arguments: nobody meets two of the same by chance
+NO_ARGUMENTS: Final[Table] = {}
+
+
+@attrs.frozen
+class Bound:
+    """A binding, be it one that was made or one that every queue has."""
+
+    host: str
+    source: str
+    destination: Destination
+    key: str
+    arguments: Table
+
+    @property
+    def properties_key(self) -> str:
+        return properties_key(self.key, self.arguments)
+
+
+def made(binding: Binding) -> Bound:
+    source = binding.source
+    return Bound(source.virtual_host.name, source.name, binding.destination, binding.key, binding.arguments)
+
+
+def implicit(queue: Queue) -> Bound:
+    """To the default exchange, by its name."""
+    return Bound(queue.virtual_host.name, "", queue, queue.name, NO_ARGUMENTS)
+
+
+def properties_key(key: str, arguments: Table) -> str:
+    """What stands in an address for a routing key and arguments.
+
+    The key is percent-encoded, `~` as well, as that comes before what stands for the arguments, if there are any.
+    """
+    text = quote_plus(key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    if arguments:
+        return f"{text}~{digest(arguments)}"
+    return text or BARE
+
+
+def digest(arguments: Table) -> str:
+    """The same for equal arguments."""
+    said = json.dumps(as_json(arguments), sort_keys=True).encode()
+    return urlsafe_b64encode(sha256(said).digest()[:HASH_OCTETS]).decode()
+
+
+BINDING: Final[Fields[Bound]] = {
+    "source": lambda each: each.source,
+    "vhost": lambda each: each.host,
+    "destination": lambda each: each.destination.name,
+    "destination_type": lambda each: each.destination.kind,
+    "routing_key": lambda each: each.key,
+    "arguments": lambda each: as_json(each.arguments),
+    "properties_key": lambda each: each.properties_key,
+}
+
+
+def order(each: Bound) -> tuple[str, str, bool, str, str, str]:
+    target = each.destination
+    return each.host, each.source, target.is_exchange, target.name, each.key, each.properties_key
+
+
+# Which there are. Lists are taken at once of what could change meanwhile.
+
+
+def bindings_in(hosts: Iterable[VirtualHost]) -> Iterator[Bound]:
+    for host in hosts:
+        yield from map(implicit, list(host.queues.values()))
+        for exchange in list(host.exchanges.values()):
+            yield from map(made, list(exchange.bindings))
+
+
+def bindings_from(exchange: Exchange) -> Iterator[Bound]:
+    if not exchange.name:
+        return map(implicit, list(exchange.virtual_host.queues.values()))
+    return map(made, list(exchange.bindings))
+
+
+def bindings_to(host: VirtualHost, destination: Destination) -> list[Bound]:
+    found = [made(binding) for binding in host.bindings_to(destination)]
+    return [implicit(destination), *found] if isinstance(destination, Queue) else found
+
+
+def bindings_between(asked: Asked, host: VirtualHost, is_exchange: bool) -> list[Bound]:
+    """Those from the source to the destination in the path; none, if one of them is not there."""
+    source = "" if asked.arguments["source"] == DEFAULT else asked.arguments["source"]
+    place = host.exchanges if is_exchange else host.queues
+    destination = place.get(asked.arguments["destination"])
+    if destination is None:
+        return []
+    return [each for each in bindings_to(host, destination) if each.source == source]
+
+
+def binding_named(asked: Asked, host: VirtualHost, is_exchange: bool) -> Bound:
+    """The one in the path. Raises NotFound."""
+    for each in bindings_between(asked, host, is_exchange):
+        if each.properties_key == asked.arguments["properties"]:
+            return each
+    raise not_there()
+
+
+def shown(asked: Asked, found: Iterable[Bound]) -> Later:
+    return listed(asked, found, BINDING, order, lambda each: each.destination.name)
+
+
+# Routes.
+
+
+def bindings(asked: Asked) -> Later:
+    return shown(asked, bindings_in(visible_hosts(asked)))
+
+
+def bindings_of_host(asked: Asked) -> Later:
+    return shown(asked, bindings_in([host_of(asked)]))
+
+
+def bindings_of_queue(asked: Asked) -> Later:
+    host = host_of(asked)
+    queue = host.queues.get(asked.arguments["name"])
+    if queue is None:
+        raise not_there()
+    return shown(asked, bindings_to(host, queue))
+
+
+def bindings_from_exchange(asked: Asked) -> Later:
+    return shown(asked, bindings_from(exchange_named(host_of(asked), asked.arguments["name"])))
+
+
+def bindings_to_exchange(asked: Asked) -> Later:
+    host = host_of(asked)
+    return shown(asked, bindings_to(host, exchange_named(host, asked.arguments["name"])))
+
+
+def between_exchange_and_queue(asked: Asked) -> Later:
+    return shown(asked, bindings_between(asked, host_of(asked), is_exchange=False))
+
+
+def between_exchanges(asked: Asked) -> Later:
+    return shown(asked, bindings_between(asked, host_of(asked), is_exchange=True))
+
+
+def binding_to_queue(asked: Asked) -> Response:
+    return told(asked, binding_named(asked, host_of(asked), is_exchange=False), BINDING)
+
+
+def binding_to_exchange(asked: Asked) -> Response:
+    return told(asked, binding_named(asked, host_of(asked), is_exchange=True), BINDING)
+
+
+def bind_queue(asked: Asked) -> Response:
+    return bind(asked, is_exchange=False)
+
+
+def bind_exchange(asked: Asked) -> Response:
+    return bind(asked, is_exchange=True)
+
+
+def bind(asked: Asked, is_exchange: bool) -> Response:
+    """Make a binding. The header Location tells where it is, seen from the source. Raises what binding raises."""
+    host, said = own_host_of(asked), body_of(asked)
+    source, destination = asked.arguments["source"], asked.arguments["destination"]
+    key, arguments = text_in(said, "routing_key", ""), table_in(said, "arguments")
+    client_of(asked, host).bind(source, destination, is_exchange, key, arguments)
+    asked.broker.hold_answer()
+    location = f"{quote(destination, safe='')}/{quote(properties_key(key, arguments), safe='~')}"
+    return Response(HTTPStatus.CREATED, headers=(("Location", location),))
+
+
+def unbind_queue(asked: Asked) -> Response:
+    return unbind(asked, is_exchange=False)
+
+
+def unbind_exchange(asked: Asked) -> Response:
+    return unbind(asked, is_exchange=True)
+
+
+def unbind(asked: Asked, is_exchange: bool) -> Response:
+    """Raises what unbinding raises."""
+    host = own_host_of(asked)
+    found = binding_named(asked, host, is_exchange)
+    client_of(asked, host).unbind(
+        found.source, found.destination.name, is_exchange, found.key, found.arguments
+    )
+    return changed(asked, False)
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MANAGEMENT, bindings),
+    Route("GET", OF_HOST, Level.MANAGEMENT, bindings_of_host),
+    Route("GET", OF_QUEUE, Level.MANAGEMENT, bindings_of_queue),
+    Route("GET", OF_EXCHANGE + "/source", Level.MANAGEMENT, bindings_from_exchange),
+    Route("GET", OF_EXCHANGE + "/destination", Level.MANAGEMENT, bindings_to_exchange),
+    Route("GET", TO_QUEUE, Level.MANAGEMENT, between_exchange_and_queue),
+    Route("GET", TO_EXCHANGE, Level.MANAGEMENT, between_exchanges),
+    Route("POST", TO_QUEUE, Level.MANAGEMENT, bind_queue),
+    Route("POST", TO_EXCHANGE, Level.MANAGEMENT, bind_exchange),
+    Route("GET", TO_QUEUE + PROPERTIES, Level.MANAGEMENT, binding_to_queue),
+    Route("GET", TO_EXCHANGE + PROPERTIES, Level.MANAGEMENT, binding_to_exchange),
+    Route("DELETE", TO_QUEUE + PROPERTIES, Level.MANAGEMENT, unbind_queue),
+    Route("DELETE", TO_EXCHANGE + PROPERTIES, Level.MANAGEMENT, unbind_exchange),
+)

@@ -1,0 +1,138 @@
+"""Channels, and what other protocols have for them: sessions. Users are told of their own, as with connections."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import Final
+
+import attrs
+
+from broker_core.facts import ChannelFacts
+from broker_core.operations import Json
+from broker_core.turn import Turn
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import host_of, not_there
+from protocols.http.management.connections import Open, connection_named, open_connections
+from protocols.http.management.consumers import attached_in, is_on, rows
+from protocols.http.management.listing import PAUSE_S, TURN_S, Fields, listed, told
+from protocols.http.management.rates import Rates
+from protocols.http.portions import InPortions
+from protocols.http.replies import API
+
+PATH: Final = "/api/channels"
+ONE: Final = PATH + "/{name}"
+OF_HOST: Final = "/api/vhosts/{vhost}/channels"
+OF_CONNECTION: Final = "/api/connections/{name}/channels"
+
+
+@attrs.frozen
+class OpenChannel:
+    """A channel, what is said of it, and its connection."""
+
+    connection: Open
+    facts: ChannelFacts
+
+    @property
+    def name(self) -> str:
+        return f"{self.connection.name} ({self.facts.number})"
+
+
+def channels_in(connections: Iterable[Open | None]) -> Iterator[OpenChannel | None]:
+    """As they are when they are asked for, connection by connection."""
+    for connection in connections:
+        yield None  # for the look at the connection
+        if connection is not None:
+            for facts in list(channel_facts(connection)):
+                yield OpenChannel(connection, facts)
+
+
+def channel_facts(connection: Open) -> Iterable[ChannelFacts]:
+    front = connection.connected.front
+    return () if front is None else front.channel_facts()
+
+
+CHANNEL: Final[Fields[OpenChannel]] = {
+    "acks_uncommitted": lambda each: each.facts.uncommitted_outcomes,
+    "confirm": lambda each: each.facts.confirming,
+    "connection_details": lambda each: connection_details(each.connection),
+    "consumer_count": lambda each: each.facts.consumers,
+    "global_prefetch_count": lambda each: each.facts.shared_prefetch,
+    "messages_unacknowledged": lambda each: each.facts.unsettled,
+    "messages_uncommitted": lambda each: each.facts.uncommitted,
+    "messages_unconfirmed": lambda each: each.facts.unconfirmed,
+    "name": lambda each: each.name,
+    "number": lambda each: each.facts.number,
+    "prefetch_count": lambda each: each.facts.prefetch,
+    "state": lambda each: "running" if each.facts.flowing else "flow",
+    "transactional": lambda each: each.facts.transactional,
+    "user": lambda each: each.connection.facts.user,
+    "user_who_performed_action": lambda each: each.connection.facts.user,
+    "vhost": lambda each: each.connection.facts.virtual_host,
+}
+
+
+def connection_details(each: Open) -> dict[str, Json]:
+    peer = each.connected.peer
+    return {"name": each.name, "peer_host": peer.host, "peer_port": peer.port}
+
+
+def fields(asked: Asked) -> Fields[OpenChannel]:
+    """Raises PreconditionFailed."""
+    rates, node = Rates(asked), asked.operations.name
+    return {
+        **CHANNEL,
+        "message_stats": lambda each: rates.of_channel(each.connection.connected, each.facts),
+        "node": lambda each: node,
+    }
+
+
+def order(each: OpenChannel) -> tuple[str, str, int]:
+    return each.connection.facts.virtual_host, each.connection.name, each.facts.number
+
+
+def shown(asked: Asked, connections: Iterable[Open | None]) -> Later:
+    return listed(asked, channels_in(connections), fields(asked), order, lambda each: each.name)
+
+
+def channels(asked: Asked) -> Later:
+    return shown(asked, open_connections(asked))
+
+
+def channels_of_host(asked: Asked) -> Later:
+    return shown(asked, open_connections(asked, host_of(asked).name))
+
+
+def channels_of_connection(asked: Asked) -> Later:
+    return shown(asked, [connection_named(asked)])
+
+
+def channel(asked: Asked) -> Later:
+    """With its consumers, for which every queue is looked at."""
+    return InPortions(asked.broker, _channel(asked), API).begin()
+
+
+def _channel(asked: Asked) -> Generator[float, None, Response]:
+    name, _, number = asked.arguments["name"].rpartition(" (")
+    connection = connection_named(attrs.evolve(asked, arguments={"name": name}))
+    found = [each for each in channel_facts(connection) if f"{each.number})" == number]
+    if not found:
+        raise not_there()
+    turn, consumers = Turn(asked.broker.clock, TURN_S, PAUSE_S), []
+    host = asked.broker.virtual_hosts.get(connection.facts.virtual_host)
+    for each in attached_in(() if host is None else (host,)):
+        if each is not None and is_on(each, connection.name, found[0].number):
+            consumers.append(each)
+        if turn.is_over():
+            yield turn.pause_s
+    details = rows(asked, consumers)
+    more: Fields[OpenChannel] = {**fields(asked), "consumer_details": lambda each: details}
+    return told(asked, OpenChannel(connection, found[0]), more)
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MANAGEMENT, channels),
+    Route("GET", ONE, Level.MANAGEMENT, channel),
+    Route("GET", OF_HOST, Level.MANAGEMENT, channels_of_host),
+    Route("GET", OF_CONNECTION, Level.MANAGEMENT, channels_of_connection),
+)

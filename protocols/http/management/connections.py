@@ -1,0 +1,228 @@
+"""Connections, whatever they speak: which are open, who has them, and their end.
+
+Users are told of their own; those who monitor, of all. Administrators may end any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+import attrs
+
+from broker_core.facts import ConnectionFacts
+from broker_core.operations import Connected, Json, as_json
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import (
+    ADMINISTRATOR,
+    DONE,
+    host_of,
+    not_there,
+    sees_all,
+)
+from protocols.http.management.listing import Fields, listed, told
+from protocols.http.management.rates import Rates
+from protocols.http.replies import not_authorised
+
+PATH: Final = "/api/connections"
+ONE: Final = PATH + "/{name}"
+OF_USER: Final = PATH + "/username/{user}"
+OF_HOST: Final = "/api/vhosts/{vhost}/connections"
+REASON: Final = "ended by an operator"
+REASON_MAX: Final = 200  # characters; every protocol has room for so many
+
+
+@attrs.frozen
+class Open:
+    """A connection, and what its front-end says of it."""
+
+    connected: Connected
+    facts: ConnectionFacts
+
+    @property
+    def name(self) -> str:
+        return self.connected.peer.name
+
+
+def open_connections(
+    asked: Asked, virtual_host: str | None = None, user: str | None = None
+) -> Iterator[Open | None]:
+    """Those that he who asks may see, as they are when they are asked for; None for each that he may not."""
+    own = None if sees_all(asked) else asked.user.name
+    for connected in list(asked.operations.connections()):
+        facts = None if connected.front is None else connected.front.facts()
+        is_wanted = (
+            facts is not None
+            and own in (None, facts.user)
+            and user in (None, facts.user)
+            and virtual_host in (None, facts.virtual_host)
+        )
+        yield Open(connected, facts) if facts is not None and is_wanted else None
+
+
+def connection_named(asked: Asked) -> Open:
+    """The one in the path. Raises NotFound, or Refused if it is another user's."""
+    name = asked.arguments["name"]
+    for connected in asked.operations.connections():
+        if connected.peer.name == name and connected.front is not None:
+            facts = connected.front.facts()
+            if facts is not None:
+                require_own(asked, facts.user, sees_all(asked))
+                return Open(connected, facts)
+    raise not_there()
+
+
+def require_own(asked: Asked, user: str, or_else: bool) -> None:
+    """Raises Refused."""
+    if not or_else and asked.user.name != user:
+        raise not_authorised("User not authorised to access object")
+
+
+# Fields.
+
+
+def timestamp_ms(connected: Connected) -> int:
+    return round(connected.connected_at * 1000)
+
+
+def provided_name(facts: ConnectionFacts) -> Json:
+    """What the client calls the connection."""
+    return as_json(facts.client_properties.get("connection_name"))
+
+
+CONNECTION: Final[Fields[Open]] = {
+    "auth_mechanism": lambda each: each.facts.mechanism,
+    "channel_max": lambda each: each.facts.channel_max,
+    "channels": lambda each: each.facts.channels,
+    "client_properties": lambda each: as_json(each.facts.client_properties),
+    "connected_at": lambda each: timestamp_ms(each.connected),
+    "frame_max": lambda each: each.facts.frame_max,
+    "host": lambda each: each.connected.peer.local_host,
+    "name": lambda each: each.name,
+    "peer_cert_issuer": lambda each: None,
+    "peer_cert_subject": lambda each: tls_fact(each, "subject"),
+    "peer_cert_validity": lambda each: None,
+    "peer_host": lambda each: each.connected.peer.host,
+    "peer_port": lambda each: each.connected.peer.port,
+    "port": lambda each: each.connected.peer.local_port,
+    "protocol": lambda each: each.facts.protocol,
+    "recv_cnt": lambda each: each.connected.reads,
+    "recv_oct": lambda each: each.connected.octets_received,
+    "send_cnt": lambda each: each.connected.writes,
+    "send_oct": lambda each: each.connected.octets_sent,
+    "send_pend": lambda each: each.connected.octets_waiting,
+    "ssl": lambda each: each.connected.peer.tls is not None,
+    "ssl_cipher": lambda each: tls_fact(each, "cipher"),
+    "ssl_hash": lambda each: None,
+    "ssl_key_exchange": lambda each: None,
+    "ssl_protocol": lambda each: tls_fact(each, "version"),
+    "state": lambda each: "blocked" if each.facts.blocked else "running",
+    "timeout": lambda each: round(each.facts.heartbeat_s),
+    "type": lambda each: "network",
+    "user": lambda each: each.facts.user,
+    "user_provided_name": lambda each: provided_name(each.facts),
+    "user_who_performed_action": lambda each: each.facts.user,
+    "vhost": lambda each: each.facts.virtual_host,
+}
+
+
+def tls_fact(each: Open, name: str) -> str | None:
+    tls = each.connected.peer.tls
+    found: str | None = None if tls is None else getattr(tls, name)
+    return found
+
+
+def fields(asked: Asked) -> Fields[Open]:
+    """Raises PreconditionFailed."""
+    rates, node = Rates(asked), asked.operations.name
+    return {
+        **CONNECTION,
+        "node": lambda each: node,
+        "recv_oct_details": lambda each: rates.details(each.connected, "recv_oct"),
+        "send_oct_details": lambda each: rates.details(each.connected, "send_oct"),
+    }
+
+
+def order(each: Open) -> tuple[str, str]:
+    return each.facts.virtual_host, each.name
+
+
+# Routes.
+
+
+def connections(asked: Asked) -> Later:
+    return listed(asked, open_connections(asked), fields(asked), order, lambda each: each.name)
+
+
+def connections_of_host(asked: Asked) -> Later:
+    found = open_connections(asked, host_of(asked).name)
+    return listed(asked, found, fields(asked), order, lambda each: each.name)
+
+
+def connection(asked: Asked) -> Response:
+    return told(asked, connection_named(asked), fields(asked))
+
+
+def connections_of_user(asked: Asked) -> Later:
+    """In few words: RabbitMQ tracks them."""
+    found, node = open_connections(asked, user=asked.arguments["user"]), asked.operations.name
+    few: Fields[Open] = {
+        **{name: CONNECTION[name] for name in ("name", "vhost", "user")},
+        "node": lambda each: node,
+    }
+    return listed(asked, found, few, order, lambda each: each.name)
+
+
+def close(asked: Asked) -> Response:
+    """Say goodbye to it, with the reason in the header X-Reason."""
+    found = connection_named(asked)
+    require_own(asked, found.facts.user, ADMINISTRATOR in asked.user.tags)
+    found.connected.shut_down(reason(asked))
+    return DONE
+
+
+def close_all_of_user(asked: Asked) -> Response:
+    """However many there are."""
+    user, why = asked.arguments["user"], reason(asked)
+    require_own(asked, user, ADMINISTRATOR in asked.user.tags)
+    for connected in list(asked.operations.connections()):
+        facts = None if connected.front is None else connected.front.facts()
+        if facts is not None and facts.user == user:
+            connected.shut_down(why)
+    return DONE
+
+
+def reason(asked: Asked) -> str:
+    return asked.headers.get("x-reason", "")[:REASON_MAX] or REASON
+
+
+class Directory:
+    """Connections by their names, for those who know no more of them. Lasts for one request."""
+
+    def __init__(self, asked: Asked) -> None:
+        operations = asked.broker.operations
+        self.node = "" if operations is None else operations.name
+        self._connected = (
+            {} if operations is None else {each.peer.name: each for each in operations.connections()}
+        )
+        self.user_of = cache(self._user_of)
+
+    def find(self, name: str) -> Connected | None:
+        return self._connected.get(name)
+
+    def _user_of(self, name: str) -> str:
+        connected = self.find(name)
+        facts = None if connected is None or connected.front is None else connected.front.facts()
+        return "" if facts is None else facts.user
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MANAGEMENT, connections),
+    Route("GET", ONE, Level.MANAGEMENT, connection),
+    Route("DELETE", ONE, Level.MANAGEMENT, close),
+    Route("GET", OF_USER, Level.MANAGEMENT, connections_of_user),
+    Route("DELETE", OF_USER, Level.MANAGEMENT, close_all_of_user),
+    Route("GET", OF_HOST, Level.MANAGEMENT, connections_of_host),
+)

@@ -1,0 +1,126 @@
+"""Consumers: whose they are, and what they may have. Those that browse a work queue are not listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import attrs
+
+from broker_core.delivery import Consumer
+from broker_core.facts import ConsumerFacts
+from broker_core.operations import Json, as_json
+from broker_core.queue import Queue
+from broker_core.topology import VirtualHost
+from broker_core.work_queue import WorkQueue
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Later
+from protocols.http.management.acting import host_of, visible_hosts
+from protocols.http.management.connections import Directory
+from protocols.http.management.listing import Fields, listed, row
+
+PATH: Final = "/api/consumers"
+OF_HOST: Final = PATH + "/{vhost}"
+
+
+@attrs.frozen
+class Attached:
+    """A consumer, and what it says of itself."""
+
+    consumer: Consumer
+    facts: ConsumerFacts
+
+    @property
+    def queue(self) -> Queue:
+        return self.consumer.queue
+
+
+def attached_to(queue: Queue) -> list[Attached]:
+    return [Attached(consumer, consumer.facts()) for consumer in list(queue.consumers)]
+
+
+def attached_in(hosts: Iterable[VirtualHost]) -> Iterator[Attached | None]:
+    """As they are when they are asked for, queue by queue."""
+    for queue in [queue for host in hosts for queue in host.queues.values()]:
+        yield None  # for the look at the queue
+        yield from attached_to(queue)
+
+
+def is_active(each: Attached) -> bool:
+    """Whether it gets messages: with a single active consumer, the others wait."""
+    queue = each.queue
+    if isinstance(queue, WorkQueue) and queue.limits.single_active:
+        return queue.active is each.consumer
+    return not each.consumer.suspended
+
+
+def activity(each: Attached) -> str:
+    queue = each.queue
+    if isinstance(queue, WorkQueue) and queue.limits.single_active:
+        return "single_active" if is_active(each) else "waiting"
+    return "up"
+
+
+CONSUMER: Final[Fields[Attached]] = {
+    "arguments": lambda each: as_json(each.consumer.arguments),
+    "ack_required": lambda each: not each.consumer.settled,
+    "active": is_active,
+    "activity_status": activity,
+    "consumer_tag": lambda each: each.facts.tag,
+    "exclusive": lambda each: each.consumer.exclusive,
+    "prefetch_count": lambda each: each.facts.prefetch,
+    "queue": lambda each: {"name": each.queue.name, "vhost": each.queue.virtual_host.name},
+}
+
+
+def fields(asked: Asked) -> Fields[Attached]:
+    directory = Directory(asked)
+    return {**CONSUMER, "channel_details": lambda each: channel_details(each.facts, directory)}
+
+
+def channel_details(facts: ConsumerFacts, directory: Directory) -> dict[str, Json]:
+    """Where a consumer is; nothing, if it is nowhere now (a session without a connection)."""
+    connected = directory.find(facts.connection)
+    if connected is None:
+        return {}
+    return {
+        "connection_name": facts.connection,
+        "name": f"{facts.connection} ({facts.channel})",
+        "node": directory.node,
+        "number": facts.channel,
+        "peer_host": connected.peer.host,
+        "peer_port": connected.peer.port,
+        "user": directory.user_of(facts.connection),
+    }
+
+
+def rows(asked: Asked, consumers: Iterable[Attached]) -> list[Json]:
+    """In full, for what they belong to."""
+    table = fields(asked)
+    return [row(each, table, ()) for each in consumers]
+
+
+def is_on(each: Attached, connection: str, number: int) -> bool:
+    """Whether it is on that channel of that connection."""
+    return each.facts.connection == connection and each.facts.channel == number
+
+
+def order(each: Attached) -> tuple[str, str, str, int, str]:
+    facts, queue = each.facts, each.queue
+    return queue.virtual_host.name, queue.name, facts.connection, facts.channel, facts.tag
+
+
+def consumers(asked: Asked) -> Later:
+    found = attached_in(visible_hosts(asked))
+    return listed(asked, found, fields(asked), order, lambda each: each.facts.tag)
+
+
+def consumers_of_host(asked: Asked) -> Later:
+    found = attached_in([host_of(asked)])
+    return listed(asked, found, fields(asked), order, lambda each: each.facts.tag)
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MANAGEMENT, consumers),
+    Route("GET", OF_HOST, Level.MANAGEMENT, consumers_of_host),
+)

@@ -1,0 +1,117 @@
+"""Exchanges: which there are, what has gone through them, and their declaration and deletion."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.exchange import Exchange
+from broker_core.operations import Json, as_json
+from broker_core.topology import VirtualHost
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import (
+    changed,
+    client_of,
+    host_of,
+    not_there,
+    own_host_of,
+    visible_hosts,
+)
+from protocols.http.management.listing import Fields, listed, told
+from protocols.http.management.rates import Rates
+from protocols.http.management.saying import body_of, table_in, text_in, truth_in
+
+PATH: Final = "/api/exchanges"
+OF_HOST: Final = PATH + "/{vhost}"
+ONE: Final = OF_HOST + "/{name}"
+DEFAULT: Final = "amq.default"  # how a path names the default exchange, which has no name
+
+EXCHANGE: Final[Fields[Exchange]] = {
+    "arguments": lambda exchange: as_json(exchange.arguments),
+    "auto_delete": lambda exchange: exchange.auto_delete,
+    "durable": lambda exchange: exchange.durable,
+    "internal": lambda exchange: exchange.internal,
+    "name": lambda exchange: exchange.name,
+    "policy": lambda exchange: policy_of(exchange),
+    "type": lambda exchange: exchange.type.name,
+    "vhost": lambda exchange: exchange.virtual_host.name,
+}
+
+
+def policy_of(exchange: Exchange) -> str | None:
+    """The default exchange has none, whatever the pattern."""
+    host = exchange.virtual_host
+    policy = host.broker.policies.exchange_policy(host.name, exchange.name) if exchange.name else None
+    return None if policy is None else policy.name
+
+
+def fields(asked: Asked) -> Fields[Exchange]:
+    """Raises PreconditionFailed."""
+    return {**EXCHANGE, "message_stats": Rates(asked).of_exchange}
+
+
+def detailed(asked: Asked) -> Fields[Exchange]:
+    """As RabbitMQ's with `rates_mode` basic: whence and whither messages went is not counted in pairs."""
+    nothing: Json = []
+    return {**fields(asked), "incoming": lambda exchange: nothing, "outgoing": lambda exchange: nothing}
+
+
+def order(exchange: Exchange) -> tuple[str, str]:
+    return exchange.virtual_host.name, exchange.name
+
+
+def exchange_named(host: VirtualHost, name: str) -> Exchange:
+    """Raises NotFound."""
+    found = host.exchanges.get("" if name == DEFAULT else name)
+    if found is None:
+        raise not_there()
+    return found
+
+
+def exchanges(asked: Asked) -> Later:
+    found = [exchange for host in visible_hosts(asked) for exchange in host.exchanges.values()]
+    return listed(asked, found, fields(asked), order, lambda exchange: exchange.name)
+
+
+def exchanges_of_host(asked: Asked) -> Later:
+    found = list(host_of(asked).exchanges.values())
+    return listed(asked, found, fields(asked), order, lambda exchange: exchange.name)
+
+
+def exchange(asked: Asked) -> Response:
+    return told(asked, exchange_named(host_of(asked), asked.arguments["name"]), detailed(asked))
+
+
+def put_exchange(asked: Asked) -> Response:
+    """Declare it: direct and lasting, where the body says nothing, as RabbitMQ has it. Raises what declaring raises."""
+    host, name, said = own_host_of(asked), asked.arguments["name"], body_of(asked)
+    is_there = name in host.exchanges
+    client_of(asked, host).declare_exchange(
+        name,
+        text_in(said, "type", "direct"),
+        durable=truth_in(said, "durable", True),
+        auto_delete=truth_in(said, "auto_delete", False),
+        internal=truth_in(said, "internal", False),
+        arguments=table_in(said, "arguments"),
+    )
+    return changed(asked, not is_there)
+
+
+def delete_exchange(asked: Asked) -> Response:
+    """With its bindings. Raises what deleting raises."""
+    host, name = own_host_of(asked), asked.arguments["name"]
+    client = client_of(asked, host)
+    client.require_declarable("exchange", name)
+    if name not in host.exchanges:
+        raise not_there()
+    client.delete_exchange(name, if_unused=asked.flag("if-unused"))
+    return changed(asked, False)
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MANAGEMENT, exchanges),
+    Route("GET", OF_HOST, Level.MANAGEMENT, exchanges_of_host),
+    Route("GET", ONE, Level.MANAGEMENT, exchange),
+    Route("PUT", ONE, Level.MANAGEMENT, put_exchange),
+    Route("DELETE", ONE, Level.MANAGEMENT, delete_exchange),
+)

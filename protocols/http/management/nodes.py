@@ -1,0 +1,176 @@
+"""Nodes: there is one, and how it is. What RabbitMQ tells of its virtual machine is left out."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker_core.counts import CHURN, NODE
+from broker_core.flow import DiskMonitor, MemoryMonitor
+from broker_core.measured import measured
+from broker_core.operations import Json, Listening, Operations
+from broker_core.version import VERSION
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import not_there
+from protocols.http.management.listing import Fields, listed, told
+from protocols.http.management.rates import Rates
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.exchange import ExchangeType
+
+PATH: Final = "/api/nodes"
+ONE: Final = PATH + "/{name}"
+MEMORY: Final = ONE + "/memory"
+DESCRIPTION: Final = "Leveret management"
+HTTP: Final = "http"
+
+
+def limits(broker: Broker) -> tuple[int, int]:
+    """Where the alarms for memory and disk begin: octets; 0 where there is none."""
+    memory = disk = 0
+    for monitor in broker.alarms.monitors:
+        if isinstance(monitor, MemoryMonitor):
+            memory = monitor.limit() or 0
+        elif isinstance(monitor, DiskMonitor):
+            disk = monitor.limit() or 0
+    return memory, disk
+
+
+def is_low(broker: Broker, monitor: type[MemoryMonitor | DiskMonitor]) -> bool:
+    return monitor.reason in (broker.alarms.reason or "")
+
+
+def limit_of(number: int) -> int:
+    """What the operating system allows; 0 where it has no bounds."""
+    limit = resource.getrlimit(number)[0]
+    return 0 if limit == resource.RLIM_INFINITY else limit
+
+
+def exchange_types(broker: Broker) -> list[Json]:
+    """Those that can be declared; the first line of what is written of a type describes it."""
+    return [
+        {"name": name, "description": first_line(broker.exchange_types[name]), "enabled": True}
+        for name in sorted(broker.exchange_types)
+    ]
+
+
+def first_line(type_: type[ExchangeType]) -> str:
+    described = type_.__doc__ or getattr(sys.modules.get(type_.__module__), "__doc__", None) or ""
+    return described.strip().partition("\n")[0]
+
+
+def contexts(operations: Operations) -> list[Json]:
+    """Where this API is served."""
+    return [
+        {
+            "node": operations.name,
+            "description": DESCRIPTION,
+            "path": "/",
+            "ip": listening.host,
+            "port": str(listening.port),
+            "protocol": protocol_of(HTTP, listening),
+        }
+        for listening in operations.listeners()
+        if HTTP in listening.protocols
+    ]
+
+
+def protocol_of(name: str, listening: Listening) -> str:
+    """As RabbitMQ calls what is served by a listener. It has one name for every AMQP."""
+    if name == HTTP:
+        return "https" if listening.tls else HTTP
+    called = "amqp" if name.startswith("amqp") else name
+    return f"{called}/ssl" if listening.tls else called
+
+
+def node_fields(asked: Asked) -> Fields[Operations]:
+    """Readings are taken when a field is asked for. Raises PreconditionFailed."""
+    broker, rates = asked.broker, Rates(asked)
+    now = measured(asked.operations)
+    memory_limit, disk_limit = limits(broker)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    plain: Mapping[str, Json] = {
+        "applications": [{"name": "leveret", "description": "Leveret", "version": VERSION}],
+        "auth_mechanisms": [],
+        "config_files": [],
+        "context_switches": used.ru_nvcsw + used.ru_nivcsw,
+        "contexts": contexts(asked.operations),
+        "db_dir": str(asked.operations.data_folder or ""),
+        "disk_free": now.disk_free,
+        "disk_free_alarm": is_low(broker, DiskMonitor),
+        "disk_free_limit": disk_limit,
+        "enabled_plugins": [],
+        "exchange_types": exchange_types(broker),
+        "fd_total": now.descriptors_max,
+        "fd_used": now.descriptors,
+        "log_files": [],
+        "mem_alarm": is_low(broker, MemoryMonitor),
+        "mem_calculation_strategy": "rss",
+        "mem_limit": memory_limit,
+        "mem_used": now.memory,
+        "name": asked.operations.name,
+        "os_pid": str(os.getpid()),
+        "partitions": [],
+        "proc_total": limit_of(resource.RLIMIT_NPROC),
+        "proc_used": threading.active_count(),
+        "processors": os.cpu_count(),
+        "rates_mode": "basic",
+        "run_queue": len(broker.touched),
+        "running": True,
+        "sockets_total": now.descriptors_max,
+        "sockets_used": now.sockets,
+        "type": "ram" if asked.operations.data_folder is None else "disc",
+        "uptime": round((broker.now - asked.operations.started_at) * 1000),
+    }
+    details = {name: value for name, value in rates.of_node(NODE).items() if name.endswith("_details")}
+    every = {**plain, **details, **churn(broker, rates)}
+    return {name: constant(value) for name, value in every.items()}
+
+
+def churn(broker: Broker, rates: Rates) -> dict[str, Json]:
+    """How often things came and went. What is declared again is not counted."""
+    told = {**rates.of_total(CHURN), **{name: broker.events.counts[name.replace("_", ".")] for name in CHURN}}
+    told["queue_declared"], told["queue_declared_details"] = (
+        told["queue_created"],
+        told["queue_created_details"],
+    )
+    return told
+
+
+def constant(value: Json) -> Callable[[Operations], Json]:
+    return lambda operations: value
+
+
+def nodes(asked: Asked) -> Later:
+    return listed(
+        asked, [asked.operations], node_fields(asked), lambda each: (each.name,), lambda each: each.name
+    )
+
+
+def node(asked: Asked) -> Response:
+    return told(asked, named(asked), node_fields(asked))
+
+
+def named(asked: Asked) -> Operations:
+    """The node in the path. Raises NotFound."""
+    if asked.arguments["name"] != asked.operations.name:
+        raise not_there()
+    return asked.operations
+
+
+def memory(asked: Asked) -> Json:
+    """In one sum: what takes it up is not told apart."""
+    return {"memory": {"strategy": "rss", "total": {"rss": measured(named(asked)).memory}}}
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MONITORING, nodes),
+    Route("GET", ONE, Level.MONITORING, node),
+    Route("GET", MEMORY, Level.MONITORING, memory),
+)

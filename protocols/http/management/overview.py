@@ -1,0 +1,150 @@
+"""The broker at a glance: how much there is of everything, how many messages, and how fast.
+
+Who does not monitor is told of his own virtual hosts and connections, and not of the node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from typing import Final
+
+from broker_core.counts import HOST, LENGTHS
+from broker_core.operations import Json
+from broker_core.topology import VirtualHost
+from broker_core.turn import Turn
+from broker_core.version import VERSION
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import sees_all, visible_hosts
+from protocols.http.management.connections import open_connections
+from protocols.http.management.listing import PAUSE_S, TURN_S, told
+from protocols.http.management.nodes import (
+    churn,
+    constant,
+    contexts,
+    exchange_types,
+    protocol_of,
+)
+from protocols.http.management.rates import LENGTH_NAMES, Rates, amount
+from protocols.http.portions import InPortions
+from protocols.http.replies import API
+
+PATH: Final = "/api/overview"
+MESSAGES: Final = (
+    *(name for name in HOST if name not in LENGTHS),
+    "deliver_get",
+    "confirm",
+    "return_unroutable",
+)
+RETENTION: Final = {"global": [600, 3600, 28_800, 86_400], "basic": [600], "detailed": [600]}  # seconds
+
+
+def overview(asked: Asked) -> Later:
+    return InPortions(asked.broker, _overview(asked), API).begin()
+
+
+def _overview(asked: Asked) -> Generator[float, None, Response]:
+    rates, hosts = Rates(asked), visible_hosts(asked)
+    objects = yield from _objects(asked, hosts)
+    everything = sees_all(asked)
+    content: dict[str, Json] = {
+        **_product(asked),
+        "rates_mode": "basic",
+        "sample_retention_policies": RETENTION,
+        "exchange_types": exchange_types(asked.broker),
+        "cluster_name": asked.operations.name,
+        "disable_stats": False,
+        "enable_queue_totals": False,
+        "message_stats": rates.of_total(MESSAGES) if everything else _summed(rates, hosts, MESSAGES),
+        "queue_totals": _lengths(rates, hosts, objects, everything),
+        "object_totals": {
+            name: objects[name] for name in ("channels", "connections", "consumers", "exchanges", "queues")
+        },
+    }
+    if everything:
+        content |= {
+            "churn_rates": churn(asked.broker, rates),
+            "statistics_db_event_queue": 0,
+            "node": asked.operations.name,
+            "listeners": _listeners(asked),
+            "contexts": contexts(asked.operations),
+        }
+    return told(asked, asked.operations, {name: constant(value) for name, value in content.items()})
+
+
+def _product(asked: Asked) -> dict[str, Json]:
+    product, version = asked.broker.compat.product_and_version
+    return {
+        "management_version": version,
+        "product_name": product,
+        "product_version": version,
+        "rabbitmq_version": version,
+        "leveret_version": VERSION,
+    }
+
+
+def _objects(asked: Asked, hosts: list[VirtualHost]) -> Generator[float, None, Counter[str]]:
+    """How much there is now, counted a little at a time."""
+    found: Counter[str] = Counter()
+    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    for host in hosts:
+        found["exchanges"] += len(host.exchanges)
+        found["queues"] += len(host.queues)
+        for queue in list(host.queues.values()):
+            found["messages_ready"] += queue.ready
+            found["messages_unacknowledged"] += queue.unsettled
+            found["consumers"] += len(queue.consumers)
+            if turn.is_over():
+                yield turn.pause_s
+    for connection in open_connections(asked):
+        if connection is not None:
+            found["connections"] += 1
+            found["channels"] += connection.facts.channels
+        if turn.is_over():
+            yield turn.pause_s
+    return found
+
+
+def _lengths(
+    rates: Rates, hosts: list[VirtualHost], objects: Counter[str], everything: bool
+) -> dict[str, Json]:
+    """As they are now, and as they have changed."""
+    counted = tuple(objects[name] for name in LENGTHS)
+    details = rates.of_total(LENGTH_NAMES) if everything else _summed(rates, hosts, LENGTH_NAMES)
+    return {**details, **{name: amount(counted, LENGTHS, name) for name in LENGTH_NAMES}}
+
+
+def _summed(rates: Rates, hosts: list[VirtualHost], names: tuple[str, ...]) -> dict[str, Json]:
+    """Of some virtual hosts: counts and rates, without curves."""
+    told: dict[str, Json] = {}
+    each = [rates.of_host(host, names) for host in hosts]
+    for name in names:
+        told[name] = sum(number(stats[name]) for stats in each)
+        told[f"{name}_details"] = {"rate": sum(rate(stats[f"{name}_details"]) for stats in each)}
+    return told
+
+
+def number(value: Json) -> float:
+    return value if isinstance(value, int | float) else 0
+
+
+def rate(details: Json) -> float:
+    return number(details.get("rate")) if isinstance(details, dict) else 0.0
+
+
+def _listeners(asked: Asked) -> list[Json]:
+    return [
+        {
+            "node": asked.operations.name,
+            "protocol": protocol,
+            "ip_address": listening.host,
+            "port": listening.port,
+            "socket_opts": {},
+        }
+        for listening in asked.operations.listeners()
+        for protocol in dict.fromkeys(protocol_of(name, listening) for name in listening.protocols)
+    ]
+
+
+ROUTES: Final = (Route("GET", PATH, Level.MANAGEMENT, overview),)

@@ -1,0 +1,228 @@
+"""Queues: which there are, how they stand, and their declaration and deletion.
+
+What RabbitMQ tells of processes and of a message's whereabouts has no meaning here and is left out. Streams tell who
+reads them, and how far behind each reader is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final
+
+from broker_core.operations import Json, as_json
+from broker_core.policy import Policy
+from broker_core.queue import Queue
+from broker_core.stream import StreamQueue
+from broker_core.work_queue import WorkQueue
+from protocols.http.asked import Asked, Level, Route
+from protocols.http.connection import Later, Response
+from protocols.http.management.acting import (
+    changed,
+    client_of,
+    host_of,
+    not_there,
+    own_host_of,
+    visible_hosts,
+)
+from protocols.http.management.consumers import Attached, attached_to, rows
+from protocols.http.management.listing import Fields, listed, told
+from protocols.http.management.rates import LENGTH_NAMES, Rates
+from protocols.http.management.saying import bad, body_of, table_in, text_in, truth_in
+
+PATH: Final = "/api/queues"
+OF_HOST: Final = PATH + "/{vhost}"
+ONE: Final = OF_HOST + "/{name}"
+DETAILS_MAX: Final = 1000  # consumers told of one queue
+
+
+# Fields.
+
+
+def away(queue: Queue) -> int:
+    """Messages that are on disk only."""
+    backlog = queue.backlog if isinstance(queue, WorkQueue) else None
+    return 0 if backlog is None else backlog.messages
+
+
+def away_octets(queue: Queue) -> int:
+    backlog = queue.backlog if isinstance(queue, WorkQueue) else None
+    return 0 if backlog is None else backlog.octets
+
+
+def tag_of(consumer: object, queue: Queue) -> str | None:
+    return next((each.facts().tag for each in queue.consumers if each is consumer), None)
+
+
+def exclusive_tag(queue: Queue) -> str | None:
+    return next((each.facts().tag for each in islice(queue.consumers, 1) if each.exclusive), None)
+
+
+def active_tag(queue: Queue) -> str | None:
+    """Of the single active consumer."""
+    is_single = isinstance(queue, WorkQueue) and queue.limits.single_active
+    return tag_of(queue.active, queue) if isinstance(queue, WorkQueue) and is_single else None
+
+
+def idle_since(queue: Queue) -> str:
+    """When somebody last consumed from it, fetched, or declared it."""
+    broker = queue.virtual_host.broker
+    at = datetime.fromtimestamp(broker.clock.wall() - (broker.now - queue.used_at), UTC)
+    return at.isoformat(timespec="milliseconds")
+
+
+def policies_of(queue: Queue) -> tuple[Policy | None, Policy | None]:
+    policies = queue.virtual_host.broker.policies
+    return policies.queue_policies(queue.virtual_host.name, queue.name, queue.type)
+
+
+def named(policy: Policy | None) -> str | None:
+    return None if policy is None else policy.name
+
+
+def effective_definition(queue: Queue) -> Json:
+    host = queue.virtual_host
+    return as_json(host.broker.policies.for_queue(host.name, queue.name, queue.type))
+
+
+QUEUE: Final[Fields[Queue]] = {
+    "arguments": lambda queue: as_json(queue.arguments),
+    "auto_delete": lambda queue: queue.auto_delete,
+    "consumers": lambda queue: len(queue.consumers),
+    "durable": lambda queue: queue.durable,
+    "effective_policy_definition": effective_definition,
+    "exclusive": lambda queue: queue.exclusive,
+    "exclusive_consumer_tag": exclusive_tag,
+    "idle_since": idle_since,
+    "message_bytes": lambda queue: queue.ready_bytes,
+    "message_bytes_paged_out": away_octets,
+    "message_bytes_ready": lambda queue: queue.ready_bytes,
+    "messages": lambda queue: queue.ready + queue.unsettled,
+    "messages_paged_out": away,
+    "messages_ram": lambda queue: queue.ready - away(queue),
+    "messages_ready": lambda queue: queue.ready,
+    "messages_unacknowledged": lambda queue: queue.unsettled,
+    "name": lambda queue: queue.name,
+    "operator_policy": lambda queue: named(policies_of(queue)[1]),
+    "policy": lambda queue: named(policies_of(queue)[0]),
+    "single_active_consumer_tag": active_tag,
+    "state": lambda queue: "running",
+    "type": lambda queue: queue.type.value,
+    "vhost": lambda queue: queue.virtual_host.name,
+}
+FEW: Final = (
+    "arguments", "auto_delete", "durable", "exclusive", "messages", "messages_ready", "messages_unacknowledged", "name",
+    "state", "type", "vhost",
+)  # fmt: skip
+
+
+def fields(asked: Asked) -> Fields[Queue]:
+    """With `disable_stats`, only what can be told without looking far. Raises PreconditionFailed."""
+    operations = asked.broker.operations
+    node = "" if operations is None else operations.name
+    if asked.one("disable_stats", "false") == "true":
+        return {**{name: QUEUE[name] for name in FEW}, "node": lambda queue: node}
+    rates = Rates(asked)
+    return {
+        **QUEUE,
+        **{f"{name}_details": length_details(rates, name) for name in LENGTH_NAMES},
+        "message_stats": rates.of_queue,
+        "node": lambda queue: node,
+    }
+
+
+def length_details(rates: Rates, name: str) -> Callable[[Queue], Json]:
+    return lambda queue: rates.details(queue, name)
+
+
+def detailed(asked: Asked, queue: Queue) -> Fields[Queue]:
+    """What is told of a single queue besides: its consumers, at most a thousand, and of a stream how far each is."""
+    consumers = list(islice(attached_to(queue), DETAILS_MAX))
+    more: dict[str, Json] = {"consumer_details": rows(asked, consumers), "deliveries": [], "incoming": []}
+    if queue.owner is not None:
+        more["owner_pid_details"] = {"name": queue.owner.name}
+    if isinstance(queue, StreamQueue):
+        more["readers"] = [reader(queue, each) for each in consumers]
+    return {**fields(asked), **{name: constant(value) for name, value in more.items()}}
+
+
+def constant(value: Json) -> Callable[[Queue], Json]:
+    return lambda queue: value
+
+
+def reader(stream: StreamQueue, each: Attached) -> dict[str, Json]:
+    """Where it reads next, and how many messages it is behind."""
+    lag = stream.available_to(each.consumer)
+    return {
+        "tag": each.facts.tag,
+        "connection": each.facts.connection,
+        "channel": each.facts.channel,
+        "offset": stream.log.committed - lag,
+        "lag": lag,
+    }
+
+
+def order(queue: Queue) -> tuple[str, str]:
+    return queue.virtual_host.name, queue.name
+
+
+# Routes.
+
+
+def queues(asked: Asked) -> Later:
+    found = [queue for host in visible_hosts(asked) for queue in host.queues.values()]
+    return listed(asked, found, fields(asked), order, lambda queue: queue.name)
+
+
+def queues_of_host(asked: Asked) -> Later:
+    found = list(host_of(asked).queues.values())
+    return listed(asked, found, fields(asked), order, lambda queue: queue.name)
+
+
+def queue(asked: Asked) -> Response:
+    found = host_of(asked).queues.get(asked.arguments["name"])
+    if found is None:
+        raise not_there()
+    return told(asked, found, detailed(asked, found))
+
+
+def put_queue(asked: Asked) -> Response:
+    """Declare it; what the body does not say is as RabbitMQ has it: it lasts. Raises what declaring raises."""
+    host, name, said = own_host_of(asked), asked.arguments["name"], body_of(asked)
+    require_node(asked, text_in(said, "node", ""))
+    is_there = name in host.queues
+    client_of(asked, host).declare_queue(
+        name,
+        durable=truth_in(said, "durable", True),
+        auto_delete=truth_in(said, "auto_delete", False),
+        arguments=table_in(said, "arguments"),
+    )
+    return changed(asked, not is_there)
+
+
+def require_node(asked: Asked, node: str) -> None:
+    """Raises Refused: everything is here."""
+    operations = asked.broker.operations
+    if node and operations is not None and node != operations.name:
+        raise bad(f"there is no node '{node[:100]}' here")
+
+
+def delete_queue(asked: Asked) -> Response:
+    """With what waits in it. Raises what deleting raises."""
+    host, name = own_host_of(asked), asked.arguments["name"]
+    client = client_of(asked, host)
+    client.require_declarable("queue", name)
+    if name not in host.queues:
+        raise not_there()
+    client.delete_queue(name, if_unused=asked.flag("if-unused"), if_empty=asked.flag("if-empty"))
+    return changed(asked, False)
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MANAGEMENT, queues),
+    Route("GET", OF_HOST, Level.MANAGEMENT, queues_of_host),
+    Route("GET", ONE, Level.MANAGEMENT, queue),
+    Route("PUT", ONE, Level.MANAGEMENT, put_queue),
+    Route("DELETE", ONE, Level.MANAGEMENT, delete_queue),
+)
