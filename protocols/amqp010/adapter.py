@@ -10,29 +10,31 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, ParamSpec
 
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.config import Config
 from broker_core.errors import Failure
 from broker_core.frontend import FrontEnd, Peer
+from broker_core.login import Login
 from broker_core.outbox import Outbox
-from broker_core.sasl import Anonymous, AuthenticationFailed, Challenge, Mechanism, Mechanisms
+from broker_core.sasl import Anonymous, Answer, Challenge, Mechanisms, Pending
 from protocols.amqp010.commands import (
     CLOSE_CODE_CONNECTION_FORCED,
     CLOSE_CODE_INVALID_PATH,
     DETACH_CODE_TRANSPORT_BUSY,
 )
 from protocols.amqp010.connection import Connection
-from protocols.amqp010.contract import AmqpError, AttachRefused, Handler, Tuning, Writer
+from protocols.amqp010.contract import AmqpError, AttachRefused, Handler, Tuning, Wait, Writer
 from protocols.amqp010.entrance import Entrance
 from protocols.amqp010.session import Session
 from protocols.amqp010.sessions import Sessions
 from protocols.amqp010.types import Value
 
 log: Final = logging.getLogger("leveret.amqp010")
+P = ParamSpec("P")
 WORK_MAX: Final = (
     10_000  # copies that one read makes, or what takes as long, before others have a turn: 10 to 30 ms
 )
@@ -77,10 +79,10 @@ class Connection010(Handler, FrontEnd):
         self.peer = peer
         self.is_stranger = True
         self._mechanisms = Mechanisms(
-            broker.access, config.protocols.amqp010.mechanisms, certified=peer.certified
+            broker.access, config.protocols.amqp010.mechanisms, certified=peer.certified, host=peer.host
         )
-        self._attempt: Mechanism | None = None
-        self._asked = False  # the client was asked for its first response
+        self._login = Login(broker, self._mechanisms, peer, "AMQP 0-10", log)
+        self._asked = ""  # the mechanism whose first response the client was asked for
         self._entered = False
         self._has_complained = False  # of sessions that were refused
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
@@ -130,7 +132,7 @@ class Connection010(Handler, FrontEnd):
 
     @property
     def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted and not self.wire.closed
+        return self.wire.halted and not self.wire.closed and not self.waits
 
     @property
     def description(self) -> str:  # type: ignore[override]
@@ -165,29 +167,38 @@ class Connection010(Handler, FrontEnd):
 
     def on_start_ok(
         self, mechanism: str, response: bytes | None, client_properties: Mapping[str, Value]
-    ) -> bytes | None:
-        self._attempt = self._mechanisms.begin(mechanism, self.peer.loopback)
+    ) -> bytes | Wait | None:
         if response is None and mechanism != Anonymous.name:
-            self._asked = True
+            self._asked = mechanism
             return b""  # RFC 4422, 5.1: who could have begun and has not is asked to
-        return self._authenticate(self._attempt, response or b"", first=True)
+        return self._answered(self._login.begin, mechanism, response or b"")
 
-    def on_secure_ok(self, response: bytes) -> bytes | None:
-        assert self._attempt is not None
-        first, self._asked = self._asked, False
-        return self._authenticate(self._attempt, response, first)
+    def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
+        asked, self._asked = self._asked, ""
+        if asked:
+            return self._answered(self._login.begin, asked, response)
+        return self._answered(self._login.answer, response)
 
-    def _authenticate(self, attempt: Mechanism, response: bytes, first: bool) -> bytes | None:
+    def on_checked(self) -> bytes | Wait | None:
+        return self._answered(self._login.go_on)
+
+    def _answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
         try:
-            answer = attempt.start(response) if first else attempt.step(response)
+            answer = step(*given, **named)
         except Failure as failure:
-            why = failure.reason if isinstance(failure, AuthenticationFailed) else failure
-            log.warning("%s: login refused: %s", self.peer.name, why)
             raise _turned_away(failure) from None
+        if isinstance(answer, Pending):
+            self.waits = True
+            answer.waiting.tell(self._woken)
+            return Wait.WAIT
         if isinstance(answer, Challenge):
             return answer.octets
         self.client = Client(self.broker, answer.user, self.peer.name)
         return None
+
+    def _woken(self) -> None:
+        self.wire.halted = True
+        self.wake()
 
     def on_open(self, virtual_host: str) -> None:
         name = virtual_host or self.config.virtual_hosts[0].name
@@ -225,6 +236,9 @@ class Connection010(Handler, FrontEnd):
 
     def on_closed(self) -> None:
         self.blocked = False  # its close-ok is to be read
+        self._login.drop()
+        if self.waits:
+            self._woken()
         if self._entered:
             self._entered = False
             self.client.leave()

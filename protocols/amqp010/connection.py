@@ -3,9 +3,9 @@
 A connection is awaited (its eight octets), introduces itself (start, secure, tune, open, each answered before the
 next), is open, and ends: by a close and its close-ok, by silence, or because the transport is gone. The table STEPS
 holds every connection control that is welcome in a state; what is not in it is a framing error, and ends the
-connection: there is no softer word in 0-10. However it ends, its sessions lose their channels first and then, once,
-the handler is told; only after that the peer reads close-ok. While we are closing, whatever comes but a close is
-dropped without a word.
+connection: there is no softer word in 0-10. While the handler checks a password, what comes is kept for later. However
+a connection ends, its sessions lose their channels first and then, once, the handler is told; only after that the peer
+reads close-ok. While we are closing, whatever comes but a close is dropped without a word.
 
 An open connection has channels, and a channel carries a session or none. Which one it is, attach says, and that is
 all this machine knows of sessions: their controls and commands go to the `Session` on the channel as they come. On a
@@ -29,6 +29,7 @@ from protocols.amqp010.contract import (
     Line,
     SessionError,
     Tuning,
+    Wait,
     Writer,
 )
 from protocols.amqp010.frames import append_frames, append_transfers, control_frame
@@ -47,6 +48,7 @@ class State(Enum):
     AWAITING_HEADER = "awaiting the protocol header"
     STARTING = "starting"
     SECURING = "securing"
+    CHECKING = "checking the password"
     TUNING = "tuning"
     OPENING = "opening"
     OPEN = "running"
@@ -57,6 +59,7 @@ class State(Enum):
 ENDING: Final = (State.CLOSING, State.CLOSED)
 CLASS_CONNECTION: Final = c.ConnectionStart.CLASS_CODE
 CLASS_SESSION: Final = c.SessionAttach.CLASS_CODE
+KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
 TEXT_MAX: Final = 255  # octets of a str8
 RANGES_FEW: Final = 64  # of commands done out of order; to look at more takes as long as many commands
 NAME_MAX: Final = 1024  # octets of a session's name, which is kept as long as the session
@@ -145,8 +148,22 @@ class Connection(Reader):
     def receive(self, data: bytes, now: float) -> None:
         """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
         self._heartbeat.received_at = now
-        if not self.closed:
+        if self.state is State.CHECKING:
+            self._keep(data)
+            self._check()
+        elif not self.closed:
             self._take(data)
+
+    def _check(self) -> None:
+        """Go on with what was kept, if the handler knows by now who it is."""
+        try:
+            self._proceed(self.handler.on_checked())
+        except AmqpError as error:
+            self.fail(error)
+        if self.state is not State.CHECKING:
+            self._take(b"")
+        elif self._tail_size > KEPT_MAX:
+            self._drop("too much came while its password was checked")
 
     def flush(self) -> None:
         """End a batch of input: sessions that heard something say what they owe."""
@@ -259,8 +276,12 @@ class Connection(Reader):
         assert isinstance(control, c.ConnectionSecureOk)
         self._proceed(self.handler.on_secure_ok(control.response or b""))
 
-    def _proceed(self, challenge: bytes | None) -> None:
+    def _proceed(self, challenge: bytes | Wait | None) -> None:
         """Go on with the next challenge or, there being none, with the limits."""
+        if isinstance(challenge, Wait):
+            self.state = State.CHECKING
+            self.halted = True  # what follows in this read is kept
+            return
         if challenge is not None:
             self.state = State.SECURING
             self._say(c.ConnectionSecure(challenge))

@@ -8,6 +8,7 @@ and limits; a session its line to the peer and its owner, who does what the comm
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -182,6 +183,12 @@ class SessionLimits:
         self.incomplete_max = incomplete_max  # ranges of ids in the sets that are kept
 
 
+class Wait(Enum):
+    """An answer that is still to come: a password is being checked elsewhere."""
+
+    WAIT = "wait"
+
+
 class Handler(ABC):
     """What a connection tells the broker's side. The first four may raise AmqpError, which closes the connection."""
 
@@ -190,15 +197,21 @@ class Handler(ABC):
     @abstractmethod
     def on_start_ok(
         self, mechanism: str, response: bytes | None, client_properties: Mapping[str, Value]
-    ) -> bytes | None:
+    ) -> bytes | Wait | None:
         """The client chose a mechanism: answer the next challenge, or None, who it is being settled.
 
-        `response` is None where the client sent none, which is not the same as an empty one.
+        `response` is None where the client sent none, which is not the same as an empty one. After `Wait` the
+        connection asks `on_checked` each time it receives something, which may be no octets at all, and takes nothing
+        of it before there is another answer.
         """
 
     @abstractmethod
-    def on_secure_ok(self, response: bytes) -> bytes | None:
+    def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
         """The client answered the challenge. As on_start_ok."""
+
+    def on_checked(self) -> bytes | Wait | None:
+        """What has become of the password. As on_start_ok."""
+        raise NotImplementedError
 
     @abstractmethod
     def on_open(self, virtual_host: str) -> None:

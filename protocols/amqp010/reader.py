@@ -160,6 +160,12 @@ class Reader(ABC):
         self._tail = [rest] if rest and not self._lost else []
         self._tail_size = len(rest)
 
+    def _keep(self, data: bytes) -> None:
+        """It is not its turn yet; `_take(b"")` goes on with it."""
+        if data:
+            self._tail.append(data)
+            self._tail_size += len(data)
+
     def _forget(self, channel: int) -> None:
         """No command is under way on this channel any more: the session has left it."""
         if self._commands.pop(COMMANDS | channel, None) is self._transferring:

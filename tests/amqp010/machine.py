@@ -16,7 +16,7 @@ from typing import cast
 from protocols.amqp010 import commands as c
 from protocols.amqp010.commands import Command, Control
 from protocols.amqp010.connection import Connection
-from protocols.amqp010.contract import AttachRefused, Handler, Line, SessionError, Tuning, Writer
+from protocols.amqp010.contract import AttachRefused, Handler, Line, SessionError, Tuning, Wait, Writer
 from protocols.amqp010.execution import Execution
 from protocols.amqp010.frames import append_frames, control_frame
 from protocols.amqp010.session import Session
@@ -95,6 +95,7 @@ class Notes(Handler):
     def __init__(self) -> None:
         self.told: list[str] = []
         self.challenges: list[bytes | None] = []  # to answer; then None
+        self.checking = False  # a password is being checked
         self.error: Exception | None = None  # to raise the next time
         self.enough = False
 
@@ -106,12 +107,23 @@ class Notes(Handler):
 
     def on_start_ok(
         self, mechanism: str, response: bytes | None, client_properties: Mapping[str, Value]
-    ) -> bytes | None:
+    ) -> bytes | Wait | None:
         self._answer(f"start-ok {mechanism} {response!r}")
-        return self.challenges.pop(0) if self.challenges else None
+        return self._challenge()
 
-    def on_secure_ok(self, response: bytes) -> bytes | None:
+    def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
         self._answer(f"secure-ok {response!r}")
+        return self._challenge()
+
+    def on_checked(self) -> bytes | Wait | None:
+        if self.checking:
+            return Wait.WAIT
+        self._answer("checked")
+        return self._challenge()
+
+    def _challenge(self) -> bytes | Wait | None:
+        if self.checking:
+            return Wait.WAIT
         return self.challenges.pop(0) if self.challenges else None
 
     def on_open(self, virtual_host: str) -> None:
