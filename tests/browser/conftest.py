@@ -1,0 +1,146 @@
+"""A node with its web page, and a headless Chromium that looks at it.
+
+`page` is a page of the browser where somebody has logged in; `visit` opens others. A test fails if the page reported
+an error or a violation of its policy, or opened a dialog of the browser's, unless the test says that it made it so
+with `expect_errors`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.interop.conftest import RunningNode, missing, need_module, node_with
+
+need_module("playwright")
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright  # noqa: E402
+
+__all__ = ["node_with"]
+
+TIMEOUT_MS: Final = 20_000  # for anything that should happen soon, on a busy machine
+PHONE: Final = {"width": 360, "height": 740}
+DESK: Final = {"width": 1280, "height": 900}
+SETTINGS: Final = """
+http.enabled = true
+http.address = "127.0.0.1:0"
+
+[[virtual_hosts]]
+name = "/"
+[[virtual_hosts]]
+name = "shop"
+
+[[users]]
+name = "guest"
+password = "guest"
+tags = ["administrator"]
+permissions."/" = { configure = ".*", write = ".*", read = ".*" }
+permissions."shop" = { configure = ".*", write = ".*", read = ".*" }
+
+[[users]]
+name = "keeper"
+password = "sesame"
+tags = ["management"]
+permissions."shop" = { configure = ".*", write = ".*", read = ".*" }
+
+[[users]]
+name = "worker"
+password = "sesame"
+permissions."/" = { configure = ".*", write = ".*", read = ".*" }
+"""
+# What is wrong in the page's own eyes, also where the browser's console would not say.
+WATCH: Final = """
+addEventListener("securitypolicyviolation", ({violatedDirective, blockedURI}) => {
+    console.error(`policy: ${violatedDirective} ${blockedURI}`);
+});
+"""
+
+expect.set_options(timeout=TIMEOUT_MS)
+
+
+class Visit:
+    """Somebody at the browser."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.url = url
+        self.errors: list[str] = []
+        self.page = context.new_page()
+        self.page.set_default_timeout(TIMEOUT_MS)
+        self.page.add_init_script(WATCH)
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on(
+            "dialog", lambda dialog: (self.errors.append(f"dialog: {dialog.message}"), dialog.dismiss())
+        )
+
+    def log_in(self, name: str = "guest", password: str = "guest") -> Page:
+        self.page.goto(self.url)
+        self.page.get_by_label("User name").fill(name)
+        self.page.get_by_label("Password or token").fill(password)
+        self.page.get_by_role("button", name="Log in").click()
+        return self.page
+
+    def expect_errors(self, *parts: str) -> None:
+        """Forget what the page reported because the test made it: refusals are errors to the browser's console."""
+        rest = [error for error in self.errors if not any(part in error for part in parts)]
+        self.errors[:] = rest
+
+
+class PageNode(RunningNode):
+    """A node with its page."""
+
+    def __init__(self, toml: str = SETTINGS, port: int = 0) -> None:
+        super().__init__(toml, port)
+
+    @property
+    def page_url(self) -> str:
+        listening = self.call(self.node.listeners)
+        port = next(each.port for each in listening if "http" in each.protocols)
+        return f"http://127.0.0.1:{port}/"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or missing("chromium", "apt-get install chromium")
+    )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"]
+        )  # it may run as root
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def node() -> Iterator[PageNode]:
+    node = PageNode()
+    node.start()
+    yield node
+    node.stop()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport=DESK, accept_downloads=True)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def visit(context: BrowserContext, node: PageNode) -> Iterator[Visit]:
+    visit = Visit(context, node.page_url)
+    yield visit
+    assert visit.errors == []
+
+
+@pytest.fixture
+def page(visit: Visit) -> Page:
+    page = visit.log_in()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    return page

@@ -1,0 +1,263 @@
+"""Each action does what it says: done on the page, checked at the broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pika
+import pytest
+from playwright.sync_api import Page, expect
+
+from broker_core.message import Message
+from broker_core.topology import VirtualHost
+from tests.interop.conftest import wait_until
+
+from .conftest import PageNode
+from .walking import confirm, fill, go, headed, opened, row, submit, told
+
+pytestmark = pytest.mark.system
+
+
+def host_of(node: PageNode) -> VirtualHost:
+    return node.node.broker.virtual_hosts["/"]
+
+
+def publish(node: PageNode, queue: str, *bodies: bytes) -> None:
+    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for body in bodies:
+            channel.basic_publish("", queue, body, pika.BasicProperties(headers={"origin": "shop"}))
+
+
+def queue_page(page: Page, node: PageNode, *bodies: bytes) -> None:
+    """The page of a queue `orders` that holds these."""
+    node.declare("orders", durable=True)
+    publish(node, "orders", *bodies)
+    go(page, "queues", "/", "orders")
+    expect(headed(page, "Queue orders")).to_be_visible()
+
+
+def test_a_queue_is_declared_with_type_and_arguments(page: Page, node: PageNode) -> None:
+    go(page, "queues")
+    form = opened(page, "Declare a queue")
+    form.get_by_role("button", name="x-max-length", exact=True).click()
+    fill(form, name="orders", arguments="x-max-length = 5\nx-overflow = reject-publish")
+    submit(form)
+    expect(headed(page, "Queue orders")).to_be_visible()
+    queue = node.find("orders")
+    assert queue is not None
+    assert (queue.durable, queue.arguments) == (True, {"x-max-length": 5, "x-overflow": "reject-publish"})
+
+
+def test_what_the_node_refuses_is_told_in_its_words(page: Page, node: PageNode) -> None:
+    go(page, "queues")
+    form = opened(page, "Declare a queue")
+    fill(form, name="orders", arguments="no sign")
+    submit(form)
+    told(page, "“no sign” is not name = value")
+    assert node.queue_names() == []
+
+
+def test_looking_at_messages_leaves_them_as_they_are(page: Page, node: PageNode) -> None:
+    queue_page(page, node, b"first", b"second")
+    panel = opened(page, "Look at messages")
+    submit(panel)
+    expect(panel.locator("pre")).to_have_text(["first", "second"])
+    expect(panel.get_by_text("origin").first).to_be_visible()
+    assert (node.ready("orders"), node.unsettled("orders")) == (2, 0)
+    assert not any(node.call(lambda: [each.redelivered for each in host_of(node).queues["orders"].waiting()]))
+
+
+def test_messages_are_put_back_or_taken_out_as_was_chosen(page: Page, node: PageNode) -> None:
+    queue_page(page, node, b"first", b"second")
+    panel = opened(page, "Get messages")
+    submit(panel)
+    expect(panel.locator("pre")).to_have_text(["first"])
+    assert node.ready("orders") == 2
+    fill(panel, ackmode="ack_requeue_false", count="2")
+    submit(panel)
+    confirm(page, "Take out")
+    expect(panel.locator("pre")).to_have_count(2)
+    assert node.ready("orders") == 0
+
+
+def test_a_message_is_published_with_headers(page: Page, node: PageNode) -> None:
+    queue_page(page, node)
+    panel = opened(page, "Publish to this queue")
+    fill(panel, payload="hello", headers="tries = 3\nfrom = shop", properties="content_type = text/plain")
+    submit(panel)
+    told(page, "Published; it reached a queue")
+
+    def published() -> Message:
+        (delivery,) = host_of(node).queues["orders"].waiting()
+        return delivery.message
+
+    message = node.call(published)
+    assert message.properties.headers == {"tries": 3, "from": "shop"}
+    assert message.properties.content_type == "text/plain"
+
+
+def test_messages_are_moved_to_another_queue(page: Page, node: PageNode) -> None:
+    node.declare("other", durable=True)
+    queue_page(page, node, b"1", b"2", b"3")
+    panel = opened(page, "Move messages")
+    fill(panel, to="other")
+    submit(panel)
+    confirm(page, "Move")
+    told(page, "3 messages moved to “other”")
+    assert (node.ready("orders"), node.ready("other")) == (0, 3)
+
+
+def test_nothing_is_purged_or_deleted_before_it_is_confirmed(page: Page, node: PageNode) -> None:
+    queue_page(page, node, b"1", b"2")
+    page.get_by_role("button", name="Purge").click()
+    confirm(page, "Cancel")
+    page.get_by_role("button", name="Delete queue").click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert node.ready("orders") == 2
+    page.get_by_role("button", name="Purge").click()
+    confirm(page, "Purge")
+    told(page, "Queue “orders” is purged")
+    assert node.ready("orders") == 0
+    page.get_by_role("button", name="Delete queue").click()
+    confirm(page, "Delete")
+    expect(headed(page, "Queues")).to_be_visible()
+    assert node.find("orders") is None
+
+
+def test_an_exchange_is_declared_bound_used_and_deleted(page: Page, node: PageNode) -> None:
+    node.declare("orders", durable=True)
+    go(page, "exchanges")
+    form = opened(page, "Declare an exchange")
+    fill(form, name="shop", type="topic", arguments="alternate-exchange = amq.fanout")
+    submit(form)
+    expect(headed(page, "Exchange shop")).to_be_visible()
+    binding = opened(page, "Bind something to this exchange")
+    fill(binding, destination="orders", key="eu.#")
+    submit(binding)
+    expect(row(page, "eu.#")).to_be_visible()
+    publishing = opened(page, "Publish a message")
+    fill(publishing, key="eu.berlin", payload="hello")
+    submit(publishing)
+    told(page, "it reached a queue")
+    assert node.ready("orders") == 1
+    row(page, "eu.#").get_by_role("button", name="Remove").click()
+    confirm(page, "Remove")
+    expect(row(page, "eu.#")).to_have_count(0)
+    fill(publishing, key="eu.berlin", payload="hello")
+    submit(publishing)
+    told(page, "no queue took it")
+    page.get_by_role("button", name="Delete exchange").click()
+    confirm(page, "Delete")
+    expect(headed(page, "Exchanges")).to_be_visible()
+    assert "shop" not in node.call(lambda: list(host_of(node).exchanges))
+
+
+def test_a_connection_is_closed_with_a_reason(page: Page, node: PageNode) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(node.url))
+    go(page, "connections")
+    row(page, "guest").get_by_role("link").first.click()
+    panel = opened(page, "Close this connection")
+    fill(panel, reason="closing time")
+    submit(panel)
+    expect(headed(page, "Connections")).to_be_visible()
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="closing time"):
+        connection.process_data_events(time_limit=20)
+
+
+def test_a_policy_is_added_and_deleted(page: Page, node: PageNode) -> None:
+    node.declare("orders", durable=True)
+    go(page, "policies")
+    form = opened(page, "Add a policy")
+    fill(form, name="short", pattern="^orders$", apply="queues", definition="max-length = 3")
+    submit(form)
+    expect(row(page, "short")).to_be_visible()
+    go(page, "queues", "/", "orders")
+    expect(page.get_by_text("short").first).to_be_visible()
+    go(page, "policies")
+    row(page, "short").get_by_role("button", name="Delete").click()
+    confirm(page, "Delete")
+    expect(row(page, "short")).to_have_count(0)
+
+
+def test_an_operator_policy_is_added(page: Page) -> None:
+    go(page, "policies")
+    form = opened(page, "Add an operator policy")
+    fill(form, name="bound", definition="max-length = 9")
+    submit(form)
+    expect(page.locator("section").filter(has_text="Operator policies").locator("tbody tr")).to_have_count(1)
+
+
+def test_a_user_is_added_given_rights_and_deleted(page: Page, node: PageNode) -> None:
+    access = node.node.broker.access
+    go(page, "users")
+    form = opened(page, "Add a user")
+    fill(form, name="alice", password="carrots-7", tags="management, monitoring")
+    submit(form)
+    expect(headed(page, "User alice")).to_be_visible()
+    panel = opened(page, "Set permissions")
+    fill(panel, vhost="/", configure="^a", write=".*", read="")
+    submit(panel)
+    told(page, "are set")
+    expect(row(page, "^a")).to_be_visible()
+    limit = page.locator("section").filter(has_text="Limits").locator("form")
+    fill(limit, name="max-connections", value="4")
+    submit(limit)
+    expect(row(page, "max-connections")).to_be_visible()
+    alice = node.call(lambda: access.user("alice"))
+    assert alice is not None
+    assert alice.tags == frozenset(("management", "monitoring"))
+    with pika.BlockingConnection(pika.URLParameters(node.url.replace("guest:guest", "alice:carrots-7"))):
+        pass
+    page.get_by_role("button", name="Delete user").click()
+    confirm(page, "Delete")
+    expect(headed(page, "Users")).to_be_visible()
+    assert node.call(lambda: access.user("alice")) is None
+
+
+def test_tags_change_and_the_password_stays(page: Page, node: PageNode) -> None:
+    go(page, "users", "worker")
+    panel = opened(page, "Change password or tags")
+    fill(panel, tags="monitoring")
+    submit(panel)
+    told(page, "User “worker” is changed")
+    worker = node.call(lambda: node.node.broker.access.user("worker"))
+    assert worker is not None
+    assert worker.tags == frozenset(("monitoring",))
+    with pika.BlockingConnection(pika.URLParameters(node.url.replace("guest:guest", "worker:sesame"))):
+        pass
+
+
+def test_a_virtual_host_is_added_traced_and_deleted(page: Page, node: PageNode) -> None:
+    hosts = node.node.broker.virtual_hosts
+    go(page, "vhosts")
+    form = opened(page, "Add a virtual host")
+    fill(form, name="garden", description="of carrots")
+    submit(form)
+    page.get_by_role("link", name="garden", exact=True).click()
+    expect(headed(page, "Virtual host garden")).to_be_visible()
+    page.get_by_role("button", name="Trace messages").click()
+    expect(page.get_by_role("button", name="Stop tracing")).to_be_visible()
+    page.get_by_role("button", name="Delete virtual host").click()
+    confirm(page, "Delete")
+    expect(headed(page, "Virtual hosts")).to_be_visible()
+    wait_until(lambda: "garden" not in node.call(lambda: list(hosts)), "the virtual host is gone")
+
+
+def test_definitions_are_exported_and_come_back(page: Page, node: PageNode, tmp_path: Path) -> None:
+    node.declare("orders", durable=True)
+    go(page, "definitions")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    file = tmp_path / "definitions.json"
+    download.value.save_as(file)
+    assert [queue["name"] for queue in json.loads(file.read_text())["queues"]] == ["orders"]
+    node.delete("orders")
+    page.get_by_label("File").set_input_files(file)
+    page.get_by_role("button", name="Import").click()
+    confirm(page, "Import")
+    told(page, "Definitions imported")
+    assert node.queue_names() == ["orders"]

@@ -1,0 +1,78 @@
+"""Who gets in, and what he sees then."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from .conftest import PageNode, Visit
+from .walking import go, headed
+
+pytestmark = pytest.mark.system
+
+
+def test_a_wrong_password_is_told_and_lets_nobody_in(visit: Visit) -> None:
+    page = visit.log_in("guest", "wrong")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_label("User name")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    visit.expect_errors("401")
+
+
+def test_a_user_without_tags_cannot_enter(visit: Visit) -> None:
+    page = visit.log_in("worker", "sesame")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.locator("nav")).to_have_count(0)
+    assert page.evaluate("sessionStorage.length") == 0
+    visit.expect_errors("401", "403")
+
+
+def test_a_reload_does_not_ask_again_and_another_tab_does(visit: Visit, page: Page) -> None:
+    page.reload()
+    expect(headed(page, "Overview")).to_be_visible()
+    other = page.context.new_page()
+    other.goto(visit.url)
+    expect(other.get_by_role("button", name="Log in")).to_be_visible()
+
+
+def test_who_logs_out_leaves_nothing_behind(page: Page) -> None:
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    assert page.evaluate("sessionStorage.getItem('leveret.login')") is None
+    page.reload()
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+
+
+def test_credentials_are_in_no_address_and_no_element(page: Page) -> None:
+    for view in ("queues", "users", "definitions"):
+        go(page, view)
+        expect(page.locator(f"nav a[aria-current][href='#/{view}']")).to_be_visible()
+        assert "Z3Vlc3Q6Z3Vlc3Q" not in page.content() + page.url  # base64 of guest:guest
+
+
+def test_a_link_that_was_kept_leads_there_after_the_login(visit: Visit, node: PageNode) -> None:
+    node.declare("orders", durable=True)
+    visit.url += "#/queues/%2F/orders"
+    page = visit.log_in()
+    expect(headed(page, "Queue orders")).to_be_visible()
+
+
+def test_a_user_for_management_sees_only_his_own(visit: Visit, node: PageNode) -> None:
+    node.declare("secret", durable=True)
+    node.call(lambda: node.node.broker.virtual_hosts["shop"].declare_queue("carrots", durable=True))
+    page = visit.log_in("keeper", "sesame")
+    expect(headed(page, "Overview")).to_be_visible()
+    expect(page.get_by_role("link", name="Users")).to_have_count(0)
+    expect(page.get_by_label("Virtual host", exact=True).locator("option")).to_have_text(
+        ["All virtual hosts", "shop"]
+    )
+    go(page, "queues")
+    expect(page.get_by_role("link", name="carrots")).to_be_visible()
+    expect(page.get_by_text("secret")).to_have_count(0)
+
+
+def test_a_password_that_is_taken_back_ends_the_visit(visit: Visit, page: Page, node: PageNode) -> None:
+    node.call(lambda: node.node.broker.access.delete_user("guest"))
+    go(page, "queues")
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    visit.expect_errors("401")

@@ -1,0 +1,195 @@
+"""Each view shows what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from playwright.sync_api import Page, expect
+
+from .conftest import PHONE, PageNode, Visit
+from .walking import go, headed, refresh, row
+
+pytestmark = pytest.mark.system
+
+VIEWS: Final = {
+    "overview": "Overview",
+    "queues": "Queues",
+    "exchanges": "Exchanges",
+    "topology": "Topology of /",
+    "streams": "Streams of /",
+    "connections": "Connections",
+    "channels": "Channels",
+    "consumers": "Consumers",
+    "policies": "Policies",
+    "users": "Users",
+    "vhosts": "Virtual hosts",
+    "definitions": "Definitions",
+    "alarms": "Alarms",
+}
+
+
+@pytest.fixture
+def channel(node: PageNode) -> Iterator[BlockingChannel]:
+    """A client that has declared a shop, and reads a queue of it."""
+    connection = pika.BlockingConnection(pika.URLParameters(node.url))
+    channel = connection.channel()
+    channel.exchange_declare("orders", "topic", durable=True, arguments={"alternate-exchange": "lost"})
+    channel.exchange_declare("lost", "fanout", durable=True)
+    channel.exchange_declare("eu", "fanout", durable=True)
+    channel.queue_declare("bills", durable=True, arguments={"x-dead-letter-exchange": "lost"})
+    channel.queue_declare("unrouted", durable=True)
+    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    channel.exchange_bind("eu", "orders", "eu.#")
+    channel.queue_bind("bills", "eu", "")
+    channel.queue_bind("unrouted", "lost", "")
+    yield channel
+    if connection.is_open:
+        connection.close()
+
+
+def published(channel: BlockingChannel, queue: str, *bodies: bytes) -> None:
+    channel.confirm_delivery()
+    for body in bodies:
+        channel.basic_publish("", queue, body, pika.BasicProperties(headers={"origin": "shop"}))
+
+
+def test_every_view_is_a_link_away(page: Page) -> None:
+    for name, title in VIEWS.items():
+        page.locator(f"nav a[href='#/{name}']").click()
+        expect(headed(page, title)).to_be_visible()
+        expect(page.locator("nav a[aria-current]")).to_have_attribute("href", f"#/{name}")
+        expect(page.get_by_text("Not up to date")).to_have_count(0)
+
+
+def test_the_overview_counts_what_there_is(page: Page, node: PageNode, channel: BlockingChannel) -> None:
+    published(channel, "bills", b"1", b"2", b"3")
+    refresh(page)
+    tiles = page.locator(".tile")
+    for tile, shown in {"Ready": "3", "Connections": "1", "Channels": "1", "Queues": "3"}.items():
+        expect(tiles.filter(has_text=tile).locator("b")).to_have_text(shown)
+    expect(row(page, "http").first).to_be_visible()
+    expect(
+        page.get_by_role("heading", name=f"Node {node.call(lambda: node.node.config.node.name)}")
+    ).to_be_visible()
+
+
+def test_a_queue_tells_its_messages_consumers_and_bindings(page: Page, channel: BlockingChannel) -> None:
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume("bills", lambda *_: None, consumer_tag="cashier")
+    published(channel, "bills", b"1", b"2", b"3")
+    go(page, "queues")
+    expect(row(page, "bills").locator("td[data-label=Total]")).to_have_text("3")
+    page.get_by_role("link", name="bills").click()
+    expect(headed(page, "Queue bills")).to_be_visible()
+    for name, value in {"Ready": "2", "Unacknowledged": "1"}.items():
+        fact = page.locator("dl div").filter(has=page.locator("dt", has_text=name)).first
+        expect(fact.locator("dd")).to_have_text(value)
+    expect(row(page, "cashier")).to_be_visible()
+    expect(page.get_by_role("link", name="eu", exact=True)).to_be_visible()
+    expect(page.get_by_text("x-dead-letter-exchange = lost")).to_be_visible()
+
+
+def test_who_is_connected_is_told_with_channels_and_consumers(page: Page, channel: BlockingChannel) -> None:
+    channel.basic_consume("bills", lambda *_: None, consumer_tag="cashier")
+    go(page, "consumers")
+    expect(row(page, "cashier").get_by_role("link", name="bills")).to_be_visible()
+    go(page, "connections")
+    expect(row(page, "guest")).to_have_count(1)
+    row(page, "guest").get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Connection 127.0.0.1")
+    expect(page.get_by_text("Pika Python Client Library").first).to_be_visible()
+    page.locator("td[data-label=Channel] a").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Channel 127.0.0.1")
+    expect(row(page, "cashier")).to_be_visible()
+
+
+def test_a_streams_readers_are_shown_with_their_lag(page: Page, channel: BlockingChannel) -> None:
+    published(channel, "log", b"1", b"2", b"3")
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume("log", lambda *_: None, consumer_tag="slow", arguments={"x-stream-offset": "first"})
+    go(page, "streams")
+    expect(row(page, "slow").locator("td[data-label=Lag]")).to_have_text("2")
+    expect(row(page, "log").first.locator("td[data-label=Messages]")).to_have_text("3")
+
+
+def test_the_drawing_shows_where_messages_go(page: Page, channel: BlockingChannel) -> None:
+    go(page, "topology")
+    drawing = page.locator(".drawn")
+    for name in ("exchange orders", "exchange eu", "exchange lost", "queue bills", "queue unrouted"):
+        expect(drawing.get_by_role("link", name=name, exact=True)).to_be_visible()
+    expect(drawing.locator("path.edge")).to_have_count(5)
+    expect(drawing.locator("path.edge.alternate")).to_have_count(1)
+    expect(drawing.locator("path.edge.dead-letters")).to_have_count(1)
+    left = drawing.locator("[data-id='e:orders'] rect").bounding_box()
+    right = drawing.locator("[data-id='q:bills'] rect").bounding_box()
+    assert left is not None
+    assert right is not None
+    assert left["x"] + left["width"] < right["x"]
+
+
+def test_a_route_is_explained_in_the_drawing_and_in_words(page: Page, channel: BlockingChannel) -> None:
+    go(page, "topology")
+    page.get_by_label("Exchange", exact=True).fill("orders")
+    page.get_by_label("Routing key").fill("eu.berlin")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_text("It reaches queue “bills”.")).to_be_visible()
+    expect(page.get_by_text("by binding “eu.#”")).to_be_visible()
+    expect(page.locator("[data-id='q:bills'].lit")).to_be_visible()
+    expect(page.locator("[data-id='q:unrouted'].lit")).to_have_count(0)
+    expect(page.locator(".link.lit")).to_have_count(2)
+    page.get_by_label("Routing key").fill("us")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_text("It reaches queue “unrouted”.")).to_be_visible()
+    expect(page.locator(".link.lit path.alternate")).to_have_count(1)
+
+
+def test_a_route_of_nowhere_is_refused_in_words(visit: Visit, page: Page) -> None:
+    go(page, "topology")
+    page.get_by_label("Exchange", exact=True).fill("nowhere")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_text("nowhere").first).to_be_visible()
+    visit.expect_errors("404")
+
+
+def test_an_alarm_is_told_everywhere(page: Page, node: PageNode) -> None:
+    node.raise_alarm("low on disk")
+    go(page, "queues")
+    expect(page.get_by_role("alert").get_by_text("low on disk")).to_be_visible()
+    node.clear_alarm("low on disk")
+    go(page, "alarms")
+    expect(page.get_by_text("No alarm is on.")).to_be_visible()
+
+
+def test_what_is_gone_is_told_in_words(visit: Visit, page: Page) -> None:
+    go(page, "queues", "/", "nobody")
+    expect(headed(page, "Queue nobody")).to_be_visible()
+    expect(page.locator("main .empty")).to_be_visible()
+    visit.expect_errors("404")
+    go(page, "no", "such", "view")
+    expect(page.get_by_text("This link leads nowhere.")).to_be_visible()
+
+
+def test_no_view_is_wider_than_a_phone(page: Page, channel: BlockingChannel) -> None:
+    channel.basic_consume("bills", lambda *_: None, consumer_tag="c" * 100)
+    channel.queue_declare("a-rather-long-name." * 10, durable=True)
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    deeper = [("queues", "/", "bills"), ("exchanges", "/", "orders"), ("users", "guest"), ("vhosts", "/")]
+    for names in [*((name,) for name in VIEWS), *deeper]:
+        go(page, *names)
+        expect(page.locator("#main")).to_have_attribute(
+            "data-key", str(list(names)).replace("'", '"').replace(", ", ",")
+        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], names
+
+
+def test_the_menu_of_a_phone_opens_and_leads_on(page: Page) -> None:
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    expect(page.locator("#navigation")).to_be_hidden()
+    page.get_by_role("button", name="Menu").click()
+    page.locator("nav a[href='#/queues']").click()
+    expect(headed(page, "Queues")).to_be_visible()
+    expect(page.locator("#navigation")).to_be_hidden()
