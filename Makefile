@@ -53,7 +53,7 @@ docs: $(VENV)/.ready-to-run ## print the pages that come from the code
 	$(BIN)/python -m broker_core.config --docs > docs/configuration.md
 
 clean: ## remove what was set up or built
-	rm -rf $(VENV) $(NPM)/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NPM)/node_modules $(NPM)/.fetched build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready-to-run: $(INPUTS)

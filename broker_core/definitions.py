@@ -43,6 +43,7 @@ from broker_core.settings import Record, RecordOf, key
 from broker_core.values import Table
 
 ANY_NAME: Final = Text("a name of at most 255 characters", r"(?s).{0,255}")
+ANY_TEXT: Final = Text("a text", r"(?s).*")
 
 
 class Anything(Kind[object]):
@@ -152,7 +153,7 @@ class VirtualHostDefinition(Tolerant):
     """A virtual host."""
 
     name: str = key(NAME, "The name that clients open.")
-    description: str | None = key(Text(), "What people say of it.", None)
+    description: str | None = key(ANY_TEXT, "What people say of it.", None)
     tags: tuple[str, ...] = key(Tags(), "Words to find it by.", ())
     tracing: bool | None = key(Flag(), "Whether its messages are copied to `amq.rabbitmq.trace`.", None)
     default_queue_type: str | None = key(Text(), "The type of queues that name none; passed over.", None)

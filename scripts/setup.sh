@@ -2,7 +2,7 @@
 # Sets up what `make run` and `make test` need:
 #   setup.sh run    .venv with Leveret in it
 #   setup.sh test   the same with the tools and the Python clients of the tests
-#   setup.sh peers  clients that are not Python: rabbitmq-c's command-line tools, Node.js with amqplib and rhea
+#   setup.sh peers  clients that are not ours or not Python: rabbitmq-c's tools, rabbitmqadmin, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -119,6 +119,28 @@ install_peers() {
     fi
 }
 
+# RabbitMQ's script for operators, out of Debian's package: the broker itself is not installed.
+fetch_rabbitmqadmin() {
+    local script="tests/interop/.fetched/rabbitmqadmin" folder
+    if [ -e "$script" ] || command -v rabbitmqadmin >/dev/null; then
+        return
+    fi
+    if ! can_install || ! command -v dpkg-deb >/dev/null; then
+        without "rabbitmqadmin is taken out of a package on Debian, as root: scripts/setup.sh peers"
+        return
+    fi
+    folder=$(mktemp -d)
+    if (cd "$folder" && apt-get update -qq && apt-get download -qq rabbitmq-server 2>/dev/null) &&
+        dpkg-deb --fsys-tarfile "$folder"/rabbitmq-server_*.deb | tar -xO ./usr/bin/rabbitmqadmin >"$folder/script" &&
+        [ -s "$folder/script" ]; then
+        mkdir -p "$(dirname "$script")"
+        mv "$folder/script" "$script"
+    else
+        without "rabbitmqadmin could not be fetched: apt-get download rabbitmq-server"
+    fi
+    rm -rf "$folder"
+}
+
 # Tests skip what is missing; on a build server that is a failure.
 without() {
     echo "setup: some tests cannot run ($1)" >&2
@@ -136,7 +158,10 @@ case "${1:-}" in
         install_leveret '.[test,dev,interop,spark,delta,charts]'
         make_java
         ;;
-    peers) install_peers ;;
+    peers)
+        install_peers
+        fetch_rabbitmqadmin
+        ;;
     *)
         echo "usage: scripts/setup.sh run|test|peers" >&2
         exit 2

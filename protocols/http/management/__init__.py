@@ -28,15 +28,18 @@ from protocols.http.management import (
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
+    *whoami.ROUTES,
     *overview.ROUTES,
     *nodes.ROUTES,
+    *health.ROUTES,
     *connections.ROUTES,
     *channels.ROUTES,
     *consumers.ROUTES,
-    *queues.ROUTES,
     *exchanges.ROUTES,
+    *queues.ROUTES,
     *bindings.ROUTES,
-    *whoami.ROUTES,
+    *messages.ROUTES,
+    *moving.ROUTES,
     *vhosts.ROUTES,
     *users.ROUTES,
     *permissions.ROUTES,
@@ -44,7 +47,4 @@ ROUTES: Final[tuple[Route, ...]] = (
     *parameters.ROUTES,
     *limits.ROUTES,
     *definitions.ROUTES,
-    *health.ROUTES,
-    *messages.ROUTES,
-    *moving.ROUTES,
 )
