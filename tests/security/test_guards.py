@@ -1,0 +1,283 @@
+"""Who may connect and try to log in, and how soon again. Time is passed in."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core import guards
+from broker_core.config import parse
+from broker_core.config_sections import LimitsSettings
+from broker_core.guards import KEYS_MAX, REFUSED_MAX_S, Door, Logins, network
+from protocols.amqp010 import commands as c
+from protocols.amqp091 import methods as m
+from protocols.amqp10 import performatives as p
+from tests.amqp010.peer import Peer as Peer010
+from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World
+from tests.amqp10.peer import Peer as Peer10
+from tests.amqp10.peer import plain
+
+HERE, THERE, NEXT_DOOR = "192.0.2.7", "198.51.100.1", "192.0.2.8"
+
+
+@pytest.mark.parametrize(
+    ("host", "key"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:0db8:0001:0002"),
+        ("2001:db8:1:2::9", "2001:0db8:0001:0002"),
+        ("2001:db8:1:3::9", "2001:0db8:0001:0003"),
+        ("fe80::1%eth0", "fe80:0000:0000:0000"),
+        ("somewhere", "somewhere"),
+    ],
+)
+def test_an_address_of_ipv6_is_counted_by_its_first_half(host: str, key: str):
+    assert network(host) == key
+
+
+# Connections in a second.
+
+
+def limits(**settings: int | None) -> LimitsSettings:
+    return LimitsSettings(**settings)
+
+
+def test_more_connections_than_in_two_seconds_are_refused_until_time_has_passed():
+    door: Door[int] = Door()
+    asked = limits(connection_rate=10)
+    assert [door.refusal(asked, 0.0) for _ in range(21)].count("") == 20
+    assert door.refusal(asked, 0.05) == "more than 10 connections in a second"
+    assert door.refusal(asked, 0.16) == ""
+    assert door.refusal(asked, 0.16) != ""
+    assert [door.refusal(asked, 1000.0) for _ in range(30)].count("") == 20, "it does not save up for more"
+
+
+def test_one_address_does_not_use_up_what_others_have():
+    door: Door[int] = Door()
+    asked = limits(connection_rate_per_address=5)
+    assert [door.refusal_from(HERE, False, asked, 0.0) for _ in range(11)].count("") == 10
+    assert door.refusal_from(NEXT_DOOR, False, asked, 0.0) == ""
+    assert [door.refusal_from(HERE, True, asked, 0.0) for _ in range(50)].count("") == 50, "this machine"
+
+
+def test_a_whole_network_of_ipv6_is_one():
+    door: Door[int] = Door()
+    asked = limits(connection_rate_per_address=5)
+    taken = [door.refusal_from(f"2001:db8::{n:x}", False, asked, 0.0) for n in range(100)]
+    assert taken.count("") == 10
+
+
+def test_no_limit_is_none():
+    door: Door[int] = Door()
+    asked = limits(connection_rate=None, connection_rate_per_address=None, strangers_per_address_max=None)
+    assert not any(
+        door.refusal(asked, 0.0) or door.refusal_from(HERE, False, asked, 0.0) for _ in range(5000)
+    )
+
+
+def test_what_is_remembered_of_addresses_is_bounded():
+    door: Door[int] = Door()
+    asked = limits(connection_rate_per_address=1)
+    for n in range(KEYS_MAX + 10):
+        door.refusal_from(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, asked, 0.0)
+    assert len(door._rates._by_network) == KEYS_MAX
+
+
+# Strangers.
+
+
+def test_one_stranger_too_many_ends_the_oldest():
+    door: Door[str] = Door()
+    asked = limits(strangers_max=2)
+    assert door.enter("a", asked) is None
+    assert door.enter("b", asked) is None
+    assert door.enter("c", asked) == "a"
+    door.strangers.leave("a")
+    door.strangers.leave("b")  # has logged in
+    assert door.enter("d", asked) is None
+
+
+def test_one_stranger_too_many_from_an_address_is_refused():
+    door: Door[str] = Door()
+    asked = limits(strangers_per_address_max=2)
+    for who in "ab":
+        assert door.refusal_from(HERE, False, asked, 0.0) == ""
+        door.enter(who, asked)
+        door.came_from(who, HERE, False)
+    assert door.refusal_from(HERE, False, asked, 0.0) == f"2 connections from {HERE} have not logged in"
+    assert door.refusal_from(NEXT_DOOR, False, asked, 0.0) == ""
+    assert door.refusal_from(HERE, True, asked, 0.0) == ""
+    door.strangers.leave("a")
+    assert door.refusal_from(HERE, False, asked, 0.0) == ""
+    door.strangers.leave("b")
+    door.strangers.leave("b")
+    assert len(door.strangers) == 0
+    assert not door.strangers._held, "nothing is left of who has gone"
+
+
+def test_a_flood_of_refusals_is_a_line_every_ten_seconds():
+    door: Door[str] = Door()
+    told = [door.refuse("too many", 0.01 * n) for n in range(1001)]
+    assert [line for line in told if line] == ["too many", "too many (and 999 others since the last time)"]
+    assert door.refused == 1001
+
+
+# Failed logins.
+
+
+def logins(per_address: int | None = 3, per_user: int | None = 3) -> Logins:
+    made = Logins()
+    made.per_address, made.per_user = per_address, per_user
+    return made
+
+
+def fail(made: Logins, name: str, host: str, times: int, now: float = 0.0) -> None:
+    for _ in range(times):
+        made.failed(name, host, False, now)
+
+
+def test_the_first_failures_are_free_and_then_the_wait_doubles():
+    made = logins()
+    fail(made, "ann", HERE, 3)
+    assert made.refused_s("ann", HERE, False, 0.0) == 0
+    waits = []
+    for _ in range(8):
+        fail(made, "ann", HERE, 1)
+        waits.append(made.refused_s("ann", HERE, False, 0.0))
+    assert waits == [1, 2, 4, 8, 16, REFUSED_MAX_S, REFUSED_MAX_S, REFUSED_MAX_S]
+    assert made.refused_s("ann", HERE, False, REFUSED_MAX_S) == 0, "never longer than half a minute"
+
+
+def test_an_address_that_guesses_is_refused_for_every_name():
+    made = logins(per_user=None)
+    for name in ("ann", "bob", "cid", "dan"):
+        fail(made, name, HERE, 1)
+    assert made.refused_s("eve", HERE, False, 0.0) == 1
+    assert made.refused_s("eve", NEXT_DOOR, False, 0.0) == 0
+    assert made.refused_s("eve", HERE, True, 0.0) == 0, "everybody on this machine may share its address"
+
+
+def test_a_name_that_is_guessed_is_refused_from_every_address_but_its_user_s_own():
+    made = logins(per_address=None)
+    made.succeeded("ann", HERE)
+    for n in range(20):
+        fail(made, "ann", f"198.51.100.{n}", 1)
+    assert made.refused_s("ann", THERE, False, 0.0) == REFUSED_MAX_S
+    assert made.refused_s("ann", HERE, False, 0.0) == 0
+    assert made.refused_s("bob", THERE, False, 0.0) == 0
+
+
+def test_an_address_that_guesses_does_not_shut_out_who_is_known_there():
+    made = logins()
+    made.succeeded("ann", HERE)
+    for n in range(20):
+        fail(made, f"nobody{n}", HERE, 1)
+    assert made.refused_s("bob", HERE, False, 0.0) == REFUSED_MAX_S
+    assert made.refused_s("ann", HERE, False, 0.0) == 0
+
+
+def test_who_is_known_there_cannot_be_guessed_for_ever_either():
+    made = logins()
+    made.succeeded("ann", HERE)
+    fail(made, "ann", HERE, 20)
+    assert made.refused_s("ann", HERE, False, 0.0) == REFUSED_MAX_S
+    assert made.refused_s("ann", THERE, False, 0.0) == 0, "which concerns nobody elsewhere"
+
+
+def test_failures_are_forgotten_after_five_minutes():
+    made = logins()
+    fail(made, "ann", HERE, 10)
+    fail(made, "ann", HERE, 1, now=guards.FORGOTTEN_S + 1)
+    assert made.refused_s("ann", HERE, False, guards.FORGOTTEN_S + 1) == 0
+
+
+def test_what_is_remembered_of_names_and_addresses_is_bounded():
+    made = logins()
+    for n in range(KEYS_MAX + 10):
+        made.failed(f"nobody{n}", f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, 0.0)
+        made.succeeded(f"user{n}", HERE)
+    assert len(made._names._failed) == len(made._networks._failed) == len(made._known) == KEYS_MAX
+
+
+# In the protocols.
+
+FEW = "[limits]\nlogin_failures_per_user = 2\nlogin_failures_per_address = 100\n"
+
+
+def login_091(world: World, name: str, password: str, address=LOOPBACK) -> bool:
+    return isinstance(Peer(world, address).log_in(name, password), m.ConnectionTune)
+
+
+def login_10(world: World, name: str, password: str, address=LOOPBACK) -> bool:
+    peer = Peer10(world, address)
+    peer.greet()
+    return peer.authenticate("PLAIN", plain(name, password)) == p.SaslOutcome(code=p.SASL_CODE_OK)
+
+
+def login_010(world: World, name: str, password: str, address=LOOPBACK) -> bool:
+    peer = Peer010(world, address)
+    peer.greet()
+    response = b"\0" + name.encode() + b"\0" + password.encode()
+    peer.control(c.ConnectionStartOk(mechanism="PLAIN", response=response))
+    peer.read()
+    return peer.tune is not None
+
+
+def login_http(world: World, name: str, password: str, address=LOOPBACK) -> bool:
+    from broker_core.outbox import Outbox
+    from protocols.http.adapter import ControlConnection
+    from tests.http.test_adapter import Response, basic
+
+    front = ControlConnection(world.broker, world.config, Outbox([]), address, world.broker.tick())
+    head = (
+        f"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic(f'{name}:{password}')}\r\n\r\n"
+    )
+    front.receive(head.encode(), world.broker.now)
+    return Response(b"".join(front.outbox.take()), "GET").status == 200
+
+
+LOGINS = [login_091, login_10, login_010, login_http]
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_after_too_many_failures_even_the_right_password_waits(login):
+    world = World(FEW)
+    world.user("ann", tags=("management",))
+    for _ in range(3):
+        assert not login(world, "ann", "wrong", ELSEWHERE)
+    assert not login(world, "ann", "ann", ELSEWHERE)
+    world.clock.advance(1)
+    assert login(world, "ann", "ann", ELSEWHERE)
+    assert world.broker.access.logins.refused == 1
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_failures_by_address_count_in_every_protocol(login):
+    world = World("[limits]\nlogin_failures_per_address = 2\n")
+    world.user("ann", tags=("management",))
+    for n in range(3):
+        assert not login(world, f"nobody{n}", "wrong", ELSEWHERE)
+    assert not login(world, "ann", "ann", ELSEWHERE)
+    assert login(world, "ann", "ann", LOOPBACK)
+
+
+def test_nobody_is_told_that_he_has_to_wait():
+    """He reads what everybody reads whose password is wrong."""
+    world = World(FEW)
+    said = []
+    for _ in range(5):
+        peer = Peer(world, ELSEWHERE)
+        peer.log_in("ann", "wrong")
+        said.append(peer.front.wire.ended_because)
+    assert len(set(said)) == 1
+
+
+def test_by_default_a_developer_notices_nothing():
+    settings = parse("").limits
+    door: Door[int] = Door()
+    for n in range(1000):
+        assert door.refusal(settings, 0.001 * n) == door.refusal_from(HERE, False, settings, 0.001 * n) == ""
+        assert door.enter(n, settings) is None
+    made = logins(settings.login_failures_per_address, settings.login_failures_per_user)
+    fail(made, "guest", HERE, 20)
+    assert made.refused_s("guest", HERE, False, 0.0) == 0
