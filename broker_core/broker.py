@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from broker_core import event_exchange
 from broker_core.access import Access
 from broker_core.bygone import Bygone
 from broker_core.clock import Clock, SystemClock, Timers
@@ -97,6 +98,7 @@ class Broker:
         node_limits: NodeLimits | None = None,
         alarms: Alarms | None = None,
         consumer_timeout_ms: int | None = 1_800_000,
+        events_in: str = "",
     ) -> None:
         self.clock = clock or SystemClock()
         self.timers = Timers()
@@ -109,6 +111,7 @@ class Broker:
         self.policies = policies or Policies()
         self.parameters = Parameters()
         self.events = self.access.events = self.policies.events = self.parameters.events = Events()
+        self.events_in = events_in  # the virtual host with an exchange for events; empty: none has it
         self.compat = compat or Compat()
         self.node_limits = node_limits or NodeLimits()
         self.alarms = alarms or Alarms()
@@ -143,6 +146,8 @@ class Broker:
                 host.set_limits(limits)
             return host
         host = self.virtual_hosts[name] = VirtualHost(self, name, limits)
+        if name == self.events_in:
+            event_exchange.add_to(host)
         if self.catalogue is not None:
             self.catalogue.keep_virtual_host(host)
         self.events.happened("vhost.created", name, {"name": name})

@@ -29,6 +29,7 @@ from broker_core.config import Config, ConfigError
 from broker_core.config_listening import ListenerEntry
 from broker_core.config_sections import GUEST, UserEntry, VirtualHostEntry
 from broker_core.entrance import Entrance, proxies_of
+from broker_core.event_exchange import AlarmEvents, EventExchange
 from broker_core.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
@@ -65,7 +66,15 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
         node_limits=_node_limits(config),
         alarms=Alarms((memory, disk)),
         consumer_timeout_ms=config.limits.consumer_timeout_ms,
+        events_in=config.events.virtual_host,
     )
+
+
+def observe(broker: Broker, config: Config) -> None:
+    """From now on, tell of what happens. What the configuration and the store had is no news."""
+    if config.events.virtual_host:
+        broker.events.listeners.append(EventExchange(broker))
+    broker.alarms.listen(AlarmEvents(broker).on_alarms)
 
 
 def page(broker: Broker, config: Config) -> None:

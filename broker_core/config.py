@@ -26,6 +26,7 @@ from broker_core.config_sections import (
     CompatSettings,
     DefinitionsSettings,
     DiskSettings,
+    EventsSettings,
     FlowSettings,
     LimitsSettings,
     LogSettings,
@@ -57,6 +58,7 @@ class Config(Record):
 
     node: NodeSettings = key(RecordOf(NodeSettings), "The node as a whole.", NodeSettings())
     log: LogSettings = key(RecordOf(LogSettings), "Logging.", LogSettings())
+    events: EventsSettings = key(RecordOf(EventsSettings), "The event exchange.", EventsSettings())
     listeners: tuple[ListenerEntry, ...] = key(
         ListOf(RecordOf(ListenerEntry)),
         "Addresses to accept connections on.",

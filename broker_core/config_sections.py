@@ -69,6 +69,17 @@ class LogSettings(Record):
 
 
 @attrs.frozen(kw_only=True)
+class EventsSettings(Record):
+    """What happens in the broker, as messages. It costs nothing as long as nothing is bound to the exchange."""
+
+    virtual_host: str = key(
+        Text("the name of a virtual host, or an empty string for none", r"(?s).{0,255}"),
+        "Where the exchange `amq.rabbitmq.event` is.",
+        "/",
+    )
+
+
+@attrs.frozen(kw_only=True)
 class LimitsSettings(Record):
     """What one node, virtual host, connection or message may use up."""
 

@@ -145,6 +145,7 @@ class Node(Operating):
         composition.populate(self.broker, self.config)
         if self.keeper is not None:
             self.keeper.recover()
+        composition.observe(self.broker, self.config)
         self.broker.alarms.listen(self._alarm)
         self.broker.timers.on_earlier = self._wake
         self._check_alarms(self.broker.tick())

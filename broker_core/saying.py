@@ -1,6 +1,6 @@
 """Messages that the broker itself has to say: traces and events, with all that they tell in headers.
 
-They are messages of 0-9-1, whose headers can hold lists and tables; of another protocol only where that is not there.
+They are messages of 0-9-1, whose headers can hold lists and tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from broker_core.values import Properties, Table, Value
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.message import Encoding
 
 SPOKEN: Final = "amqp091"
 DURABLE: Final = 2  # the delivery mode
@@ -38,13 +37,14 @@ def as_message(
     key: str,
     headers: Table,
     body: bytes,
-    otherwise: Encoding,
     durable: bool = False,
     timestamp: int | None = None,
-) -> Message:
-    """A message with these headers. `otherwise`: the encoding, if the broker does not know that of 0-9-1."""
+) -> Message | None:
+    """A message with these headers; None: the broker does not speak 0-9-1."""
     made = broker.encodings.get(SPOKEN)
-    encoding = otherwise if made is None else made()
+    if made is None:
+        return None
+    encoding = made()
     octets = encoding.write(Properties(headers=headers, durable=durable, timestamp=timestamp))
     try:
         facts, octets = encoding.published(octets)

@@ -181,9 +181,12 @@ class Tracer:
             "user": self._user(who.connection),
             **more,
         }
+        copy = as_message(self._host.broker, TRACE, key, headers, body)
+        if copy is None:
+            return
         if not self._copies:
             self._host.broker.timers.at(self._host.broker.now, self._publish)
-        self._copies.append(as_message(self._host.broker, TRACE, key, headers, body, message.encoding))
+        self._copies.append(copy)
 
     def _user(self, connection: str) -> str:
         if (user := self._users.get(connection)) is None:

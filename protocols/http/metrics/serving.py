@@ -173,8 +173,16 @@ def write_sums(broker: Broker, exposition: Exposition) -> Generator[float, None,
     text = "Messages published to exchanges, dead letters too."
     received = Family("rabbitmq_global_messages_received_total", COUNTER, text)
     _write_one(exposition, received, exchanges["publish_in"])
-    lost = Family("leveret_messages_unroutable_total", COUNTER, "Messages that found no queue.")
-    _write_one(exposition, lost, exchanges["drop_unroutable"])
+    for name, text, value in (
+        ("leveret_messages_unroutable", "Messages that found no queue.", exchanges["drop_unroutable"]),
+        ("rabbitmq_global_messages_confirmed", "Publishes that were confirmed.", broker.confirmed),
+        (
+            "rabbitmq_global_messages_unroutable_returned",
+            "Messages given back because no queue took them.",
+            broker.returned,
+        ),
+    ):
+        _write_one(exposition, Family(name + "_total", COUNTER, text), value)
     yield PAUSE_S
     connections = yield from connected_sums(broker)
     if connections:
