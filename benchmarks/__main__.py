@@ -16,7 +16,19 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks import amqp010, amqp10, bulk, durable, embedding, flat, paging, proton_engine, tls, versions
+from benchmarks import (
+    amqp010,
+    amqp10,
+    bulk,
+    durable,
+    embedding,
+    flat,
+    paging,
+    proofs,
+    proton_engine,
+    tls,
+    versions,
+)
 from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from benchmarks.tables import head, row
@@ -156,20 +168,30 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "tls": tls.main,
 }
 
+LONG = ("paging", "proofs")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*MEASURES, "paging", "versions", []]
+    names = [*MEASURES, *LONG, "versions", []]
     parser.add_argument(
-        "measures", nargs="*", choices=names, help="which; without, all but paging, which takes long"
+        "measures",
+        nargs="*",
+        choices=names,
+        help="which; without, all but paging and proofs, which take long",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", metavar="FOLDER", type=Path, help="the source of an earlier version")
     paging.add_arguments(parser)
+    proofs.add_arguments(parser)
     given = parser.parse_args()
-    measures = {**MEASURES, "paging": lambda rounds: paging.main(given)}
+    measures = {
+        **MEASURES,
+        "paging": lambda rounds: paging.main(given),
+        "proofs": lambda rounds: proofs.main(given),
+    }
     if given.against is not None:
         measures["versions"] = partial(versions.versions, given.against)
     elif "versions" in given.measures:
@@ -179,7 +201,7 @@ def main() -> None:
             "no RabbitMQ here: measuring Leveret alone (Debian: apt-get install rabbitmq-server)",
             file=sys.stderr,
         )
-    for name in given.measures or [name for name in measures if name != "paging"]:
+    for name in given.measures or [name for name in measures if name not in LONG]:
         measures[name](given.rounds)
 
 

@@ -1,0 +1,304 @@
+"""What the operations page promises, shown on this machine: crowds at rest, coming, going and dawdling; who looks on.
+
+python -m benchmarks proofs                        # all five, some minutes
+python -m benchmarks proofs --only idle churn
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TypeAlias
+
+from benchmarks.brokers import TREE, Running, free_port, leveret, processor_s, resident_kib
+from benchmarks.crowd import GUEST
+from benchmarks.flood import Wire, flood
+from benchmarks.latency import confirm_latency
+from benchmarks.tables import spread
+from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+
+AT_REST_S = 5.0
+SETTLED_S = 3.0  # after a crowd has gone
+SCRAPED_S = 1.0
+LOOKED_S = 5.0  # between two looks of the page
+PATIENCE_S = 110.0
+
+CONFIG = """
+[[listeners]]
+address = "127.0.0.1:{port}"
+protocols = ["amqp091", "amqp10", "http"]
+[http]
+address = "127.0.0.1:{http}"
+[log]
+level = "error"
+"""
+PAGE = (  # what it asks for while somebody looks at it
+    "/api/overview?lengths_age=600&lengths_incr=5&msg_rates_age=600&msg_rates_incr=5",
+    "/api/queues?page=1&page_size=100&pagination=true",
+    "/api/connections?page=1&page_size=100&pagination=true",
+    "/api/nodes",
+)
+Told: TypeAlias = dict[str, float]
+
+
+@contextlib.contextmanager
+def node(folder: Path) -> Iterator[tuple[Running, int]]:
+    """One that serves every protocol on one port, and its other port, for HTTP alone."""
+    port, web = free_port(), free_port()
+    file = folder / "leveret.toml"
+    file.write_text(CONFIG.format(port=port, http=web))
+    flags = ("--config", str(file), "--http", f"127.0.0.1:{web}")
+    with leveret(*flags, configured_port=port) as running:
+        yield running, web
+
+
+@contextlib.contextmanager
+def crowd(what: str, port: int, count: int) -> Iterator[Callable[[], Told]]:
+    """A crowd in a process of its own. What is yielded waits for its next word; at the end it goes home."""
+    command = [sys.executable, "-m", "benchmarks.crowd", what, str(port), str(count)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, cwd=TREE, stdin=pipe, stdout=pipe, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield lambda: heard(process.stdout)
+        process.stdin.close()
+        process.wait(PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def heard(told: IO[str] | None) -> Told:
+    assert told is not None
+    line = told.readline()
+    if not line:
+        raise SystemExit("the crowd has failed")
+    found: Told = json.loads(line)
+    return found
+
+
+def descriptors(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))
+
+
+def threads(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/task"))
+
+
+# The proofs.
+
+
+def idle(folder: Path, count: int = 10_000) -> None:
+    """Connections that have logged in, opened a channel or a session, and say nothing."""
+    with node(folder) as (running, _):
+        process = running.process
+        before = resident_kib(process)
+        with crowd("rest", running.port, count // 2) as one, crowd("rest", running.port, count // 2) as other:
+            seconds = max(one()["seconds"], other()["seconds"])
+            each = (resident_kib(process) - before) / count
+            used, started = processor_s(process), time.perf_counter()
+            time.sleep(AT_REST_S)
+            busy = (processor_s(process) - used) / (time.perf_counter() - started)
+            held = descriptors(process)
+            latency = confirm_latency(running.port, rate=500, seconds=3, durable=False)
+        time.sleep(SETTLED_S)
+        left = descriptors(process)
+    print(f"\n## {count} idle connections, 0-9-1 and 1.0\n")
+    print(f"accepted and logged in within {seconds:.1f} s ({count / seconds:.0f} a second)")
+    print(f"{each:.1f} KiB each; {held} descriptors, {left} when they had gone")
+    print(f"at rest {busy:.1%} of a core; a client among them: confirm p99 {latency.p99:.1f} ms")
+
+
+def churn(folder: Path, count: int = 100_000) -> None:
+    """Connections that come and go, in three protocols and three manners."""
+    with node(folder) as (running, web):
+        process = running.process
+        with crowd("churn", running.port, count // 20) as warm:
+            warm()
+        time.sleep(SETTLED_S)
+        before = resident_kib(process), descriptors(process), threads(process)
+        with (
+            crowd("churn", running.port, count // 2) as one,
+            crowd("churn", running.port, count // 2) as other,
+        ):
+            seconds = max(one()["seconds"], other()["seconds"])
+        time.sleep(SETTLED_S)
+        after = resident_kib(process), descriptors(process), threads(process)
+        status = json.loads(ask(web, "/api/leveret/status"))
+    print(f"\n## {count} connects: 0-9-1, 1.0 and HTTP; closed, cut off, and cut off during the login\n")
+    print(f"{seconds:.0f} s, {count / seconds:.0f} a second")
+    for what, was, now in zip(("memory, KiB", "descriptors", "threads"), before, after, strict=True):
+        print(f"{what}: {was} before, {now} afterwards")
+    print(f"connections that the node still counts: {status['connections']}")
+
+
+def loris(folder: Path, count: int = 400, rounds: int = 3, seconds: float = 6) -> None:
+    """A client's confirms while strangers dawdle: headers, frames and bodies that never end."""
+    quiet, besieged, each = [], [], []
+    with node(folder) as (running, _):
+        confirm_latency(running.port, rate=500, seconds=1, durable=False)
+        for _ in range(rounds):
+            quiet.append(confirm_latency(running.port, rate=500, seconds=seconds, durable=False).p99)
+            before = resident_kib(running.process)
+            with crowd("dawdle", running.port, count) as strangers:
+                strangers()
+                time.sleep(1)
+                besieged.append(confirm_latency(running.port, rate=500, seconds=seconds, durable=False).p99)
+                each.append((resident_kib(running.process) - before) / count)
+            time.sleep(SETTLED_S)
+    ratio = statistics.median(b / q for b, q in zip(besieged, quiet, strict=True))
+    print(f"\n## {count} strangers who dawdle, and one client's confirms at 500 a second\n")
+    print(f"p99 alone {spread(quiet, 1)} ms, among them {spread(besieged, 1)} ms: {ratio:.2f} times")
+    print(f"memory for each stranger {spread(each, 1)} KiB, at most")
+
+
+def looked_on(folder: Path, rounds: int = 5, messages: int = 60_000, queues: int = 200) -> None:
+    """Throughput, alone and with metrics scraped each second and the page open, in turn."""
+    alone, watched = [], []
+    with node(folder) as (running, web):
+        declare(running.port, queues)
+        flood(running.port, messages)
+        for number in range(rounds):
+            for is_watched in (False, True) if number % 2 else (True, False):
+                with contextlib.ExitStack() as stack:
+                    if is_watched:
+                        stack.enter_context(onlooker(web))
+                    (watched if is_watched else alone).append(flood(running.port, messages))
+    ratio = statistics.median(w / a for w, a in zip(watched, alone, strict=True))
+    print("\n## Throughput while metrics are scraped each second and the page is open\n")
+    print(f"messages a second: alone {spread(alone)}, looked on {spread(watched)}: {ratio - 1:+.1%}")
+
+
+def pages(folder: Path, queues: int = 10_000, connections: int = 1000, rounds: int = 10) -> None:
+    """A page of 100 of many queues and connections, and the longest that others wait meanwhile."""
+    with node(folder) as (running, web):
+        declare(running.port, queues)
+        with crowd("rest", running.port, connections) as held:
+            held()
+            calm = longest_wait(running.port, lambda: time.sleep(2))
+            print(f"\n## A page of 100 of {queues} queues and {connections} connections\n")
+            print(f"longest wait of another client meanwhile: nothing asked: {calm:.1f} ms")
+            for path in (*PAGE[1:3], PAGE[1] + "&sort=messages&sort_reverse=true", PAGE[1] + "&name=99"):
+                took: list[float] = []
+
+                def asked(path: str = path, took: list[float] = took) -> None:
+                    for _ in range(rounds):
+                        started = time.perf_counter()
+                        ask(web, path)
+                        took.append((time.perf_counter() - started) * 1000)
+
+                longest = longest_wait(running.port, asked)
+                print(f"{path}: {spread(took, 1)} ms; longest wait of another client {longest:.1f} ms")
+
+
+# Who asks, and who waits.
+
+
+def ask(port: int, path: str) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", path, headers={"Authorization": f"Basic {GUEST}"})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    if response.status != 200:
+        raise SystemExit(f"GET {path}: {response.status} {body[:200]!r}")
+    return body
+
+
+@contextlib.contextmanager
+def onlooker(port: int) -> Iterator[None]:
+    """A process that scrapes metrics and asks what the page asks."""
+    command = [sys.executable, "-m", "benchmarks.proofs", str(port)]
+    process = subprocess.Popen(command, cwd=TREE, stdout=subprocess.DEVNULL)
+    try:
+        yield
+        if process.poll() is not None:
+            raise SystemExit("the onlooker has failed")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def look_on(port: int) -> None:
+    looked_at = 0.0
+    while True:
+        started = time.perf_counter()
+        ask(port, "/metrics/per-object")
+        if started - looked_at > LOOKED_S:
+            looked_at = started
+            for path in PAGE:
+                ask(port, path)
+        time.sleep(max(0.0, SCRAPED_S - (time.perf_counter() - started)))
+
+
+def declare(port: int, queues: int) -> None:
+    owner = Wire(port)
+    for first in range(0, queues, 500):
+        names = [f"queue-{number:05}" for number in range(first, min(first + 500, queues))]
+        frames = (wire.method_frame(1, m.QueueDeclare(name, no_wait=True).encode()) for name in names)
+        owner.socket.sendall(b"".join(frames))
+        owner.call(m.BasicQos(), m.BasicQosOk)
+    owner.socket.close()
+
+
+def longest_wait(port: int, meanwhile: Callable[[], object]) -> float:
+    """Milliseconds: the longest of many small questions of a client, one after another, while something goes on."""
+    client, over = Wire(port), threading.Event()
+
+    def work() -> None:
+        try:
+            meanwhile()
+        finally:
+            over.set()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    longest = 0.0
+    while not over.is_set():
+        started = time.perf_counter()
+        client.call(m.BasicQos(), m.BasicQosOk)
+        longest = max(longest, time.perf_counter() - started)
+        time.sleep(0.001)
+    worker.join()
+    client.socket.close()
+    return longest * 1000
+
+
+PROOFS: dict[str, Callable[[Path], None]] = {
+    "idle": idle,
+    "churn": churn,
+    "loris": loris,
+    "metrics": looked_on,
+    "pages": pages,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", choices=[*PROOFS], default=[*PROOFS], help="of the proofs")
+
+
+def main(given: argparse.Namespace) -> None:
+    import tempfile
+
+    from benchmarks.crowd import all_descriptors
+
+    all_descriptors()
+    for name in given.only:
+        with tempfile.TemporaryDirectory() as folder:
+            PROOFS[name](Path(folder))
+
+
+if __name__ == "__main__":
+    look_on(int(sys.argv[1]))
