@@ -23,10 +23,12 @@ from urllib.parse import parse_qs, urlsplit
 from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.config import Config
-from broker_core.errors import Failure, PreconditionFailed
+from broker_core.errors import Failure, LimitReached, PreconditionFailed
 from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.login import SHOWN_MAX, facts_of, word_of
 from broker_core.outbox import Outbox
-from broker_core.sasl import AuthenticationFailed, Plain
+from broker_core.sasl import AuthenticationFailed, Pending, Plain, Success
+from broker_core.values import Value
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import (
     Allowance,
@@ -34,6 +36,7 @@ from protocols.http.connection import (
     Handler,
     HeaderList,
     Later,
+    Pause,
     Request,
     Response,
     Writer,
@@ -84,6 +87,14 @@ class OutboxWriter(Writer):
         return self._outbox.gone
 
 
+class BeingChecked(Exception):  # noqa: N818 - it is no error
+    """Nobody knows yet who asks."""
+
+    def __init__(self, pending: Pending) -> None:
+        super().__init__("a password is being checked")
+        self.pending = pending
+
+
 class ControlConnection(Handler, FrontEnd):
     """One connection to the control endpoint."""
 
@@ -93,12 +104,19 @@ class ControlConnection(Handler, FrontEnd):
         self.peer = peer
         self._config = config
         self._own_name = config.http.address.host
+        self._pause: Pause | None = None  # until a password has been checked
+        self._checked: Pending | None = None  # that password
+        self._told_of = ""  # the user who was the last to come in
         self.is_stranger = True
         self.wire = Connection(self, OutboxWriter(outbox, self), now)
 
     # The node's side.
 
     def receive(self, data: bytes, now: float) -> None:
+        if self.halted:
+            self.halted = False
+            if self._pause is not None:
+                self._pause.resume(now)
         self.wire.receive(data, now)
 
     @property
@@ -129,20 +147,21 @@ class ControlConnection(Handler, FrontEnd):
     def common_headers(self) -> HeaderList:
         return (("Date", formatdate(self.broker.clock.wall(), usegmt=True)), *COMMON)
 
-    def on_request(self, request: Request) -> Response | Later:
+    def on_request(self, request: Request) -> Response | Later | Pause:
         return self._guarded(request.path, self._answered, request)
 
-    def allow(self, head: Request, size: int | None) -> Allowance | Response | None:
+    def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
         return self._guarded(head.path, self._allowed, head, size)
 
     def _guarded(
         self, path: str, step: Callable[P, T], *arguments: P.args, **named: P.kwargs
-    ) -> T | Response:
+    ) -> T | Response | Pause:
         """What fails is the answer, in the words that belong to the path."""
         try:
             return step(*arguments, **named)
+        except BeingChecked as checked:
+            return self._wait_for(checked.pending)
         except AuthenticationFailed as failure:
-            log.warning("%s: login refused: %s", self.peer.name, failure.reason)
             return login_refused(str(failure), path)
         except (Refused, Failure) as refused:
             return refused_response(refused, path)
@@ -216,10 +235,64 @@ class ControlConnection(Handler, FrontEnd):
         given = request.headers.get("authorization")
         if given is None:
             raise Refused(HTTPStatus.UNAUTHORIZED, "a user name and password are needed")
-        name, password = credentials(given)
         plain = Plain(self.broker.access, self.peer.loopback)
         plain.host = self.peer.host
-        return plain.login(name, password).user
+        try:
+            success = self._logged_in(plain, given)
+        except Failure as failure:
+            self._tell_refused(plain.claimed, failure)
+            if isinstance(failure, LimitReached):
+                raise Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE, str(failure), headers=(("Retry-After", "1"),)
+                ) from None
+            raise
+        self._tell_admitted(success.user)
+        return success.user
+
+    def _logged_in(self, plain: Plain, authorization: str) -> Success:
+        """Raises BeingChecked, and after that the answer is there when the same is asked once more."""
+        if self._checked is not None:
+            pending, self._checked = self._checked, None
+            answer = pending.answer()
+        else:
+            answer = plain.login(*credentials(authorization))
+        if isinstance(answer, Success):
+            return answer
+        assert isinstance(answer, Pending), "a password has no challenge"
+        raise BeingChecked(answer)
+
+    def _wait_for(self, pending: Pending) -> Pause:
+        """The connection asks once more, from `receive`, when the password has been checked."""
+        self._checked = pending
+        pause = self._pause = Pause()
+        pause.dropped = self._stop_waiting
+        self.waits = True
+        pending.waiting.tell(self._woken)
+        return pause
+
+    def _woken(self) -> None:
+        self.halted = True
+        self.wake()
+
+    def _stop_waiting(self) -> None:
+        checked, self._checked, self._pause = self._checked, None, None
+        if checked is not None:
+            checked.waiting.drop()
+
+    def _tell_admitted(self, user: User) -> None:
+        """Once for each user: programs ask all the time."""
+        if self._told_of != user.name:
+            self._told_of = user.name
+            self.broker.events.happened("user.authentication.success", "", self._facts(user.name))
+
+    def _tell_refused(self, name: str, failure: Failure) -> None:
+        why = failure.reason if isinstance(failure, AuthenticationFailed) else str(failure)
+        log.warning("%s: login refused: %s", self.peer.name, why)
+        facts = {**self._facts(name[:SHOWN_MAX]), "error": word_of(failure)}
+        self.broker.events.happened("user.authentication.failure", "", facts)
+
+    def _facts(self, name: str) -> dict[str, Value]:
+        return facts_of(self.peer, "HTTP", Plain.name, name)
 
 
 def require_own_origin(request: Request) -> None:

@@ -1,7 +1,7 @@
 """HTTP/1.1 on h11: bytes in, whole requests to a handler, its responses out as bytes. No socket, no clock, no broker.
 
     waiting ──first bytes──> receiving ──end of message──> answered ──> waiting     or closed, where HTTP says so
-                                 │                   └─an answer to come, or too much unsent─┘
+                             │  └─ who asks is being checked ─┘ └─an answer to come, or too much unsent─┘
                                  └─malformed, too large, too slow──> refused ──> closed
 
 Requests are answered one after the other, in the order they came, also when several came at once (pipelining). An
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -86,6 +87,28 @@ class Later:
             then(*self._answered)
 
 
+class Pause:
+    """Who asks is being checked: the connection asks its handler once more when `resume` is called.
+
+    `dropped` is called if the connection ends before: nobody asks any more.
+    """
+
+    __slots__ = ("_again", "dropped")
+
+    def __init__(self) -> None:
+        self.dropped: Callable[[], None] = nothing
+        self._again: Callable[[float], None] | None = None
+
+    def resume(self, now: float) -> None:
+        """Ask once more. `now` is monotonic seconds."""
+        again, self._again = self._again, None
+        if again is not None:
+            again(now)
+
+    def give_to(self, again: Callable[[float], None]) -> None:
+        self._again = again
+
+
 def refusal(status: int, reason: str, headers: HeaderList = (), close: bool = False) -> Response:
     """A response that says why not."""
     content = {"error": HTTPStatus(status).phrase, "reason": reason}
@@ -106,7 +129,7 @@ class Handler(ABC):
 
     is_stranger: bool = False  # nobody has logged in on this connection yet
 
-    def allow(self, head: Request, size: int | None) -> Allowance | Response | None:
+    def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
         """A body is larger than others; `size` is how large, if the head tells. None: that is too large.
 
         The head has no body yet. A response refuses it before it is read. Must not raise.
@@ -114,7 +137,7 @@ class Handler(ABC):
         return None
 
     @abstractmethod
-    def on_request(self, request: Request) -> Response | Later:
+    def on_request(self, request: Request) -> Response | Later | Pause:
         """Answer a request. Must not raise. The next one comes when this one is answered."""
 
     @abstractmethod
@@ -172,6 +195,7 @@ class Connection:
         self._waiting = True  # between requests
         self._working = False  # somebody up the stack goes on with what is there
         self._late: Later | None = None  # the answer that is still to come
+        self._paused: Pause | None = None  # until it is known who asks
         self._unsent: Callable[[], None] | None = (
             None  # most of a large answer is still to be sent: its `sent`
         )
@@ -198,7 +222,7 @@ class Connection:
 
     @property
     def _busy(self) -> bool:
-        return self._late is not None or self._unsent is not None
+        return self._late is not None or self._unsent is not None or self._paused is not None
 
     def _begin(self, now: float) -> None:
         self._waiting = False
@@ -260,6 +284,9 @@ class Connection:
         while not final and (size or self._body_size) > self._body_max:
             assert self._request is not None
             answer = self._handler.allow(whole(self._request, b""), size)
+            if isinstance(answer, Pause):
+                self._pause(answer, lambda now: self._ask_for_more(size))
+                return
             if isinstance(answer, Response):
                 self._respond(attrs.evolve(answer, close=True))
                 self.closed = True
@@ -286,14 +313,28 @@ class Connection:
         assert self._request is not None
         body = b"".join(self._body)
         self._body, self._body_size = [], 0
-        request = whole(self._request, body)
+        self._ask(whole(self._request, body), now)
+
+    def _ask(self, request: Request, now: float) -> None:
         answer = self._handler.on_request(request)
-        if isinstance(answer, Later):
+        if isinstance(answer, Pause):
+            self._pause(answer, partial(self._ask, request))
+        elif isinstance(answer, Later):
             self._late = answer
             self._until = now + self._bounds.idle_timeout_s
             answer.give_to(self._on_late)
         else:
             self._conclude(answer, now)
+
+    def _pause(self, pause: Pause, again: Callable[[float], None]) -> None:
+        self._paused = pause
+        pause.give_to(partial(self._resume, again))
+
+    def _resume(self, again: Callable[[float], None], now: float) -> None:
+        self._paused = None
+        if not self.closed:
+            again(now)
+            self._go_on(now)
 
     def _on_late(self, response: Response, now: float) -> None:
         """The answer that was to come."""
@@ -351,6 +392,9 @@ class Connection:
         late, self._late = self._late, None
         if late is not None:
             late.dropped()
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.dropped()
         self._tell_sent()
 
     def _next(self, now: float) -> None:
