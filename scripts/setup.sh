@@ -103,6 +103,7 @@ missing_packages() {
     command -v amqp-publish >/dev/null || echo amqp-tools
     command -v node >/dev/null || echo nodejs
     command -v npm >/dev/null || echo npm
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || echo chromium
 }
 
 install_peers() {
