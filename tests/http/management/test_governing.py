@@ -1,0 +1,375 @@
+"""Virtual hosts, users, permissions, policies, parameters and limits over HTTP: made, told, changed, kept, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core.config import parse
+from broker_core.passwords import PasswordHash
+from tests.http.management.office import Office, told
+
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+NOT_THERE = (404, "Not Found")
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+# Virtual hosts.
+
+
+def test_a_virtual_host_is_made_described_and_kept(office: Office) -> None:
+    assert office.put("/api/vhosts/shop", {"description": "All orders", "tags": "live,eu"}).status == 201
+    assert office.put("/api/vhosts/shop", {"tracing": True}).status == 204
+    host = office.again().get("/api/vhosts/shop")
+    assert (host["name"], host["description"], host["tags"]) == ("shop", "All orders", ["live", "eu"])
+    assert host["metadata"] == {"description": "All orders", "tags": ["live", "eu"]}
+    assert (host["tracing"], host["cluster_state"]) == (True, {"leveret": "running"})
+    assert office.delete("/api/vhosts/shop").status == 204
+    assert told(office.delete("/api/vhosts/shop")) == NOT_THERE
+    assert told(office.again().ask("GET", "/api/vhosts/shop")) == NOT_THERE
+
+
+def test_whoever_makes_a_virtual_host_may_do_all_in_it(office: Office) -> None:
+    office.put("/api/vhosts/shop")
+    assert office.get("/api/permissions/shop/boss") == {"user": "boss", "vhost": "shop", **ALL}
+    office.delete("/api/permissions/shop/boss")
+    office.put("/api/vhosts/shop")  # it is there: nothing is given again
+    assert told(office.ask("GET", "/api/permissions/shop/boss")) == NOT_THERE
+
+
+def test_only_what_a_user_may_enter_is_listed_for_him(office: Office) -> None:
+    def seen(user: str) -> list[str]:
+        return [host["name"] for host in office.get("/api/vhosts", user)]
+
+    assert (seen("boss"), seen("watcher")) == (["/", "closed"], ["/", "closed"])
+    assert (seen("maker"), seen("clerk")) == (["/"], ["/"])
+    for name in ("closed", "none"):  # he is not told which of them is there
+        response = office.ask("GET", f"/api/vhosts/{name}", user="clerk")
+        assert told(response) == (401, "User not authorised to access virtual host")
+    assert told(office.ask("GET", "/api/vhosts/none", user="watcher")) == NOT_THERE
+
+
+def test_messages_of_a_virtual_host_are_counted(office: Office) -> None:
+    office.queue("q")
+    office.site.publish("", "q", b"1", b"2")
+    host = office.get("/api/vhosts/%2F")
+    assert (host["messages"], host["messages_ready"], host["messages_unacknowledged"]) == (2, 2, 0)
+
+
+def test_a_virtual_host_can_be_started_where_it_is(office: Office) -> None:
+    assert office.post("/api/vhosts/%2F/start/leveret").status == 204
+    assert told(office.post("/api/vhosts/%2F/start/x")) == (400, "Request to node x failed with nodedown")
+    assert told(office.post("/api/vhosts/none/start/leveret")) == NOT_THERE
+
+
+# Users.
+
+
+def test_a_user_is_made_with_a_password_or_a_hash_or_neither(office: Office) -> None:
+    known = PasswordHash.of("open", b"salt")
+    assert office.put("/api/users/ann", {"password": "open", "tags": "management"}).status == 201
+    hashed = {"password_hash": known.text, "hashing_algorithm": known.algorithm, "tags": ["a", "b"]}
+    assert office.put("/api/users/bob", hashed).status == 201
+    assert office.put("/api/users/eve", {"tags": ""}).status == 201
+    after = office.again()
+    access = after.broker.access
+    assert [access.authenticate_password(name, "open") is not None for name in ("ann", "bob", "eve")] == [
+        True,
+        True,
+        False,
+    ]
+    bob = after.get("/api/users/bob")
+    assert bob == {"name": "bob", **hashed, "limits": {}}
+    assert after.get("/api/users/eve")["password_hash"] == ""
+    assert "open" not in str(after.get("/api/users/ann"))
+
+
+def test_a_users_password_is_changed_and_permissions_stay(office: Office) -> None:
+    office.put("/api/users/ann", {"password": "old", "tags": "x"})
+    office.put("/api/permissions/%2F/ann", ALL)
+    office.put("/api/user-limits/ann/max-channels", {"value": 3})
+    assert office.put("/api/users/ann", {"password": "new", "tags": ""}).status == 204
+    access = office.broker.access
+    assert access.authenticate_password("ann", "old") is None
+    assert access.authenticate_password("ann", "new") is not None
+    assert office.get("/api/users/ann")["limits"] == {"max-channels": 3}
+    assert office.get("/api/users/ann/permissions") == [{"user": "ann", "vhost": "/", **ALL}]
+
+
+WRONG_USERS: dict[str, tuple[Any, object]] = {
+    "no tags": ({"password": "x"}, "tags_not_present"),
+    "both": (
+        {"password": "x", "password_hash": "y", "tags": ""},
+        "both_password_and_password_hash_are_provided",
+    ),
+    "no text": ({"password": 5, "tags": ""}, "password_not_string"),
+    "no hash": ({"password_hash": "!", "tags": ""}, "the password hash is not base64"),
+    "no tag": ({"password": "x", "tags": 7}, ["not_list_of_strings", "tags"]),
+    "no object": (["x"], "not_json"),
+    "half a pair": ({"password": "x", "tags": "\ud800"}, "not_utf8"),
+}
+
+
+@pytest.mark.parametrize("why", WRONG_USERS)
+def test_a_user_who_cannot_be_made_is_not(office: Office, why: str) -> None:
+    content, reason = WRONG_USERS[why]
+    response = office.put("/api/users/ann", content)
+    assert (response.status, response.content["error"], response.content["reason"]) == (
+        400,
+        "bad_request",
+        reason,
+    )
+    assert office.broker.access.user("ann") is None
+
+
+def test_users_are_deleted_one_by_one_or_together(office: Office) -> None:
+    for name in ("a", "b", "c"):
+        office.put(f"/api/users/{name}", {"tags": ""})
+    without = [user["name"] for user in office.get("/api/users/without-permissions")]
+    assert without == ["a", "b", "c", "watcher"]
+    refused = office.post("/api/users/bulk-delete", {"users": ["a", "none"]})
+    assert told(refused) == (400, ["no_such_user", "none"])
+    assert office.broker.access.user("a") is not None
+    assert office.post("/api/users/bulk-delete", {"users": ["a", "b"]}).status == 204
+    assert office.delete("/api/users/c").status == 204
+    assert told(office.delete("/api/users/c")) == NOT_THERE
+    assert [user.name for user in office.again().broker.access.users()] == [
+        "boss",
+        "clerk",
+        "maker",
+        "plain",
+        "watcher",
+    ]
+
+
+def test_a_change_of_what_the_file_says_is_told_to_end_with_the_node(office: Office) -> None:
+    told_so = office.put("/api/users/clerk", {"password": "other", "tags": ""})
+    assert told_so.headers["Leveret-Holds"] == "until restart; the configuration file says otherwise"
+    assert "Leveret-Holds" in office.delete("/api/permissions/%2F/clerk").headers
+    assert "Leveret-Holds" not in office.put("/api/users/ann", {"tags": ""}).headers
+    assert office.broker.access.authenticate_password("clerk", "other") is not None
+    after = office.again()
+    assert after.broker.access.authenticate_password("clerk", "sesame") is not None
+    assert after.get("/api/permissions/%2F/clerk")["read"] == "^none$"
+
+
+def test_the_user_that_is_there_by_default_can_be_deleted_for_good() -> None:
+    office = Office(config=parse(""))
+    asking = office.broker.access
+    asking.add_user("boss", "sesame", ["administrator"])
+    response = office.delete("/api/users/guest")
+    assert (response.status, "Leveret-Holds" in response.headers) == (204, False)
+    assert office.again().broker.access.user("guest") is None
+
+
+# Permissions.
+
+
+def test_permissions_are_put_told_and_taken(office: Office) -> None:
+    assert office.put("/api/permissions/closed/clerk", ALL).status == 201
+    assert office.put("/api/permissions/closed/clerk", {**ALL, "read": "^r"}).status == 204
+    expected = {"user": "clerk", "vhost": "closed", **ALL, "read": "^r"}
+    assert office.get("/api/permissions/closed/clerk") == expected
+    assert expected in office.get("/api/permissions")
+    assert office.get("/api/vhosts/closed/permissions") == [expected]
+    assert office.again().get("/api/permissions/closed/clerk") == expected
+    assert office.delete("/api/permissions/closed/clerk").status == 204
+    assert told(office.delete("/api/permissions/closed/clerk")) == NOT_THERE
+
+
+def test_permissions_that_mean_nothing_are_refused(office: Office) -> None:
+    path = "/api/permissions/closed/clerk"
+    assert told(office.put(path, {"configure": ".*"})) == (400, "[{key_missing,read},{key_missing,write}]")
+    response = office.put(path, {**ALL, "read": "("})
+    assert response.status == 400
+    assert "is not a regular expression" in str(response.reason)
+    for where in ("none/clerk", "closed/none"):
+        refused = office.put(f"/api/permissions/{where}", ALL)
+        assert told(refused) == (400, "vhost_or_user_not_found")
+    assert told(office.ask("GET", path)) == NOT_THERE
+
+
+def test_topic_permissions_are_put_told_and_taken(office: Office) -> None:
+    path = "/api/topic-permissions/%2F/clerk"
+    said = {"exchange": "amq.topic", "write": "^a", "read": "^b"}
+    assert office.put(path, said).status == 201
+    assert office.put(path, {**said, "exchange": ""}).status == 201
+    assert office.put(path, said).status == 204
+    rows = [
+        {"user": "clerk", "vhost": "/", **said, "exchange": exchange}
+        for exchange in ("amq.default", "amq.topic")
+    ]
+    for where in (path, "/api/users/clerk/topic-permissions", "/api/vhosts/%2F/topic-permissions"):
+        assert office.get(where) == rows
+    assert office.delete(path, {"exchange": "amq.topic"}).status == 204
+    assert office.get(path) == rows[:1]
+    assert office.delete(path).status == 204
+    assert told(office.delete(path)) == told(office.ask("GET", path)) == NOT_THERE
+
+
+# Policies.
+
+
+@pytest.mark.parametrize("kind", ["policies", "operator-policies"])
+def test_a_policy_holds_until_it_is_deleted(office: Office, kind: str) -> None:
+    queue, path = office.queue("q"), f"/api/{kind}/%2F/p"
+    said = {"pattern": "^q", "definition": {"max-length": 5}}
+    assert office.put(path, said).status == 201
+    assert queue.limits.max_length == 5
+    assert office.put(path, {**said, "definition": {"max-length": 7}, "priority": 2}).status == 204
+    assert queue.limits.max_length == 7
+    row = {
+        "vhost": "/",
+        "name": "p",
+        "pattern": "^q",
+        "apply-to": "all",
+        "definition": {"max-length": 7},
+        "priority": 2,
+    }
+    after = office.again()
+    assert after.get(path) == row
+    assert after.get(f"/api/{kind}") == after.get(f"/api/{kind}/%2F") == [row]
+    assert office.delete(path).status == 204
+    assert queue.limits.max_length is None
+    assert told(office.delete(path)) == told(office.ask("GET", path)) == NOT_THERE
+
+
+WRONG_POLICIES: dict[str, tuple[dict[str, Any], str]] = {
+    "no definition": ({"pattern": "x"}, "[{key_missing,definition}]"),
+    "empty": ({"pattern": "x", "definition": {}}, "the definition is empty"),
+    "unknown": ({"pattern": "x", "definition": {"y": 1}}, "'y' is not one of"),
+    "pattern": ({"pattern": "(", "definition": {"expires": 1}}, "is not a regular expression"),
+    "apply-to": (
+        {"pattern": "x", "definition": {"expires": 1}, "apply-to": "z"},
+        "apply-to 'z' unrecognised",
+    ),
+    "priority": ({"pattern": "x", "definition": {"expires": 1}, "priority": "z"}, "not_integer"),
+}
+
+
+@pytest.mark.parametrize("why", WRONG_POLICIES)
+def test_a_policy_that_means_nothing_is_refused(office: Office, why: str) -> None:
+    content, words = WRONG_POLICIES[why]
+    response = office.put("/api/policies/%2F/p", content)
+    assert response.status == 400
+    assert words in str(response.reason)
+    assert office.get("/api/policies") == []
+
+
+def test_policymakers_make_policies_where_they_may_enter(office: Office) -> None:
+    said = {"pattern": "^q", "definition": {"max-length": 5}}
+    assert office.put("/api/policies/%2F/p", said, "maker").status == 201
+    assert [row["name"] for row in office.get("/api/policies/%2F", "clerk")] == ["p"]
+    refused = (401, "User not authorised to access object")
+    assert told(office.put("/api/policies/closed/p", said, "maker")) == refused
+    assert told(office.put("/api/policies/none/p", said, "maker")) == refused
+    assert told(office.put("/api/policies/%2F/p", said, "clerk")) == refused
+    assert told(office.put("/api/policies/%2F/p", said, "watcher")) == refused
+    not_his = (401, "Not administrator user")
+    assert told(office.put("/api/operator-policies/%2F/p", said, "maker")) == not_his
+    assert told(office.delete("/api/operator-policies/%2F/p", user="maker")) == not_his
+    limits = {"value": {"max-queues": 1}}
+    assert told(office.put("/api/parameters/vhost-limits/%2F/limits", limits, "maker")) == not_his
+    assert office.delete("/api/policies/%2F/p", user="maker").status == 204
+
+
+# Parameters.
+
+
+def test_the_parameters_of_the_components_that_are_here(office: Office) -> None:
+    assert office.put("/api/parameters/vhost-limits/%2F/limits", {"value": {"max-queues": 3}}).status == 201
+    value = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
+    assert office.put("/api/parameters/operator_policy/%2F/o", {"value": value}).status == 201
+    assert office.put("/api/parameters/operator_policy/%2F/o", {"value": value}).status == 204
+    limits = {"component": "vhost-limits", "vhost": "/", "name": "limits", "value": {"max-queues": 3}}
+    operator = {"component": "operator_policy", "vhost": "/", "name": "o", "value": value}
+    assert office.get("/api/parameters") == [operator, limits]
+    assert office.get("/api/parameters/vhost-limits") == [limits]
+    assert office.get("/api/parameters/operator_policy/%2F", "maker") == [operator]
+    assert office.get("/api/parameters/operator_policy/%2F/o") == operator
+    assert office.host.limits.max_queues == 3
+    assert [policy.name for policy in office.broker.policies.list_operator("/")] == ["o"]
+    for path in ("vhost-limits/%2F/limits", "operator_policy/%2F/o"):
+        assert office.delete(f"/api/parameters/{path}").status == 204
+        assert told(office.delete(f"/api/parameters/{path}")) == NOT_THERE
+    assert office.get("/api/parameters") == []
+    assert office.host.limits.max_queues is None
+
+
+WRONG_PARAMETERS: dict[str, tuple[Any, object]] = {
+    "shovel/%2F/s": ({"value": {}}, "Validation failed\n\ncomponent shovel not found\n"),
+    "policy/%2F/p": ({"value": {}}, "policies may not be set using this method"),
+    "vhost-limits/%2F/limits": (
+        {"value": {"max-x": 1}},
+        'Validation failed\n\nUnrecognised terms [{<<"max-x">>,1}] in limits\n',
+    ),
+    "vhost-limits/%2F/other": (
+        {"value": {}},
+        "Validation failed\n\nthe limits of a vhost are called 'limits', not 'other'\n",
+    ),
+    "operator_policy/%2F/o": ({"value": {"pattern": "x"}}, "[{key_missing,definition}]"),
+    "operator_policy/%2F/p": ({}, "[{key_missing,value}]"),
+}
+
+
+@pytest.mark.parametrize("path", WRONG_PARAMETERS)
+def test_parameters_of_nobody_are_refused(office: Office, path: str) -> None:
+    content, reason = WRONG_PARAMETERS[path]
+    assert told(office.put(f"/api/parameters/{path}", content)) == (400, reason)
+    assert office.get("/api/parameters") == []
+
+
+def test_global_parameters_are_whatever_tools_want_to_remember(office: Office) -> None:
+    value = {"a": [1, None, 2.5, "ü"]}
+    assert office.put("/api/global-parameters/tool", {"value": value}).status == 201
+    assert office.put("/api/global-parameters/tool", {"value": value}).status == 204
+    after = office.again()
+    assert after.get("/api/global-parameters/tool", "maker") == {"name": "tool", "value": value}
+    assert after.get("/api/global-parameters") == [{"name": "tool", "value": value}]
+    assert after.delete("/api/global-parameters/tool").status == 204
+    assert told(after.delete("/api/global-parameters/tool")) == NOT_THERE
+    assert told(after.again().ask("GET", "/api/global-parameters/tool")) == NOT_THERE
+
+
+def test_the_cluster_has_a_name(office: Office) -> None:
+    assert office.get("/api/cluster-name", "clerk") == {"name": "leveret"}
+    assert office.put("/api/cluster-name", {"name": "harehouse"}).status == 204
+    assert office.again().get("/api/cluster-name") == {"name": "harehouse"}
+
+
+# Limits.
+
+
+def test_limits_of_a_virtual_host_come_one_by_one(office: Office) -> None:
+    assert office.put("/api/vhost-limits/%2F/max-queues", {"value": 1}).status == 204
+    assert office.put("/api/vhost-limits/%2F/max-connections", {"value": -1}).status == 204
+    row = {"vhost": "/", "value": {"max-queues": 1, "max-connections": -1}}
+    assert office.get("/api/vhost-limits") == office.get("/api/vhost-limits/%2F") == [row]
+    assert office.get("/api/vhost-limits/closed") == []
+    assert office.delete("/api/vhost-limits/%2F/max-queues").status == 204
+    assert office.delete("/api/vhost-limits/%2F/max-connections").status == 204
+    assert office.get("/api/vhost-limits") == []
+    for value in ("x", None, True, 1 << 40):
+        assert office.put("/api/vhost-limits/%2F/max-queues", {"value": value}).status == 400
+    assert office.put("/api/vhost-limits/%2F/max-x", {"value": 1}).status == 400
+    assert told(office.put("/api/vhost-limits/none/max-queues", {"value": 1})) == NOT_THERE
+
+
+def test_limits_of_a_user_come_one_by_one(office: Office) -> None:
+    assert office.put("/api/user-limits/plain/max-connections", {"value": 2}).status == 204
+    row = {"user": "plain", "value": {"max-connections": 2}}
+    assert office.get("/api/user-limits") == office.get("/api/user-limits/plain") == [row]
+    plain = office.broker.access.user("plain")
+    assert plain is not None
+    assert (plain.limits.max_connections, plain.password is not None) == (2, True)
+    assert office.delete("/api/user-limits/plain/max-connections").status == 204
+    assert office.get("/api/user-limits") == []
+    refused = office.put("/api/user-limits/none/max-connections", {"value": 1})
+    assert told(refused) == (400, ["no_such_user", "none"])
+    assert office.put("/api/user-limits/plain/max-x", {"value": 1}).status == 400
+    assert told(office.ask("GET", "/api/user-limits/none")) == NOT_THERE
