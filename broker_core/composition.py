@@ -22,6 +22,7 @@ import attrs
 
 from broker_core import settings
 from broker_core.access import User
+from broker_core.audit import Audit
 from broker_core.broker import Broker
 from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
 from broker_core.clock import Clock
@@ -38,6 +39,7 @@ from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.operations import Reloaded
 from broker_core.passwords import PasswordHash
 from broker_core.plugins import BadPlugin, Plugins
+from broker_core.sasl import Scram
 from broker_core.settings import difference
 from broker_core.store.paging import Paging
 from broker_core.tls import Certificates
@@ -75,6 +77,25 @@ def observe(broker: Broker, config: Config) -> None:
     if config.events.virtual_host:
         broker.events.listeners.append(EventExchange(broker))
     broker.alarms.listen(AlarmEvents(broker).on_alarms)
+    try:
+        audit(broker, config.log.audit)
+    except OSError as failure:
+        accepted = f"a file that can be written to ({failure.strerror})"
+        raise ConfigError([Problem("log.audit", printed(config.log.audit), accepted)]) from None
+
+
+def audit(broker: Broker, target: str) -> None:
+    """Have who did what told there from now on. Raises OSError; then nothing has changed."""
+    before = broker.audit
+    if before is not None and before.target == target:
+        before.reopen()
+        return
+    broker.audit = Audit(broker, target) if target else None
+    if before is not None:
+        broker.events.listeners.remove(before)
+        before.close()
+    if broker.audit is not None:
+        broker.events.listeners.append(broker.audit)
 
 
 def page(broker: Broker, config: Config) -> None:
@@ -96,6 +117,7 @@ def _node_limits(config: Config) -> NodeLimits:
 
 def populate(broker: Broker, config: Config) -> None:
     """Virtual hosts, users, permissions and policies, then the definitions files. Raises ConfigError."""
+    _set_hashing(broker, config)
     _put_virtual_hosts(broker, config)
     _tell_of_others(broker, config)
     _put_users(broker, config, config.users)
@@ -195,6 +217,17 @@ def _put_policies(broker: Broker, config: Config) -> None:
             put(entry.policy)
 
 
+def _set_hashing(broker: Broker, config: Config) -> None:
+    """How passwords are kept, and whether SCRAM is offered anywhere."""
+    protocols, security = config.protocols, config.security
+    sections = (protocols.amqp091, protocols.amqp10, protocols.amqp010)
+    is_offered = any(Scram.name in each.mechanisms for each in sections)
+    iterations = security.scram_iterations if is_offered else None
+    broker.access.hashing = attrs.evolve(
+        broker.access.hashing, algorithm=security.password_hashing, scram_iterations=iterations
+    )
+
+
 def _admit(broker: Broker, config: Config) -> None:
     """Who needs no password, and who may come from elsewhere."""
     broker.access.set_loopback_users(config.security.loopback_users)
@@ -207,7 +240,9 @@ def _admit(broker: Broker, config: Config) -> None:
 
 
 def _is_built_in(guest: User | None) -> bool:
-    return guest is not None and guest.password is not None and guest.password.matches(GUEST.password or "")
+    """A slow hash is another one: that the password is the same would take too long to see."""
+    password = None if guest is None else guest.password
+    return password is not None and not password.is_slow and password.matches(GUEST.password or "")
 
 
 # Reload.
@@ -224,6 +259,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
         with _said_by_config(broker):
             broker.add_virtual_host(host.name, _host_limits(new, host))
     new = in_force(old, new)
+    _set_hashing(broker, new)
     _reload_users(broker, old, new)
     with _said_by_config(broker):
         for gone in (policy for policy in old.policies if policy not in new.policies):
@@ -235,6 +271,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     for host_name in list(broker.virtual_hosts):
         broker.virtual_hosts[host_name].apply_policies()
     _reload_monitors(broker, new)
+    _reload_audit(broker, new)
     logging.getLogger("leveret").setLevel(new.log.level.upper())
     return Reloaded(changed, needs_restart)
 
@@ -280,6 +317,13 @@ def _reload_monitors(broker: Broker, new: Config) -> None:
             monitor.set_free_limit(new.disk.free_limit)
     broker.alarms.check_soon()
     broker.alarms.check(broker.now)
+
+
+def _reload_audit(broker: Broker, new: Config) -> None:
+    try:
+        audit(broker, new.log.audit)
+    except OSError as failure:
+        log.error("audit log stays as it was: %s: %s", new.log.audit, failure.strerror)
 
 
 # The process.
@@ -399,7 +443,6 @@ def _users(node: Node) -> str:
     access = node.broker.access
     names = [user.name for user in access.users()]
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    guest = access.user("guest")
-    if guest is not None and guest.password is not None and guest.password.matches("guest"):
+    if _is_built_in(access.user(GUEST.name)):
         shown += "  (guest's password is guest; it may connect from this machine only)"
     return shown or "none: nobody can log in"

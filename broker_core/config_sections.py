@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from broker_core import passwords
 from broker_core.compat import PROFILES, Compat, compat
 from broker_core.errors import PreconditionFailed
 from broker_core.kinds import (
@@ -35,6 +34,7 @@ from broker_core.kinds import (
     printed,
 )
 from broker_core.policy import ApplyTo, Policies, Policy
+from broker_core.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
 from broker_core.settings import Record, RecordOf, key
 from broker_core.values import Table
 
@@ -66,6 +66,13 @@ class LogSettings(Record):
         OneOf("debug", "info", "warning", "error"), "The least important events to log.", "info", reload=True
     )
     format: str = key(OneOf("text", "json"), "Lines for people, or one JSON object a line.", "text")
+    audit: str = key(
+        Text("an empty string, `log`, or the absolute path of a file", r"|log|/.+"),
+        "Where it is told who did what: `log` for where the rest is, or a file, which a reload opens again; "
+        "empty for nowhere.",
+        "",
+        reload=True,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -231,19 +238,16 @@ class TopicPermissionEntry(Record):
 
 
 class PasswordHash(Plain[str]):
-    """Base64 of a 4-octet salt and the SHA-256 or SHA-512 of salt and password, as RabbitMQ writes it."""
+    """An argon2id string, or base64 of a 4-octet salt and the SHA-256 or SHA-512 of salt and password (RabbitMQ)."""
 
     secret = True
-    accepted = "base64 of a salt of 4 octets and the SHA-256 or SHA-512 of salt and password"
+    accepted = "what `leveret hash-password` prints, or a hash of RabbitMQ's (base64 of salt and digest)"
 
     def convert(self, value: object) -> str:
-        try:
-            octets = len(base64.b64decode(value, validate=True)) if isinstance(value, str) else 0
-        except binascii.Error:
-            octets = 0
-        if isinstance(value, str) and octets in (4 + 32, 4 + 64):
-            return value
-        raise ValueError
+        if not isinstance(value, str):
+            raise ValueError
+        passwords.PasswordHash.parse(value, None)
+        return value
 
 
 PERMISSIONS: Final = TableOf(RecordOf(PermissionEntry), "a table with a permission for each virtual host")
@@ -264,7 +268,9 @@ class UserEntry(Record):
 
     name: str = key(NAME, "The name to log in with.")
     password: str | None = key(Secret(), "The password, as it is.", None)
-    password_hash: str | None = key(PasswordHash(), "The password's hash, in RabbitMQ's format.", None)
+    password_hash: str | None = key(
+        PasswordHash(), "The password's hash: `leveret hash-password` makes one.", None
+    )
     password_env: str | None = key(Text(), "The environment variable with the password.", None)
     password_file: Path | None = key(
         FilePath(), "The file with the password; its last line end is dropped.", None
@@ -307,6 +313,19 @@ class SecuritySettings(Record):
         Text("the name of a user, or an empty string for nobody", r"(?s).*"),
         "The user that ANONYMOUS logs in as; without it `guest` as long as no users are configured, then nobody.",
         None,
+        reload=True,
+    )
+    password_hashing: str = key(
+        OneOf("argon2id", "rabbitmq"),
+        "How passwords are kept that clients and definitions files bring; `rabbitmq` is for definitions that are to be "
+        "taken back there. Hashes that are there stay as they are.",
+        "argon2id",
+        reload=True,
+    )
+    scram_iterations: int = key(
+        Whole(ITERATIONS_MIN, ITERATIONS_MAX),
+        "What SCRAM-SHA-256 costs a client at each login, and who guesses; it is offered where `mechanisms` name it.",
+        ITERATIONS,
         reload=True,
     )
 

@@ -13,6 +13,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import attrs
+
 from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.branch import Verdict
 from broker_core.description import Description
@@ -21,6 +23,7 @@ from broker_core.operations import Json
 from broker_core.passwords import PasswordHash
 from broker_core.policy import ApplyTo, Policy
 from broker_core.prepared import Outline, Path
+from broker_core.scram import Verifier
 from broker_core.sieve import Sieve
 from broker_core.store.values_text import Unreadable, read_table, read_text, written_table, written_text
 from broker_core.values import Table
@@ -163,23 +166,35 @@ def parameter_record(value: Json) -> Json:
 
 
 def user_record(user: User) -> Json:
-    return {
+    password = user.password
+    record: dict[str, Json] = {
         "tags": [written_text(tag) for tag in sorted(user.tags)],
-        "password_hash": None if user.password is None else user.password.text,
-        "algorithm": None if user.password is None else user.password.algorithm,
+        "password_hash": None if password is None else password.text,
+        "algorithm": None if password is None else password.algorithm,
         "connections": user.limits.max_connections,
         "channels": user.limits.max_channels,
     }
+    if password is not None and password.scram is not None:
+        record["scram"] = password.scram.text
+    return record
 
 
 def user_in(name: str, record: Record) -> User:
     limits = UserLimits(record.optional_whole("connections"), record.optional_whole("channels"))
-    salted = record.optional_text("password_hash")
     try:
-        kept = None if salted is None else PasswordHash.parse(salted, record.text("algorithm"))
+        kept = _password_in(record)
     except ValueError as error:
         raise Unreadable(str(error)) from None
     return User(name, frozenset(record.texts("tags")), kept, limits)
+
+
+def _password_in(record: Record) -> PasswordHash | None:
+    """Raises Unreadable, ValueError."""
+    text = record.optional_text("password_hash")
+    if text is None:
+        return None
+    kept = PasswordHash.parse(text, record.text("algorithm"))
+    return attrs.evolve(kept, scram=Verifier.parse(record.text("scram"))) if record.has("scram") else kept
 
 
 def permissions_record(permissions: Permissions) -> Json:
