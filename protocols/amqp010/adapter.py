@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, ParamSpec
 
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.config import Config
 from broker_core.errors import Failure
+from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.login import Login
 from broker_core.outbox import Outbox
 from broker_core.sasl import Anonymous, Answer, Challenge, Mechanisms, Pending
+from broker_core.values import Table
+from protocols.amqp010 import facts
 from protocols.amqp010.commands import (
     CLOSE_CODE_CONNECTION_FORCED,
     CLOSE_CODE_INVALID_PATH,
@@ -84,6 +87,7 @@ class Connection010(Handler, FrontEnd):
         self._login = Login(broker, self._mechanisms, peer, "AMQP 0-10", log)
         self._asked = ""  # the mechanism whose first response the client was asked for
         self._entered = False
+        self.client_properties: Table = {}
         self._has_complained = False  # of sessions that were refused
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
 
@@ -138,6 +142,12 @@ class Connection010(Handler, FrontEnd):
     def description(self) -> str:  # type: ignore[override]
         return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
 
+    def facts(self) -> ConnectionFacts | None:
+        return facts.connection_facts(self, self._login.attempt) if self._entered else None
+
+    def channel_facts(self) -> Iterable[ChannelFacts]:
+        return map(facts.session_facts, list(self.wire.sessions.values()))
+
     def deadline(self) -> float | None:
         return self.wire.deadline()
 
@@ -168,6 +178,7 @@ class Connection010(Handler, FrontEnd):
     def on_start_ok(
         self, mechanism: str, response: bytes | None, client_properties: Mapping[str, Value]
     ) -> bytes | Wait | None:
+        self.client_properties = facts.few_of(client_properties)
         if response is None and mechanism != Anonymous.name:
             self._asked = mechanism
             return b""  # RFC 4422, 5.1: who could have begun and has not is asked to

@@ -145,6 +145,11 @@ class Connection(Reader):
         """Nothing more will be said or heard: flush the outbox and close the transport."""
         return self.state is State.CLOSED
 
+    @property
+    def heartbeat_s(self) -> int:
+        """As agreed; 0 is none."""
+        return self._heartbeat.interval_s
+
     def receive(self, data: bytes, now: float) -> None:
         """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
         self._heartbeat.received_at = now

@@ -61,17 +61,22 @@ class ServedSession(SessionOwner, Publisher):
         "_marks",
         "_pending",
         "_received",
+        "accepted",
         "at_end",
         "broker",
         "browsed",
         "client",
         "config",
+        "confirmed",
+        "delivered",
+        "delivered_settled",
         "distributed",
         "ended",
         "executing",
         "host",
         "name",
         "persistent",
+        "published",
         "publishing",
         "session",
         "subscriptions",
@@ -105,6 +110,10 @@ class ServedSession(SessionOwner, Publisher):
         self.ended = False
         self.executing: Command | None = None  # the command whose handler runs
         self.persistent = False
+        # Counts for operators, in messages.
+        self.published = self.confirmed = 0  # taken from the peer, and of these, those that are complete
+        self.delivered = self.delivered_settled = 0  # sent, and of these, those that nobody is to accept
+        self.accepted = 0  # by the peer
         self._pending: set[Id] = set()  # commands that are not complete, transfers apart
         self._received: list[Id] = []  # transfers since the last mark,
         self._accepting: list[Id] = []  # and those among them that are to be accepted
@@ -193,6 +202,7 @@ class ServedSession(SessionOwner, Publisher):
     def mark(self) -> int:
         self._announced = self.persistent = False
         self._marked += 1
+        self.published += len(self._received)
         self._marks.append((self._marked, self._received, self._accepting))
         self._received, self._accepting = [], []
         return self._marked
@@ -202,6 +212,8 @@ class ServedSession(SessionOwner, Publisher):
         marks = self._marks
         while marks and marks[0][0] <= mark:
             _, received, accepting = marks.popleft()
+            self.confirmed += len(received)
+            self.broker.confirmed += len(received)
             if self.ended:
                 continue
             if accepting:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Publisher
 from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
+from broker_core.facts import ConsumerFacts
 from broker_core.limits import QueueType
 from broker_core.message import Message
 from broker_core.queue import Queue
@@ -117,6 +118,12 @@ class Subscription(Consumer, Publisher):
     def suspended(self) -> bool:
         return not self.session.session.attached
 
+    def facts(self) -> ConsumerFacts:
+        """Its credit comes and goes as the peer likes: there is no limit of its own."""
+        session = self.session
+        connection = session.client.name if session.session.attached else ""
+        return ConsumerFacts(tag=self.destination, connection=connection, channel=session.session.channel)
+
     def room(self) -> int:
         if self._octets <= 0 or self._blocked:
             return PAUSED
@@ -129,6 +136,9 @@ class Subscription(Consumer, Publisher):
             self._deliver_measured(deliveries)
             return
         sent, contents = self._rendered(deliveries)
+        session.delivered += len(sent)
+        if self._settles:
+            session.delivered_settled += len(sent)
         first = session.session.send_transfers(self._command, contents)
         ids = consecutive(first, len(sent))
         if self._windowed:
@@ -202,6 +212,8 @@ class Subscription(Consumer, Publisher):
 
     def _sent(self, delivery: Delivery, id: Id, charge: int) -> None:
         session = self.session
+        session.delivered += 1
+        session.delivered_settled += self._settles
         if self._windowed:
             windowed = session.windowed.begin(id)
             windowed[id] = self._grant

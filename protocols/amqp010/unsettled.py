@@ -123,6 +123,7 @@ class Browsed:
 def message_accept(session: ServedSession, id: Id, command: c.MessageAccept) -> None:
     """Dealt with; in a transaction, when that is committed."""
     if taken := _taken(session, command.transfers):
+        session.accepted += len(taken)
         if session.tx is not None:
             session.tx.accept(taken)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, ParamSpec
 
 from broker_core.access import User
@@ -19,12 +19,13 @@ from broker_core.checking import Waiting
 from broker_core.client import Client
 from broker_core.config import Config
 from broker_core.errors import Failure, LimitReached
+from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.login import Login
 from broker_core.outbox import Outbox
 from broker_core.sasl import Answer, Challenge, Mechanisms, Pending
+from protocols.amqp10 import facts, termini
 from protocols.amqp10 import performatives as p
-from protocols.amqp10 import termini
 from protocols.amqp10.connection import Connection
 from protocols.amqp10.contract import AmqpError, Ends, Handler, Tuning, Wait, Writer
 from protocols.amqp10.failures import refusal
@@ -151,6 +152,12 @@ class Connection10(Handler, FrontEnd):
         """What the peer calls itself."""
         assert self.wire.peer is not None
         return self.wire.peer.container_id
+
+    def facts(self) -> ConnectionFacts | None:
+        return facts.connection_facts(self, self._login.attempt) if self._entered else None
+
+    def channel_facts(self) -> Iterable[ChannelFacts]:
+        return map(facts.session_facts, list(self.sessions))
 
     def deadline(self) -> float | None:
         return self.wire.deadline()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from broker_core.broker import Publisher
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.errors import AccessRefused, Failure
+from broker_core.facts import ConsumerFacts
 from broker_core.queue import Queue
 from protocols.amqp10 import addresses, nodes, outcomes, sources, subscriptions
 from protocols.amqp10 import performatives as p
@@ -179,6 +180,11 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
 
     # The queue's side.
 
+    def facts(self) -> ConsumerFacts:
+        """Its credit comes and goes as the peer likes: there is no limit of its own."""
+        session = self.session
+        return ConsumerFacts(tag=self.link.name, connection=session.client.name, channel=session.wire.channel)
+
     def room(self) -> int:
         """The window is the session's, and it alone knows how many transfers the peer takes now."""
         transfers = self.window.credit = self.session.wire.room()
@@ -186,6 +192,8 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         link, settled = self.link, self.settled
+        if settled:
+            self.session.delivered_settled += len(deliveries)
         send, keep = link.send, not self.browses
         size_max = link.message_size_max or UNLIMITED
         for delivery in deliveries:
@@ -285,6 +293,8 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
 
     def retire(self, tokens: list[object], outcome: Outcome) -> None:
         if tokens:
+            if type(outcome) is p.Accepted:
+                self.session.accepted += len(tokens)
             outcomes.apply(cast("list[Delivery]", tokens), outcome)
 
     def on_detached(self, tokens: list[object], closed: bool) -> None:

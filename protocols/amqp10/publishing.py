@@ -202,6 +202,8 @@ class Publishing(IncomingOwner):
             return
         if outcome is not TAKEN:
             unwanted = outcome is UNROUTABLE
+            self._session.returned += unwanted
+            self.broker.returned += unwanted
             self._answer_later(delivery_id, RELEASED if unwanted else rejected_by(self.broker.refused_by))
             return
         if facts.durable:
@@ -270,6 +272,8 @@ class Publishing(IncomingOwner):
         """Tell the peer what became of its messages before the next mark (S226); nothing, if the link has gone."""
         accepted, answers = self._marked.popleft()
         if accepted:
+            self._session.confirmed += len(accepted)
+            self.broker.confirmed += len(accepted)
             self.link.accept_all(accepted)
         for delivery_id, state in answers:
             self.link.answer(delivery_id, state)

@@ -74,6 +74,7 @@ class IncomingLink(Link):
         "_resumable",
         "_size_max",
         "_unfinished",
+        "counted_from",
         "credit_max",
         "hungry",
         "owner",
@@ -88,6 +89,7 @@ class IncomingLink(Link):
         super().__init__(session, attach)
         tuning = session.connection.tuning
         self.delivery_count = int(attach.initial_delivery_count or 0)
+        self.counted_from = self.delivery_count  # what it was, had the peer passed over nothing
         self.unanswered = 0  # messages that we have not settled
         self.credit_max = tuning.link_credit
         self._low = tuning.link_credit // 2
@@ -175,8 +177,14 @@ class IncomingLink(Link):
             passed_over = distance(flow.delivery_count, self.delivery_count)
             if passed_over > 0:
                 self.delivery_count = int(flow.delivery_count)
+                self.counted_from += passed_over
                 self.credit = max(0, self.credit - passed_over)
                 self._look_at_credit()
+
+    @property
+    def received(self) -> int:
+        """How many messages have begun to come."""
+        return self.delivery_count - self.counted_from & MASK
 
     # Messages.
 

@@ -42,13 +42,17 @@ class ServedSession(SessionOwner, Publisher):
         "_marked",
         "_marks",
         "_waiting",
+        "accepted",
         "broker",
         "client",
+        "confirmed",
         "connection",
         "consumers",
+        "delivered_settled",
         "outbox",
         "pairs",
         "persistent",
+        "returned",
         "transactions",
         "wire",
     )
@@ -63,6 +67,13 @@ class ServedSession(SessionOwner, Publisher):
         self.transactions = connection.transactions
         self.pairs: dict[str, Pair] = {}  # of management links, by their name
         self.persistent = False
+        # Counts for operators, in messages.
+        self.confirmed = self.returned = (
+            0  # of the peer's: those that were accepted, and those that found no queue
+        )
+        self.delivered_settled = self.accepted = (
+            0  # of ours: those sent settled, and those that the peer accepted
+        )
         self._waiting: list[Publishing | Coordinator] = []  # links with messages that are to be answered
         self._announced = False  # on the broker's list of publishers for this settle
         self._marked = 0  # the last mark

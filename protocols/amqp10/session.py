@@ -66,6 +66,7 @@ class Session:
         "_next_incoming_id",
         "_owned",
         "_peer_handle_max",
+        "_received_before",
         "_window",
         "channel",
         "connection",
@@ -97,8 +98,19 @@ class Session:
         self._low = self._window // 2
         self._answers = Answers(channel)
         self._hungry: list[IncomingLink] = []  # with little credit
+        self._received_before = 0  # messages, on links that have ended
         self._begun = False
         self._owned = False
+
+    @property
+    def received(self) -> int:
+        """How many messages have begun to come, on all links there ever were."""
+        return self._received_before + sum(link.received for link in self._incoming.values())
+
+    @property
+    def unanswered(self) -> tuple[int, int]:
+        """Links on which the peer sends, and messages there that we have not settled."""
+        return len(self._incoming), sum(link.unanswered for link in self._incoming.values())
 
     # Begin and end.
 
@@ -246,7 +258,8 @@ class Session:
     def forget_link(self, link: Link) -> None:
         """A link ends."""
         self.links.pop(link.handle, None)
-        self._incoming.pop(link.handle, None)
+        if self._incoming.pop(link.handle, None) is not None and isinstance(link, IncomingLink):
+            self._received_before += link.received
         self._names.pop((link.name, link.role), None)
         if isinstance(link, OutgoingLink):
             self.sending.forget(link)
