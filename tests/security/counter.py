@@ -12,6 +12,7 @@ import json
 from broker_core.branch import Verb
 from broker_core.config import parse
 from broker_core.exporting import everything
+from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.lease import opened
 from broker_core.operations import Json, Reloaded
 from broker_core.outbox import Outbox
@@ -21,6 +22,7 @@ from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.core.branching import Crew
 from tests.http.press import rows
 from tests.http.test_adapter import HERE, FakeNode, Response, basic
+from tests.metrics.stand import Front, Link
 from tests.store.site import Site
 
 from .http_routes import BATCH, NAMES
@@ -84,6 +86,18 @@ class Node(FakeNode):
         return super().close_connections(reason, virtual_host)
 
 
+class Open(Link):
+    """A connection of somebody's, which tells when it is ended."""
+
+    def __init__(self, node: Node, port: int, user: str) -> None:
+        facts = ConnectionFacts(protocol="AMQP 0-9-1", user=user, virtual_host="/")
+        super().__init__(port, Front(facts, [ChannelFacts(number=1)]))
+        self._node, self._user = node, user
+
+    def shut_down(self, reason: str) -> None:
+        self._node.told.append(f"end the connection of {self._user}")
+
+
 class Counter:
     """Where the user `u` asks."""
 
@@ -91,6 +105,7 @@ class Counter:
         self.site = Site(MemoryStore(), CONFIG)
         self.broker, self.host = self.site.broker, self.site.host
         self.node = self.broker.operations = Node()
+        self.node.connected = [Open(self.node, 1, "bob"), Open(self.node, 2, "u")]
         self._furnish()
         access = self.broker.access
         access.add_user("u", SECRET, () if tag == "none" else (tag,))

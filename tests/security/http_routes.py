@@ -1,13 +1,14 @@
 """Every route of the HTTP endpoint: who may ask, where, and what it needs.
 
 A row (rows.py) has a request that does what the route is for; `{names}` in the path are filled in from NAMES. Those of
-RabbitMQ's API are in management_routes.py.
+RabbitMQ's API are in management_routes.py and listing_routes.py.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from .listing_routes import LISTING
 from .management_routes import MANAGEMENT
 from .rows import READ, WRITE, Row
 
@@ -85,4 +86,4 @@ BULK: Final[dict[str, Row]] = {
     f"POST {BRANCH}/rollback": Row("user", "nobody"),
     f"DELETE {BRANCH}": Row("user", "nobody", target="/api/leveret/branches/%2F/1-62-31"),
 }
-ROWS: Final = {**OURS, **BULK, **MANAGEMENT}
+ROWS: Final = {**OURS, **BULK, **MANAGEMENT, **LISTING}

@@ -13,6 +13,7 @@ from protocols.http.routes import ROUTES
 
 from .counter import SECRET, Counter, asked, let_in
 from .http_routes import ROWS
+from .listing_routes import OTHERS
 from .rows import PERMISSIONS, SUFFICES, TAGS, Need, Row
 
 REFUSALS: Final = (401, 403)
@@ -91,3 +92,52 @@ def test_there_are_no_other_needs(name: str, row: Row) -> None:
         }
         status = asked(Counter(tag, **given), name, row).status
         assert let_in(status, row), status
+
+
+# Connections are their users'.
+
+SEEING: Final = (
+    f"/api/connections/{OTHERS}",
+    f"/api/connections/{OTHERS}/channels",
+    f"/api/channels/{OTHERS}%20%281%29",
+    "/api/connections/username/bob",
+)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("target", SEEING)
+def test_others_connections_are_for_those_who_monitor(target: str, tag: str) -> None:
+    response = Counter(tag, **ALL).ask("GET", target)
+    shown = b'"bob"' in response.body
+    assert shown == (tag in SUFFICES["monitoring"]), response.body
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("path", ["/api/connections", "/api/channels", "/api/vhosts/%2F/connections"])
+def test_a_list_has_what_its_reader_may_see_and_nothing_else(path: str, tag: str) -> None:
+    body = Counter(tag, **ALL).ask("GET", path).body
+    assert (b'"u"' in body, b'"bob"' in body) == (
+        tag in SUFFICES["management"],
+        tag in SUFFICES["monitoring"],
+    )
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("target", SEEING[::3])
+def test_others_connections_are_ended_by_administrators(target: str, tag: str) -> None:
+    counter = Counter(tag, **ALL)
+    counter.ask("DELETE", target)
+    assert counter.node.told == (["end the connection of bob"] if tag == "administrator" else [])
+
+
+ABROAD: Final = ("/api/queues", "/api/exchanges", "/api/bindings", "/api/vhosts", "/api/policies")
+
+
+@pytest.mark.parametrize("tag", TAGS[1:])
+@pytest.mark.parametrize("path", ABROAD)
+def test_lists_leave_out_virtual_hosts_that_one_may_not_enter(path: str, tag: str) -> None:
+    counter = Counter(tag, **ALL)
+    blue = counter.broker.virtual_host("blue")
+    blue.bind(blue.exchange("amq.direct"), blue.declare_queue("azure"), "k", {})
+    body = counter.ask("GET", path).body
+    assert (b'"blue"' in body) == (tag in SUFFICES["monitoring"] and path != "/api/policies")
