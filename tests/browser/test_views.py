@@ -11,7 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
 from .conftest import PHONE, PageNode, Visit
-from .walking import go, headed, refresh, row
+from .walking import arrived, go, headed, refresh, row
 
 pytestmark = pytest.mark.system
 
@@ -180,9 +180,7 @@ def test_no_view_is_wider_than_a_phone(page: Page, channel: BlockingChannel) -> 
     deeper = [("queues", "/", "bills"), ("exchanges", "/", "orders"), ("users", "guest"), ("vhosts", "/")]
     for names in [*((name,) for name in VIEWS), *deeper]:
         go(page, *names)
-        expect(page.locator("#main")).to_have_attribute(
-            "data-key", str(list(names)).replace("'", '"').replace(", ", ",")
-        )
+        arrived(page, *names)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import quote
 
@@ -11,6 +12,12 @@ from playwright.sync_api import Locator, Page, expect
 def go(page: Page, *names: str, query: str = "") -> None:
     """Follow a link of the page's."""
     page.goto(page.url.partition("#")[0] + "#/" + "/".join(quote(name, safe="") for name in names) + query)
+
+
+def arrived(page: Page, *names: str) -> None:
+    """The page shows what the link of these names leads to."""
+    key = json.dumps(names, ensure_ascii=False, separators=(",", ":"))
+    expect(page.locator("#main")).to_have_attribute("data-key", key)
 
 
 def headed(page: Page, title: str) -> Locator:

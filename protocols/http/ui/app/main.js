@@ -77,10 +77,11 @@ const viewAt = ({ names }) => VIEWS[`${names[0] ?? "overview"}/${Math.max(names.
 
 /** Show where the link leads to. */
 async function go() {
-  const before = state.at.names.join("/");
+  const before = JSON.stringify(state.at.names);
   state.at = place(location.hash);
   await refresh();
-  if (before === state.at.names.join("/")) return;
+  if (before === JSON.stringify(state.at.names)) return;
+  hostsAgain(); // others may have come; the next drawing shows them
   scrollTo(0, 0);
   document.getElementById("main")?.focus({ preventScroll: true });
 }
