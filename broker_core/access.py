@@ -358,7 +358,7 @@ class Access:
         """As `allowed`; raises AccessRefused (S087, S098). `kind` is `exchange` or `queue`."""
         shown = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
         if not self.allowed(user, virtual_host, permission, shown):
-            raise refused(permission, f"{kind} '{shown}'", virtual_host, user)
+            raise self._refused(permission, f"{kind} '{shown}'", virtual_host, user)
 
     def guards_topics(self, user: User, virtual_host: str, exchange: str) -> bool:
         """Whether there are topic permissions for this user there, so that not every routing key is allowed."""
@@ -396,7 +396,12 @@ class Access:
         """As `topic_allowed`; raises AccessRefused (S088). Only for topic exchanges."""
         if not self.topic_allowed(user, virtual_host, permission, exchange, key, client_id):
             shown = exchange or DEFAULT_EXCHANGE
-            raise refused(permission, f"topic '{key}' in exchange '{shown}'", virtual_host, user)
+            raise self._refused(permission, f"topic '{key}' in exchange '{shown}'", virtual_host, user)
+
+    def _refused(self, permission: Permission, what: str, virtual_host: str, user: User) -> AccessRefused:
+        facts = {"user": user.name, "permission": permission.value, "object": what}
+        self.events.happened("permission.refused", virtual_host, facts)
+        return refused(permission, what, virtual_host, user)
 
     def check_user_id(self, user: User, claimed: str) -> None:
         """The user-id of a message is the publisher's own, unless he is an impersonator (S089).

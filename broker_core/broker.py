@@ -38,6 +38,7 @@ from broker_core.routing import Route, route, walk
 from broker_core.topology import VirtualHost
 
 if TYPE_CHECKING:
+    from broker_core.audit import Audit
     from broker_core.catalogue import Catalogue
     from broker_core.client import Client
     from broker_core.history import History
@@ -111,6 +112,7 @@ class Broker:
         self.policies = policies or Policies()
         self.parameters = Parameters()
         self.events = self.access.events = self.policies.events = self.parameters.events = Events()
+        self.audit: Audit | None = None  # of who did what
         self.events_in = events_in  # the virtual host with an exchange for events; empty: none has it
         self.compat = compat or Compat()
         self.node_limits = node_limits or NodeLimits()

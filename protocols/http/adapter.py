@@ -20,6 +20,8 @@ from ipaddress import ip_address
 from typing import Final, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+import h11
+
 from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.config import Config
@@ -40,6 +42,7 @@ from protocols.http.connection import (
     Request,
     Response,
     Writer,
+    target_parts,
 )
 from protocols.http.replies import (
     is_rabbitmqs,
@@ -57,6 +60,7 @@ log: Final = logging.getLogger("leveret.http")
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ONLY_READ: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 PARAMETERS_MAX: Final = 1000
 BODY_MAX: Final = 1 << 20  # octets of any user's body; some routes take more
 STRANGERS_UNREAD_MAX: Final = 4096  # octets of answers, after which no further request is answered
@@ -107,6 +111,7 @@ class ControlConnection(Handler, FrontEnd):
         self._pause: Pause | None = None  # until a password has been checked
         self._checked: Pending | None = None  # that password
         self._told_of = ""  # the user who was the last to come in
+        self._asking = ""  # the user whose request is being worked off
         self.is_stranger = True
         self.wire = Connection(self, OutboxWriter(outbox, self), now)
 
@@ -149,6 +154,13 @@ class ControlConnection(Handler, FrontEnd):
 
     def on_request(self, request: Request) -> Response | Later | Pause:
         return self._guarded(request.path, self._answered, request)
+
+    def on_answered(self, head: h11.Request, status: int) -> None:
+        asking, self._asking = self._asking, ""
+        method = head.method.decode("latin-1")
+        if self.broker.audit is not None and method not in ONLY_READ:
+            path, _ = target_parts(head.target.decode("latin-1"))
+            self.broker.audit.requested(asking, self.peer.name, method, path, status)
 
     def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
         return self._guarded(head.path, self._allowed, head, size)
@@ -223,6 +235,7 @@ class ControlConnection(Handler, FrontEnd):
     def _admitted(self, request: Request, route: Route) -> User:
         """The user, who is let in, or raise AuthenticationFailed or Refused."""
         user = self._authenticated(request)
+        self._asking = user.name
         self.is_stranger = False
         if not route.level.admits(user) and is_rabbitmqs(route.path):
             raise refused_level(route.level)

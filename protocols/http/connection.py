@@ -140,6 +140,9 @@ class Handler(ABC):
     def on_request(self, request: Request) -> Response | Later | Pause:
         """Answer a request. Must not raise. The next one comes when this one is answered."""
 
+    def on_answered(self, head: h11.Request, status: int) -> None:
+        """A request has been answered. Must not raise."""
+
     @abstractmethod
     def common_headers(self) -> HeaderList:
         """The headers of every response, the connection's own refusals included."""
@@ -349,6 +352,8 @@ class Connection:
     def _conclude(self, response: Response, now: float) -> None:
         """Answer, and be ready for another request if there is room for another answer."""
         self._end_allowance()
+        assert self._request is not None
+        self._handler.on_answered(self._request, response.status)
         self._respond(response)
         self._over = self._machine.our_state is not h11.DONE
         self._unsent = response.sent
@@ -408,9 +413,8 @@ class Connection:
 
     def _let_continue(self) -> None:
         if self._machine.they_are_waiting_for_100_continue:
-            self._send(
-                h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[], reason="Continue")
-            )
+            go_on = h11.InformationalResponse(status_code=HTTPStatus.CONTINUE, headers=[], reason="Continue")
+            self._send(go_on)
 
     # Responses out.
 

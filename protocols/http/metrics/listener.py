@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.frontend import Protocol
 from protocols.http.adapter import ControlConnection, parameters, require_own_origin
 from protocols.http.asked import Asked
-from protocols.http.connection import Later, Response
+from protocols.http.connection import Later, Pause, Response
 from protocols.http.metrics import ROUTES
 from protocols.http.replies import json_response
 from protocols.http.routes import find
@@ -34,7 +34,7 @@ class MetricsConnection(ControlConnection):
         super().__init__(broker, config, outbox, peer, now)
         self._own_name = config.prometheus.address.host
 
-    def on_request(self, request: Request) -> Response | Later:
+    def on_request(self, request: Request) -> Response | Later | Pause:
         return self._guarded(request.path, self._scraped, request)
 
     def allow(self, head: Request, size: int | None) -> Allowance | Response | None:
