@@ -309,6 +309,7 @@ class Connection(Reader):
     def _open(self, control: Control) -> None:
         assert isinstance(control, c.ConnectionOpen)
         self.handler.on_open(control.virtual_host or "")
+        self._opened()
         self.state = State.OPEN
         self._say(c.ConnectionOpenOk([]))
 

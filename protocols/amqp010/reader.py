@@ -54,6 +54,7 @@ TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))
 
 COMMAND_SIZE_MAX: Final = 128 << 10  # each octet may become fifty in a map, and maps of arguments are kept
 HEADER_SIZE_MAX: Final = 1 << 20
+INITIAL_SIZE_MAX: Final = 8192  # of a frame, and of all that is not whole yet, before the connection is open
 CONTROLS_SIZE_MAX: Final = 256 << 10  # of all controls that are not whole yet
 CONTROL_COST: Final = 512  # of one of them, however short it is
 TRANSFERS_MAX: Final = 64  # that are remembered, by their frames
@@ -66,7 +67,9 @@ class Reader(ABC):
     __slots__ = (
         "_commands",
         "_controls",
+        "_controls_max",
         "_controls_size",
+        "_frame_size_max",
         "_greeted",
         "_lost",
         "_needed",
@@ -83,6 +86,8 @@ class Reader(ABC):
         self._commands: dict[int, Assembly] = {}  # by place: channels that carry a session
         self._controls: dict[int, Assembly] = {}  # by channel: controls that are not whole yet
         self._controls_size = 0
+        self._controls_max = INITIAL_SIZE_MAX
+        self._frame_size_max = INITIAL_SIZE_MAX
         self._transfers: dict[bytes, tuple[Command, bool]] = {}  # by their whole frames
         # The channel of the last transfer, if it expects a command.
         self._transferring: Assembly | None = None
@@ -166,6 +171,11 @@ class Reader(ABC):
             self._tail.append(data)
             self._tail_size += len(data)
 
+    def _opened(self) -> None:
+        """The user has logged in: frames may be as large as they can, and more of them unfinished."""
+        self._frame_size_max = FRAME_MAX
+        self._controls_max = CONTROLS_SIZE_MAX
+
     def _forget(self, channel: int) -> None:
         """No command is under way on this channel any more: the session has left it."""
         if self._commands.pop(COMMANDS | channel, None) is self._transferring:
@@ -186,6 +196,9 @@ class Reader(ABC):
                     self._lose(
                         "what follows does not begin as a frame does"
                     )  # it may be anything: a password
+                    return end
+                if size > self._frame_size_max:
+                    self._lose(f"a frame has at most {INITIAL_SIZE_MAX} octets until the connection is open")
                     return end
                 if after > end:
                     self._needed = size
@@ -280,8 +293,8 @@ class Reader(ABC):
             assembly = self._controls[channel] = Assembly(channel)
             self._controls_size += CONTROL_COST
         self._controls_size += end - at
-        if self._controls_size > CONTROLS_SIZE_MAX:
-            raise FramingError(f"more than {CONTROLS_SIZE_MAX} octets of unfinished controls")
+        if self._controls_size > self._controls_max:
+            raise FramingError(f"more than {self._controls_max} octets of unfinished controls")
         control = assembly.take(flags, SEGMENT_TYPE_CONTROL, data, at, end)
         if control is not None:
             del self._controls[channel]

@@ -38,12 +38,14 @@ from protocols.amqp091 import methods as m
 from protocols.amqp091.channel import METHODS, Channel
 from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Wait, Writer
 from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.fields import values_in
 from protocols.amqp091.sasl import AmqPlain
 from protocols.amqp091.wire import FieldTable, Method
 
 log: Final = logging.getLogger("leveret.amqp091")
 P = ParamSpec("P")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
+PROPERTIES_MAX: Final = 100  # of a client; each takes several times the octets that it has on the wire
 WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
 
 CODES: Final[dict[type[Failure], int]] = {
@@ -238,6 +240,9 @@ class Connection091(Handler, FrontEnd):
     def on_start_ok(
         self, mechanism: str, response: bytes, client_properties: FieldTable
     ) -> bytes | Wait | None:
+        if values_in(client_properties) > PROPERTIES_MAX:
+            self.wire.client_properties = {}
+            raise AmqpError(m.SYNTAX_ERROR, f"more than {PROPERTIES_MAX} client properties")
         return self._answered(self._login.begin, mechanism, response)
 
     def on_secure_ok(self, response: bytes) -> bytes | Wait | None:

@@ -279,6 +279,13 @@ def decode_table(data: bytes) -> FieldTable:
     return table
 
 
+def values_in(value: FieldValue) -> int:
+    """How many there are in a value, itself and what it holds; its depth is bounded."""
+    if isinstance(value, dict):
+        return 1 + sum(map(values_in, value.values()))
+    return 1 + sum(map(values_in, value)) if isinstance(value, list) else 1
+
+
 def encode_octet(value: int) -> bytes:
     return _checked(OCTET, value)
 
