@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 from collections.abc import Callable, MutableMapping
 from functools import partial
@@ -12,7 +14,7 @@ from typing import Final
 
 import trio
 
-from broker_core import composition
+from broker_core import composition, logs
 from broker_core.activation import Handed, handed_over
 from broker_core.config import Config
 from broker_core.node import Node
@@ -31,7 +33,8 @@ def run(
 
     Of the environment it takes what a service manager says: the sockets to listen on, and whom to tell of itself.
     """
-    composition.logging_to_stderr(config)
+    handler = logs.to_stderr(config)
+    take_all_descriptors()
     handed, tells = handed_over(environ, os.getpid()), notifier(environ, os.getpid())
     try:
         trio.run(_run, config, reread, source, handed, tells)
@@ -68,6 +71,13 @@ async def _feed_watchdog(tells: Notifier) -> None:
     while tells.feed_every_s is not None:
         await trio.sleep(tells.feed_every_s)
         tells.feed()
+
+
+def take_all_descriptors() -> None:
+    """A connection takes one. Shells give 1024, for the sake of programs that use select(2); more may be had."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems give less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def spare_the_collector() -> None:

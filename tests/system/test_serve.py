@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -55,6 +56,13 @@ def test_sighup_takes_what_can_be_taken_and_names_what_cannot(serve: Serve, tmp_
     file.write_text("[memory]\nwatermark = -1\n")
     node.send_signal(signal.SIGHUP)
     assert any("memory.watermark: found -1" in line for line in node.stderr)
+
+
+def test_a_node_takes_all_descriptors_that_it_may_have(serve: Serve):
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    node = serve("--listen", "127.0.0.1:0")
+    screen(node)
+    assert resource.prlimit(node.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
 def test_an_address_that_is_taken_is_told_in_one_line(serve: Serve):
