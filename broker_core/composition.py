@@ -11,7 +11,6 @@ them.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -380,39 +379,6 @@ def rehearse(config: Config) -> None:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.formatTime(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
-class TextLines(logging.Formatter):
-    """One line for each event, whatever a peer calls itself; only the exceptions of our own have more."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- named by `logging`
-        line = super().formatMessage(record)
-        return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-
-
-def logging_to_stderr(config: Config) -> None:
-    """Log as the configuration says, to standard error."""
-    handler = logging.StreamHandler()
-    text = TextLines("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    handler.setFormatter(JsonLines() if config.log.format == "json" else text)
-    logger = logging.getLogger("leveret")
-    logger.setLevel(config.log.level.upper())
-    logger.addHandler(handler)
 
 
 def welcome(node: Node, source: str) -> str:

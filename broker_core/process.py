@@ -33,7 +33,7 @@ def run(
 
     Of the environment it takes what a service manager says: the sockets to listen on, and whom to tell of itself.
     """
-    handler = logs.to_stderr(config)
+    logs.to_stderr(config)
     take_all_descriptors()
     handed, tells = handed_over(environ, os.getpid()), notifier(environ, os.getpid())
     try:
@@ -48,6 +48,7 @@ async def _run(
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with Node(config, reread, handed=handed) as node, trio.open_nursery() as nursery:
             nursery.start_soon(partial(_feed_watchdog, tells))
+            logs.say_whose(node)
             print(composition.welcome(node, source), flush=True)
             spare_the_collector()
             tells.ready(_status(node))

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from broker_core.composition import TextLines
+from broker_core.logs import TextLines
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.transactions import Transactions
 from protocols.amqp10.types import Described, Symbol
@@ -248,4 +248,4 @@ def test_who_may_not_make_a_subscription_does_not_come_back_to_one(world: World,
 
 def test_a_peer_writes_no_lines_of_its_own_into_the_log() -> None:
     record = logging.makeLogRecord({"msg": "user '%s': %s", "args": ("a\nb\x1b", "\xe4")})
-    assert TextLines("%(message)s").format(record) == "user 'a\\nb\\x1b': \xe4"
+    assert TextLines().format(record).endswith(": user 'a\\nb\\x1b': \xe4")
