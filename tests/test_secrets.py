@@ -40,9 +40,9 @@ configure = ".*"
 write = ".*"
 read = ".*"
 [protocols.amqp091]
-mechanisms = ["PLAIN", "AMQPLAIN", "RABBIT-CR-DEMO", "ANONYMOUS", "EXTERNAL"]
+mechanisms = ["PLAIN", "AMQPLAIN", "RABBIT-CR-DEMO", "ANONYMOUS", "EXTERNAL", "SCRAM-SHA-256"]
 [protocols.amqp010]
-mechanisms = ["PLAIN", "RABBIT-CR-DEMO", "ANONYMOUS", "EXTERNAL"]
+mechanisms = ["PLAIN", "RABBIT-CR-DEMO", "ANONYMOUS", "EXTERNAL", "SCRAM-SHA-256"]
 """
 
 
@@ -79,6 +79,9 @@ ATTEMPTS = {
     "RABBIT-CR-DEMO, in other words": ("RABBIT-CR-DEMO", (b"ann", CANARY.encode())),
     "ANONYMOUS": ("ANONYMOUS", (CANARY.encode(),)),
     "EXTERNAL": ("EXTERNAL", (CANARY.encode(),)),
+    "SCRAM with the password for a message": ("SCRAM-SHA-256", (CANARY.encode(),)),
+    "SCRAM with it in a message": ("SCRAM-SHA-256", (f"n,a={CANARY},n=ann,r=x".encode(),)),
+    "SCRAM with it for a proof": ("SCRAM-SHA-256", (b"n,,n=ann,r=x", f"c=biws,r=x,p={CANARY}".encode())),
 }
 CERTIFIED = attrs.evolve(LOOPBACK, tls=TlsFacts("TLSv1.3", "a cipher", "CN=ann", "ann"))
 
@@ -215,7 +218,7 @@ class OutOfOrder:
     def __init__(self, access: object) -> None:
         self._access = access
 
-    def authenticate_password(self, name: str, password: bytes) -> None:
+    def authenticate(self, name: str, password: bytes) -> None:
         raise ConnectionError("the directory does not answer")
 
     def __getattr__(self, name: str) -> object:
