@@ -1,0 +1,232 @@
+"""Definitions over HTTP: what is exported, imported and exported again is the same; what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from broker_core.config import parse
+from broker_core.description import Description, describe
+from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.passwords import PasswordHash
+from broker_core.policy import ApplyTo, Policy
+from broker_core.selector import compile_selector
+from protocols.http.management import definitions
+from tests.http.management.office import Office, told
+
+EMPTY = parse("")
+ALL = "/api/definitions"
+
+
+def full() -> Office:
+    """A broker with something of every kind."""
+    office = Office(config=EMPTY)
+    broker = office.broker
+    shop = broker.add_virtual_host("shop", VirtualHostLimits(max_queues=100))
+    describe(shop, Description('"All" <orders>', ("live", "eu")))
+    shop.set_tracing(True)
+    broker.access.add_user("boss", "sesame", ["administrator"])
+    broker.access.add_user("größe", None, ["a", "b"], UserLimits(max_channels=3))
+    broker.access.set_permissions("boss", "shop", ".*", "^a|b$", "")
+    broker.access.set_topic_permissions("boss", "shop", "amq.topic", "^a", "{username}")
+    broker.parameters.set("tool", {"a": [1, None, "ü"]})
+    broker.policies.set(Policy("p", "shop", "^q", {"max-length": 5, "overflow": "reject-publish"}, 2))
+    broker.policies.set(Policy("streams", "/", "", {"max-age": "7D"}, 0, ApplyTo.STREAMS))
+    broker.policies.set_operator(Policy("o", "shop", "^q", {"expires": 1000}, 1, ApplyTo.QUEUES))
+    alternate = shop.declare_exchange("alternate", "fanout", durable=True)
+    topics = shop.declare_exchange(
+        "e/ä b", "topic", durable=True, internal=True, arguments={"alternate-exchange": "alternate"}
+    )
+    queue = shop.declare_queue(
+        "q", durable=True, arguments={"x-max-priority": 5, "x-dead-letter-exchange": ""}
+    )
+    shop.declare_queue("s", durable=True, arguments={"x-queue-type": "stream", "x-max-age": "1h"})
+    shop.declare_queue("amq.gen-x", auto_delete=True, generated=True)
+    shop.declare_queue("sieve", durable=True, selector=compile_selector("color = 'red'"))
+    for key in ("b.#", "a.*"):  # bindings stay in their order
+        shop.bind(topics, queue, key)
+    shop.bind(shop.exchange("amq.headers"), queue, "", {"x-match": "any", "n": 1, "t": "x", "on": True})
+    shop.bind(topics, alternate, "e")
+    return office
+
+
+def exported(office: Office, path: str = ALL) -> dict[str, Any]:
+    return dict(office.get(path))
+
+
+def fresh() -> Office:
+    office = Office(config=EMPTY)
+    office.broker.access.add_user("boss", "sesame", ["administrator"])
+    return office
+
+
+def test_an_import_of_an_export_is_the_same_broker() -> None:
+    before = exported(full())
+    office = fresh()
+    assert office.post(ALL, before).status == 204
+    assert exported(office) == before
+    sections = {name: len(items) for name, items in before.items() if isinstance(items, list)}
+    assert sections == {
+        "users": 3,
+        "vhosts": 2,
+        "permissions": 2,
+        "topic_permissions": 1,
+        "parameters": 2,
+        "global_parameters": 1,
+        "policies": 2,
+        "queues": 4,
+        "exchanges": 2,
+        "bindings": 4,
+    }
+    after = office.again()
+    assert len(exported(after)["bindings"]) == 4
+    assert after.get("/api/vhosts/shop")["description"] == '"All" <orders>'
+
+
+def test_an_export_is_in_the_shapes_of_rabbitmq() -> None:
+    said = exported(full())
+    shop = next(host for host in said["vhosts"] if host["name"] == "shop")
+    assert shop["metadata"] == {"description": '"All" <orders>', "tags": ["live", "eu"]}
+    assert next(queue for queue in said["queues"] if queue["name"] == "q") == {
+        "name": "q",
+        "vhost": "shop",
+        "durable": True,
+        "auto_delete": False,
+        "arguments": {"x-max-priority": 5, "x-dead-letter-exchange": ""},
+    }
+    assert said["bindings"][-1] == {
+        "source": "e/ä b",
+        "vhost": "shop",
+        "destination": "alternate",
+        "destination_type": "exchange",
+        "routing_key": "e",
+        "arguments": {},
+    }
+    components = {parameter["component"]: parameter["value"] for parameter in said["parameters"]}
+    assert components["vhost-limits"] == {"max-queues": 100}
+    assert components["operator_policy"]["definition"] == {"expires": 1000}
+    assert not [exchange for exchange in said["exchanges"] if exchange["name"].startswith("amq.")]
+
+
+def test_what_belongs_to_connections_is_not_exported() -> None:
+    office = full()
+    host = office.broker.virtual_host("shop")
+    queue = host.declare_queue("mine", exclusive=True)
+    host.bind(host.exchange("amq.fanout"), queue, "")
+    said = exported(office)
+    assert "mine" not in [each["name"] for each in said["queues"]]
+    assert "mine" not in [each["destination"] for each in said["bindings"]]
+
+
+def test_a_virtual_host_is_copied_under_another_name() -> None:
+    office = full()
+    said = exported(office, ALL + "/shop")
+    assert not {"users", "vhosts", "permissions"} & said.keys()
+    assert all("vhost" not in each for section in definitions.OF_VIRTUAL_HOST for each in said[section])
+    office.put("/api/vhosts/copy")
+    assert office.post(ALL + "/copy", said).status == 204
+    assert exported(office, ALL + "/copy") == said
+    assert told(office.post(ALL + "/none", said)) == (404, "Not Found")
+
+
+def test_an_import_into_a_virtual_host_stays_there() -> None:
+    office = full()
+    queues = [{"name": "new", "vhost": "shop"}]
+    users = [{"name": "thief", "password": "x", "tags": "administrator"}]
+    assert office.post(ALL + "/%2F", {"queues": queues, "users": users}).status == 204
+    assert office.broker.access.user("thief") is None
+    assert "new" in office.broker.virtual_host("/").queues
+    assert "new" not in office.broker.virtual_host("shop").queues
+
+
+def test_passwords_in_a_file_are_hashed_slowly() -> None:
+    office = fresh()
+    assert office.post(ALL, {"users": [{"name": "ann", "password": "open", "tags": []}]}).status == 204
+    ann = office.broker.access.user("ann")
+    assert ann is not None
+    assert ann.password is not None
+    assert (ann.password.is_slow, ann.password.matches("open")) == (True, True)
+    assert "open" not in json.dumps(exported(office))
+
+
+def test_hashes_of_rabbitmq_are_taken_over_as_they_are() -> None:
+    office = fresh()
+    known = PasswordHash.of("open", b"salt", "rabbit_password_hashing_sha512")
+    user = {"name": "ann", "password_hash": known.text, "hashing_algorithm": known.algorithm, "tags": "x"}
+    assert office.post(ALL, {"users": [user]}).status == 204
+    assert {**user, "tags": ["x"], "limits": {}} in exported(office)["users"]
+
+
+def test_what_an_import_refuses_is_named_and_the_rest_is_there() -> None:
+    office = full()
+    queues = [
+        {"name": "new", "vhost": "shop"},
+        {"name": "q", "vhost": "shop", "durable": False},
+        {"name": "x", "vhost": "none"},
+    ]
+    response = office.post(ALL, {"queues": queues})
+    problems = response.content["problems"]
+    assert isinstance(problems, list)
+    assert (response.status, response.content["problem_count"]) == (400, 2)
+    assert response.reason == problems[0]
+    assert "queues[1]: inequivalent arg 'durable' for queue 'q' in vhost 'shop'" in problems[0]
+    assert problems[1] == "queues[2]: vhost none not found"
+    assert "new" in office.broker.virtual_host("shop").queues
+
+
+def test_a_file_that_cannot_be_read_changes_nothing() -> None:
+    office = full()
+    before = exported(office)
+    queues: list[Any] = [{"name": "new", "vhost": "shop"}, {"vhost": "shop"}]
+    refused = office.post(ALL, {"queues": queues})
+    assert refused.status == 400
+    assert "queues[1]" in str(refused.reason)
+    assert told(office.post(ALL, [])) == (400, "failed_to_parse_json")
+    assert told(office.asking("POST", ALL, b"{").answer()) == (400, "not_json")
+    assert told(office.asking("POST", ALL, b"[" * 200_000).answer()) == (400, "not_json")
+    secret = office.post(ALL, {"users": [{"name": "a", "password_hash": "se$ame", "tags": ""}]})
+    assert (secret.status, "se$ame" in secret.body.decode()) == (400, False)
+    assert exported(office) == before
+
+
+def test_no_more_than_a_hundred_problems_are_named() -> None:
+    office = fresh()
+    queues = [{"name": f"q{number}", "vhost": "none"} for number in range(150)]
+    response = office.post(ALL, {"queues": queues})
+    problems = response.content["problems"]
+    assert isinstance(problems, list)
+    assert (len(problems), response.content["problem_count"]) == (100, 150)
+
+
+def test_others_have_their_turn_while_much_is_exported_and_imported() -> None:
+    office = fresh()
+    queues = [{"name": f"q{number:04}", "vhost": "/"} for number in range(1500)]
+    asking = office.asking("POST", ALL, json.dumps({"queues": queues}).encode())
+    assert asking.waits
+    assert 0 < len(office.host.queues) < 1500
+    assert asking.answer().status == 204
+    asking = office.asking("GET", ALL)
+    assert asking.waits
+    office.host.delete_queue(office.host.queue("q0000"))
+    names = [queue["name"] for queue in asking.answer().json["queues"]]
+    assert names[-1] == "q1499"
+    assert len(names) >= 1499
+
+
+def test_only_administrators_export_and_import() -> None:
+    office = Office()
+    for path in (ALL, ALL + "/%2F"):
+        for user in ("maker", "watcher", "clerk"):
+            assert told(office.ask("GET", path, user=user)) == (401, "Not administrator user")
+            assert told(office.post(path, {}, user)) == (401, "Not administrator user")
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [("x.json", "attachment; filename=x.json"), ("a%22%0d%0ab%2f", "attachment; filename=ab"), ("%2f", None)],
+)
+def test_a_browser_saves_it_under_a_harmless_name(name: str, header: str | None) -> None:
+    response = fresh().ask("GET", f"{ALL}?download={name}")
+    assert response.headers.get("Content-Disposition") == header
