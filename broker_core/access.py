@@ -224,7 +224,9 @@ class Access:
     def note_verifier(self, name: str, completed: PasswordHash) -> None:
         """The user has logged in with this password, and with it came what SCRAM needs."""
         user = self._users.get(name)
-        if user is None or user.password != completed or user.password.scram is not None:
+        if user is None or user.password != completed:
+            return
+        if completed.scram is None or user.password.scram is not None:
             return
         self._users[name] = attrs.evolve(user, password=completed)
         if self.catalogue is not None and self.catalogue.has("user", name):

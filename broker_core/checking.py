@@ -174,14 +174,16 @@ class Checks:
             return
         if self._jobs.get(job.mark) is job:
             del self._jobs[job.mark]
-        user = None
-        if isinstance(found, PasswordHash):
-            user = self._access.user(job.name)
-            if user is not None and user.password != found:
-                user = None  # it is another user now, or has another password
-            if user is not None:
-                self._remember(job.mark, found)
-                self._access.note_verifier(user.name, found)
+        user = self._owner(job, found) if isinstance(found, PasswordHash) else None
         waiting, job.waiting = job.waiting, {}
         for each in waiting:
             each.end(user)
+
+    def _owner(self, job: Job, found: PasswordHash) -> User | None:
+        """Whose password that is; None if he has another one by now, or is gone."""
+        user = self._access.user(job.name)
+        if user is None or user.password != found:
+            return None
+        self._remember(job.mark, found)
+        self._access.note_verifier(job.name, found)
+        return self._access.user(job.name)

@@ -1,0 +1,51 @@
+"""Threads that begin and end when told, for what is checked elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+
+from broker_core.access import Access, User
+from broker_core.passwords import Cost, Hashing, PasswordHash
+
+T = TypeVar("T")
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)  # a hash takes 30 us
+
+
+class Threads:
+    """As many as there is work, which is done by `run`."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[Callable[[], None]] = deque()
+        self.done = 0
+
+    def __call__(self, work: Callable[[], T], then: Callable[[T], None], /) -> None:
+        self.jobs.append(lambda: then(work()))
+
+    def run(self) -> int:
+        """Do all that waits; answer how much it was."""
+        count = 0
+        while self.jobs:
+            self.jobs.popleft()()
+            count += 1
+        self.done += count
+        return count
+
+
+def slow_access(**passwords: str) -> tuple[Access, Threads]:
+    """Users with slow hashes, which are made cheaply, and threads to check them in."""
+    access, threads = Access(), Threads()
+    make_slow(access, **passwords)
+    access.off_thread = threads
+    return access, threads
+
+
+def make_slow(access: Access, **passwords: str) -> None:
+    """Give users, who may be there, slow hashes that are made cheaply."""
+    access.hashing = Hashing(cost=CHEAP)
+    for name, password in passwords.items():
+        user = access.user(name) or User(name)
+        access.put_user(attrs.evolve(user, password=PasswordHash.argon2id(password, CHEAP)))
