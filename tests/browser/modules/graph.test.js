@@ -4,47 +4,86 @@ import { test } from "node:test";
 import { NODES_MAX, graph, label, pair, way, words } from "./graph.js";
 
 const EXCHANGES = [
-  { name: "", type: "direct" }, { name: "amq.topic", type: "topic" },
-  { name: "orders", type: "topic", arguments: { "alternate-exchange": "lost" } }, { name: "eu", type: "fanout" },
+  { name: "", type: "direct" },
+  { name: "amq.topic", type: "topic" },
+  { name: "orders", type: "topic", arguments: { "alternate-exchange": "lost" } },
+  { name: "eu", type: "fanout" },
 ];
-const QUEUES = [{ name: "bills", type: "classic", arguments: { "x-dead-letter-exchange": "eu" } }, { name: "mail", type: "classic" }];
-const to = (source, type, destination, key = "") => ({ source, destination_type: type, destination, routing_key: key });
-const BINDINGS = [to("orders", "queue", "bills", "a"), to("orders", "queue", "bills", "b"), to("orders", "exchange", "eu", "eu.#"), to("", "queue", "bills", "bills")];
+const QUEUES = [
+  { name: "bills", type: "classic", arguments: { "x-dead-letter-exchange": "eu" } },
+  { name: "mail", type: "classic" },
+];
+const to = (source, type, destination, key = "") => ({
+  source,
+  destination_type: type,
+  destination,
+  routing_key: key,
+});
+const BINDINGS = [
+  to("orders", "queue", "bills", "a"),
+  to("orders", "queue", "bills", "b"),
+  to("orders", "exchange", "eu", "eu.#"),
+  to("", "queue", "bills", "bills"),
+];
 
 const ids = ({ nodes }) => nodes.map(({ id }) => id).sort();
 
 test("bindings between the same two are one link with their keys", () => {
   const { links } = graph(EXCHANGES, QUEUES, BINDINGS);
-  assert.deepEqual(links.filter(({ kind }) => kind === "binding"), [
-    { from: "e:orders", to: "q:bills", kind: "binding", keys: ["a", "b"] },
-    { from: "e:orders", to: "e:eu", kind: "binding", keys: ["eu.#"] },
-  ]);
+  assert.deepEqual(
+    links.filter(({ kind }) => kind === "binding"),
+    [
+      { from: "e:orders", to: "q:bills", kind: "binding", keys: ["a", "b"] },
+      { from: "e:orders", to: "e:eu", kind: "binding", keys: ["eu.#"] },
+    ],
+  );
 });
 
 test("alternates and dead letters are links, to exchanges that are not there too", () => {
   const { nodes, links } = graph(EXCHANGES, QUEUES, BINDINGS);
-  const kinds = Object.fromEntries(links.filter(({ kind }) => kind !== "binding").map(({ from, to: end, kind }) => [kind, [from, end]]));
+  const kinds = Object.fromEntries(
+    links.filter(({ kind }) => kind !== "binding").map(({ from, to: end, kind }) => [kind, [from, end]]),
+  );
   assert.deepEqual(kinds, { alternate: ["e:orders", "e:lost"], "dead letters": ["q:bills", "e:eu"] });
   assert.equal(nodes.find(({ id }) => id === "e:lost").missing, true);
 });
 
 test("a policy's settings count as arguments do", () => {
   const queue = { name: "q", effective_policy_definition: { "dead-letter-exchange": "eu" } };
-  assert.equal(graph(EXCHANGES, [queue], []).links.some(({ from, to: end }) => from === "q:q" && end === "e:eu"), true);
+  assert.equal(
+    graph(EXCHANGES, [queue], []).links.some(({ from, to: end }) => from === "q:q" && end === "e:eu"),
+    true,
+  );
 });
 
 test("dead letters by the default exchange go to the queue of that name", () => {
-  const queue = { name: "q", arguments: { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "mail" } };
-  assert.deepEqual(graph([], [queue, ...QUEUES.slice(1)], []).links, [{ from: "q:q", to: "q:mail", kind: "dead letters", keys: [] }]);
+  const queue = {
+    name: "q",
+    arguments: { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "mail" },
+  };
+  assert.deepEqual(graph([], [queue, ...QUEUES.slice(1)], []).links, [
+    { from: "q:q", to: "q:mail", kind: "dead letters", keys: [] },
+  ]);
 });
 
 test("standard exchanges that nobody uses are left out, queues of nobody are not", () => {
-  assert.deepEqual(ids(graph(EXCHANGES, QUEUES, BINDINGS)), ["e:eu", "e:lost", "e:orders", "q:bills", "q:mail"]);
+  assert.deepEqual(ids(graph(EXCHANGES, QUEUES, BINDINGS)), [
+    "e:eu",
+    "e:lost",
+    "e:orders",
+    "q:bills",
+    "q:mail",
+  ]);
 });
 
 test("from an exchange only what it leads to is drawn", () => {
   assert.deepEqual(ids(graph(EXCHANGES, QUEUES, BINDINGS, "eu")), ["e:eu"]);
-  assert.deepEqual(ids(graph(EXCHANGES, QUEUES, BINDINGS, "orders")), ["e:eu", "e:lost", "e:orders", "q:bills"]);
+  assert.deepEqual(ids(graph(EXCHANGES, QUEUES, BINDINGS, "orders")), [
+    "e:eu",
+    "e:lost",
+    "e:orders",
+    "q:bills",
+  ]);
 });
 
 test("what is too much is counted", () => {
@@ -54,7 +93,11 @@ test("what is too much is counted", () => {
 });
 
 test("names that mean something to JavaScript are names", () => {
-  const { nodes } = graph([{ name: "__proto__", type: "topic" }], [{ name: "constructor" }], [to("__proto__", "queue", "constructor")]);
+  const { nodes } = graph(
+    [{ name: "__proto__", type: "topic" }],
+    [{ name: "constructor" }],
+    [to("__proto__", "queue", "constructor")],
+  );
   assert.deepEqual(ids({ nodes }), ["e:__proto__", "q:constructor"]);
 });
 
@@ -63,10 +106,29 @@ test("a link's label has two keys at most", () => {
 });
 
 const EXPLAINED = {
-  exchange: "orders", keys: ["eu.1"], queues: ["bills"], routed: true, dropped: null, handled: false,
+  exchange: "orders",
+  keys: ["eu.1"],
+  queues: ["bills"],
+  routed: true,
+  dropped: null,
+  handled: false,
   steps: [
-    { exchange: "orders", type: "topic", matched: [{ kind: "exchange", name: "eu", key: "eu.#", followed: true }], alternate: null, outcome: "", reason: "" },
-    { exchange: "eu", type: "fanout", matched: [{ kind: "queue", name: "bills", key: null, followed: true }], alternate: null, outcome: "", reason: "" },
+    {
+      exchange: "orders",
+      type: "topic",
+      matched: [{ kind: "exchange", name: "eu", key: "eu.#", followed: true }],
+      alternate: null,
+      outcome: "",
+      reason: "",
+    },
+    {
+      exchange: "eu",
+      type: "fanout",
+      matched: [{ kind: "queue", name: "bills", key: null, followed: true }],
+      alternate: null,
+      outcome: "",
+      reason: "",
+    },
   ],
 };
 
@@ -86,8 +148,22 @@ test("and is told in words", () => {
 });
 
 test("why a message is dropped is told too", () => {
-  const step = { exchange: "x", type: "direct", matched: [], alternate: "lost", outcome: "missing", reason: "no binding matches" };
-  const told = words({ exchange: "x", keys: [""], queues: [], dropped: "nothing matched", handled: false, steps: [step] });
+  const step = {
+    exchange: "x",
+    type: "direct",
+    matched: [],
+    alternate: "lost",
+    outcome: "missing",
+    reason: "no binding matches",
+  };
+  const told = words({
+    exchange: "x",
+    keys: [""],
+    queues: [],
+    dropped: "nothing matched",
+    handled: false,
+    steps: [step],
+  });
   assert.deepEqual(told.slice(1), [
     "Exchange “x” (direct): no binding matches. It turns to its alternate, exchange “lost”: missing.",
     "It reaches nobody: nothing matched.",

@@ -10,7 +10,10 @@ const drawn = (names, pairs) => layout(nodesOf(names), linksOf(pairs));
 test("what is led to stands to the right of what leads there", () => {
   const { nodes } = drawn("abcd", ["ab", "bc", "ac", "cd"]);
   const x = [..."abcd"].map((id) => nodes.get(id).x);
-  assert.deepEqual(x, [...x].sort((a, b) => a - b));
+  assert.deepEqual(
+    x,
+    [...x].sort((a, b) => a - b),
+  );
   assert.equal(new Set(x).size, 4);
 });
 
@@ -18,7 +21,10 @@ test("a circle is drawn, with one link that goes back", () => {
   const { nodes, links } = drawn("abc", ["ab", "bc", "ca"]);
   assert.equal(nodes.size, 3);
   const back = links.filter(({ points }) => points[0].x > points.at(-1).x);
-  assert.deepEqual(back.map(({ link }) => link), [{ from: "c", to: "a" }]);
+  assert.deepEqual(
+    back.map(({ link }) => link),
+    [{ from: "c", to: "a" }],
+  );
 });
 
 test("a link to oneself, or to what is not there, does no harm", () => {
@@ -27,11 +33,15 @@ test("a link to oneself, or to what is not there, does no harm", () => {
 
 test("no two nodes overlap", () => {
   const names = Array.from({ length: 60 }, (_, index) => `n${index}`);
-  const pairs = names.flatMap((_, index) => [[`n${index >> 1}`, `n${index}`], [`n${index % 7}`, `n${(index * 13) % 60}`]]);
+  const pairs = names.flatMap((_, index) => [
+    [`n${index >> 1}`, `n${index}`],
+    [`n${index % 7}`, `n${(index * 13) % 60}`],
+  ]);
   const places = [...drawn(names, pairs).nodes.values()];
-  for (const a of places) for (const b of places) {
-    if (a !== b && a.x === b.x) assert.ok(Math.abs(a.y - b.y) >= 50, `${a.y} and ${b.y}`);
-  }
+  for (const a of places)
+    for (const b of places) {
+      if (a !== b && a.x === b.x) assert.ok(Math.abs(a.y - b.y) >= 50, `${a.y} and ${b.y}`);
+    }
 });
 
 test("all is inside of the drawing", () => {
@@ -40,10 +50,20 @@ test("all is inside of the drawing", () => {
 });
 
 test("links that need not cross do not", () => {
-  const { nodes } = drawn(["a", "b", "c", "x", "y", "z"], [["a", "z"], ["b", "y"], ["c", "x"]]);
+  const { nodes } = drawn(
+    ["a", "b", "c", "x", "y", "z"],
+    [
+      ["a", "z"],
+      ["b", "y"],
+      ["c", "x"],
+    ],
+  );
   const order = (ids) => [...ids].sort((p, q) => nodes.get(p).y - nodes.get(q).y);
   const to = { a: "z", b: "y", c: "x" };
-  assert.deepEqual(order("abc").map((id) => to[id]), order("xyz"));
+  assert.deepEqual(
+    order("abc").map((id) => to[id]),
+    order("xyz"),
+  );
 });
 
 test("a link over several layers bends round the node between", () => {
@@ -60,11 +80,19 @@ test("links that arrive at one node arrive apart", () => {
 
 test("a long chain is laid out without running out of stack, and nothing is nothing", () => {
   const names = Array.from({ length: 20000 }, (_, index) => `n${index}`);
-  assert.equal(drawn(names, names.slice(1).map((name, index) => [names[index], name])).nodes.size, 20000);
+  assert.equal(
+    drawn(
+      names,
+      names.slice(1).map((name, index) => [names[index], name]),
+    ).nodes.size,
+    20000,
+  );
   assert.equal(drawn([], []).nodes.size, 0);
 });
 
 test("numbers in the wrong order are counted", () => {
-  const slow = (numbers) => numbers.reduce((sum, a, at) => sum + numbers.slice(at).filter((b) => b < a).length, 0);
-  for (const numbers of [[], [1], [2, 1], [3, 2, 1], [1, 1], [5, 3, 5, 1, 2, 2, 8, 0]]) assert.equal(inversions(numbers), slow(numbers));
+  const slow = (numbers) =>
+    numbers.reduce((sum, a, at) => sum + numbers.slice(at).filter((b) => b < a).length, 0);
+  for (const numbers of [[], [1], [2, 1], [3, 2, 1], [1, 1], [5, 3, 5, 1, 2, 2, 8, 0]])
+    assert.equal(inversions(numbers), slow(numbers));
 });

@@ -80,6 +80,8 @@ function reasonOf(content, response) {
 
 /** A query string of what is given; nothing for nothing. */
 export function query(values) {
-  const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const given = Object.entries(values).filter(
+    ([, value]) => value !== undefined && value !== null && value !== "",
+  );
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }

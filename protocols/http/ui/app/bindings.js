@@ -10,7 +10,8 @@ import { section, table } from "./tables.js";
 
 const letter = ({ destination_type: type }) => (type === "queue" ? "q" : "e");
 
-const where = (binding) => path`bindings/${binding.vhost}/e/${binding.source}/${letter(binding)}/${binding.destination}`;
+const where = (binding) =>
+  path`bindings/${binding.vhost}/e/${binding.source}/${letter(binding)}/${binding.destination}`;
 
 /** Those that lead away from an exchange. */
 export const leaving = (found) => section("Bindings from here", list(found, "To", target));
@@ -20,25 +21,41 @@ export const arriving = (found) => section("Bindings to here", list(found, "From
 
 function list(found, heading, end) {
   if (!found.length) return h("p", { class: "empty" }, "There are none.");
-  return table([
-    [heading, end],
-    ["Routing key", ({ routing_key: key }) => h("code", {}, key)],
-    ["Arguments", ({ arguments: given }) => written(given)],
-    ["", (binding) => binding.source !== "" && h("button", { type: "button", onclick: () => unbind(binding) }, "Remove")],
-  ], found, (binding) => JSON.stringify([binding.source, binding.destination_type, binding.destination, binding.properties_key]));
+  return table(
+    [
+      [heading, end],
+      ["Routing key", ({ routing_key: key }) => h("code", {}, key)],
+      ["Arguments", ({ arguments: given }) => written(given)],
+      [
+        "",
+        (binding) =>
+          binding.source !== "" && h("button", { type: "button", onclick: () => unbind(binding) }, "Remove"),
+      ],
+    ],
+    found,
+    (binding) =>
+      JSON.stringify([binding.source, binding.destination_type, binding.destination, binding.properties_key]),
+  );
 }
 
-const source = ({ vhost, source: name }) => h("a", { href: exchangeLink(vhost, name) }, name || "(default exchange)");
+const source = ({ vhost, source: name }) =>
+  h("a", { href: exchangeLink(vhost, name) }, name || "(default exchange)");
 
 const target = ({ vhost, destination: name, destination_type: type }) =>
-  type === "queue" ? h("a", { href: queueLink(vhost, name) }, name) : [h("a", { href: exchangeLink(vhost, name) }, name), " (exchange)"];
+  type === "queue"
+    ? h("a", { href: queueLink(vhost, name) }, name)
+    : [h("a", { href: exchangeLink(vhost, name) }, name), " (exchange)"];
 
-export const written = (given) => Object.entries(given ?? {}).map(([name, each]) => h("div", {}, h("code", {}, `${name} = ${value(each)}`)));
+export const written = (given) =>
+  Object.entries(given ?? {}).map(([name, each]) => h("div", {}, h("code", {}, `${name} = ${value(each)}`)));
 
 async function unbind(binding) {
   const asked = `Remove the binding from “${binding.source}” to “${binding.destination}” with key “${binding.routing_key}”?`;
   if (!(await confirmed(asked, "Remove"))) return;
-  await attempt(() => remove(`${where(binding)}/${encodeURIComponent(binding.properties_key)}`), "The binding is removed");
+  await attempt(
+    () => remove(`${where(binding)}/${encodeURIComponent(binding.properties_key)}`),
+    "The binding is removed",
+  );
   document.dispatchEvent(new Event("leveret:changed"));
 }
 
@@ -49,16 +66,31 @@ const FIELDS = [
 
 /** Bind a queue (or, as `exchange`, an exchange) to a source. */
 export const binding = (vhost, destination, type) =>
-  panel("Bind to an exchange", form("Bind", [{ name: "source", label: "Exchange", required: true }, ...FIELDS],
-    ({ source: from, key, arguments: given }) => bind({ vhost, source: from, destination, destination_type: type }, key, given)));
+  panel(
+    "Bind to an exchange",
+    form(
+      "Bind",
+      [{ name: "source", label: "Exchange", required: true }, ...FIELDS],
+      ({ source: from, key, arguments: given }) =>
+        bind({ vhost, source: from, destination, destination_type: type }, key, given),
+    ),
+  );
 
 /** Bind a queue or an exchange to this exchange. */
 export const bindingFrom = (vhost, from) =>
-  panel("Bind something to this exchange", form("Bind", [
-    { name: "type", label: "What", type: "select", options: ["queue", "exchange"] },
-    { name: "destination", label: "Name", required: true }, ...FIELDS,
-  ], ({ type, destination, key, arguments: given }) =>
-    bind({ vhost, source: from, destination, destination_type: type }, key, given)));
+  panel(
+    "Bind something to this exchange",
+    form(
+      "Bind",
+      [
+        { name: "type", label: "What", type: "select", options: ["queue", "exchange"] },
+        { name: "destination", label: "Name", required: true },
+        ...FIELDS,
+      ],
+      ({ type, destination, key, arguments: given }) =>
+        bind({ vhost, source: from, destination, destination_type: type }, key, given),
+    ),
+  );
 
 async function bind(wanted, key, given) {
   await post(where(wanted), { routing_key: key, arguments: given });

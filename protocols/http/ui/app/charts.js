@@ -17,46 +17,103 @@ export const SAMPLED = {
 
 /** `found` holds `NAME_details` for each [NAME, label]: how many there were. */
 export const lengths = (title, found, names) =>
-  chart(title, names.map(([name, label]) => ({ label, points: gauges(found?.[`${name}_details`]?.samples) })), count);
+  chart(
+    title,
+    names.map(([name, label]) => ({ label, points: gauges(found?.[`${name}_details`]?.samples) })),
+    count,
+  );
 
 /** The same of counters: how fast they rose. */
 export const flows = (title, found, names) =>
-  chart(title, names.map(([name, label]) => ({ label, points: speeds(found?.[`${name}_details`]?.samples) })), rate);
+  chart(
+    title,
+    names.map(([name, label]) => ({ label, points: speeds(found?.[`${name}_details`]?.samples) })),
+    rate,
+  );
 
 function chart(title, lines, told) {
   const box = bounds(lines.map(({ points }) => points));
   const key = `chart ${title}`;
   if (box.last <= box.first) {
-    return h("figure", { class: "chart empty", "data-key": key }, h("figcaption", {}, title), h("p", {}, "No samples yet"));
+    return h(
+      "figure",
+      { class: "chart empty", "data-key": key },
+      h("figcaption", {}, title),
+      h("p", {}, "No samples yet"),
+    );
   }
-  return h("figure", { class: "chart", "data-key": key },
+  return h(
+    "figure",
+    { class: "chart", "data-key": key },
     h("figcaption", {}, title),
-    h("div", { class: "plot" }, axis(box, told), drawing(title, lines, box, told),
-      h("div", { class: "times" }, h("span", {}, clock(box.first)), h("span", {}, clock(box.last)))),
-    h("ul", { class: "legend" }, lines.map(({ label, points }, index) => entry(label, points, index, told))));
+    h(
+      "div",
+      { class: "plot" },
+      axis(box, told),
+      drawing(title, lines, box, told),
+      h("div", { class: "times" }, h("span", {}, clock(box.first)), h("span", {}, clock(box.last))),
+    ),
+    h(
+      "ul",
+      { class: "legend" },
+      lines.map(({ label, points }, index) => entry(label, points, index, told)),
+    ),
+  );
 }
 
 const axis = (box, told) =>
-  h("div", { class: "axis", "aria-hidden": "true" },
-    h("span", {}, told(box.most)), h("span", {}, box.most > 1 ? told(box.most / 2) : ""), h("span", {}, "0"));
+  h(
+    "div",
+    { class: "axis", "aria-hidden": "true" },
+    h("span", {}, told(box.most)),
+    h("span", {}, box.most > 1 ? told(box.most / 2) : ""),
+    h("span", {}, "0"),
+  );
 
 const entry = (label, points, index, told) =>
-  h("li", { class: `tone-${index}` }, h("span", { class: "dot" }), `${label} `,
-    h("b", {}, points.length ? told(points.at(-1)[1]) : "–"));
+  h(
+    "li",
+    { class: `tone-${index}` },
+    h("span", { class: "dot" }),
+    `${label} `,
+    h("b", {}, points.length ? told(points.at(-1)[1]) : "–"),
+  );
 
 function drawing(title, lines, box, told) {
-  const summary = lines.map(({ label, points }) => `${label} ${points.length ? told(points.at(-1)[1]) : "none"}`);
-  return s("svg", {
-    viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
-    "aria-label": `${title}, now: ${summary.join(", ")}`,
-    onpointermove: (event) => point(event, lines, box, told),
-    onpointerleave: (event) => unpoint(event, lines, told),
-  },
-  [0, 0.25, 0.5, 0.75, 1].map((part) =>
-    s("line", { class: "grid", x1: 0, x2: WIDTH, y1: part * HEIGHT, y2: part * HEIGHT })),
-  lines.map(({ points }, index) => s("path", { class: `area tone-${index}`, d: area(points, box, WIDTH, HEIGHT) })),
-  lines.map(({ points }, index) => s("path", { class: `line tone-${index}`, d: line(points, box, WIDTH, HEIGHT) })),
-  s("line", { class: "pointer", "data-keep": true, "data-key": "pointer", x1: 0, x2: 0, y1: 0, y2: HEIGHT }));
+  const summary = lines.map(
+    ({ label, points }) => `${label} ${points.length ? told(points.at(-1)[1]) : "none"}`,
+  );
+  return s(
+    "svg",
+    {
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": `${title}, now: ${summary.join(", ")}`,
+      onpointermove: (event) => point(event, lines, box, told),
+      onpointerleave: (event) => unpoint(event, lines, told),
+    },
+    [0, 0.25, 0.5, 0.75, 1].map((part) =>
+      s("line", { class: "grid", x1: 0, x2: WIDTH, y1: part * HEIGHT, y2: part * HEIGHT }),
+    ),
+    lines.map(({ points }, index) =>
+      s("path", { class: `area tone-${index}`, d: area(points, box, WIDTH, HEIGHT) }),
+    ),
+    lines
+      .map(({ points }, index) =>
+        s("path", { class: `line tone-${index}`, d: line(points, box, WIDTH, HEIGHT) }),
+      )
+      .reverse(),
+    s("line", {
+      class: "pointer",
+      "data-keep": true,
+      "data-key": "pointer",
+      x1: 0,
+      x2: 0,
+      y1: 0,
+      y2: HEIGHT,
+    }),
+  );
 }
 
 function point(event, lines, box, told) {

@@ -71,7 +71,8 @@ const alike = (old, fresh) =>
   old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && keyOf(old) === keyOf(fresh);
 
 // What the reader has opened stays open.
-const isReaders = (element, name) => name === "open" && (element.tagName === "DETAILS" || element.tagName === "DIALOG");
+const isReaders = (element, name) =>
+  name === "open" && (element.tagName === "DETAILS" || element.tagName === "DIALOG");
 
 function morphAttributes(old, fresh) {
   for (const { name } of [...old.attributes]) {

@@ -16,27 +16,64 @@ let zoom = null; // kept while the page is open; null: as wide as there is room,
 /** `way` tells ids and pairs on the way of a message, or is null. */
 export function drawing({ nodes, links }, host, way) {
   const placed = layout(nodes, links);
-  const svg = s("svg", {
-    viewBox: `0 0 ${placed.width} ${placed.height}`, role: "group", "aria-label": "Drawing of exchanges and queues",
-    class: way ? "topology explained" : "topology",
-  },
-  arrows(),
-  placed.links.map(({ link, points }) => edge(link, points, way)),
-  nodes.map((node) => box(node, placed.nodes.get(node.id), host, way)));
+  const svg = s(
+    "svg",
+    {
+      viewBox: `0 0 ${placed.width} ${placed.height}`,
+      role: "group",
+      "aria-label": "Drawing of exchanges and queues",
+      class: way ? "topology explained" : "topology",
+    },
+    arrows(),
+    placed.links.map(({ link, points }) => edge(link, points, way)),
+    nodes.map((node) => box(node, placed.nodes.get(node.id), host, way)),
+  );
   scale(svg, placed);
-  return h("div", { class: "canvas" },
-    h("div", { class: "row zoom" },
-      button("−", "Smaller", () => step(svg, placed, -1)), button("+", "Larger", () => step(svg, placed, 1)),
-      button("Fit", "As wide as the page", () => fit(svg, placed)), legend()),
-    h("div", { class: "scroll drawn", tabindex: "0", role: "region", "aria-label": "Topology", onpointerdown: dragged }, svg));
+  return h(
+    "div",
+    { class: "canvas" },
+    h(
+      "div",
+      { class: "row zoom" },
+      button("−", "Smaller", () => step(svg, placed, -1)),
+      button("+", "Larger", () => step(svg, placed, 1)),
+      button("Fit", "As wide as the page", () => fit(svg, placed)),
+      legend(),
+    ),
+    h(
+      "div",
+      {
+        class: "scroll drawn",
+        tabindex: "0",
+        role: "region",
+        "aria-label": "Topology",
+        onpointerdown: dragged,
+      },
+      svg,
+    ),
+  );
 }
 
-const button = (text, title, onclick) => h("button", { type: "button", title, "aria-label": title, onclick }, text);
+const button = (text, title, onclick) =>
+  h("button", { type: "button", title, "aria-label": title, onclick }, text);
 
 const legend = () =>
-  h("span", { class: "hint keys" }, ["binding", "alternate", "dead letters"].map((kind) =>
-    h("span", {}, s("svg", { width: 28, height: 8, class: "topology", "aria-hidden": "true" },
-      s("path", { class: `edge ${kindClass(kind)}`, d: "M0 4H28" })), ` ${kind} `)));
+  h(
+    "span",
+    { class: "hint keys" },
+    ["binding", "alternate", "dead letters"].map((kind) =>
+      h(
+        "span",
+        {},
+        s(
+          "svg",
+          { width: 28, height: 8, class: "topology", "aria-hidden": "true" },
+          s("path", { class: `edge ${kindClass(kind)}`, d: "M0 4H28" }),
+        ),
+        ` ${kind} `,
+      ),
+    ),
+  );
 
 const kindClass = (kind) => kind.replace(" ", "-");
 
@@ -70,24 +107,60 @@ function dragged(event) {
 }
 
 const arrows = () =>
-  s("defs", {}, ["plain", "lit"].map((name) =>
-    s("marker", { id: `arrow-${name}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
-      s("path", { class: `head ${name}`, d: "M0 0L8 4L0 8Z" }))));
+  s(
+    "defs",
+    {},
+    ["plain", "lit"].map((name) =>
+      s(
+        "marker",
+        {
+          id: `arrow-${name}`,
+          viewBox: "0 0 8 8",
+          refX: 7,
+          refY: 4,
+          markerWidth: 9,
+          markerHeight: 9,
+          markerUnits: "userSpaceOnUse",
+          orient: "auto",
+        },
+        s("path", { class: `head ${name}`, d: "M0 0L8 4L0 8Z" }),
+      ),
+    ),
+  );
 
 function edge(link, points, way) {
   const lit = way?.pairs.has(pair(link.from, link.to)) ?? false;
   const drawn = curve(points);
   const text = label(link);
-  return s("g", { class: `link ${lit ? "lit" : ""}` },
-    s("title", {}, link.kind === "binding" ? `Keys: ${link.keys.slice(0, 50).map((key) => key || "(no key)").join(", ")}` : link.kind),
-    s("path", { class: `edge ${kindClass(link.kind)}`, d: drawn.path, "marker-end": `url(#arrow-${lit ? "lit" : "plain"})` }),
-    s("text", { class: "key", x: drawn.x, y: drawn.y, "text-anchor": "end" }, cut(text, 14)));
+  return s(
+    "g",
+    { class: `link ${lit ? "lit" : ""}` },
+    s(
+      "title",
+      {},
+      link.kind === "binding"
+        ? `Keys: ${link.keys
+            .slice(0, 50)
+            .map((key) => key || "(no key)")
+            .join(", ")}`
+        : link.kind,
+    ),
+    s("path", {
+      class: `edge ${kindClass(link.kind)}`,
+      d: drawn.path,
+      "marker-end": `url(#arrow-${lit ? "lit" : "plain"})`,
+    }),
+    s("text", { class: "key", x: drawn.x, y: drawn.y, "text-anchor": "end" }, cut(text, 17)),
+  );
 }
 
 /** From the right side of a node to the left side of the next, or the other way round; through places between. */
 function curve(points) {
   const backwards = points[0].x > points.at(-1).x;
-  const ends = points.map(({ x, y }, index) => ({ x: x + WIDE * (index === 0 ? Number(!backwards) : index === points.length - 1 ? Number(backwards) : 0.5), y }));
+  const ends = points.map(({ x, y }, index) => ({
+    x: x + WIDE * (index === 0 ? Number(!backwards) : index === points.length - 1 ? Number(backwards) : 0.5),
+    y,
+  }));
   let path = `M${ends[0].x} ${ends[0].y}`;
   for (let index = 1; index < ends.length; index += 1) {
     const [from, to] = [ends[index - 1], ends[index]];
@@ -101,10 +174,15 @@ function curve(points) {
 function box(node, { x, y }, host, way) {
   const state = `node ${node.kind} ${node.missing ? "missing" : ""} ${way?.ids.has(node.id) ? "lit" : ""}`;
   const href = node.kind === "queue" ? queueLink(host, node.name) : exchangeLink(host, node.name);
-  const below = node.missing ? "is not there" : `${node.type ?? node.kind}${node.kind === "queue" && Number.isFinite(node.messages) ? ` · ${count(node.messages)}` : ""}`;
-  return s("a", { href, class: state, "data-id": node.id, "aria-label": `${node.kind} ${node.name}` },
+  const below = node.missing
+    ? "is not there"
+    : `${node.type ?? node.kind}${node.kind === "queue" && Number.isFinite(node.messages) ? ` · ${count(node.messages)}` : ""}`;
+  return s(
+    "a",
+    { href, class: state, "data-id": node.id, "aria-label": `${node.kind} ${node.name}` },
     s("title", {}, `${node.kind} ${node.name}`),
     s("rect", { x, y: y - HIGH / 2, width: WIDE, height: HIGH, rx: node.kind === "exchange" ? HIGH / 2 : 6 }),
     s("text", { class: "name", x: x + WIDE / 2, y: y - 2, "text-anchor": "middle" }, cut(node.name, 22)),
-    s("text", { class: "below", x: x + WIDE / 2, y: y + 12, "text-anchor": "middle" }, below));
+    s("text", { class: "below", x: x + WIDE / 2, y: y + 12, "text-anchor": "middle" }, below),
+  );
 }

@@ -43,7 +43,9 @@ export function duration(ms) {
 
 /** A time in milliseconds since 1970, in the reader's zone. */
 export const moment = (ms) =>
-  typeof ms === "number" ? new Date(ms).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }) : "–";
+  typeof ms === "number"
+    ? new Date(ms).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
+    : "–";
 
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
@@ -53,7 +55,10 @@ export const value = (given) => (typeof given === "string" ? given : JSON.string
 /** Lines of `name = value` to an object. What reads as JSON is that, the rest is text. Throws Error naming the line. */
 export function table(text) {
   const found = {};
-  for (const line of text.split("\n").map((each) => each.trim()).filter(Boolean)) {
+  for (const line of text
+    .split("\n")
+    .map((each) => each.trim())
+    .filter(Boolean)) {
     const at = line.indexOf("=");
     if (at < 1) throw new Error(`“${line}” is not name = value`);
     found[line.slice(0, at).trim()] = meant(line.slice(at + 1).trim());

@@ -17,8 +17,14 @@ const READ = {
  * what it throws, too. `then` is called after it went well; the page refreshes itself then.
  */
 export function form(verb, fields, action, then = () => {}) {
-  const made = h("form", { "data-keep": true, "data-key": `form ${verb} ${fields.map(({ name }) => name)}`, onsubmit: submitted },
-    fields.map(fieldset), h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, verb)));
+  // With other values to begin with it is another form.
+  const key = JSON.stringify([verb, fields.map(({ name, value }) => [name, value])]);
+  const made = h(
+    "form",
+    { "data-keep": true, "data-key": key, onsubmit: submitted },
+    fields.map(fieldset),
+    h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, verb)),
+  );
 
   async function submitted(event) {
     event.preventDefault();
@@ -52,8 +58,13 @@ const read = ({ name, type }, given) => (READ[type] ?? ((text) => text))(given.g
 
 function fieldset(field) {
   if (field.type === "checkbox") {
-    return h("label", { class: "check" }, h("input", { type: "checkbox", name: field.name, checked: field.value }),
-      h("span", {}, field.label), hint(field));
+    return h(
+      "label",
+      { class: "check" },
+      h("input", { type: "checkbox", name: field.name, checked: field.value }),
+      h("span", {}, field.label),
+      hint(field),
+    );
   }
   return h("label", {}, h("span", {}, field.label), control(field), hint(field));
 }
@@ -63,12 +74,26 @@ const hint = ({ hint: text }) => text && h("small", { class: "hint" }, text);
 function control(field) {
   const { name, required, value = "", placeholder } = field;
   if (field.type === "select") {
-    return h("select", { name }, field.options.map((option) => choice(option, value)));
+    return h(
+      "select",
+      { name },
+      field.options.map((option) => choice(option, value)),
+    );
   }
   if (field.type === "table" || field.type === "textarea") return area(field);
   return h("input", {
-    name, required, value, placeholder, type: field.type ?? "text", list: field.list, min: field.min, max: field.max,
-    autocomplete: field.type === "password" ? "new-password" : "off", autocapitalize: "none", spellcheck: "false", step: "any",
+    name,
+    required,
+    value,
+    placeholder,
+    type: field.type ?? "text",
+    list: field.list,
+    min: field.min,
+    max: field.max,
+    autocomplete: field.type === "password" ? "new-password" : "off",
+    autocapitalize: "none",
+    spellcheck: "false",
+    step: "any",
   });
 }
 
@@ -78,9 +103,14 @@ function choice(option, value) {
 }
 
 function area({ name, required, value = "", placeholder, type, offers = [], rows = 3 }) {
-  const text = h("textarea", { name, required, rows, placeholder, spellcheck: "false", autocapitalize: "none" }, value);
+  const text = h(
+    "textarea",
+    { name, required, rows, placeholder, spellcheck: "false", autocapitalize: "none" },
+    value,
+  );
   if (type !== "table" || !offers.length) return text;
-  const offer = (each) => h("button", { type: "button", class: "chip", onclick: () => offered(text, each) }, each);
+  const offer = (each) =>
+    h("button", { type: "button", class: "chip", onclick: () => offered(text, each) }, each);
   return [text, h("span", { class: "chips" }, offers.map(offer))];
 }
 

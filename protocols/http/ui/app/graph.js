@@ -10,7 +10,8 @@ const KEYS_SHOWN = 2;
 export const exchangeId = (name) => `e:${name}`;
 export const queueId = (name) => `q:${name}`;
 
-const targetId = ({ destination_type: type, destination }) => (type === "queue" ? queueId(destination) : exchangeId(destination));
+const targetId = ({ destination_type: type, destination }) =>
+  type === "queue" ? queueId(destination) : exchangeId(destination);
 
 /** All that is there, without the default exchange's bindings: those are all queues. `start` keeps to what it leads to. */
 export function graph(exchanges, queues, bindings, start = "") {
@@ -21,12 +22,23 @@ export function graph(exchanges, queues, bindings, start = "") {
   return bounded(nodes, links, start === "" ? null : exchangeId(start));
 }
 
-const exchangeNode = ({ name, type, arguments: given = {}, effective_policy_definition: policy }) =>
-  ({ id: exchangeId(name), kind: "exchange", name, type, alternate: given["alternate-exchange"] ?? policy?.["alternate-exchange"] });
+const exchangeNode = ({ name, type, arguments: given = {}, effective_policy_definition: policy }) => ({
+  id: exchangeId(name),
+  kind: "exchange",
+  name,
+  type,
+  alternate: given["alternate-exchange"] ?? policy?.["alternate-exchange"],
+});
 
-const queueNode = ({ name, type, messages, arguments: given = {}, effective_policy_definition: policy }) =>
-  ({ id: queueId(name), kind: "queue", name, type, messages, deadLetters: given["x-dead-letter-exchange"] ?? policy?.["dead-letter-exchange"],
-    deadLetterKey: given["x-dead-letter-routing-key"] ?? policy?.["dead-letter-routing-key"] ?? name });
+const queueNode = ({ name, type, messages, arguments: given = {}, effective_policy_definition: policy }) => ({
+  id: queueId(name),
+  kind: "queue",
+  name,
+  type,
+  messages,
+  deadLetters: given["x-dead-letter-exchange"] ?? policy?.["dead-letter-exchange"],
+  deadLetterKey: given["x-dead-letter-routing-key"] ?? policy?.["dead-letter-routing-key"] ?? name,
+});
 
 function bindingLinks(bindings, nodes) {
   const found = new Map();
@@ -36,7 +48,8 @@ function bindingLinks(bindings, nodes) {
     const id = JSON.stringify([link.from, link.to]);
     if (!found.has(id)) found.set(id, link);
     found.get(id).keys.push(each.routing_key);
-    if (!nodes.has(link.to)) nodes.set(link.to, { id: link.to, kind: each.destination_type, name: each.destination });
+    if (!nodes.has(link.to))
+      nodes.set(link.to, { id: link.to, kind: each.destination_type, name: each.destination });
   }
   return found.values();
 }
@@ -85,7 +98,9 @@ function bounded(nodes, links, start) {
 function wholeFrom(nodes, links) {
   const linked = new Set(links.flatMap(({ from, to }) => [from, to]));
   const rank = (id) => (linked.has(id) ? 0 : 1);
-  return [...nodes.keys()].filter((id) => linked.has(id) || !id.startsWith("e:amq.")).sort((a, b) => rank(a) - rank(b));
+  return [...nodes.keys()]
+    .filter((id) => linked.has(id) || !id.startsWith("e:amq."))
+    .sort((a, b) => rank(a) - rank(b));
 }
 
 /** The keys of a link in few words. */
@@ -101,7 +116,8 @@ export function way({ exchange, steps, queues }) {
   const pairs = new Set();
   for (const { exchange: from, matched, alternate, outcome } of steps) {
     ids.add(exchangeId(from));
-    for (const { kind, name } of matched) pairs.add(pair(exchangeId(from), kind === "queue" ? queueId(name) : exchangeId(name)));
+    for (const { kind, name } of matched)
+      pairs.add(pair(exchangeId(from), kind === "queue" ? queueId(name) : exchangeId(name)));
     if (alternate && outcome === "followed") pairs.add(pair(exchangeId(from), exchangeId(alternate)));
   }
   return { ids, pairs };
@@ -120,15 +136,22 @@ export function words({ exchange, keys, queues, steps, dropped, handled }) {
 }
 
 function ending(queues, dropped, handled) {
-  if (queues.length) return `It reaches ${queues.length === 1 ? "queue" : `${queues.length} queues:`} ${queues.map((name) => `“${name}”`).join(", ")}.`;
+  if (queues.length)
+    return `It reaches ${queues.length === 1 ? "queue" : `${queues.length} queues:`} ${queues.map((name) => `“${name}”`).join(", ")}.`;
   return handled ? "An exchange on the way takes the message itself." : `It reaches nobody: ${dropped}.`;
 }
 
 function sentence({ exchange, type, matched, alternate, outcome, reason }) {
   const start = `${named(exchange)} (${type})`;
-  const found = matched.map(({ kind, name, key, followed }) =>
-    `${kind} “${name}”${key === null ? "" : ` by binding “${key}”`}${followed ? "" : " (asked once already)"}`);
-  const then = alternate ? ` It turns to its alternate, ${named(alternate)}${outcome === "followed" ? "" : `: ${outcome}`}.` : "";
-  const text = found.length ? `${start} leads to ${found.join(" and ")}.` : `${start}: ${reason || "nothing matched"}.`;
+  const found = matched.map(
+    ({ kind, name, key, followed }) =>
+      `${kind} “${name}”${key ? ` by binding “${key}”` : ""}${followed ? "" : " (asked once already)"}`,
+  );
+  const then = alternate
+    ? ` It turns to its alternate, ${named(alternate)}${outcome === "followed" ? "" : `: ${outcome}`}.`
+    : "";
+  const text = found.length
+    ? `${start} leads to ${found.join(" and ")}.`
+    : `${start}: ${reason || "nothing matched"}.`;
   return text[0].toUpperCase() + text.slice(1) + then;
 }

@@ -7,7 +7,7 @@
 // back), and give out places. A link over several layers takes a place in each, so that it runs round the nodes.
 
 const SWEEPS = 8;
-const COLUMN = 250; // from layer to layer
+const COLUMN = 270; // from layer to layer
 const ROW = 52; // from node to node
 const BEND = 26; // the place of a link that only passes
 const PORT = 12; // between two links that arrive at a node
@@ -32,7 +32,9 @@ function withoutCircles(nodes, links) {
   const sources = nodes.filter(({ id }) => !reached.has(id));
   for (const { id } of [...sources, ...nodes]) visit(id, leads, state, turned);
   return known.map((link) => ({
-    link, from: turned.has(link) ? link.to : link.from, to: turned.has(link) ? link.from : link.to,
+    link,
+    from: turned.has(link) ? link.to : link.from,
+    to: turned.has(link) ? link.from : link.to,
   }));
 }
 
@@ -89,7 +91,8 @@ function withBends(layer, forward) {
   for (const [id, at] of layer) cells.set(id, add(id, at, false));
   for (const edge of forward) {
     edge.cells = [cells.get(edge.from)];
-    for (let at = layer.get(edge.from) + 1; at < layer.get(edge.to); at += 1) edge.cells.push(add(null, at, true));
+    for (let at = layer.get(edge.from) + 1; at < layer.get(edge.to); at += 1)
+      edge.cells.push(add(null, at, true));
     edge.cells.push(cells.get(edge.to));
     for (let index = 1; index < edge.cells.length; index += 1) {
       edge.cells[index - 1].behind.push(edge.cells[index]);
@@ -115,14 +118,29 @@ function order(layers) {
   number(layers);
 }
 
-const number = (layers) => layers.forEach((cells) => cells.forEach((cell, place) => { cell.place = place; }));
+const number = (layers) =>
+  layers.forEach((cells) =>
+    cells.forEach((cell, place) => {
+      cell.place = place;
+    }),
+  );
 
 const remembered = (layers) => ({ crossings: crossings(layers), order: layers.map((cells) => [...cells]) });
 
 function sortByMean(cells, side) {
-  const mean = new Map(cells.map((cell) => [cell, meanOf(cell[side].map(({ place }) => place), isAlone(cell) ? Infinity : cell.place)]));
+  const mean = new Map(
+    cells.map((cell) => [
+      cell,
+      meanOf(
+        cell[side].map(({ place }) => place),
+        isAlone(cell) ? Infinity : cell.place,
+      ),
+    ]),
+  );
   cells.sort((a, b) => compared(mean.get(a), mean.get(b)) || a.place - b.place);
-  cells.forEach((cell, place) => { cell.place = place; });
+  cells.forEach((cell, place) => {
+    cell.place = place;
+  });
 }
 
 const compared = (a, b) => Number(a > b) - Number(a < b); // also of two infinite ones
@@ -162,11 +180,23 @@ export function inversions(numbers) {
 
 /** Places: as near to the neighbours as the order and the room between two allow. */
 function placed(layers, forward) {
-  for (const cells of layers) stack(cells, cells.map((cell) => cell.place * ROW));
+  for (const cells of layers)
+    stack(
+      cells,
+      cells.map((cell) => cell.place * ROW),
+    );
   for (let round = 0; round < 6; round += 1) {
     const down = round % 2 === 0;
     for (const cells of down ? layers : [...layers].reverse()) {
-      stack(cells, cells.map((cell) => meanOf(cell[down ? "before" : "behind"].map(({ y }) => y), cell.y)));
+      stack(
+        cells,
+        cells.map((cell) =>
+          meanOf(
+            cell[down ? "before" : "behind"].map(({ y }) => y),
+            cell.y,
+          ),
+        ),
+      );
     }
   }
   const all = layers.flat();
@@ -212,6 +242,9 @@ function stack(cells, wished) {
     least = cell.y;
     above = room;
   });
-  const shift = meanOf(wished.map((wish, index) => wish - cells[index].y), 0);
+  const shift = meanOf(
+    wished.map((wish, index) => wish - cells[index].y),
+    0,
+  );
   for (const cell of cells) cell.y += shift;
 }

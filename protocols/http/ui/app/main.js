@@ -117,7 +117,12 @@ async function draw(signal) {
 const main = ({ names }, title, content) =>
   h("main", { id: "main", tabindex: "-1", "data-key": JSON.stringify(names) }, h("h1", {}, title), content);
 
-const missing = () => main({ names: ["missing"] }, "Nothing here", h("p", {}, "This link leads nowhere. ", h("a", { href: link([]) }, "To the overview")));
+const missing = () =>
+  main(
+    { names: ["missing"] },
+    "Nothing here",
+    h("p", {}, "This link leads nowhere. ", h("a", { href: link([]) }, "To the overview")),
+  );
 
 function failed(problem) {
   if (problem.status === 401) {
@@ -130,7 +135,16 @@ function failed(problem) {
   const same = there?.dataset.key === JSON.stringify(state.at.names);
   // What is shown may be old, and is still the best there is. If the thing itself is gone, it is not.
   if (same && problem.status !== 404) shown(h("main", { "data-key": there.dataset.key, "data-keep": true }));
-  else shown(main(state.at, viewAt(state.at)?.title(state.at) ?? "", h("p", { class: "empty" }, problem.message)));
+  else showFailure(problem);
+}
+
+function showFailure(problem) {
+  const title = viewAt(state.at).title(state.at);
+  document.title = `${title} · Leveret`;
+  const reason =
+    problem.status === 404 ? `The node knows nothing of it: ${problem.message}.` : problem.message;
+  state.problem = problem.status === 404 ? "" : state.problem; // that is how it is
+  shown(main(state.at, title, h("p", { class: "empty" }, reason)));
 }
 
 function again() {

@@ -14,19 +14,26 @@ export function messages(found) {
 
 function message(each, index) {
   const { headers = {}, ...properties } = each.properties ?? {};
-  return h("li", { class: "message", "data-key": `message ${index}` },
+  return h(
+    "li",
+    { class: "message", "data-key": `message ${index}` },
     facts([
       ["Exchange", each.exchange || "(default)"],
       ["Routing key", each.routing_key],
       ["Redelivered", each.redelivered ? "yes" : "no"],
       ["Size", octets(each.payload_bytes)],
-      each.position !== undefined && each.position !== null ? ["Position", String(each.position)] : ["Position", null],
+      each.position !== undefined && each.position !== null
+        ? ["Position", String(each.position)]
+        : ["Position", null],
     ]),
-    pairs("Properties", properties), pairs("Headers", headers),
-    h("pre", { tabindex: "0", "aria-label": "Body" }, body(each)));
+    pairs("Properties", properties),
+    pairs("Headers", headers),
+    h("pre", { tabindex: "0", "aria-label": "Body" }, body(each)),
+  );
 }
 
-const body = ({ payload, payload_encoding: encoding }) => (encoding === "base64" ? `base64: ${payload}` : String(payload ?? ""));
+const body = ({ payload, payload_encoding: encoding }) =>
+  encoding === "base64" ? `base64: ${payload}` : String(payload ?? "");
 
 function pairs(title, table) {
   const found = Object.entries(table ?? {});
@@ -35,24 +42,52 @@ function pairs(title, table) {
 
 /** Publish to an exchange; with `fixed` as routing key the form does not ask for one. */
 export const publishing = (host, exchange, fixed = null) =>
-  form("Publish", [
-    ...(fixed === null ? [{ name: "key", label: "Routing key" }] : []),
-    { name: "payload", label: "Body", type: "textarea", rows: 5 },
-    { name: "encoding", label: "The body is", type: "select", options: [["string", "text"], ["base64", "base64"]] },
-    { name: "persistent", label: "Persistent", type: "checkbox", value: true },
-    { name: "headers", label: "Headers", type: "table", hint: "One a line: name = value" },
-    {
-      name: "properties", label: "Properties", type: "table", hint: "One a line: name = value",
-      offers: ["content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type", "priority"],
+  form(
+    "Publish",
+    [
+      ...(fixed === null ? [{ name: "key", label: "Routing key" }] : []),
+      { name: "payload", label: "Body", type: "textarea", rows: 5 },
+      {
+        name: "encoding",
+        label: "The body is",
+        type: "select",
+        options: [
+          ["string", "text"],
+          ["base64", "base64"],
+        ],
+      },
+      { name: "persistent", label: "Persistent", type: "checkbox", value: true },
+      { name: "headers", label: "Headers", type: "table", hint: "One a line: name = value" },
+      {
+        name: "properties",
+        label: "Properties",
+        type: "table",
+        hint: "One a line: name = value",
+        offers: [
+          "content_type",
+          "content_encoding",
+          "correlation_id",
+          "reply_to",
+          "expiration",
+          "message_id",
+          "type",
+          "priority",
+        ],
+      },
+    ],
+    async ({ key = fixed, payload, encoding, persistent, headers, properties }) => {
+      const sent = await post(path`exchanges/${host}/${exchange}/publish`, {
+        routing_key: key,
+        payload,
+        payload_encoding: encoding,
+        properties: { delivery_mode: persistent ? 2 : 1, ...texts(properties), headers },
+      });
+      return sent.routed ? "Published; it reached a queue" : "Published, but no queue took it";
     },
-  ], async ({ key = fixed, payload, encoding, persistent, headers, properties }) => {
-    const sent = await post(path`exchanges/${host}/${exchange}/publish`, {
-      routing_key: key, payload, payload_encoding: encoding,
-      properties: { delivery_mode: persistent ? 2 : 1, ...texts(properties), headers },
-    });
-    return sent.routed ? "Published; it reached a queue" : "Published, but no queue took it";
-  });
+  );
 
 // These are text in the protocol, also where they look like numbers.
 const texts = (properties) =>
-  Object.fromEntries(Object.entries(properties).map(([name, given]) => [name, name === "priority" ? given : String(given)]));
+  Object.fromEntries(
+    Object.entries(properties).map(([name, given]) => [name, name === "priority" ? given : String(given)]),
+  );

@@ -5,8 +5,16 @@ import { h } from "./dom.js";
 const SHOWN_MS = 6000;
 
 export function notice(text, kind = "done") {
-  const shown = h("div", { class: `notice ${kind}` }, h("p", {}, text),
-    h("button", { type: "button", class: "plain", "aria-label": "Dismiss", onclick: () => shown.remove() }, "×"));
+  const shown = h(
+    "div",
+    { class: `notice ${kind}` },
+    h("p", {}, text),
+    h(
+      "button",
+      { type: "button", class: "plain", "aria-label": "Dismiss", onclick: () => shown.remove() },
+      "×",
+    ),
+  );
   document.getElementById("notices").append(shown);
   if (kind === "done") setTimeout(() => shown.remove(), SHOWN_MS);
 }
@@ -26,12 +34,22 @@ export async function attempt(action, done) {
 /** Ask whether to go on. Escape, and the button that has the focus at first, say no. */
 export function confirmed(question, verb, more = null) {
   return new Promise((resolve) => {
-    const dialog = h("dialog", { "aria-label": question, onclose: () => closed(dialog, resolve) },
-      h("form", { method: "dialog", onsubmit: () => {} },
-        h("p", { class: "question" }, question), more && h("p", { class: "hint" }, more),
-        h("div", { class: "row end" },
+    const dialog = h(
+      "dialog",
+      { "aria-label": question, onclose: () => closed(dialog, resolve) },
+      h(
+        "form",
+        { method: "dialog", onsubmit: () => {} },
+        h("p", { class: "question" }, question),
+        more && h("p", { class: "hint" }, more),
+        h(
+          "div",
+          { class: "row end" },
           h("button", { type: "button", autofocus: true, onclick: () => dialog.close("no") }, "Cancel"),
-          h("button", { type: "button", class: "danger", onclick: () => dialog.close("yes") }, verb))));
+          h("button", { type: "button", class: "danger", onclick: () => dialog.close("yes") }, verb),
+        ),
+      ),
+    );
     document.body.append(dialog);
     dialog.showModal();
   });

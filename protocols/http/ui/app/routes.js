@@ -19,7 +19,9 @@ function decoded(text) {
 
 /** The link to a place. */
 export function link(names, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const given = Object.entries(query).filter(
+    ([, value]) => value !== undefined && value !== null && value !== "",
+  );
   const behind = given.length ? `?${new URLSearchParams(given)}` : "";
   return `#/${names.map(encodeURIComponent).join("/")}${behind}`;
 }

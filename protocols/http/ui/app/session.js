@@ -11,12 +11,20 @@ export function entered(found) {
 }
 
 /** One of these tags; administrators have all, and `monitoring` and `policymaker` see what `management` does. */
-export const has = (...tags) => tags.some((tag) => user?.tags.includes(tag)) || Boolean(user?.tags.includes("administrator"));
+export const has = (...tags) =>
+  tags.some((tag) => user?.tags.includes(tag)) || Boolean(user?.tags.includes("administrator"));
 
-export const isLetIn = (tags) => ["management", "policymaker", "monitoring", "administrator"].some((tag) => tags.includes(tag));
+export const isLetIn = (tags) =>
+  ["management", "policymaker", "monitoring", "administrator"].some((tag) => tags.includes(tag));
 
 /** RabbitMQ has told tags as a list since 3.9, and as text before. */
-export const tagsOf = ({ tags }) => (Array.isArray(tags) ? tags : String(tags ?? "").split(",").map((tag) => tag.trim()).filter(Boolean));
+export const tagsOf = ({ tags }) =>
+  Array.isArray(tags)
+    ? tags
+    : String(tags ?? "")
+        .split(",")
+        .map((tag) => tag.trim())
+        .filter(Boolean);
 
 /** The virtual host whose things are listed; empty: all of them. */
 export const host = () => sessionStorage.getItem(CHOSEN) ?? "";

@@ -21,11 +21,14 @@ const NAVIGATION = [
 ];
 
 export function shell(state, content) {
-  return h("div", { class: "shell", "data-key": "shell" },
+  return h(
+    "div",
+    { class: "shell", "data-key": "shell" },
     h("a", { class: "skip", href: "#main", onclick: skip }, "To the content"),
     h("header", { class: "top" }, brand(state), tools(state)),
     navigation(state.at),
-    h("div", { class: "content" }, banners(state), content));
+    h("div", { class: "content" }, banners(state), content),
+  );
 }
 
 function skip(event) {
@@ -34,20 +37,45 @@ function skip(event) {
 }
 
 const brand = ({ status }) =>
-  h("div", { class: "brand" },
-    h("button", { type: "button", class: "plain menu", "aria-label": "Menu", "aria-controls": "navigation", onclick: toggle }, "☰"),
+  h(
+    "div",
+    { class: "brand" },
+    h(
+      "button",
+      {
+        type: "button",
+        class: "plain menu",
+        "aria-label": "Menu",
+        "aria-controls": "navigation",
+        onclick: toggle,
+      },
+      "☰",
+    ),
     h("img", { src: "ui/leveret.svg", alt: "", width: 28, height: 28 }),
     h("a", { href: link([]) }, "Leveret"),
-    status && h("span", { class: "node" }, `${status.name} · ${status.version}`));
+    status && h("span", { class: "node" }, `${status.name} · ${status.version}`),
+  );
 
 const toggle = () => document.getElementById("navigation").classList.toggle("shown");
 
 const tools = (state) =>
-  h("div", { class: "row session" },
-    h("select", { "aria-label": "Virtual host", onchange: chosen, "data-key": "hosts" },
-      ["", ...state.hosts].map((name) => h("option", { value: name, selected: name === session.host() }, name || "All virtual hosts"))),
+  h(
+    "div",
+    { class: "row session" },
+    h(
+      "select",
+      { "aria-label": "Virtual host", onchange: chosen, "data-key": "hosts" },
+      ["", ...state.hosts].map((name) =>
+        h("option", { value: name, selected: name === session.host() }, name || "All virtual hosts"),
+      ),
+    ),
     h("span", { class: "user" }, session.whoever().name),
-    h("button", { type: "button", onclick: () => document.dispatchEvent(new Event("leveret:out")) }, "Log out"));
+    h(
+      "button",
+      { type: "button", onclick: () => document.dispatchEvent(new Event("leveret:out")) },
+      "Log out",
+    ),
+  );
 
 function chosen(event) {
   session.choose(event.currentTarget.value);
@@ -55,12 +83,30 @@ function chosen(event) {
 }
 
 const navigation = ({ names }) =>
-  h("nav", { id: "navigation", "data-key": names[0] ?? "overview", "aria-label": "Views" },
+  h(
+    "nav",
+    { id: "navigation", "data-key": names[0] ?? "overview", "aria-label": "Views" },
     NAVIGATION.filter(([, , tag]) => !tag || session.has(tag)).map(([name, title]) =>
-      h("a", { href: link([name]), "aria-current": (names[0] ?? "overview") === name ? "page" : null }, title)));
+      h(
+        "a",
+        { href: link([name]), "aria-current": (names[0] ?? "overview") === name ? "page" : null },
+        title,
+      ),
+    ),
+  );
 
 function banners({ problem, status }) {
-  return h("div", { class: "banners", role: "alert" },
-    problem && h("p", { class: "banner failed" }, `Not up to date: ${problem}. Trying again every few seconds.`),
-    status?.alarm && h("p", { class: "banner warning" }, `Alarm: ${status.alarm}. Publishers are held up. `, h("a", { href: link(["alarms"]) }, "More")));
+  return h(
+    "div",
+    { class: "banners", role: "alert" },
+    problem &&
+      h("p", { class: "banner failed" }, `Not up to date: ${problem}. Trying again every few seconds.`),
+    status?.alarm &&
+      h(
+        "p",
+        { class: "banner warning" },
+        `Alarm: ${status.alarm}. Publishers are held up. `,
+        h("a", { href: link(["alarms"]) }, "More"),
+      ),
+  );
 }

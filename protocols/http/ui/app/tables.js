@@ -16,15 +16,41 @@ export async function page(where, chosen, more = {}, signal = undefined) {
   const asked = Object.fromEntries(OWN.filter((name) => chosen[name]).map((name) => [name, chosen[name]]));
   const found = await get(where + query({ page: 1, page_size: PAGE, ...asked, ...more }), signal);
   // Before there is anything, some answer a list without pages.
-  return Array.isArray(found) ? { items: found, page: 1, page_count: 1, filtered_count: found.length, total_count: found.length } : found;
+  return Array.isArray(found)
+    ? { items: found, page: 1, page_count: 1, filtered_count: found.length, total_count: found.length }
+    : found;
 }
 
 /** A column: [heading, row => content, {sort: the API's name to sort by, number: right-aligned}]. */
 export function table(columns, rows, keyOf, at = null) {
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
-    h("table", {},
-      h("thead", {}, h("tr", {}, columns.map((column) => heading(column, at)))),
-      h("tbody", {}, rows.map((row) => h("tr", { "data-key": keyOf(row) }, columns.map((column) => cell(column, row)))))));
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          columns.map((column) => heading(column, at)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            { "data-key": keyOf(row) },
+            columns.map((column) => cell(column, row)),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function heading([title, , { sort, number } = {}], at) {
@@ -34,7 +60,11 @@ function heading([title, , { sort, number } = {}], at) {
   const reverse = sorted ? at.query.sort_reverse !== "true" : Boolean(number);
   const order = at.query.sort_reverse === "true" ? "descending" : "ascending";
   const to = link(at.names, { ...at.query, page: 1, sort, sort_reverse: reverse });
-  return h("th", { scope: "col", class: aligned, "aria-sort": sorted ? order : null }, h("a", { href: to }, title));
+  return h(
+    "th",
+    { scope: "col", class: aligned, "aria-sort": sorted ? order : null },
+    h("a", { href: to }, title),
+  );
 }
 
 const cell = ([title, content, { number } = {}], row) =>
@@ -44,12 +74,15 @@ const cell = ([title, content, { number } = {}], row) =>
 export function list(what, columns, found, keyOf, at) {
   return [
     h("div", { class: "row tools" }, search(what, at), summary(what, found)),
-    found.items.length ? table(columns, found.items, keyOf, at) : h("p", { class: "empty" }, nothing(what, at)),
+    found.items.length
+      ? table(columns, found.items, keyOf, at)
+      : h("p", { class: "empty" }, nothing(what, at)),
     pager(found, at),
   ];
 }
 
-const nothing = (what, at) => (at.query.name ? `No ${what} have “${at.query.name}” in their names.` : `There are no ${what}.`);
+const nothing = (what, at) =>
+  at.query.name ? `No ${what} have “${at.query.name}” in their names.` : `There are no ${what}.`;
 
 function summary(what, { filtered_count: shown, total_count: all }) {
   const told = shown === all ? `${count(all)} ${what}` : `${count(shown)} of ${count(all)} ${what}`;
@@ -60,8 +93,15 @@ let typing = null;
 
 function search(what, at) {
   return h("input", {
-    type: "search", class: "search", placeholder: `Search ${what}`, "aria-label": `Search ${what}`, value: at.query.name ?? "",
-    "data-key": `search ${what}`, spellcheck: "false", autocapitalize: "none", oninput: (event) => searched(event.currentTarget),
+    type: "search",
+    class: "search",
+    placeholder: `Search ${what}`,
+    "aria-label": `Search ${what}`,
+    value: at.query.name ?? "",
+    "data-key": `search ${what}`,
+    spellcheck: "false",
+    autocapitalize: "none",
+    oninput: (event) => searched(event.currentTarget),
   });
 }
 
@@ -80,17 +120,31 @@ function pager({ page: shown, page_count: last }, at) {
   const to = (number, label, text) =>
     number < 1 || number > last || number === shown
       ? h("span", { class: "button off", "aria-disabled": "true" }, text)
-      : h("a", { class: "button", href: link(at.names, { ...at.query, page: number }), "aria-label": label }, text);
-  return h("nav", { class: "row pager", "aria-label": "Pages" },
-    to(1, "First page", "«"), to(shown - 1, "Previous page", "‹"),
+      : h(
+          "a",
+          { class: "button", href: link(at.names, { ...at.query, page: number }), "aria-label": label },
+          text,
+        );
+  return h(
+    "nav",
+    { class: "row pager", "aria-label": "Pages" },
+    to(1, "First page", "«"),
+    to(shown - 1, "Previous page", "‹"),
     h("span", {}, `Page ${shown} of ${last}`),
-    to(shown + 1, "Next page", "›"), to(last, "Last page", "»"));
+    to(shown + 1, "Next page", "›"),
+    to(last, "Last page", "»"),
+  );
 }
 
 /** Names and what they stand for. */
 export const facts = (pairs) =>
-  h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== undefined && value !== null && value !== false)
-    .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value === "" ? "–" : value))));
+  h(
+    "dl",
+    { class: "facts" },
+    pairs
+      .filter(([, value]) => value !== undefined && value !== null && value !== false)
+      .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value === "" ? "–" : value))),
+  );
 
 export const section = (title, ...content) =>
   h("section", { class: "card", "data-key": `section ${title}` }, h("h2", {}, title), content);

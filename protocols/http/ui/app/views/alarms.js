@@ -10,22 +10,42 @@ export const alarms = {
   title: () => "Alarms",
 
   async load(_, signal) {
-    const [status, nodes] = await Promise.all([get("leveret/status", signal), has("monitoring") ? get("nodes", signal) : []]);
+    const [status, nodes] = await Promise.all([
+      get("leveret/status", signal),
+      has("monitoring") ? get("nodes", signal) : [],
+    ]);
     return { status, nodes };
   },
 
   draw: ({ status, nodes }) => [
     status.alarm
-      ? h("p", { class: "banner warning" }, `${status.alarm}. Connections that publish are not read from until it is over; consumers go on.`)
+      ? h(
+          "p",
+          { class: "banner warning" },
+          `${status.alarm}. Connections that publish are not read from until it is over; consumers go on.`,
+        )
       : h("p", { class: "banner good" }, "No alarm is on."),
-    section("Node", facts([
-      ["Name", status.name], ["Version", status.version], ["Up for", duration(status.uptime_s * 1000)],
-      ["Storage", status.data_dir ? `${status.storage}: ${status.data_dir}` : status.storage],
-    ])),
-    nodes.map((node) => section(`Limits of ${node.name}`, facts([
-      ["Memory", told(node.mem_alarm, `${octets(node.mem_used)} of ${octets(node.mem_limit)}`)],
-      ["Disk free", told(node.disk_free_alarm, `${octets(node.disk_free)}, at least ${octets(node.disk_free_limit)}`)],
-    ]))),
+    section(
+      "Node",
+      facts([
+        ["Name", status.name],
+        ["Version", status.version],
+        ["Up for", duration(status.uptime_s * 1000)],
+        ["Storage", status.data_dir ? `${status.storage}: ${status.data_dir}` : status.storage],
+      ]),
+    ),
+    nodes.map((node) =>
+      section(
+        `Limits of ${node.name}`,
+        facts([
+          ["Memory", told(node.mem_alarm, `${octets(node.mem_used)} of ${octets(node.mem_limit)}`)],
+          [
+            "Disk free",
+            told(node.disk_free_alarm, `${octets(node.disk_free)}, at least ${octets(node.disk_free_limit)}`),
+          ],
+        ]),
+      ),
+    ),
   ],
 };
 

@@ -16,18 +16,37 @@ export const channels = {
   draw: (found, at) => list("channels", COLUMNS, found, ({ name }) => name, at),
 };
 
-const mode = ({ confirm, transactional }) => [confirm && badge("confirms"), transactional && badge("transactions")];
+const mode = ({ confirm, transactional }) => [
+  confirm && badge("confirms"),
+  transactional && badge("transactions"),
+];
 
 const COLUMNS = [
-  ["Name", (each) => [h("a", { href: link(["channels", each.name]) }, each.name), place(each)], { sort: "name" }],
+  [
+    "Name",
+    (each) => [h("a", { href: link(["channels", each.name]) }, each.name), place(each)],
+    { sort: "name" },
+  ],
   ["User", ({ user }) => user, { sort: "user" }],
   ["Mode", mode],
   ["State", ({ state }) => state ?? "–", { sort: "state" }],
-  ["Unacknowledged", (each) => count(each.messages_unacknowledged), { sort: "messages_unacknowledged", number: true }],
+  [
+    "Unacknowledged",
+    (each) => count(each.messages_unacknowledged),
+    { sort: "messages_unacknowledged", number: true },
+  ],
   ["Prefetch", (each) => count(each.prefetch_count), { sort: "prefetch_count", number: true }],
   ["Consumers", (each) => count(each.consumer_count), { sort: "consumer_count", number: true }],
-  ["Published", ({ message_stats: stats }) => rate(stats?.publish_details?.rate ?? 0), { sort: "message_stats.publish_details.rate", number: true }],
-  ["Delivered", ({ message_stats: stats }) => rate(stats?.deliver_get_details?.rate ?? 0), { sort: "message_stats.deliver_get_details.rate", number: true }],
+  [
+    "Published",
+    ({ message_stats: stats }) => rate(stats?.publish_details?.rate ?? 0),
+    { sort: "message_stats.publish_details.rate", number: true },
+  ],
+  [
+    "Delivered",
+    ({ message_stats: stats }) => rate(stats?.deliver_get_details?.rate ?? 0),
+    { sort: "message_stats.deliver_get_details.rate", number: true },
+  ],
 ];
 
 export const channel = {
@@ -38,19 +57,31 @@ export const channel = {
   draw: (found) => [
     h("div", { class: "charts" }, messages(found.message_stats)),
     section("Details", facts(details(found))),
-    section("Consumers", found.consumer_details?.length
-      ? table(READS, found.consumer_details, (each) => each.consumer_tag) : h("p", { class: "empty" }, "There are none.")),
+    section(
+      "Consumers",
+      found.consumer_details?.length
+        ? table(READS, found.consumer_details, (each) => each.consumer_tag)
+        : h("p", { class: "empty" }, "There are none."),
+    ),
   ],
 };
 
 const details = (found) => [
-  ["Connection", found.connection_details?.name &&
-    h("a", { href: link(["connections", found.connection_details.name]) }, found.connection_details.name)],
-  ["User", found.user], ["Virtual host", found.vhost], ["State", found.state],
+  [
+    "Connection",
+    found.connection_details?.name &&
+      h("a", { href: link(["connections", found.connection_details.name]) }, found.connection_details.name),
+  ],
+  ["User", found.user],
+  ["Virtual host", found.vhost],
+  ["State", found.state],
   ["Mode", mode(found).some(Boolean) && mode(found)],
-  ["Unacknowledged", count(found.messages_unacknowledged)], ["Unconfirmed", count(found.messages_unconfirmed)],
-  ["Uncommitted", count(found.messages_uncommitted)], ["Acknowledgements uncommitted", count(found.acks_uncommitted)],
-  ["Prefetch of each consumer", count(found.prefetch_count)], ["Prefetch of all together", count(found.global_prefetch_count)],
+  ["Unacknowledged", count(found.messages_unacknowledged)],
+  ["Unconfirmed", count(found.messages_unconfirmed)],
+  ["Uncommitted", count(found.messages_uncommitted)],
+  ["Acknowledgements uncommitted", count(found.acks_uncommitted)],
+  ["Prefetch of each consumer", count(found.prefetch_count)],
+  ["Prefetch of all together", count(found.global_prefetch_count)],
 ];
 
 const READS = [

@@ -12,21 +12,35 @@ import { place } from "./queues.js";
 
 export const connections = {
   title: () => "Connections",
-  load: (at, signal) => page(host() ? path`vhosts/${host()}/connections` : "connections", at.query, {}, signal),
+  load: (at, signal) =>
+    page(host() ? path`vhosts/${host()}/connections` : "connections", at.query, {}, signal),
   draw: (found, at) => list("connections", COLUMNS, found, ({ name }) => name, at),
 };
 
-const client = ({ client_properties: told }) => [told?.connection_name, told?.product].filter(Boolean).map(value).join(" · ");
+const client = ({ client_properties: told }) =>
+  [told?.connection_name, told?.product].filter(Boolean).map(value).join(" · ");
 
 const COLUMNS = [
-  ["Name", (each) => [h("a", { href: link(["connections", each.name]) }, each.name), place(each)], { sort: "name" }],
+  [
+    "Name",
+    (each) => [h("a", { href: link(["connections", each.name]) }, each.name), place(each)],
+    { sort: "name" },
+  ],
   ["User", ({ user }) => user, { sort: "user" }],
   ["Client", client],
   ["Protocol", ({ protocol, ssl }) => [protocol, " ", ssl && badge("TLS")], { sort: "protocol" }],
   ["State", ({ state }) => (state === "running" ? state : badge(state ?? "–", "warning")), { sort: "state" }],
   ["Channels", ({ channels }) => count(channels), { sort: "channels", number: true }],
-  ["In", ({ recv_oct_details: given }) => `${octets(given?.rate ?? 0)}/s`, { sort: "recv_oct_details.rate", number: true }],
-  ["Out", ({ send_oct_details: given }) => `${octets(given?.rate ?? 0)}/s`, { sort: "send_oct_details.rate", number: true }],
+  [
+    "In",
+    ({ recv_oct_details: given }) => `${octets(given?.rate ?? 0)}/s`,
+    { sort: "recv_oct_details.rate", number: true },
+  ],
+  [
+    "Out",
+    ({ send_oct_details: given }) => `${octets(given?.rate ?? 0)}/s`,
+    { sort: "send_oct_details.rate", number: true },
+  ],
 ];
 
 export const connection = {
@@ -41,39 +55,73 @@ export const connection = {
   },
 
   draw: ({ found, channels }, { names: [, name] }) => [
-    h("div", { class: "charts" }, flows("Octets per second", found, [["recv_oct", "Received"], ["send_oct", "Sent"]])),
+    h(
+      "div",
+      { class: "charts" },
+      flows("Octets per second", found, [
+        ["recv_oct", "Received"],
+        ["send_oct", "Sent"],
+      ]),
+    ),
     section("Details", facts(details(found))),
-    section("Client", facts(Object.entries(found.client_properties ?? {}).map(([key, given]) => [key, value(given)]))),
-    section("Channels", channels.length ? table(CHANNELS, channels, (each) => each.name) : h("p", { class: "empty" }, "There are none.")),
+    section(
+      "Client",
+      facts(Object.entries(found.client_properties ?? {}).map(([key, given]) => [key, value(given)])),
+    ),
+    section(
+      "Channels",
+      channels.length
+        ? table(CHANNELS, channels, (each) => each.name)
+        : h("p", { class: "empty" }, "There are none."),
+    ),
     panel("Close this connection", closing(name)),
   ],
 };
 
 const details = (found) => [
-  ["User", found.user], ["Virtual host", found.vhost], ["Protocol", found.protocol], ["State", found.state],
+  ["User", found.user],
+  ["Virtual host", found.vhost],
+  ["Protocol", found.protocol],
+  ["State", found.state],
   ["Connected", moment(found.connected_at)],
   ["From", Number.isFinite(found.peer_port) && `${found.peer_host}:${found.peer_port}`],
-  ["Logged in by", found.auth_mechanism], ["TLS", found.ssl ? (found.ssl_protocol ?? "yes") : "no"],
-  ["Certificate of", found.peer_cert_subject], ["Heartbeat", Number.isFinite(found.timeout) && `${found.timeout} s`],
+  ["Logged in by", found.auth_mechanism],
+  ["TLS", found.ssl ? (found.ssl_protocol ?? "yes") : "no"],
+  ["Certificate of", found.peer_cert_subject],
+  ["Heartbeat", Number.isFinite(found.timeout) && `${found.timeout} s`],
   ["Largest frame", Number.isFinite(found.frame_max) && octets(found.frame_max)],
-  ["Received", octets(found.recv_oct)], ["Sent", octets(found.send_oct)],
+  ["Received", octets(found.recv_oct)],
+  ["Sent", octets(found.send_oct)],
 ];
 
 const CHANNELS = [
   ["Channel", (each) => h("a", { href: link(["channels", each.name]) }, String(each.number ?? each.name))],
-  ["Mode", ({ confirm, transactional }) => [confirm && badge("confirms"), transactional && badge("transactions")]],
+  [
+    "Mode",
+    ({ confirm, transactional }) => [confirm && badge("confirms"), transactional && badge("transactions")],
+  ],
   ["Unacknowledged", (each) => count(each.messages_unacknowledged), { number: true }],
   ["Consumers", (each) => count(each.consumer_count), { number: true }],
   ["Published", ({ message_stats: stats }) => rate(stats?.publish_details?.rate ?? 0), { number: true }],
 ];
 
 const closing = (name) =>
-  form("Close", [{ name: "reason", label: "Reason that the client is told", value: "Closed from the web page", required: true }],
+  form(
+    "Close",
+    [
+      {
+        name: "reason",
+        label: "Reason that the client is told",
+        value: "Closed from the web page",
+        required: true,
+      },
+    ],
     async ({ reason }) => {
       await remove(path`connections/${name}`, { "X-Reason": header(reason) });
       location.hash = link(["connections"]);
       return "The connection is closed";
-    });
+    },
+  );
 
 /** What a header can hold (RFC 9110, section 5.5). */
 function header(text) {

@@ -10,9 +10,28 @@ export const definitions = {
   title: () => "Definitions",
   load: async () => null,
   draw: () => [
-    section("Export", h("p", {}, `Virtual hosts, queues, exchanges, bindings, policies${has() ? ", users with the hashes of their passwords" : ""}: no messages.`),
-      h("div", { class: "row" }, h("button", { type: "button", class: "main", onclick: download }, host() ? `Download those of ${host()}` : "Download"))),
-    section("Import", h("p", {}, "What the file has and the node lacks is added; what is there stays."), importing()),
+    section(
+      "Export",
+      h(
+        "p",
+        {},
+        `Virtual hosts, queues, exchanges, bindings and policies${has() ? ", users and what they may" : ""}; no messages.`,
+      ),
+      h(
+        "div",
+        { class: "row" },
+        h(
+          "button",
+          { type: "button", class: "main", onclick: download },
+          host() ? `Download those of ${host()}` : "Download",
+        ),
+      ),
+    ),
+    section(
+      "Import",
+      h("p", {}, "What the file has and the node lacks is added; what is there stays."),
+      importing(),
+    ),
   ],
 };
 
@@ -28,9 +47,17 @@ async function download() {
 }
 
 const importing = () =>
-  h("form", { "data-keep": true, "data-key": "import", onsubmit: submitted },
-    h("label", {}, h("span", {}, "File"), h("input", { type: "file", name: "file", accept: ".json,application/json", required: true })),
-    h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, "Import")));
+  h(
+    "form",
+    { "data-keep": true, "data-key": "import", onsubmit: submitted },
+    h(
+      "label",
+      {},
+      h("span", {}, "File"),
+      h("input", { type: "file", name: "file", accept: ".json,application/json", required: true }),
+    ),
+    h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, "Import")),
+  );
 
 async function submitted(event) {
   event.preventDefault();

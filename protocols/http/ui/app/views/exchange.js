@@ -17,36 +17,76 @@ export const exchange = {
   title: ({ names: [, , name] }) => (isDefault(name) ? "Default exchange" : `Exchange ${name}`),
 
   async load({ names: [, host, name] }, signal) {
-    const ends = isDefault(name) ? [[], []] : [
-      get(path`exchanges/${host}/${name}/bindings/source`, signal), get(path`exchanges/${host}/${name}/bindings/destination`, signal),
-    ];
-    const [found, from, to] = await Promise.all([get(path`exchanges/${host}/${name}` + query(SAMPLED), signal), ...ends]);
+    const ends = isDefault(name)
+      ? [[], []]
+      : [
+          get(path`exchanges/${host}/${name}/bindings/source`, signal),
+          get(path`exchanges/${host}/${name}/bindings/destination`, signal),
+        ];
+    const [found, from, to] = await Promise.all([
+      get(path`exchanges/${host}/${name}` + query(SAMPLED), signal),
+      ...ends,
+    ]);
     return { found, from, to };
   },
 
   draw: ({ found, from, to }, { names: [, host, name] }) => [
     h("p", { class: "hint" }, `${found.type} exchange in virtual host ${host} `, features(found)),
-    h("div", { class: "charts" }, flows("Message rates", found.message_stats, [["publish_in", "In"], ["publish_out", "Out"]])),
+    h(
+      "div",
+      { class: "charts" },
+      flows("Message rates", found.message_stats, [
+        ["publish_in", "In"],
+        ["publish_out", "Out"],
+      ]),
+    ),
     section("Details", details(found, host, name)),
-    isDefault(name) ? section("Bindings", h("p", {}, "Every queue is bound to the default exchange with its name.")) : bindings(from, to, host, name),
+    isDefault(name)
+      ? section("Bindings", h("p", {}, "Every queue is bound to the default exchange with its name."))
+      : bindings(from, to, host, name),
     panel("Publish a message", publishing(host, name)),
-    !isDefault(name) && !name.startsWith("amq.") &&
-      h("div", { class: "row ends" }, h("button", { type: "button", class: "danger", onclick: () => drop(host, name) }, "Delete exchange")),
+    !isDefault(name) &&
+      !name.startsWith("amq.") &&
+      h(
+        "div",
+        { class: "row ends" },
+        h("button", { type: "button", class: "danger", onclick: () => drop(host, name) }, "Delete exchange"),
+      ),
   ],
 };
 
 const details = (found, host, name) =>
   facts([
-    ["Alternate exchange", found.arguments?.["alternate-exchange"] &&
-      h("a", { href: exchangeLink(host, found.arguments["alternate-exchange"]) }, String(found.arguments["alternate-exchange"]))],
+    [
+      "Alternate exchange",
+      found.arguments?.["alternate-exchange"] &&
+        h(
+          "a",
+          { href: exchangeLink(host, found.arguments["alternate-exchange"]) },
+          String(found.arguments["alternate-exchange"]),
+        ),
+    ],
     ["Policy", found.policy],
     ["Arguments", Object.keys(found.arguments ?? {}).length > 0 && written(found.arguments)],
-    ["Drawing", h("a", { href: link(["topology"], { vhost: host, exchange: isDefault(name) ? "" : name }) }, "Where messages go from here")],
+    [
+      "Drawing",
+      h(
+        "a",
+        { href: link(["topology"], { vhost: host, exchange: isDefault(name) ? "" : name }) },
+        "Where messages go from here",
+      ),
+    ],
   ]);
 
-const bindings = (from, to, host, name) => [leaving(from), bindingFrom(host, name), arriving(to), binding(host, name, "exchange")];
+const bindings = (from, to, host, name) => [
+  leaving(from),
+  bindingFrom(host, name),
+  arriving(to),
+  binding(host, name, "exchange"),
+];
 
 async function drop(host, name) {
   if (!(await confirmed(`Delete exchange “${name}” and its bindings?`, "Delete"))) return;
-  if (await attempt(() => remove(path`exchanges/${host}/${name}`), `Exchange “${name}” is deleted`)) location.hash = link(["exchanges"]);
+  if (await attempt(() => remove(path`exchanges/${host}/${name}`), `Exchange “${name}” is deleted`))
+    location.hash = link(["exchanges"]);
 }

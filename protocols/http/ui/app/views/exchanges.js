@@ -16,7 +16,8 @@ export const exchanges = {
 
   async load(at, signal) {
     const [found, { exchange_types: types }] = await Promise.all([
-      page(host() ? path`exchanges/${host()}` : "exchanges", at.query, {}, signal), get("overview", signal),
+      page(host() ? path`exchanges/${host()}` : "exchanges", at.query, {}, signal),
+      get("overview", signal),
     ]);
     return { found, types: (types ?? []).map(({ name }) => name) };
   },
@@ -28,24 +29,49 @@ export const exchanges = {
 };
 
 const columns = () => [
-  ["Name", (exchange) => [h("a", { href: exchangeLink(exchange.vhost, exchange.name) }, exchange.name || "(default exchange)"), place(exchange)], { sort: "name" }],
+  [
+    "Name",
+    (exchange) => [
+      h("a", { href: exchangeLink(exchange.vhost, exchange.name) }, exchange.name || "(default exchange)"),
+      place(exchange),
+    ],
+    { sort: "name" },
+  ],
   ["Type", ({ type }) => type, { sort: "type" }],
   ["Features", features],
-  ["In", ({ message_stats: stats }) => rate(stats?.publish_in_details?.rate ?? 0), { sort: "message_stats.publish_in_details.rate", number: true }],
-  ["Out", ({ message_stats: stats }) => rate(stats?.publish_out_details?.rate ?? 0), { sort: "message_stats.publish_out_details.rate", number: true }],
+  [
+    "In",
+    ({ message_stats: stats }) => rate(stats?.publish_in_details?.rate ?? 0),
+    { sort: "message_stats.publish_in_details.rate", number: true },
+  ],
+  [
+    "Out",
+    ({ message_stats: stats }) => rate(stats?.publish_out_details?.rate ?? 0),
+    { sort: "message_stats.publish_out_details.rate", number: true },
+  ],
 ];
 
 const declaring = (types) =>
-  form("Declare", [
-    { name: "vhost", label: "Virtual host", value: host() || "/", required: true },
-    { name: "name", label: "Name", required: true },
-    { name: "type", label: "Type", type: "select", options: types },
-    { name: "durable", label: "Survives a restart", type: "checkbox", value: true },
-    { name: "auto_delete", label: "Deleted with its last binding", type: "checkbox" },
-    { name: "internal", label: "Internal: takes messages from exchanges only", type: "checkbox" },
-    { name: "arguments", label: "Arguments", type: "table", offers: ["alternate-exchange"], hint: "One a line: name = value" },
-  ], async ({ vhost, name, ...wanted }) => {
-    await put(path`exchanges/${vhost}/${name}`, wanted);
-    location.hash = exchangeLink(vhost, name);
-    return `Exchange “${name}” is declared`;
-  });
+  form(
+    "Declare",
+    [
+      { name: "vhost", label: "Virtual host", value: host() || "/", required: true },
+      { name: "name", label: "Name", required: true },
+      { name: "type", label: "Type", type: "select", options: types },
+      { name: "durable", label: "Survives a restart", type: "checkbox", value: true },
+      { name: "auto_delete", label: "Deleted with its last binding", type: "checkbox" },
+      { name: "internal", label: "Internal: takes messages from exchanges only", type: "checkbox" },
+      {
+        name: "arguments",
+        label: "Arguments",
+        type: "table",
+        offers: ["alternate-exchange"],
+        hint: "One a line: name = value",
+      },
+    ],
+    async ({ vhost, name, ...wanted }) => {
+      await put(path`exchanges/${vhost}/${name}`, wanted);
+      location.hash = exchangeLink(vhost, name);
+      return `Exchange “${name}” is declared`;
+    },
+  );

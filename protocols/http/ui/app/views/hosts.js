@@ -16,47 +16,90 @@ export const virtualHosts = {
   title: () => "Virtual hosts",
   load: (at, signal) => page("vhosts", at.query, {}, signal),
   draw: (found, at) => [
-    list("virtual hosts", [
-      ["Name", ({ name }) => (has() ? h("a", { href: link(["vhosts", name]) }, name) : name), { sort: "name" }],
-      ["Description", ({ description }) => description],
-      ["Tracing", ({ tracing }) => tracing && badge("on", "warning")],
-      ["Ready", (each) => count(each.messages_ready ?? 0), { sort: "messages_ready", number: true }],
-      ["Total", (each) => count(each.messages ?? 0), { sort: "messages", number: true }],
-    ], found, ({ name }) => name, at),
+    list(
+      "virtual hosts",
+      [
+        [
+          "Name",
+          ({ name }) => (has() ? h("a", { href: link(["vhosts", name]) }, name) : name),
+          { sort: "name" },
+        ],
+        ["Description", ({ description }) => description],
+        ["Tracing", ({ tracing }) => tracing && badge("on", "warning")],
+        ["Ready", (each) => count(each.messages_ready ?? 0), { sort: "messages_ready", number: true }],
+        ["Total", (each) => count(each.messages ?? 0), { sort: "messages", number: true }],
+      ],
+      found,
+      ({ name }) => name,
+      at,
+    ),
     has() && panel("Add a virtual host", adding()),
   ],
 };
 
 const adding = () =>
-  form("Add", [{ name: "name", label: "Name", required: true }, { name: "description", label: "Description" }],
+  form(
+    "Add",
+    [
+      { name: "name", label: "Name", required: true },
+      { name: "description", label: "Description" },
+    ],
     async ({ name, description }) => {
       await put(path`vhosts/${name}`, { description });
       return `Virtual host “${name}” is there`;
-    });
+    },
+  );
 
 export const virtualHost = {
   title: ({ names: [, name] }) => `Virtual host ${name}`,
 
   async load({ names: [, name] }, signal) {
-    const parts = [path`vhosts/${name}` + query(SAMPLED), path`vhosts/${name}/permissions`, path`vhost-limits/${name}`];
+    const parts = [
+      path`vhosts/${name}` + query(SAMPLED),
+      path`vhosts/${name}/permissions`,
+      path`vhost-limits/${name}`,
+    ];
     const [found, permissions, set] = await Promise.all(parts.map((where) => get(where, signal)));
     return { found, permissions, limits: set[0]?.value ?? {} };
   },
 
   draw: ({ found, permissions, limits: set }, { names: [, name] }) => [
     h("div", { class: "charts" }, queued(found), messages(found.message_stats)),
-    section("Details", facts([
-      ["Description", found.description], ["Tracing", found.tracing ? "on" : "off"],
-      ["Topology", h("a", { href: link(["topology"], { vhost: name }) }, "Drawing")],
-    ])),
-    section("Who may enter", permissions.length ? table([
-      ["User", ({ user }) => h("a", { href: link(["users", user]) }, user)],
-      ...["configure", "write", "read"].map((each) => [each[0].toUpperCase() + each.slice(1), (given) => h("code", {}, given[each])]),
-    ], permissions, ({ user }) => user) : h("p", { class: "empty" }, "Nobody may.")),
+    section(
+      "Details",
+      facts([
+        ["Description", found.description],
+        ["Tracing", found.tracing ? "on" : "off"],
+        ["Topology", h("a", { href: link(["topology"], { vhost: name }) }, "Drawing")],
+      ]),
+    ),
+    section(
+      "Who may enter",
+      permissions.length
+        ? table(
+            [
+              ["User", ({ user }) => h("a", { href: link(["users", user]) }, user)],
+              ...["configure", "write", "read"].map((each) => [
+                each[0].toUpperCase() + each.slice(1),
+                (given) => h("code", {}, given[each]),
+              ]),
+            ],
+            permissions,
+            ({ user }) => user,
+          )
+        : h("p", { class: "empty" }, "Nobody may."),
+    ),
     limits(path`vhost-limits/${name}`, set, ["max-connections", "max-queues"]),
-    h("div", { class: "row ends" },
-      h("button", { type: "button", onclick: () => trace(found, name) }, found.tracing ? "Stop tracing" : "Trace messages"),
-      h("button", { type: "button", class: "danger", onclick: () => drop(name) }, "Delete virtual host")),
+    h(
+      "div",
+      { class: "row ends" },
+      h(
+        "button",
+        { type: "button", onclick: () => trace(found, name) },
+        found.tracing ? "Stop tracing" : "Trace messages",
+      ),
+      h("button", { type: "button", class: "danger", onclick: () => drop(name) }, "Delete virtual host"),
+    ),
   ],
 };
 
@@ -67,7 +110,14 @@ async function trace({ tracing }, name) {
 }
 
 async function drop(name) {
-  if (!(await confirmed(`Delete virtual host “${name}”?`, "Delete", "All its queues, exchanges and messages are lost."))) return;
+  if (
+    !(await confirmed(
+      `Delete virtual host “${name}”?`,
+      "Delete",
+      "All its queues, exchanges and messages are lost.",
+    ))
+  )
+    return;
   if (!(await attempt(() => remove(path`vhosts/${name}`), `Virtual host “${name}” is deleted`))) return;
   location.hash = link(["vhosts"]);
   document.dispatchEvent(new Event("leveret:changed"));

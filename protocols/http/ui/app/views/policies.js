@@ -10,36 +10,59 @@ import { section, table } from "../tables.js";
 
 const KINDS = {
   policies: { title: "Policies", one: "policy", key: "policy", add: "Add a policy" },
-  "operator-policies": { title: "Operator policies", one: "operator policy", key: "operator-policy", add: "Add an operator policy" },
+  "operator-policies": {
+    title: "Operator policies",
+    one: "operator policy",
+    key: "operator-policy",
+    add: "Add an operator policy",
+  },
 };
-const DEFINITIONS = ["max-length", "max-length-bytes", "overflow", "message-ttl", "expires", "delivery-limit",
-  "dead-letter-exchange", "dead-letter-routing-key", "alternate-exchange", "max-age"];
+const DEFINITIONS = [
+  "max-length",
+  "max-length-bytes",
+  "overflow",
+  "message-ttl",
+  "expires",
+  "delivery-limit",
+  "dead-letter-exchange",
+  "dead-letter-routing-key",
+  "alternate-exchange",
+  "max-age",
+];
 
 export const policies = {
   title: () => "Policies",
 
   async load(_, signal) {
-    const [own, operators] = await Promise.all(Object.keys(KINDS).map((kind) =>
-      get(host() ? `${kind}/${encodeURIComponent(host())}` : kind, signal)));
+    const [own, operators] = await Promise.all(
+      Object.keys(KINDS).map((kind) => get(host() ? `${kind}/${encodeURIComponent(host())}` : kind, signal)),
+    );
     return { policies: own, "operator-policies": operators };
   },
 
-  draw: (found) => Object.keys(KINDS).map((kind) => [
-    section(KINDS[kind].title, listed(kind, found[kind])),
-    (kind === "policies" ? has("policymaker") : has("administrator")) && panel(KINDS[kind].add, adding(kind)),
-  ]),
+  draw: (found) =>
+    Object.keys(KINDS).map((kind) => [
+      section(KINDS[kind].title, listed(kind, found[kind])),
+      (kind === "policies" ? has("policymaker") : has("administrator")) &&
+        panel(KINDS[kind].add, adding(kind)),
+    ]),
 };
 
 function listed(kind, found) {
   if (!found.length) return h("p", { class: "empty" }, "There are none.");
-  return table([
-    ["Name", ({ name }) => name], ["Virtual host", ({ vhost }) => vhost],
-    ["Names that match", ({ pattern }) => h("code", {}, pattern)],
-    ["Applies to", (each) => each["apply-to"]],
-    ["Definition", ({ definition }) => written(definition)],
-    ["Priority", ({ priority }) => String(priority), { number: true }],
-    ["", (each) => h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete")],
-  ], found, ({ vhost, name }) => JSON.stringify([vhost, name]));
+  return table(
+    [
+      ["Name", ({ name }) => name],
+      ["Virtual host", ({ vhost }) => vhost],
+      ["Names that match", ({ pattern }) => h("code", {}, pattern)],
+      ["Applies to", (each) => each["apply-to"]],
+      ["Definition", ({ definition }) => written(definition)],
+      ["Priority", ({ priority }) => String(priority), { number: true }],
+      ["", (each) => h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete")],
+    ],
+    found,
+    ({ vhost, name }) => JSON.stringify([vhost, name]),
+  );
 }
 
 async function drop(kind, { vhost, name }) {
@@ -50,14 +73,30 @@ async function drop(kind, { vhost, name }) {
 }
 
 const adding = (kind) =>
-  form(KINDS[kind].add, [
-    { name: "vhost", label: "Virtual host", value: host() || "/", required: true },
-    { name: "name", label: "Name", required: true },
-    { name: "pattern", label: "Names that match (regular expression)", value: ".*", required: true },
-    { name: "apply", label: "Applies to", type: "select", options: kind === "policies" ? ["all", "queues", "exchanges"] : ["queues"] },
-    { name: "priority", label: "Priority", type: "number", value: 0 },
-    { name: "definition", label: "Definition", type: "table", offers: DEFINITIONS, hint: "One a line: name = value", required: true },
-  ], async ({ vhost, name, pattern, apply, priority = 0, definition }) => {
-    await put(kind + path`/${vhost}/${name}`, { pattern, "apply-to": apply, priority, definition });
-    return `${name} applies now`;
-  });
+  form(
+    KINDS[kind].add,
+    [
+      { name: "vhost", label: "Virtual host", value: host() || "/", required: true },
+      { name: "name", label: "Name", required: true },
+      { name: "pattern", label: "Names that match (regular expression)", value: ".*", required: true },
+      {
+        name: "apply",
+        label: "Applies to",
+        type: "select",
+        options: kind === "policies" ? ["all", "queues", "exchanges"] : ["queues"],
+      },
+      { name: "priority", label: "Priority", type: "number", value: 0 },
+      {
+        name: "definition",
+        label: "Definition",
+        type: "table",
+        offers: DEFINITIONS,
+        hint: "One a line: name = value",
+        required: true,
+      },
+    ],
+    async ({ vhost, name, pattern, apply, priority = 0, definition }) => {
+      await put(kind + path`/${vhost}/${name}`, { pattern, "apply-to": apply, priority, definition });
+      return `${name} applies now`;
+    },
+  );

@@ -14,8 +14,10 @@ import { messages, queued } from "./overview.js";
 import { features } from "./queues.js";
 
 const ACKS = [
-  ["ack_requeue_true", "put them back"], ["ack_requeue_false", "take them out"],
-  ["reject_requeue_true", "reject, put back"], ["reject_requeue_false", "reject, drop or dead-letter"],
+  ["ack_requeue_true", "put them back"],
+  ["ack_requeue_false", "take them out"],
+  ["reject_requeue_true", "reject, put back"],
+  ["reject_requeue_false", "reject, drop or dead-letter"],
 ];
 
 export const queue = {
@@ -23,7 +25,8 @@ export const queue = {
 
   async load({ names: [, host, name] }, signal) {
     const [found, bindings] = await Promise.all([
-      get(path`queues/${host}/${name}` + query(SAMPLED), signal), get(path`queues/${host}/${name}/bindings`, signal),
+      get(path`queues/${host}/${name}` + query(SAMPLED), signal),
+      get(path`queues/${host}/${name}/bindings`, signal),
     ]);
     return { found, bindings };
   },
@@ -50,61 +53,118 @@ const details = (found) =>
     ["Unacknowledged", count(found.messages_unacknowledged)],
     ["Bodies", Number.isFinite(found.message_bytes) && octets(found.message_bytes)],
     ["In memory", Number.isFinite(found.message_bytes_ram) && octets(found.message_bytes_ram)],
-    ["Policy", found.policy], ["Operator policy", found.operator_policy],
+    ["Policy", found.policy],
+    ["Operator policy", found.operator_policy],
     ["Connection that owns it", found.owner_pid_details?.name],
     ["Arguments", Object.keys(found.arguments ?? {}).length > 0 && written(found.arguments)],
-    ["Policy’s settings", Object.keys(found.effective_policy_definition ?? {}).length > 0 && written(found.effective_policy_definition)],
+    [
+      "Policy’s settings",
+      Object.keys(found.effective_policy_definition ?? {}).length > 0 &&
+        written(found.effective_policy_definition),
+    ],
   ]);
 
 function readers({ consumer_details: found }) {
   if (!found?.length) return h("p", { class: "empty" }, "Nobody reads this queue.");
-  return table([
-    ["Tag", ({ consumer_tag: tag }) => tag],
-    ["Channel", ({ channel_details: channel }) => channel?.name && h("a", { href: link(["channels", channel.name]) }, channel.name)],
-    ["Acknowledges", ({ ack_required: acks }) => (acks ? "yes" : "no")],
-    ["Prefetch", ({ prefetch_count: most }) => String(most ?? 0), { number: true }],
-    ["Exclusive", ({ exclusive }) => (exclusive ? "yes" : "no")],
-    ["Active", ({ active }) => (active === false ? "waiting" : "yes")],
-  ], found, ({ consumer_tag: tag, channel_details: channel }) => JSON.stringify([channel?.name, tag]));
+  return table(
+    [
+      ["Tag", ({ consumer_tag: tag }) => tag],
+      [
+        "Channel",
+        ({ channel_details: channel }) =>
+          channel?.name && h("a", { href: link(["channels", channel.name]) }, channel.name),
+      ],
+      ["Acknowledges", ({ ack_required: acks }) => (acks ? "yes" : "no")],
+      ["Prefetch", ({ prefetch_count: most }) => String(most ?? 0), { number: true }],
+      ["Exclusive", ({ exclusive }) => (exclusive ? "yes" : "no")],
+      ["Active", ({ active }) => (active === false ? "waiting" : "yes")],
+    ],
+    found,
+    ({ consumer_tag: tag, channel_details: channel }) => JSON.stringify([channel?.name, tag]),
+  );
 }
 
 // What a form shows stays in an element of its own: the form and what it found belong to the reader.
 function showing(make) {
   const shown = h("div", { "aria-live": "polite" });
-  return h("div", { "data-keep": true, "data-key": "showing" }, make((found) => shown.replaceChildren(shownMessages(found))), shown);
+  return h(
+    "div",
+    { "data-keep": true, "data-key": "showing" },
+    make((found) => shown.replaceChildren(shownMessages(found))),
+    shown,
+  );
 }
 
-const amount = (value = 10) => ({ name: "count", label: "How many at most", type: "number", value, min: 1, max: 1000, required: true });
+const amount = (value = 10) => ({
+  name: "count",
+  label: "How many at most",
+  type: "number",
+  value,
+  min: 1,
+  max: 1000,
+  required: true,
+});
 
 const peeking = (host, name) => [
   h("p", { class: "hint" }, "They stay where they are, and are not marked as redelivered."),
-  showing((show) => form("Look", [amount()], async ({ count: most }) => {
-    const found = await get(path`leveret/queues/${host}/${name}/peek` + query({ count: most, truncate: 50000 }));
-    show(found);
-  })),
+  showing((show) =>
+    form("Look", [amount()], async ({ count: most }) => {
+      const found = await get(
+        path`leveret/queues/${host}/${name}/peek` + query({ count: most, truncate: 50000 }),
+      );
+      show(found);
+    }),
+  ),
 ];
 
 const getting = (host, name) =>
-  showing((show) => form("Get", [
-    amount(1), { name: "ackmode", label: "Then", type: "select", options: ACKS },
-    { name: "encoding", label: "Bodies as", type: "select", options: [["auto", "text if they are"], ["base64", "base64"]] },
-  ], async ({ count: most, ackmode, encoding }) => {
-    if (!ackmode.endsWith("true") && !(await confirmed(`Take up to ${most} messages out of “${name}”?`, "Take out"))) return;
-    show(await post(path`queues/${host}/${name}/get`, { count: most, ackmode, encoding, truncate: 50000 }));
-  }));
+  showing((show) =>
+    form(
+      "Get",
+      [
+        amount(1),
+        { name: "ackmode", label: "Then", type: "select", options: ACKS },
+        {
+          name: "encoding",
+          label: "Bodies as",
+          type: "select",
+          options: [
+            ["auto", "text if they are"],
+            ["base64", "base64"],
+          ],
+        },
+      ],
+      async ({ count: most, ackmode, encoding }) => {
+        if (
+          !ackmode.endsWith("true") &&
+          !(await confirmed(`Take up to ${most} messages out of “${name}”?`, "Take out"))
+        )
+          return;
+        show(
+          await post(path`queues/${host}/${name}/get`, { count: most, ackmode, encoding, truncate: 50000 }),
+        );
+      },
+    ),
+  );
 
 const moving = (host, name) =>
   form("Move", [{ name: "to", label: "To the queue", required: true }], async ({ to }) => {
     const asked = `Move the messages of “${name}” to “${to}”?`;
     if (!(await confirmed(asked, "Move"))) return null;
     const moved = await post(path`leveret/queues/${host}/${name}/move`, { to });
-    return Number.isFinite(moved?.moved) ? `${count(moved.moved)} messages moved to “${to}”` : `Messages moved to “${to}”`;
+    return Number.isFinite(moved?.moved)
+      ? `${count(moved.moved)} messages moved to “${to}”`
+      : `Messages moved to “${to}”`;
   });
 
 const ends = (found, host, name) =>
-  h("div", { class: "row ends" },
-    found.type !== "stream" && h("button", { type: "button", class: "danger", onclick: () => purge(host, name) }, "Purge"),
-    h("button", { type: "button", class: "danger", onclick: () => drop(host, name, found) }, "Delete queue"));
+  h(
+    "div",
+    { class: "row ends" },
+    found.type !== "stream" &&
+      h("button", { type: "button", class: "danger", onclick: () => purge(host, name) }, "Purge"),
+    h("button", { type: "button", class: "danger", onclick: () => drop(host, name, found) }, "Delete queue"),
+  );
 
 async function purge(host, name) {
   if (!(await confirmed(`Throw away all ready messages of “${name}”?`, "Purge"))) return;
@@ -113,7 +173,14 @@ async function purge(host, name) {
 }
 
 async function drop(host, name, { messages: held }) {
-  if (!(await confirmed(`Delete queue “${name}”?`, "Delete", held ? `Its ${count(held)} messages are lost.` : null))) return;
-  if (await attempt(() => remove(path`queues/${host}/${name}`), `Queue “${name}” is deleted`)) location.hash = link(["queues"]);
+  if (
+    !(await confirmed(
+      `Delete queue “${name}”?`,
+      "Delete",
+      held ? `Its ${count(held)} messages are lost.` : null,
+    ))
+  )
+    return;
+  if (await attempt(() => remove(path`queues/${host}/${name}`), `Queue “${name}” is deleted`))
+    location.hash = link(["queues"]);
 }
-

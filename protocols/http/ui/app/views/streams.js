@@ -15,27 +15,65 @@ export const streams = {
 
   async load(_, signal) {
     const vhost = shownHost();
-    const [all, leases] = await Promise.all([get(path`leveret/streams/${vhost}`, signal), get(path`leveret/leases/${vhost}`, signal)]);
+    const [all, leases] = await Promise.all([
+      get(path`leveret/streams/${vhost}`, signal),
+      get(path`leveret/leases/${vhost}`, signal),
+    ]);
     const found = all.filter(({ partitions }) => !partitions);
-    const readers = await Promise.all(found.slice(0, WATCHED).map(({ name }) => readersOf(vhost, name, signal)));
-    return { vhost, found, supers: all.filter(({ partitions }) => partitions), readers: readers.flat(), leases };
+    const readers = await Promise.all(
+      found.slice(0, WATCHED).map(({ name }) => readersOf(vhost, name, signal)),
+    );
+    return {
+      vhost,
+      found,
+      supers: all.filter(({ partitions }) => partitions),
+      readers: readers.flat(),
+      leases,
+    };
   },
 
   draw: ({ vhost, found, supers, readers, leases }) => [
-    section("Streams", listed(found, streamColumns(vhost), ({ name }) => name, "There are no streams here.")),
-    section("Readers", found.length > WATCHED && h("p", { class: "hint" }, `Of the first ${WATCHED} streams.`),
-      listed(readers, readerColumns(vhost), (each) => JSON.stringify([each.stream, each.connection, each.channel, each.tag]), "Nobody reads a stream now.")),
-    supers.length > 0 && section("Super streams", table([
-      ["Name", ({ name }) => name], ["Partitions", ({ partitions }) => partitions.join(", ")],
-    ], supers, ({ name }) => name)),
-    leases.length > 0 && section("Reserved for jobs", table(leaseColumns(vhost), leases, ({ queue, reader }) => JSON.stringify([queue, reader]))),
+    section(
+      "Streams",
+      listed(found, streamColumns(vhost), ({ name }) => name, "There are no streams here."),
+    ),
+    section(
+      "Readers",
+      found.length > WATCHED && h("p", { class: "hint" }, `Of the first ${WATCHED} streams.`),
+      listed(
+        readers,
+        readerColumns(vhost),
+        (each) => JSON.stringify([each.stream, each.connection, each.channel, each.tag]),
+        "Nobody reads a stream now.",
+      ),
+    ),
+    supers.length > 0 &&
+      section(
+        "Super streams",
+        table(
+          [
+            ["Name", ({ name }) => name],
+            ["Partitions", ({ partitions }) => partitions.join(", ")],
+          ],
+          supers,
+          ({ name }) => name,
+        ),
+      ),
+    leases.length > 0 &&
+      section(
+        "Reserved for jobs",
+        table(leaseColumns(vhost), leases, ({ queue, reader }) => JSON.stringify([queue, reader])),
+      ),
   ],
 };
 
 const readersOf = (vhost, name, signal) =>
-  get(path`leveret/streams/${vhost}/${name}/readers`, signal).then((found) => found.map((each) => ({ ...each, stream: name })));
+  get(path`leveret/streams/${vhost}/${name}/readers`, signal).then((found) =>
+    found.map((each) => ({ ...each, stream: name })),
+  );
 
-const listed = (rows, columns, keyOf, none) => (rows.length ? table(columns, rows, keyOf) : h("p", { class: "empty" }, none));
+const listed = (rows, columns, keyOf, none) =>
+  rows.length ? table(columns, rows, keyOf) : h("p", { class: "empty" }, none);
 
 const streamColumns = (vhost) => [
   ["Name", ({ name }) => h("a", { href: queueLink(vhost, name) }, name)],
@@ -48,7 +86,10 @@ const streamColumns = (vhost) => [
 const readerColumns = (vhost) => [
   ["Stream", ({ stream }) => h("a", { href: queueLink(vhost, stream) }, stream)],
   ["Reader", ({ tag }) => tag],
-  ["Connection", ({ connection }) => connection && h("a", { href: link(["connections", connection]) }, connection)],
+  [
+    "Connection",
+    ({ connection }) => connection && h("a", { href: link(["connections", connection]) }, connection),
+  ],
   ["Next offset", ({ next }) => count(next), { number: true }],
   ["Lag", ({ lag }) => (lag > 0 ? count(lag) : badge("up to date", "good")), { number: true }],
 ];

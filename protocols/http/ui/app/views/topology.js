@@ -21,14 +21,31 @@ export const topology = {
     const vhost = shownHost(chosen);
     const [exchanges, queues] = await Promise.all([
       get(path`exchanges/${vhost}` + query({ page: 1, page_size: EXCHANGES }), signal),
-      get(path`queues/${vhost}` + query({ page: 1, page_size: QUEUES, columns: "name,type,arguments,effective_policy_definition,messages" }), signal),
+      get(
+        path`queues/${vhost}` +
+          query({
+            page: 1,
+            page_size: QUEUES,
+            columns: "name,type,arguments,effective_policy_definition,messages",
+          }),
+        signal,
+      ),
     ]);
     const known = exchanges.items.filter(({ name }) => name !== "");
-    const asked = chosen.exchange && !known.some(({ name }) => name === chosen.exchange) ? await alone(vhost, chosen.exchange, signal) : [];
+    const asked =
+      chosen.exchange && !known.some(({ name }) => name === chosen.exchange)
+        ? await alone(vhost, chosen.exchange, signal)
+        : [];
     const all = [...known, ...asked];
-    const bindings = await Promise.all(all.map(({ name }) => get(path`exchanges/${vhost}/${name}/bindings/source`, signal)));
+    const bindings = await Promise.all(
+      all.map(({ name }) => get(path`exchanges/${vhost}/${name}/bindings/source`, signal)),
+    );
     return {
-      vhost, exchanges: all, queues: queues.items, bindings: bindings.flat(), more: exchanges.page_count > 1 || queues.page_count > 1,
+      vhost,
+      exchanges: all,
+      queues: queues.items,
+      bindings: bindings.flat(),
+      more: exchanges.page_count > 1 || queues.page_count > 1,
       explained: chosen.explain ? await explanation(vhost, chosen, signal) : null,
     };
   },
@@ -36,21 +53,28 @@ export const topology = {
   draw: (found, { query: chosen }) => {
     const there = graph(found.exchanges, found.queues, found.bindings, chosen.exchange ?? "");
     return [
-      has("monitoring") && section("Explain a route", asking(found, chosen), found.explained && told(found.explained)),
+      has("monitoring") &&
+        section("Explain a route", asking(found, chosen), found.explained && told(found.explained)),
       section("Drawing", remarks(there, found, chosen), picture(there, found)),
     ];
   },
 };
 
-const alone = (vhost, name, signal) => get(path`exchanges/${vhost}/${name}`, signal).then((each) => [each], () => []);
+const alone = (vhost, name, signal) =>
+  get(path`exchanges/${vhost}/${name}`, signal).then(
+    (each) => [each],
+    () => [],
+  );
 
 async function explanation(vhost, { exchange = "", key, headers }, signal) {
   const asked = new URLSearchParams({ vhost, exchange, key: key ?? "" });
-  for (const [name, given] of Object.entries(read(headers ?? ""))) asked.append("header", `${name}=${typed(given)}`);
+  for (const [name, given] of Object.entries(read(headers ?? "")))
+    asked.append("header", `${name}=${typed(given)}`);
   try {
     return await get(`leveret/explain?${asked}`, signal);
   } catch (problem) {
-    if (problem instanceof Failure && [400, 404].includes(problem.status)) return { problem: problem.message };
+    if (problem instanceof Failure && [400, 404].includes(problem.status))
+      return { problem: problem.message };
     throw problem;
   }
 }
@@ -60,14 +84,30 @@ const typed = (given) => (typeof given === "string" ? JSON.stringify(given) : va
 
 // What is explained stands in the link; the form only goes there.
 function asking(found, chosen) {
-  const made = form("Explain", [
-    { name: "exchange", label: "Exchange", value: chosen.exchange ?? "", placeholder: "the default exchange" },
-    { name: "key", label: "Routing key", value: chosen.key ?? "" },
-    { name: "headers", label: "Headers", type: "textarea", rows: 1, value: chosen.headers ?? "", placeholder: "name = value" },
-  ], async ({ exchange, key, headers }) => {
-    read(headers);
-    location.hash = link(["topology"], { vhost: found.vhost, exchange, key, headers, explain: "yes" });
-  });
+  const made = form(
+    "Explain",
+    [
+      {
+        name: "exchange",
+        label: "Exchange",
+        value: chosen.exchange ?? "",
+        placeholder: "the default exchange",
+      },
+      { name: "key", label: "Routing key", value: chosen.key ?? "" },
+      {
+        name: "headers",
+        label: "Headers",
+        type: "textarea",
+        rows: 1,
+        value: chosen.headers ?? "",
+        placeholder: "name = value",
+      },
+    ],
+    async ({ exchange, key, headers }) => {
+      read(headers);
+      location.hash = link(["topology"], { vhost: found.vhost, exchange, key, headers, explain: "yes" });
+    },
+  );
   made.classList.add("across");
   made.setAttribute("data-key", JSON.stringify(["explain", found.vhost, chosen.exchange ?? ""]));
   return made;
@@ -77,22 +117,47 @@ function told(explained) {
   if (explained.problem) return h("p", { class: "banner failed" }, explained.problem);
   const sentences = words(explained);
   const end = sentences.pop();
-  return h("div", { class: "explanation", "aria-live": "polite" },
-    h("p", {}, sentences[0]), h("ol", {}, sentences.slice(1).map((each) => h("li", {}, each))),
-    h("p", { class: explained.routed ? "reached" : "dropped" }, end));
+  return h(
+    "div",
+    { class: "explanation", "aria-live": "polite" },
+    h("p", {}, sentences[0]),
+    h(
+      "ol",
+      {},
+      sentences.slice(1).map((each) => h("li", {}, each)),
+    ),
+    h("p", { class: explained.routed ? "reached" : "dropped" }, end),
+  );
 }
 
 function remarks({ left }, { more, vhost }, { exchange }) {
   const told = [
-    exchange && ["What “", exchange === DEFAULT_EXCHANGE ? "the default exchange" : exchange, "” leads to. ", h("a", { href: link(["topology"], { vhost }) }, "Show all"), " "],
-    left > 0 && `${left} more are left out: the drawing holds ${NODES_MAX}. Begin from an exchange to see its part. `,
-    more && `Only the first ${EXCHANGES} exchanges’ bindings and the first ${QUEUES} queues’ settings were looked at. `,
+    exchange && [
+      "What “",
+      exchange === DEFAULT_EXCHANGE ? "the default exchange" : exchange,
+      "” leads to. ",
+      h("a", { href: link(["topology"], { vhost }) }, "Show all"),
+      " ",
+    ],
+    left > 0 &&
+      `${left} more are left out: the drawing holds ${NODES_MAX}. Begin from an exchange to see its part. `,
+    more &&
+      `Only the first ${EXCHANGES} exchanges’ bindings and the first ${QUEUES} queues’ settings were looked at. `,
   ];
   return h("p", { class: "hint" }, told);
 }
 
 function picture(there, found) {
-  if (!there.nodes.length) return h("p", { class: "empty" }, "Nothing is bound here yet; the default exchange leads to every queue.");
-  const shown = drawing(there, found.vhost, found.explained && !found.explained.problem ? way(found.explained) : null);
+  if (!there.nodes.length)
+    return h(
+      "p",
+      { class: "empty" },
+      "Nothing is bound here yet; the default exchange leads to every queue.",
+    );
+  const shown = drawing(
+    there,
+    found.vhost,
+    found.explained && !found.explained.problem ? way(found.explained) : null,
+  );
   return h("div", { "data-key": "drawing" }, shown);
 }

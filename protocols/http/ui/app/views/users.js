@@ -10,64 +10,97 @@ import { host, tagsOf } from "../session.js";
 import { badge, list, page, section, table } from "../tables.js";
 
 const TAGS_HINT = "Separated by commas: management, policymaker, monitoring, administrator";
-const listOf = (text) => text.split(",").map((tag) => tag.trim()).filter(Boolean).join(",");
+const listOf = (text) =>
+  text
+    .split(",")
+    .map((tag) => tag.trim())
+    .filter(Boolean)
+    .join(",");
 
 export const users = {
   title: () => "Users",
   load: (at, signal) => page("users", at.query, {}, signal),
   draw: (found, at) => [
-    list("users", [
-      ["Name", ({ name }) => h("a", { href: link(["users", name]) }, name), { sort: "name" }],
-      ["Tags", (user) => tagsOf(user).map((tag) => badge(tag))],
-      ["Limits", ({ limits: set }) => Object.keys(set ?? {}).length > 0 && badge(JSON.stringify(set))],
-    ], found, ({ name }) => name, at),
+    list(
+      "users",
+      [
+        ["Name", ({ name }) => h("a", { href: link(["users", name]) }, name), { sort: "name" }],
+        ["Tags", (user) => tagsOf(user).map((tag) => badge(tag))],
+        ["Limits", ({ limits: set }) => Object.keys(set ?? {}).length > 0 && badge(JSON.stringify(set))],
+      ],
+      found,
+      ({ name }) => name,
+      at,
+    ),
     panel("Add a user", adding()),
   ],
 };
 
 const adding = () =>
-  form("Add", [
-    { name: "name", label: "Name", required: true },
-    { name: "password", label: "Password", type: "password", required: true },
-    { name: "tags", label: "Tags", hint: TAGS_HINT },
-  ], async ({ name, password, tags }) => {
-    await put(path`users/${name}`, { password, tags: listOf(tags) });
-    location.hash = link(["users", name]);
-    return `User “${name}” is there; give him permissions`;
-  });
+  form(
+    "Add",
+    [
+      { name: "name", label: "Name", required: true },
+      { name: "password", label: "Password", type: "password", required: true },
+      { name: "tags", label: "Tags", hint: TAGS_HINT },
+    ],
+    async ({ name, password, tags }) => {
+      await put(path`users/${name}`, { password, tags: listOf(tags) });
+      location.hash = link(["users", name]);
+      return `User “${name}” is there; give him permissions`;
+    },
+  );
 
 export const user = {
   title: ({ names: [, name] }) => `User ${name}`,
 
   async load({ names: [, name] }, signal) {
-    const parts = [path`users/${name}`, path`users/${name}/permissions`, path`users/${name}/topic-permissions`, path`user-limits/${name}`];
+    const parts = [
+      path`users/${name}`,
+      path`users/${name}/permissions`,
+      path`users/${name}/topic-permissions`,
+      path`user-limits/${name}`,
+    ];
     const [found, permissions, topics, set] = await Promise.all(parts.map((where) => get(where, signal)));
     return { found, permissions, topics, limits: set[0]?.value ?? {} };
   },
 
   draw: ({ found, permissions, topics, limits: set }, { names: [, name] }) => [
-    h("p", { class: "hint" }, tagsOf(found).length ? tagsOf(found).map((tag) => badge(tag)) : "No tags: he cannot log in here."),
+    h(
+      "p",
+      { class: "hint" },
+      tagsOf(found).length ? tagsOf(found).map((tag) => badge(tag)) : "No tags: he cannot log in here.",
+    ),
     section("Permissions", permitted(permissions, "permissions", ["configure", "write", "read"])),
     panel("Set permissions", permitting(name)),
     section("Topic permissions", permitted(topics, "topic-permissions", ["exchange", "write", "read"])),
     panel("Set topic permissions", topicPermitting(name)),
     limits(path`user-limits/${name}`, set, ["max-connections", "max-channels"]),
     panel("Change password or tags", changing(found, name)),
-    h("div", { class: "row ends" }, h("button", { type: "button", class: "danger", onclick: () => drop(name) }, "Delete user")),
+    h(
+      "div",
+      { class: "row ends" },
+      h("button", { type: "button", class: "danger", onclick: () => drop(name) }, "Delete user"),
+    ),
   ],
 };
 
 function permitted(found, kind, names) {
   if (!found.length) return h("p", { class: "empty" }, "There are none.");
-  return table([
-    ["Virtual host", ({ vhost }) => vhost],
-    ...names.map((name) => [name[0].toUpperCase() + name.slice(1), (each) => h("code", {}, each[name])]),
-    ["", (each) => h("button", { type: "button", onclick: () => clear(each, kind) }, "Clear")],
-  ], found, ({ vhost, exchange }) => JSON.stringify([vhost, exchange]));
+  return table(
+    [
+      ["Virtual host", ({ vhost }) => vhost],
+      ...names.map((name) => [name[0].toUpperCase() + name.slice(1), (each) => h("code", {}, each[name])]),
+      ["", (each) => h("button", { type: "button", onclick: () => clear(each, kind) }, "Clear")],
+    ],
+    found,
+    ({ vhost, exchange }) => JSON.stringify([vhost, exchange]),
+  );
 }
 
 async function clear({ user: name, vhost, exchange }, kind) {
-  if (!(await confirmed(`Take the ${kind.replace("-", " ")} in “${vhost}” from user “${name}”?`, "Clear"))) return;
+  if (!(await confirmed(`Take the ${kind.replace("-", " ")} in “${vhost}” from user “${name}”?`, "Clear")))
+    return;
   const one = exchange === undefined ? "" : path`/${exchange}`;
   await attempt(() => remove(kind + path`/${vhost}/${name}` + one), "The permissions are cleared");
   document.dispatchEvent(new Event("leveret:changed"));
@@ -77,32 +110,49 @@ const pattern = (name, label) => ({ name, label: `${label} (regular expression)`
 const VHOST = () => ({ name: "vhost", label: "Virtual host", value: host() || "/", required: true });
 
 const permitting = (name) =>
-  form("Set permissions", [VHOST(), pattern("configure", "Configure"), pattern("write", "Write"), pattern("read", "Read")],
+  form(
+    "Set permissions",
+    [VHOST(), pattern("configure", "Configure"), pattern("write", "Write"), pattern("read", "Read")],
     async ({ vhost, ...wanted }) => {
       await put(path`permissions/${vhost}/${name}`, wanted);
       return `Permissions of “${name}” in “${vhost}” are set`;
-    });
+    },
+  );
 
 const topicPermitting = (name) =>
-  form("Set topic permissions", [
-    VHOST(), { name: "exchange", label: "Topic exchange", value: "amq.topic", required: true }, pattern("write", "Write"), pattern("read", "Read"),
-  ], async ({ vhost, ...wanted }) => {
-    await put(path`topic-permissions/${vhost}/${name}`, wanted);
-    return `Topic permissions of “${name}” in “${vhost}” are set`;
-  });
+  form(
+    "Set topic permissions",
+    [
+      VHOST(),
+      { name: "exchange", label: "Topic exchange", value: "amq.topic", required: true },
+      pattern("write", "Write"),
+      pattern("read", "Read"),
+    ],
+    async ({ vhost, ...wanted }) => {
+      await put(path`topic-permissions/${vhost}/${name}`, wanted);
+      return `Topic permissions of “${name}” in “${vhost}” are set`;
+    },
+  );
 
 // Without a new password the hash that is there is given back: tags change, the password stays.
 const changing = (found, name) =>
-  form("Change", [
-    { name: "password", label: "New password", type: "password", hint: "Empty: stays as it is" },
-    { name: "tags", label: "Tags", value: tagsOf(found).join(", "), hint: TAGS_HINT },
-  ], async ({ password, tags }) => {
-    const secret = password ? { password } : { password_hash: found.password_hash, hashing_algorithm: found.hashing_algorithm };
-    await put(path`users/${name}`, { ...secret, tags: listOf(tags) });
-    return `User “${name}” is changed`;
-  });
+  form(
+    "Change",
+    [
+      { name: "password", label: "New password", type: "password", hint: "Empty: stays as it is" },
+      { name: "tags", label: "Tags", value: tagsOf(found).join(", "), hint: TAGS_HINT },
+    ],
+    async ({ password, tags }) => {
+      const secret = password
+        ? { password }
+        : { password_hash: found.password_hash, hashing_algorithm: found.hashing_algorithm };
+      await put(path`users/${name}`, { ...secret, tags: listOf(tags) });
+      return `User “${name}” is changed`;
+    },
+  );
 
 async function drop(name) {
   if (!(await confirmed(`Delete user “${name}”?`, "Delete", "His connections are closed."))) return;
-  if (await attempt(() => remove(path`users/${name}`), `User “${name}” is deleted`)) location.hash = link(["users"]);
+  if (await attempt(() => remove(path`users/${name}`), `User “${name}” is deleted`))
+    location.hash = link(["users"]);
 }
