@@ -10,12 +10,14 @@ from collections.abc import Mapping
 
 from broker_core import cli
 from broker_core.broker import Broker
-from broker_core.cli.control_client import NO_HEADERS, Answer, ControlClient
+from broker_core.cli.control_client import ControlClient
 from broker_core.cli.working import Working
 from broker_core.clock import ManualClock
 from broker_core.composition import populate
 from broker_core.config import parse
 from broker_core.outbox import Outbox
+from broker_core.passwords import Cost, Hashing
+from protocols.amqp091.encoding import ENCODING
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.http.test_adapter import HERE, FakeNode, Response, basic
 
@@ -38,6 +40,8 @@ class Node:
         self.broker = Broker(ManualClock())
         populate(self.broker, CONFIG)
         self.broker.operations = FakeNode()
+        self.broker.encodings = {"amqp091": lambda: ENCODING}
+        self.broker.access.hashing = Hashing(cost=Cost(memory_kib=64, passes=1, lanes=1))
         self.host = self.broker.virtual_host("/")
 
     def run(self, *arguments: str) -> int:
@@ -85,7 +89,3 @@ class Memory(ControlClient):
             clock.advance(0.001)
             broker.tick()
         raise AssertionError("no answer")
-
-
-def answer(node: Node, method: str, path: str) -> Answer:
-    return Memory(node).ask(method, path, None, None, NO_HEADERS)

@@ -136,5 +136,6 @@ def test_bash_offers_commands_and_their_options(tmp_path: Path):
 def test_bash_quotes_the_names_of_the_node_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with serving([{"name": name} for name in ANSWERS["queues"]]) as url:
         monkeypatch.setenv("LEVERET_URL", url)
-        assert in_bash("leveret purge ", tmp_path) == [r"\$\(touch\ owned\)", "b", r"or\ ders", "orders"]
+        assert in_bash("leveret purge ", tmp_path) == [r"\$\(touch\ owned\)", "a:b", r"or\ ders", "orders"]
+        assert in_bash("leveret purge a:", tmp_path) == ["b"]
     assert not (tmp_path / "owned").exists()

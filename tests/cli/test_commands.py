@@ -1,0 +1,304 @@
+"""Commands over the API: what they do to a broker, what they print, and what they say when it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from broker_core import cli
+from tests.cli.node import Node
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def printed(capsys: Captured) -> str:
+    return capsys.readouterr().out
+
+
+def said(node: Node, capsys: Captured, *arguments: str) -> str:
+    """What a command that is done prints."""
+    assert node.run(*arguments) == cli.DONE, capsys.readouterr().err
+    return printed(capsys)
+
+
+def rows(node: Node, capsys: Captured, *arguments: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(said(node, capsys, "list", *arguments, "--json"))
+    return found
+
+
+# Declaring.
+
+
+def test_what_is_declared_is_there(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "queue", "q", "--argument", "x-max-length=5", "--transient")
+    said(node, capsys, "declare", "exchange", "x", "--type", "topic", "--internal")
+    said(node, capsys, "declare", "vhost", "prod")
+    queue, exchange = node.host.queue("q"), node.host.exchange("x")
+    assert (queue.durable, dict(queue.arguments)) == (False, {"x-max-length": 5})
+    assert (exchange.type.name, exchange.internal, exchange.durable) == ("topic", True, True)
+    assert node.broker.virtual_host("prod")
+
+
+def test_the_type_of_a_queue_is_an_argument(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "queue", "s", "--type", "stream")
+    assert [row["name"] for row in rows(node, capsys, "streams")] == ["s"]
+
+
+def test_what_is_deleted_is_gone(node: Node, capsys: Captured):
+    for what in ("queue", "exchange", "vhost"):
+        said(node, capsys, "declare", what, "gone")
+        assert "is deleted" in said(node, capsys, "delete", what, "gone")
+    assert "gone" not in {*node.host.queues, *node.host.exchanges, *(h.name for h in node.broker.hosts())}
+
+
+def test_a_queue_with_messages_stays_if_only_an_empty_one_was_to_go(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "queue", "q")
+    said(node, capsys, "publish", "--key", "q", "x")
+    assert node.run("delete", "queue", "q", "--if-empty") == cli.REFUSED
+    assert node.host.queue("q").ready == 1
+
+
+def test_what_differs_is_refused_in_the_words_of_the_node(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "queue", "q")
+    assert node.run("declare", "queue", "q", "--transient") == cli.REFUSED
+    assert "inequivalent arg 'durable' for queue 'q'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["purge", "nope"], "there is no queue 'nope' in vhost '/'; `leveret list queues`"),
+        (["delete", "exchange", "nope"], "there is no exchange 'nope' in vhost '/'"),
+        (["delete", "vhost", "nope"], "there is no virtual host 'nope'"),
+        (["delete", "user", "nope"], "there is no user 'nope'"),
+        (["policy", "clear", "nope"], "there is no policy 'nope' in vhost '/'"),
+        (["close", "connection", "nope"], "there is no connection 'nope'"),
+        (["close", "connection", "x", "--reason", "a\nb"], "printable"),
+        (["limit", "set", "max-channels", "1"], "no limit of a vhost; there are max-connections, max-queues"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_to_do(
+    arguments: list[str], words: str, node: Node, capsys: Captured
+):
+    assert node.run(*arguments) == cli.REFUSED
+    assert words in capsys.readouterr().err
+
+
+def test_exchanges_lead_to_queues_and_exchanges_and_no_more(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "queue", "q")
+    said(node, capsys, "declare", "exchange", "x", "--type", "headers")
+    said(node, capsys, "bind", "x", "q", "--argument", "kind=invoice", "--argument", "copies=2")
+    said(node, capsys, "bind", "amq.topic", "x", "--to", "exchange", "--key", "a.#")
+    found = rows(node, capsys, "bindings")
+    assert {"kind": "invoice", "copies": 2} in [row["arguments"] for row in found]
+    assert ("amq.topic", "x", "a.#") in [
+        (row["source"], row["destination"], row["routing_key"]) for row in found
+    ]
+    assert node.run("unbind", "x", "q") == cli.REFUSED
+    assert "with the key ''" in capsys.readouterr().err
+    said(node, capsys, "unbind", "x", "q", "--argument", "kind=invoice", "--argument", "copies=2")
+    said(node, capsys, "unbind", "amq.topic", "x", "--to", "exchange", "--key", "a.#")
+    assert [row["source"] for row in rows(node, capsys, "bindings")] == [""]
+
+
+# Listing.
+
+
+def test_lists_are_tables_and_programs_get_the_columns_that_they_ask_for(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "queue", "short")
+    said(node, capsys, "declare", "queue", "long")
+    said(node, capsys, "publish", "--key", "long", "x")
+    lines = said(node, capsys, "list", "queues", "--columns", "name,messages", "--sort", "messages")
+    assert lines.splitlines() == ["name   messages", "short  0", "long   1"]
+    asked = ("queues", "--sort", "messages", "--reverse", "--limit", "1", "--columns", "name")
+    assert rows(node, capsys, *asked) == [{"name": "long"}]
+
+
+def test_more_than_a_page_is_listed_to_the_end(node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("broker_core.cli.api.PAGE", 3)
+    for number in range(8):
+        node.host.declare_queue(f"q{number}")
+    assert len(rows(node, capsys, "queues", "--columns", "name")) == 8
+    assert len(rows(node, capsys, "queues", "--columns", "name", "--limit", "5")) == 5
+
+
+@pytest.mark.parametrize(
+    "what", ["exchanges", "bindings", "vhosts", "users", "permissions", "policies", "operator-policies"]
+)
+def test_everything_else_can_be_listed(what: str, node: Node, capsys: Captured):
+    assert "could not" not in said(node, capsys, "list", what)
+    assert isinstance(rows(node, capsys, what), list)
+
+
+def test_a_filter_is_a_regular_expression_also_where_the_node_has_none(node: Node, capsys: Captured):
+    for name in ("a1", "a2", "b1"):
+        said(node, capsys, "declare", "queue", name)
+        said(node, capsys, "declare", "vhost", name)
+    assert [row["name"] for row in rows(node, capsys, "queues", "--filter", "^a")] == ["a1", "a2"]
+    assert [row["name"] for row in rows(node, capsys, "vhosts", "--filter", "^a")] == ["a1", "a2"]
+
+
+def test_names_cannot_move_the_cursor(node: Node, capsys: Captured):
+    node.host.declare_queue("\x1b[2Jevil\u202e")
+    out = said(node, capsys, "list", "queues", "--columns", "name")
+    assert r"\x1b[2Jevil\u202e" in out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+
+
+# Messages.
+
+
+def test_a_message_is_published_looked_at_and_taken(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "queue", "q")
+    flags = ["--header", "copies=2", "--property", "message_id=7", "--property", "priority=3", "--persistent"]
+    said(node, capsys, "publish", "--key", "q", "hello", *flags)
+    (peeked,) = json.loads(said(node, capsys, "peek", "q", "--json"))
+    assert peeked["payload"] == "hello"
+    assert peeked["redelivered"] is False
+    (got,) = json.loads(said(node, capsys, "get", "q", "--json"))
+    assert got["properties"] == {
+        "delivery_mode": 2, "headers": {"copies": 2}, "message_id": "7", "priority": 3,
+    }  # fmt: skip
+    text = said(node, capsys, "get", "q", "--ack-mode", "ack")
+    assert "redelivered" in text
+    assert text.endswith("payload\n  hello\n")
+    assert said(node, capsys, "get", "q") == "no message\n"
+
+
+def test_any_octets_go_through_files(node: Node, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]):
+    (tmp_path / "body").write_bytes(octets := bytes(range(256)))
+    node.host.declare_queue("q")
+    assert node.run("publish", "--key", "q", "--file", str(tmp_path / "body")) == cli.DONE
+    capsysbinary.readouterr()
+    assert node.run("get", "q", "--raw") == cli.DONE
+    assert capsysbinary.readouterr().out == octets
+
+
+def test_the_payload_may_come_from_standard_input(
+    node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+):
+    node.host.declare_queue("q")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"from far")))
+    said(node, capsys, "publish", "--key", "q")
+    assert "from far" in said(node, capsys, "peek", "q")
+
+
+def test_a_message_that_no_queue_takes_is_exit_code_1(node: Node, capsys: Captured):
+    assert node.run("publish", "--key", "nowhere", "x") == cli.REFUSED
+    assert "dropped: the default exchange leads nowhere with the key 'nowhere'" in printed(capsys)
+
+
+def test_messages_are_purged_and_moved(node: Node, capsys: Captured):
+    for name in ("a", "b"):
+        node.host.declare_queue(name)
+    for _ in range(3):
+        said(node, capsys, "publish", "--key", "a", "x")
+    assert "3 messages" in said(node, capsys, "move", "a", "b")
+    assert node.host.queue("b").ready == 3
+    said(node, capsys, "purge", "b")
+    assert node.host.queue("b").ready == 0
+
+
+# Policies, users, permissions, limits.
+
+
+def test_policies_of_both_kinds_are_set_listed_and_cleared(node: Node, capsys: Captured):
+    for kind, listed in (("policy", "policies"), ("operator-policy", "operator-policies")):
+        said(node, capsys, kind, "set", "p", "^q", "--set", "max-length=5", "--apply-to", "queues")
+        (row,) = rows(node, capsys, listed)
+        assert (row["name"], row["pattern"], row["definition"]) == ("p", "^q", {"max-length": 5})
+        assert "max-length=5" in said(node, capsys, kind, "list")
+        said(node, capsys, kind, "clear", "p")
+        assert rows(node, capsys, listed) == []
+
+
+def with_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def test_a_user_is_made_with_a_password_that_no_argument_holds(
+    node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    with_input(monkeypatch, "sesame\n")
+    said(node, capsys, "user", "add", "shop", "--tags", "management,policymaker")
+    assert node.broker.access.authenticate("shop", "sesame").tags == {"management", "policymaker"}
+    (tmp_path / "new").write_text("other\n")
+    said(node, capsys, "user", "password", "shop", "--new-password-file", str(tmp_path / "new"))
+    assert node.broker.access.authenticate("shop", "other").tags == {"management", "policymaker"}
+    said(node, capsys, "user", "tags", "shop", "monitoring")
+    assert node.broker.access.authenticate("shop", "other").tags == {"monitoring"}
+    said(node, capsys, "user", "delete", "shop")
+    assert [row["name"] for row in rows(node, capsys, "users")] == ["guest"]
+
+
+def test_an_empty_password_is_refused(node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch):
+    with_input(monkeypatch, "")
+    assert node.run("user", "add", "shop") == cli.REFUSED
+    assert "--no-password" in capsys.readouterr().err
+    said(node, capsys, "user", "add", "shop", "--no-password")
+
+
+def test_permissions_are_none_unless_they_are_said(node: Node, capsys: Captured):
+    said(node, capsys, "user", "add", "shop", "--no-password")
+    said(node, capsys, "permission", "set", "shop", "--read", "^q")
+    (row,) = [row for row in rows(node, capsys, "permissions") if row["user"] == "shop"]
+    assert (row["configure"], row["write"], row["read"]) == ("^$", "^$", "^q")
+    said(node, capsys, "permission", "clear", "shop")
+    assert "shop" not in said(node, capsys, "permission", "list")
+
+
+def test_virtual_hosts_and_users_have_limits(node: Node, capsys: Captured):
+    said(node, capsys, "limit", "set", "max-queues", "1")
+    said(node, capsys, "limit", "set", "max-channels", "2", "--of-user", "guest")
+    assert [row["value"] for row in rows(node, capsys, "limits")] == [{"max-queues": 1}]
+    assert [row["value"] for row in rows(node, capsys, "user-limits")] == [{"max-channels": 2}]
+    said(node, capsys, "limit", "clear", "max-queues")
+    assert rows(node, capsys, "limits") == []
+
+
+# Definitions.
+
+
+def test_what_is_exported_can_be_imported_elsewhere(node: Node, capsys: Captured, tmp_path: Path):
+    said(node, capsys, "declare", "queue", "q", "--argument", "x-max-length=5")
+    said(node, capsys, "bind", "amq.topic", "q", "--key", "a.#")
+    file = tmp_path / "all.json"
+    said(node, capsys, "export", "--file", str(file))
+    assert file.stat().st_mode & 0o777 == 0o600
+    other = Node()
+    said(other, capsys, "import", str(file))
+    assert dict(other.host.queue("q").arguments) == {"x-max-length": 5}
+    said(other, capsys, "declare", "vhost", "prod")
+    (tmp_path / "one.json").write_text(said(node, capsys, "export", "--vhost", "/"))
+    said(other, capsys, "import", str(tmp_path / "one.json"), "--vhost", "prod")
+    assert other.broker.virtual_host("prod").queue("q")
+
+
+def test_a_file_that_is_no_json_is_refused_before_the_node_is_asked(
+    node: Node, capsys: Captured, tmp_path: Path
+):
+    (tmp_path / "bad.json").write_text("{")
+    assert node.run("import", str(tmp_path / "bad.json")) == cli.REFUSED
+    assert "bad.json is not JSON" in capsys.readouterr().err
+
+
+def test_a_user_without_the_right_is_told_so_and_not_that_his_password_is_wrong(node: Node, capsys: Captured):
+    node.broker.access.add_user("shop", "guest", ("management",))
+    assert node.run("list", "users", "--user", "shop") == cli.REFUSED
+    assert "Not administrator user: another --user may do this" in capsys.readouterr().err
+
+
+def test_tracing_is_switched_on_and_off(node: Node, capsys: Captured):
+    said(node, capsys, "trace", "on")
+    assert [row["tracing"] for row in rows(node, capsys, "vhosts")] == [True]
+    said(node, capsys, "trace", "off")
+    assert [row["tracing"] for row in rows(node, capsys, "vhosts")] == [False]
