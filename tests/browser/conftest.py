@@ -12,14 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.interop.conftest import RunningNode, missing, need_module, node_with
-
-need_module("playwright")
-
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright  # noqa: E402
-
-__all__ = ["node_with"]
+from tests.interop.conftest import RunningNode, missing
 
 TIMEOUT_MS: Final = 20_000  # for anything that should happen soon, on a busy machine
 PHONE: Final = {"width": 360, "height": 740}
