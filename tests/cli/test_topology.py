@@ -1,0 +1,264 @@
+"""`leveret plan`, `apply`, `lint` on a broker: what was applied needs no change, and nothing else was touched."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core import cli
+from tests.cli.node import Node
+
+Captured = pytest.CaptureFixture[str]
+
+SHOP = """
+[users.shop]
+tags = ["management"]
+[virtual_hosts."/"]
+manage = "^shop"
+[virtual_hosts."/".permissions.shop]
+write = "^shop"
+[virtual_hosts."/".exchanges.shop]
+type = "topic"
+arguments = { alternate-exchange = "shop-rest" }
+[virtual_hosts."/".exchanges.shop-rest]
+type = "fanout"
+[virtual_hosts."/".queues.shop-orders]
+arguments = { x-max-length = 1000 }
+bindings = [{ exchange = "shop", key = "eu.#" }, { exchange = "shop", key = "us.#" }]
+[virtual_hosts."/".queues.shop-lost]
+bindings = [{ exchange = "shop-rest" }]
+[virtual_hosts."/".policies.shop-lost]
+pattern = "^shop-lost"
+apply_to = "queues"
+definition = { max-length = 10 }
+[virtual_hosts."/".operator_policies.shop]
+pattern = "^shop"
+apply_to = "queues"
+definition = { max-length = 100 }
+[virtual_hosts.elsewhere.queues.q]
+"""
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "shop.toml").write_text(SHOP)
+    return tmp_path / "shop.toml"
+
+
+def test_what_was_applied_needs_no_change(node: Node, file: Path, capsys: Captured):
+    assert node.run("plan", str(file)) == cli.PENDING
+    assert "+ create binding 'shop' -> queue 'shop-orders' key 'eu.#' in vhost '/'" in capsys.readouterr().out
+    assert node.run("apply", str(file), "--yes") == cli.DONE
+    out = capsys.readouterr().out
+    assert out.endswith("13 of 13 changes are made\n")
+    assert "done: create queue 'shop-orders' in vhost '/'" in out
+    assert node.run("plan", str(file), "--prune") == cli.DONE
+    assert capsys.readouterr().out == "nothing to change\n"
+    assert node.run("apply", str(file), "--yes") == cli.DONE
+    assert capsys.readouterr().out == "nothing to change\n"
+    assert node.run("lint", str(file)) == cli.PENDING  # the queue elsewhere
+    assert "unreachable-queue" in capsys.readouterr().out
+
+
+def test_nobody_is_asked_where_nobody_is(
+    node: Node, file: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert node.run("apply", str(file)) == cli.REFUSED
+    assert "--yes" in capsys.readouterr().err
+    assert "shop-orders" not in node.host.queues
+
+
+def test_a_change_that_loses_messages_is_named_and_refused_before_anything_is_done(
+    node: Node, file: Path, capsys: Captured
+):
+    node.run("apply", str(file), "--yes")
+    node.host.bind(node.host.exchange("amq.topic"), node.host.queue("shop-orders"), "by hand", {})
+    text = file.read_text().replace("1000", "500").replace("max-length = 10 ", "max-length = 20 ")
+    file.write_text(text)
+    assert node.run("apply", str(file), "--yes") == cli.REFUSED
+    captured = capsys.readouterr()
+    assert 'arguments: {"x-max-length": 1000} -> {"x-max-length": 500}' in captured.out
+    assert "--replace does it\n  queue 'shop-orders' in vhost '/'" in captured.err
+    assert node.host.queue("shop-orders").arguments["x-max-length"] == 1000
+    assert "max-length=10" in said(node, capsys, "list", "policies")
+    assert node.run("apply", str(file), "--yes", "--replace") == cli.DONE
+    queue = node.host.queue("shop-orders")
+    assert queue.arguments["x-max-length"] == 500
+    bound = json.loads(said(node, capsys, "list", "bindings", "--filter", "shop-orders", "--json"))
+    assert sorted(row["routing_key"] for row in bound) == ["by hand", "eu.#", "shop-orders", "us.#"]
+
+
+def said(node: Node, capsys: Captured, *arguments: str) -> str:
+    capsys.readouterr()
+    assert node.run(*arguments) == cli.DONE, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_only_what_the_file_manages_is_pruned(node: Node, file: Path, capsys: Captured):
+    node.run("apply", str(file), "--yes")
+    for name in ("shop-old", "other", "shop-session"):
+        node.host.declare_queue(name, auto_delete=name == "shop-session")
+    said(node, capsys, "apply", str(file), "--yes", "--prune")
+    assert set(node.host.queues) == {"shop-orders", "shop-lost", "other", "shop-session"}
+
+
+def test_pruning_needs_a_scope(node: Node, tmp_path: Path, capsys: Captured):
+    (tmp_path / "d.json").write_text('{"vhosts": [{"name": "/"}]}')
+    node.host.declare_queue("old")
+    assert node.run("plan", str(tmp_path / "d.json"), "--prune") == cli.REFUSED
+    assert "--manage PATTERN" in capsys.readouterr().err
+    assert node.run("plan", str(tmp_path / "d.json"), "--prune", "--manage", "old") == cli.PENDING
+    assert "- delete queue 'old'" in capsys.readouterr().out
+
+
+def test_it_stops_at_the_first_failure_and_tells_what_was_done(node: Node, tmp_path: Path, capsys: Captured):
+    file = tmp_path / "bad.toml"
+    file.write_text(
+        "[virtual_hosts.'/'.queues.a]\n[virtual_hosts.'/'.queues.b]\ntype = 'no such'\n[virtual_hosts.'/'.queues.c]\n"
+    )
+    assert node.run("apply", str(file), "--yes") == cli.REFUSED
+    captured = capsys.readouterr()
+    assert "1 of 3 changes are made" in captured.out
+    assert "stopped at: create queue 'b' in vhost '/'" in captured.err
+    assert set(node.host.queues) == {"a"}
+
+
+def test_programs_get_a_plan_and_what_was_done(node: Node, tmp_path: Path, capsys: Captured):
+    file = tmp_path / "q.toml"
+    file.write_text("[virtual_hosts.'/'.queues.q]")
+    assert node.run("plan", str(file), "--json") == cli.PENDING
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["create"], plan["delete"]) == (1, 0)
+    assert plan["changes"] == [
+        {
+            "action": "create",
+            "kind": "queue",
+            "key": ["/", "q"],
+            "settings": {"durable": True, "auto_delete": False, "arguments": {}},
+            "before": None,
+        }
+    ]
+    assert node.run("apply", str(file), "--yes", "--json") == cli.DONE
+    assert json.loads(capsys.readouterr().out) == {"done": plan["changes"], "planned": 1}
+
+
+def test_a_users_password_outlives_a_change_of_his_tags(node: Node, tmp_path: Path, capsys: Captured):
+    node.broker.access.add_user("shop", "sesame", ("monitoring",))
+    file = tmp_path / "u.toml"
+    file.write_text("[users.shop]\ntags = ['management']\n[users.new]\n")
+    said(node, capsys, "apply", str(file), "--yes")
+    assert node.broker.access.authenticate("shop", "sesame").tags == {"management"}
+    assert node.run("plan", str(file)) == cli.DONE
+
+
+def test_the_definitions_of_a_node_are_a_file_that_changes_nothing(
+    node: Node, file: Path, tmp_path: Path, capsys: Captured
+):
+    node.run("apply", str(file), "--yes")
+    said(node, capsys, "export", "--file", str(tmp_path / "all.json"))
+    assert node.run("plan", str(tmp_path / "all.json"), "--prune", "--manage", "") == cli.DONE
+
+
+def test_a_running_node_is_linted_by_the_same_rules(node: Node, capsys: Captured):
+    node.host.declare_queue("alone", durable=True)
+    assert node.run("lint", "--live", "--json") == cli.PENDING
+    (finding,) = json.loads(capsys.readouterr().out)
+    assert (finding["code"], finding["place"]) == ("unreachable-queue", "queue 'alone' in vhost '/'")
+    assert node.run("lint") == cli.REFUSED
+    assert node.run("lint", "x.toml", "--live") == cli.REFUSED
+
+
+NAMES = st.sampled_from(["a", "b", "c d", "ö/%", "e.f"])
+ARGUMENTS = st.dictionaries(st.sampled_from(["x-max-length", "x-message-ttl"]), st.integers(0, 9), max_size=2)
+QUEUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["classic", "quorum"]),
+        "durable": st.just(True),
+        "arguments": ARGUMENTS,
+    },
+)
+EXCHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["direct", "topic", "fanout", "headers"]),
+        "durable": st.booleans(),
+        "internal": st.booleans(),
+        "arguments": st.builds(lambda name: {"alternate-exchange": name}, NAMES),
+    },
+)
+POLICIES = st.fixed_dictionaries(
+    {"pattern": st.sampled_from(["", "^a", "b$"]), "definition": st.just({"max-length": 5})},
+    optional={"priority": st.integers(-2, 2), "apply_to": st.sampled_from(["all", "queues"])},
+)
+BINDING = st.fixed_dictionaries(
+    {"exchange": st.sampled_from(["amq.topic", "amq.headers"])},
+    optional={
+        "key": st.sampled_from(["", "k", "a.#"]),
+        "arguments": st.dictionaries(NAMES, st.integers(-(1 << 63), (1 << 63) - 1), max_size=1),
+    },
+)
+HOSTS = st.fixed_dictionaries(
+    {"manage": st.just("")},
+    optional={
+        "queues": st.dictionaries(
+            NAMES, st.tuples(QUEUES, st.lists(BINDING, max_size=2)).map(lambda q: {**q[0], "bindings": q[1]})
+        ),
+        "exchanges": st.dictionaries(NAMES, EXCHANGES),
+        "policies": st.dictionaries(NAMES, POLICIES),
+    },
+)
+TOPOLOGIES = st.fixed_dictionaries(
+    {"virtual_hosts": st.dictionaries(st.sampled_from(["/", "prod/1"]), HOSTS, min_size=1)}
+)
+
+
+def toml(value: object) -> str:
+    """JSON's values as TOML writes them."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)} = {toml(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value)
+
+
+@contextlib.contextmanager
+def written(content: dict[str, object]) -> Iterator[str]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "t.toml")
+        path.write_text("\n".join(f"{name} = {toml(value)}" for name, value in content.items()))
+        yield str(path)
+
+
+def quietly(node: Node, *arguments: str) -> tuple[int, str]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        code = node.run(*arguments)
+    return code, out.getvalue()
+
+
+@given(TOPOLOGIES, TOPOLOGIES)
+def test_after_apply_there_is_nothing_to_plan_whatever_was_there_before(
+    before: dict[str, object], wanted: dict[str, object]
+):
+    node = Node()
+    for content in (before, wanted):
+        with written(content) as file:
+            code, told = quietly(node, "apply", file, "--yes", "--replace", "--prune")
+            assert code == cli.DONE, told
+            code, told = quietly(node, "plan", file, "--prune")
+            assert (code, told) == (cli.DONE, "nothing to change\n")
