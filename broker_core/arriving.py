@@ -48,6 +48,7 @@ class Arriving(Connected):
         self._entrance = entrance
         self._connected_since = node.broker.clock.now()
         self._is_stranger = True
+        self._is_turned_away = False
         self._stranger_timer: Timer | None = None
         self._read_size = BITE
 
@@ -160,6 +161,12 @@ class Arriving(Connected):
         self._read_size = READ_SIZE
         self._end_time()
 
+    def turn_away(self) -> None:
+        """Others need the place: hang up, and do not wait for anything."""
+        self._is_turned_away = True
+        self._end_time()
+        self.hang_up()
+
     def _took_too_long(self, now: float) -> None:
         """The time to log in is over, whatever it does meanwhile."""
         if self.front is None or not self.front.is_stranger:
@@ -171,5 +178,5 @@ class Arriving(Connected):
     @property
     def _goodbye_until(self) -> float:
         """How long it may take to read our last bytes: strangers no longer than to log in."""
-        until = trio.current_time() + GOODBYE_S
+        until = trio.current_time() + (0.0 if self._is_turned_away else GOODBYE_S)
         return min(until, self._has_until()) if self._is_stranger else until

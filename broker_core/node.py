@@ -134,7 +134,7 @@ class Node(Operating):
         self._plugins.load()
         self.broker: Broker = composition.broker(self.config, self._plugins.exchange_types, TrioClock())
         self.broker.operations = self
-        self.broker.access.off_thread = self.off_thread
+        self.broker.access.off_thread = self.compute
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         folder = None if self._store is not None else self.config.node.data_dir
         store = self._store if folder is None else opened(folder)
@@ -292,7 +292,7 @@ class Node(Operating):
                 "too many connections whose users have not logged in", self.broker.clock.now()
             ):
                 log.warning("hung up on %s: %s", surplus.peer.name, line)
-            surplus.hang_up()
+            surplus.turn_away()
 
     def start(self, task: Callable[[], Awaitable[None]]) -> None:
         """Run a task of a connection until it ends or the node does."""
