@@ -5,7 +5,7 @@
 
 What has not changed gets no new sample: until the next one, the last one holds. Of single objects those that changed
 last are remembered, 4000 of them for ten minutes; that is 42 MB at most. What is idle from the beginning has no series
-at all, and the rate of what has none is 0.
+at all, and the rate of what has none is 0. Of those for which there is no room, one number is kept for each.
 """
 
 from __future__ import annotations
@@ -114,8 +114,10 @@ class History:
         self.node = Layers(NODE)
         self._broker = broker
         self._series_max = series_max
-        self._is_full = False  # something was forgotten: what is new here may be old
         self._series: dict[object, Series] = {}  # who changed longest ago comes first
+        self._idle: dict[
+            object, tuple[int, int]
+        ] = {}  # who has none for want of room: what he was like, and when
         self._started_at = 0.0
         self._round: Generator[None, None, None]
         self._timer: Timer | None = None
@@ -178,6 +180,8 @@ class History:
             self.node.add(tick, measured(broker.operations).counts)
         for thing in [thing for thing, series in self._series.items() if series.seen != tick]:
             del self._series[thing]
+        for thing in [thing for thing, (_, seen) in self._idle.items() if seen != tick]:
+            del self._idle[thing]
 
     def _look_at_host(
         self, tick: int, host: VirtualHost, sums: Counter[str], turn: Turn
@@ -214,11 +218,9 @@ class History:
         """Remember how a thing is, if it has changed."""
         series = self._series.get(thing)
         if series is None:
-            if not any(values):
+            series = self._begun(tick, thing, columns, values)
+            if series is None:
                 return
-            series = Series(columns)
-            if tick > 1 and not self._is_full:  # it came since the last round, and began with nothing
-                series.add(tick - 1, (0,) * len(values))
         elif series.last == values:
             series.seen = tick
             return
@@ -228,8 +230,30 @@ class History:
         series.seen = tick
         self._series[thing] = series
         if len(self._series) > self._series_max:
-            self._is_full = True
-            del self._series[next(iter(self._series))]
+            oldest = next(iter(self._series))
+            gone = self._series.pop(oldest)
+            self._idle[oldest] = hash(gone.last), gone.seen
+
+    def _begun(
+        self, tick: int, thing: object, columns: Sequence[str], values: tuple[int, ...]
+    ) -> Series | None:
+        """A series for a thing that has none, unless it is idle.
+
+        What is new began with nothing. But as soon as something had to be forgotten, it may be old: then it has to
+        change first, or what is idle would drive out what is not, round after round.
+        """
+        if not any(values):
+            return None
+        known, now = self._idle.pop(thing, None), hash(values)
+        if known is None and len(self._series) < self._series_max:
+            series = Series(columns)
+            if tick > 1:
+                series.add(tick - 1, (0,) * len(values))
+            return series
+        if known is None or known[0] == now:
+            self._idle[thing] = now, tick
+            return None
+        return Series(columns)
 
 
 def add(sums: Counter[str], names: Iterable[str], counts: Iterable[int]) -> None:

@@ -148,7 +148,8 @@ class Rates:
         now, before = (
             amount(series.at(tick), series.columns, name) for tick in (history.tick, history.tick - 1)
         )
-        return (now - before) / history.interval_s
+        rise = now - before
+        return (rise if name in self._others else max(0, rise)) / history.interval_s  # counts may begin anew
 
     def _points(self, history: History, series: Series, name: str, curve: Curve) -> dict[str, Json]:
         """The newest first."""

@@ -1,0 +1,353 @@
+"""Histories: samples of what has changed, rates from them, bounded, and taken a little at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from broker_core.broker import Broker
+from broker_core.clock import ManualClock
+from broker_core.counts import QUEUE, TOTAL, queue_counts
+from broker_core.history import INTERVAL_S, KEPT, LAYERS, History, Layers, Series
+from broker_core.message import Message
+from broker_core.queue import Queue
+from broker_core.turn import MOST, Turn
+from tests.core.fakes import ENCODING, FakeConsumer, World, fetched
+
+
+class Chronicle:
+    """A broker with a history, and time that passes when told."""
+
+    def __init__(self, series_max: int = 4000) -> None:
+        self.clock = ManualClock()
+        self.broker = Broker(self.clock)
+        self.host = self.broker.add_virtual_host("/")
+        self.history = History(self.broker, series_max=series_max)
+        self.history.start()
+        self.advance(0)
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.broker.tick()
+        self.broker.settle()
+
+    def interval(self, count: int = 1) -> None:
+        """Until that many more rounds have ended."""
+        wanted = self.history.tick + count
+        while self.history.tick < wanted:
+            self.advance(0.5)
+
+    def queue(self, name: str = "q") -> Queue:
+        return self.host.declare_queue(name)
+
+    def publish(self, count: int, name: str = "q") -> None:
+        for _ in range(count):
+            self.broker.publish(self.host.exchange(""), Message(ENCODING, "", name, b"", b"hello"))
+        self.broker.settle()
+
+    def series(self, thing: object) -> Series:
+        found = self.history.series(thing)
+        assert found is not None
+        return found
+
+    def published(self, thing: object, ticks_ago: int = 0) -> int:
+        series = self.series(thing)
+        return series.at(self.history.tick - ticks_ago)[series.columns.index("publish")]
+
+    def total(self, name: str) -> int:
+        return self.history.total.back(1).last[TOTAL.index(name)]
+
+
+def test_a_sample_is_taken_at_every_interval() -> None:
+    chronicle = Chronicle()
+    queue = chronicle.queue()
+    for _ in range(3):
+        chronicle.publish(2)
+        chronicle.interval()
+    assert [chronicle.published(queue, ago) for ago in range(4)] == [6, 4, 2, 0]
+    assert chronicle.history.tick == 4
+    assert chronicle.clock.now() == pytest.approx(3 * INTERVAL_S, abs=0.5)
+
+
+def test_what_is_new_began_with_nothing() -> None:
+    chronicle = Chronicle()
+    chronicle.interval()
+    queue = chronicle.queue()
+    chronicle.publish(5)
+    chronicle.interval()
+    assert [chronicle.published(queue, ago) for ago in (0, 1)] == [5, 0]
+
+
+def test_what_was_there_at_the_beginning_was_as_it_was_found() -> None:
+    chronicle = Chronicle.__new__(Chronicle)
+    chronicle.clock = ManualClock()
+    chronicle.broker = Broker(chronicle.clock)
+    chronicle.host = chronicle.broker.add_virtual_host("/")
+    queue = chronicle.queue()
+    chronicle.publish(5)
+    chronicle.history = History(chronicle.broker)
+    chronicle.history.start()
+    chronicle.advance(0)
+    assert [chronicle.published(queue, ago) for ago in (0, 1)] == [5, 5]
+
+
+def test_what_has_not_changed_gets_no_new_sample() -> None:
+    chronicle = Chronicle()
+    queue = chronicle.queue()
+    chronicle.publish(1)
+    chronicle.interval()
+    samples = len(chronicle.series(queue))
+    chronicle.interval(5)
+    assert len(chronicle.series(queue)) == samples
+    assert chronicle.published(queue) == 1
+
+
+def test_what_is_idle_from_the_beginning_has_no_series() -> None:
+    chronicle = Chronicle()
+    queue = chronicle.queue()
+    chronicle.interval(2)
+    assert chronicle.history.series(queue) is None
+    assert len(chronicle.history) == 0
+
+
+def test_what_is_deleted_is_forgotten_after_the_next_round() -> None:
+    chronicle = Chronicle()
+    queue = chronicle.queue()
+    chronicle.publish(1)
+    chronicle.interval()
+    chronicle.host.delete_queue(queue)
+    chronicle.interval()
+    assert chronicle.history.series(queue) is None
+
+
+def test_who_changed_longest_ago_is_forgotten_first() -> None:
+    chronicle = Chronicle(series_max=4)  # one of them the virtual host, one the default exchange
+    queues = [chronicle.queue(name) for name in "abc"]
+    chronicle.publish(1, "a")
+    chronicle.publish(1, "b")
+    chronicle.interval()
+    for _ in range(2):
+        chronicle.publish(1, "a")
+        chronicle.publish(1, "c")
+        chronicle.interval()
+    assert [chronicle.history.series(queue) is not None for queue in queues] == [True, False, True]
+    assert len(chronicle.history) == 4
+
+
+def test_what_is_idle_does_not_drive_out_what_is_not() -> None:
+    chronicle = Chronicle(series_max=3)
+    busy = chronicle.queue("busy")
+    for number in range(20):
+        chronicle.queue(f"idle {number}")
+    chronicle.publish(1, "busy")
+    chronicle.interval()
+    for number in range(20):
+        chronicle.publish(1, f"idle {number}")
+    for _ in range(5):
+        chronicle.publish(1, "busy")
+        chronicle.interval()
+    assert [chronicle.published(busy, ago) for ago in range(4)] == [6, 5, 4, 3]
+
+
+def test_what_is_known_to_be_idle_is_forgotten_when_it_is_deleted() -> None:
+    chronicle = Chronicle(series_max=3)
+    queues = [chronicle.queue(name) for name in "abcdef"]
+    for queue in queues:
+        chronicle.publish(1, queue.name)
+    chronicle.interval()
+    assert set(chronicle.history._idle) > {queues[-1]}
+    for queue in queues:
+        chronicle.host.delete_queue(queue)
+    chronicle.interval()
+    assert not set(chronicle.history._idle) & set(queues)
+
+
+def test_what_comes_back_after_it_was_forgotten_has_no_sudden_rise() -> None:
+    chronicle = Chronicle(series_max=3)
+    queue = chronicle.queue("a")
+    chronicle.queue("b")
+    chronicle.publish(100, "a")
+    chronicle.interval()
+    for _ in range(2):
+        chronicle.publish(1, "b")
+        chronicle.interval()
+    assert chronicle.history.series(queue) is None
+    chronicle.publish(1, "a")
+    chronicle.interval()
+    assert [chronicle.published(queue, ago) for ago in (0, 1)] == [101, 101]
+
+
+def test_a_series_keeps_so_many_samples() -> None:
+    series = Series(("a", "b"))
+    for tick in range(1000):
+        series.add(tick, (tick, 2 * tick))
+    assert len(series) == KEPT
+    assert list(series.at(999)) == [999, 1998]
+    assert list(series.at(0)) == [1000 - KEPT, 2 * (1000 - KEPT)]  # as far back as it goes
+
+
+def test_between_samples_the_last_one_holds() -> None:
+    series = Series(("a",))
+    series.add(2, (10,))
+    series.add(5, (20,))
+    assert [series.at(tick)[0] for tick in range(7)] == [10, 10, 10, 10, 10, 20, 20]
+
+
+def test_older_samples_of_everything_are_fewer_but_there() -> None:
+    layers = Layers(("a",))
+    day = 86_400 // 5
+    for tick in range(1, day + 1):
+        layers.add(tick, (tick,))
+    assert layers.back(1).at(day - 1)[0] == day - 1
+    for seconds, apart in ((600, 1), (3600, 12), (28_800, 120), (86_000, 360)):
+        ticks = seconds // 5
+        found = layers.back(ticks).at(day - ticks)[0]
+        assert day - ticks - apart < found <= day - ticks
+    kept = sum(len(series) for _, _, series in layers._layers)
+    assert kept == sum(kept for _, kept in LAYERS)
+
+
+# Sums.
+
+
+def test_sums_do_not_go_down_when_queues_and_exchanges_go() -> None:
+    chronicle = Chronicle()
+    queue, exchange = chronicle.queue(), chronicle.host.declare_exchange("x", "fanout")
+    chronicle.publish(3)
+    fetched(queue, settled=True)
+    chronicle.broker.publish(exchange, Message(ENCODING, "x", "", b"", b"hello"))
+    chronicle.interval()
+    names = ("publish", "get_no_ack", "drop_unroutable")
+    before = [chronicle.total(name) for name in names]
+    assert before == [4, 1, 1]
+    chronicle.host.delete_queue(queue)
+    chronicle.host.delete_exchange("x")
+    chronicle.interval()
+    assert [chronicle.total(name) for name in names] == before
+    assert chronicle.total("messages_ready") == 0
+
+
+def test_sums_outlive_a_virtual_host() -> None:
+    chronicle = Chronicle()
+    chronicle.queue()
+    chronicle.publish(3)
+    chronicle.broker.add_virtual_host("other")
+    chronicle.interval()
+    chronicle.broker.delete_virtual_host("/")
+    chronicle.interval()
+    assert chronicle.total("publish") == 3
+    chronicle.broker.add_virtual_host("/")
+    assert chronicle.broker.bygone.of("/") == {}
+
+
+def test_a_virtual_host_has_its_own_sums() -> None:
+    chronicle = Chronicle()
+    chronicle.queue()
+    other = chronicle.broker.add_virtual_host("other")
+    chronicle.publish(3)
+    chronicle.interval()
+    assert chronicle.published(chronicle.host) == 3
+    assert chronicle.history.series(other) is None
+
+
+# Others' turns.
+
+
+def test_a_round_leaves_others_their_turn() -> None:
+    chronicle = Chronicle()
+    for number in range(5000):
+        chronicle.queue(f"q{number}")
+    turns: Generator[None, None, None] = chronicle.history._look_at_all(2)
+    looked_at = [0]
+    chronicle.history._note = lambda *arguments: looked_at.append(looked_at.pop() + 1)  # type: ignore[method-assign]
+    counts = []
+    for _ in turns:
+        counts.append(looked_at[0])
+        looked_at[0] = 0
+    assert len(counts) >= 5000 // MOST
+    assert max(counts) <= MOST
+
+
+def test_a_turn_ends_when_its_time_is_over() -> None:
+    clock = ManualClock()
+    turn = Turn(clock, 0.001, 0.001)
+    clock.advance(0.002)
+    assert [turn.is_over() for _ in range(8)] == [False] * 7 + [True]
+    assert [turn.is_over() for _ in range(MOST)] == [False] * (MOST - 1) + [True]
+
+
+def test_a_machine_that_slept_has_missed_some_rounds_and_goes_on() -> None:
+    chronicle = Chronicle()
+    queue = chronicle.queue()
+    chronicle.publish(1)
+    chronicle.advance(1000)
+    chronicle.interval(2)
+    assert chronicle.published(queue) == 1
+    assert chronicle.history.ago_s(chronicle.history.tick) <= INTERVAL_S
+
+
+def test_a_history_that_is_stopped_takes_no_samples() -> None:
+    chronicle = Chronicle()
+    chronicle.history.stop()
+    tick = chronicle.history.tick
+    chronicle.advance(20)
+    assert chronicle.history.tick == tick
+
+
+# What is counted.
+
+
+def counted(queue: Queue) -> dict[str, int]:
+    return {name: count for name, count in zip(QUEUE, queue_counts(queue), strict=True) if count}
+
+
+def test_deliveries_are_told_apart_by_who_gets_them_and_whether_he_answers() -> None:
+    world = World()
+    queue = world.queue("q")
+    world.publish("q", b"a", b"b", b"c", b"d", b"e", b"f")
+    consumer = FakeConsumer(queue, credit=2)
+    world.settle()
+    consumer.accept(consumer.held[0])
+    FakeConsumer(queue, settled=True, credit=1)
+    world.settle()
+    fetched(queue, settled=True)
+    fetched(queue, settled=False)
+    assert counted(queue) == {
+        "publish": 6,
+        "messages_unacknowledged": 3,
+        "deliver": 3,
+        "deliver_no_ack": 1,
+        "get": 1,
+        "get_no_ack": 1,
+        "ack": 1,
+    }
+
+
+def test_what_comes_back_is_counted_when_it_is_delivered_again() -> None:
+    world = World()
+    queue = world.queue("q")
+    world.publish("q", b"a", b"b", b"c")
+    consumer = FakeConsumer(queue, credit=2)
+    world.settle()
+    for delivery in list(consumer.held):
+        consumer.release(delivery)
+    assert queue.redelivered == 0
+    consumer.grant(3)
+    world.settle()
+    assert queue.redelivered == 2
+    consumer.release(consumer.held[0])
+    fetched(queue, settled=True)
+    assert queue.redelivered == 3
+    assert not queue.came_back  # nobody looks for more of them
+
+
+@pytest.mark.parametrize(("queues", "out"), [(0, 0), (1, 1), (3, 3)])
+def test_an_exchange_counts_what_queues_get_from_it(queues: int, out: int) -> None:
+    world = World()
+    exchange = world.host.declare_exchange("x", "fanout")
+    for number in range(queues):
+        world.host.bind(exchange, world.queue(f"q{number}"), "")
+    for _ in range(2):
+        world.broker.publish(exchange, Message(ENCODING, "x", "", b"", b"a"))
+    assert (exchange.published, exchange.routed, exchange.unroutable) == (2, 2 * out, 0 if queues else 2)

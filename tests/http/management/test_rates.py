@@ -1,0 +1,153 @@
+"""Rates and curves, as the histories have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.operations import Json
+from protocols.amqp091 import methods as m
+
+from .lobby import Lobby
+
+Q = "/api/queues/%2F/q"
+CURVES = "lengths_age=20&lengths_incr=5&msg_rates_age=20&msg_rates_incr=5&data_rates_age=20&data_rates_incr=5"
+
+
+@pytest.fixture
+def lobby() -> Lobby:
+    return Lobby()
+
+
+def publish(lobby: Lobby, count: int) -> None:
+    channel = lobby.client().channel(1)
+    channel.call(m.QueueDeclare("q"))
+    for _ in range(count):
+        channel.publish("", "q", b"hello")
+
+
+def samples(details: dict[str, list[dict[str, int]]]) -> list[int]:
+    return [each["sample"] for each in details["samples"]]
+
+
+def test_a_rate_is_that_of_the_last_interval(lobby: Lobby) -> None:
+    publish(lobby, 10)
+    lobby.sample()
+    assert lobby.get(Q)["message_stats"]["publish_details"] == {"rate": 2.0}
+    lobby.sample()
+    assert lobby.get(Q)["message_stats"]["publish_details"] == {"rate": 0.0}
+
+
+def test_counts_are_told_as_they_are_now(lobby: Lobby) -> None:
+    publish(lobby, 3)
+    told = lobby.get(Q)
+    assert (told["message_stats"]["publish"], told["messages"]) == (3, 3)
+    assert told["message_stats"]["publish_details"] == {"rate": 0.0}
+
+
+def test_lengths_fall_too(lobby: Lobby) -> None:
+    publish(lobby, 10)
+    lobby.sample()
+    assert lobby.get(Q)["messages_details"] == {"rate": 2.0}
+    lobby.queue("q").purge()
+    lobby.sample()
+    told = lobby.get(Q)
+    assert (told["messages_details"], told["messages_ready_details"]) == ({"rate": -2.0}, {"rate": -2.0})
+
+
+def test_a_curve_has_its_points_from_now_backwards(lobby: Lobby) -> None:
+    for _ in range(3):
+        publish(lobby, 2)
+        lobby.sample()
+    told = lobby.get(f"{Q}?{CURVES}")
+    details = told["message_stats"]["publish_details"]
+    assert samples(details) == [6, 4, 2, 0, 0]
+    times = [each["timestamp"] for each in details["samples"]]
+    assert [times[0] - time for time in times] == [0, 5000, 10_000, 15_000, 20_000]
+    assert times[0] % 5000 == 0
+    assert abs(times[0] / 1000 - lobby.clock.wall()) <= 10
+    assert (details["rate"], details["avg_rate"], details["avg"]) == (0.4, 6 / 20, 12 / 5)
+    assert samples(told["messages_details"]) == [6, 4, 2, 0, 0]
+    assert samples(told["message_stats"]["deliver_get_details"]) == [0] * 5
+
+
+def test_what_was_always_idle_has_a_flat_curve(lobby: Lobby) -> None:
+    lobby.client().channel(1).call(m.QueueDeclare("q"))
+    lobby.sample()
+    details = lobby.get(f"{Q}?{CURVES}")["message_stats"]["publish_details"]
+    assert (samples(details), details["avg"], details["avg_rate"]) == ([0] * 5, 0, 0)
+
+
+def test_octets_of_a_connection_have_their_own_curve(lobby: Lobby) -> None:
+    peer = lobby.client()
+    lobby.sample()
+    lobby.wire(peer).octets_received += 1000
+    lobby.sample()
+    told = lobby.get(f"/api/connections?{CURVES}")[0]
+    assert told["recv_oct_details"]["rate"] == 200.0
+    assert samples(told["recv_oct_details"])[:2] == [1300, 300]
+    assert (
+        "samples"
+        not in lobby.get("/api/connections?msg_rates_age=20&msg_rates_incr=5")[0]["recv_oct_details"]
+    )
+
+
+def test_the_overview_has_curves_of_everything(lobby: Lobby) -> None:
+    publish(lobby, 5)
+    lobby.sample()
+    told = lobby.get(f"/api/overview?{CURVES}")
+    assert samples(told["message_stats"]["publish_details"])[0] == 5
+    assert samples(told["queue_totals"]["messages_details"])[0] == 5
+    assert samples(told["churn_rates"]["queue_created_details"])[0] == 1
+
+
+def test_the_node_has_curves(lobby: Lobby) -> None:
+    lobby.sample()
+    details = lobby.get("/api/nodes/leveret?node_stats_age=10&node_stats_incr=5")["mem_used_details"]
+    assert len(details["samples"]) == 3
+    assert details["avg"] > 0
+
+
+def test_a_channel_has_rates(lobby: Lobby) -> None:
+    publish(lobby, 5)
+    lobby.sample()
+    stats = lobby.get("/api/channels")[0]["message_stats"]
+    assert (stats["publish"], stats["publish_details"]) == (5, {"rate": 1.0})
+
+
+def test_another_channel_of_the_same_number_begins_with_nothing(lobby: Lobby) -> None:
+    peer = lobby.client()
+    channel = peer.channel(1)
+    channel.call(m.QueueDeclare("q"))
+    for _ in range(50):
+        channel.publish("", "q", b"hello")
+    lobby.sample()
+    channel.call(m.ChannelClose(200, "", 0, 0))
+    peer.channel(1)
+    lobby.sample()
+    stats = lobby.get("/api/channels")[0]["message_stats"]
+    assert (stats["publish"], stats["publish_details"]) == (0, {"rate": 0.0})
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "msg_rates_age=x&msg_rates_incr=5",
+        "msg_rates_age=60&msg_rates_incr=0",
+        "msg_rates_age=-1&msg_rates_incr=5",
+        "msg_rates_age=100000&msg_rates_incr=1",
+        "lengths_age=99999999999999999999999999&lengths_incr=1",
+    ],
+)
+def test_a_curve_that_cannot_be_is_refused(lobby: Lobby, query: str) -> None:
+    lobby.client().channel(1).call(m.QueueDeclare("q"))
+    for path in (Q, "/api/queues", "/api/overview"):
+        assert lobby.ask("GET", f"{path}?{query}").status == 400
+
+
+def test_without_a_history_counts_are_told_and_nothing_changes(lobby: Lobby) -> None:
+    publish(lobby, 5)
+    lobby.broker.history = None
+    told: dict[str, Json] = lobby.get(Q)["message_stats"]
+    assert (told["publish"], told["publish_details"]) == (5, {"rate": 0.0})
+    assert lobby.get("/api/overview")["queue_totals"]["messages"] == 5
+    assert lobby.get("/api/nodes/leveret")["mem_used"] > 0
