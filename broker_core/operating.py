@@ -7,6 +7,7 @@ import socket
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -18,6 +19,7 @@ from broker_core.broker import Broker
 from broker_core.config import Config, ConfigError
 from broker_core.entrance import Entrance
 from broker_core.exchange import Exchange
+from broker_core.gently import gently
 from broker_core.keeper import Keeper
 from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
 from broker_core.outbox import Outbox
@@ -93,10 +95,17 @@ class Operating(Operations):
         async def task() -> None:
             result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
             self.broker.tick()
-            then(result)
+            try:
+                then(result)
+            except Exception:
+                log.exception("a mistake of ours after work in a thread")
             self.settle()
 
         self.start(task)
+
+    def compute(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """As `off_thread`, for what only computes and has let go of Python's lock: it steps back for the loop."""
+        self.off_thread(partial(gently, work), then)
 
     def status(self) -> Mapping[str, Json]:
         broker = self.broker

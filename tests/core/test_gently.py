@@ -1,0 +1,30 @@
+"""Work in a thread that steps back."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import pytest
+
+from broker_core.gently import NICENESS, gently
+
+
+def test_the_work_is_done_and_its_result_is_there() -> None:
+    assert gently(lambda: threading.current_thread().name) == "leveret-work"
+
+
+def test_what_the_work_raises_is_raised_here() -> None:
+    with pytest.raises(ZeroDivisionError):
+        gently(lambda: 1 // 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere niceness is the whole process's")
+def test_the_thread_is_nice_and_its_caller_is_not() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = niceness()
+    assert gently(niceness) == max(before, NICENESS)
+    assert niceness() == before
