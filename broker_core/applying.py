@@ -89,8 +89,8 @@ def steps(
     yield from _each("policies", definitions.policies, partial(_put_policy, broker))
     if definitions.parameters or definitions.policies:
         for host in list(broker.hosts()):
-            host.apply_policies()
-            yield None
+            for _ in host.policy_steps():
+                yield None
     yield from _each("exchanges", definitions.exchanges, partial(_put_exchange, broker, stored))
     yield from _each("queues", definitions.queues, partial(_put_queue, broker, stored))
     yield from _each("bindings", definitions.bindings, partial(_put_binding, broker))

@@ -3,7 +3,7 @@
     WorkQueue    work_queue.py   each message goes to one consumer and is gone once it is answered
     StreamQueue  stream.py       a log that every consumer reads at its own pace; nothing is taken out
 
-`topology.py` holds the table of kinds. Nobody asks a queue for its kind before asking something of it: a kind that
+`made.py` holds the table of kinds. Nobody asks a queue for its kind before asking something of it: a kind that
 does not do what it is asked for raises `Unsupported`.
 """
 

@@ -8,7 +8,7 @@ S065). Who may do what is not asked here: that is `client.py`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -18,22 +18,17 @@ from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, n
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, described, inequivalent
 from broker_core.exchanges.default import ByQueueName
 from broker_core.limits import (
-    QueueLimits,
     QueueType,
     VirtualHostLimits,
     inequivalent_argument,
     parse_queue_arguments,
-    queue_type,
     text,
 )
-from broker_core.numbered import work_queue_kind
+from broker_core.made import new_queue
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queue import DELETED, Queue
-from broker_core.sieve import Sieve
-from broker_core.stream import StreamQueue
 from broker_core.tracing import Traced, tap
 from broker_core.values import Table, type_name
-from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -51,11 +46,6 @@ PREDECLARED: Final = (
     ("amq.rabbitmq.trace", "topic", True),
 )
 RESERVED: Final = "amq."
-KINDS: Final[dict[QueueType, type[Queue]]] = {
-    QueueType.CLASSIC: WorkQueue,
-    QueueType.QUORUM: WorkQueue,
-    QueueType.STREAM: StreamQueue,
-}
 
 
 class Remembered:
@@ -436,10 +426,18 @@ class VirtualHost(Traced):
 
     def apply_policies(self) -> None:
         """A policy changed: every exchange and queue obeys its new limits from now on (S129)."""
-        for exchange in self.exchanges.values():
+        for _ in self.policy_steps():
+            pass
+
+    def policy_steps(self) -> Iterator[None]:
+        """As `apply_policies`, one exchange or queue at a time: what is declared meanwhile obeys at once."""
+        for exchange in list(self.exchanges.values()):
             self._apply_exchange_policy(exchange)
+            yield
         for queue in list(self.queues.values()):
-            self._apply_queue_policy(queue)
+            if not queue.deleted:
+                self._apply_queue_policy(queue)
+            yield
         self.revision += 1
 
     def _apply_exchange_policy(self, exchange: Exchange) -> None:
@@ -466,28 +464,6 @@ class VirtualHost(Traced):
         for exchange in self.exchanges.values():
             self._no_longer_kept(exchange)
             self._tell(exchange, exchange.type.close)
-
-
-def new_queue(
-    host: VirtualHost,
-    name: str,
-    limits: QueueLimits,
-    durable: bool,
-    exclusive: bool,
-    auto_delete: bool,
-    owner: Client | None,
-    arguments: Table,
-    selector: Selector | None,
-) -> Queue:
-    """A queue of the kind that its arguments ask for, not in place yet."""
-    type_ = queue_type(arguments)
-    said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
-    if selector is not None:
-        sieve = Sieve(*said)
-        sieve.selector = selector
-        return sieve
-    kind = KINDS[type_]
-    return (work_queue_kind(limits) if kind is WorkQueue else kind)(*said)
 
 
 def generated_name(prefix: str) -> str:

@@ -34,6 +34,7 @@ from broker_core.exchanges.missing import Missing, missing
 from broker_core.holding import Holding
 from broker_core.lease import Lease
 from broker_core.limits import QueueLimits, limits_of, parse_queue_arguments, queue_type
+from broker_core.made import new_queue
 from broker_core.selector import compile_selector
 from broker_core.staging import Staging
 from broker_core.store import records
@@ -54,7 +55,7 @@ from broker_core.store.records import (
     names_in,
 )
 from broker_core.store.values_text import Unreadable
-from broker_core.topology import VirtualHost, new_queue
+from broker_core.topology import VirtualHost
 from broker_core.values import Table
 from broker_core.work_queue import WorkQueue
 

@@ -6,6 +6,7 @@ not enter a virtual host is told so, administrators may look into each, and who 
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from http import HTTPStatus
 from typing import Final
 
@@ -16,8 +17,9 @@ from broker_core.errors import NotFound
 from broker_core.operations import Json
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked, Level
-from protocols.http.connection import Response
-from protocols.http.replies import json_response, not_authorised, refused_level
+from protocols.http.connection import Later, Response, nothing
+from protocols.http.portions import InPortions
+from protocols.http.replies import API, json_response, not_authorised, refused_level
 
 ADMINISTRATOR: Final = "administrator"
 SEES_ALL: Final = Level.MONITORING.value
@@ -91,6 +93,13 @@ def changed(asked: Asked, created: bool, *names: str) -> Response:
     if names and catalogue is not None and catalogue.is_of_file(*names):
         return attrs.evolve(response, headers=UNTIL_RESTART)
     return response
+
+
+def to_the_end(asked: Asked, steps: Generator[float, None, Json | Response]) -> Later:
+    """A portion a turn, also if nobody waits for the answer any more: what has begun is not left half done."""
+    later = InPortions(asked.broker, steps, API).begin()
+    later.dropped = nothing
+    return later
 
 
 def answered(asked: Asked, content: Json) -> Response:

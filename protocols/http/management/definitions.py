@@ -28,7 +28,7 @@ from broker_core.turn import Turn
 from broker_core.version import VERSION
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import DONE
+from protocols.http.management.acting import DONE, to_the_end
 from protocols.http.management.saying import bad
 from protocols.http.portions import InPortions
 from protocols.http.replies import API
@@ -37,7 +37,7 @@ PATH: Final = "/api/definitions"
 ONE: Final = PATH + "/{vhost}"
 RABBITMQ_VERSION: Final = INTRODUCTIONS[Product.RABBITMQ_3][1]  # whose shapes these are
 OF_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
-TURN_S: Final = 0.005
+TURN_S: Final = 0.003
 PAUSE_S: Final = 0.0005
 LOOK_S: Final = 0.01  # between two looks at what a thread does
 PROBLEMS_MAX: Final = 100  # that are named
@@ -91,13 +91,13 @@ def attachment(asked: Asked) -> tuple[tuple[str, str], ...]:
 
 
 def take_in(asked: Asked) -> Later:
-    return InPortions(asked.broker, taking_in(asked, None), API).begin()
+    return to_the_end(asked, taking_in(asked, None))
 
 
 def take_in_virtual_host(asked: Asked) -> Later:
     """Queues and the like of one virtual host, whichever they were exported from."""
     host = asked.broker.virtual_host(asked.arguments["vhost"])
-    return InPortions(asked.broker, taking_in(asked, host.name), API).begin()
+    return to_the_end(asked, taking_in(asked, host.name))
 
 
 def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response]:

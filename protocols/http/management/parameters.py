@@ -67,7 +67,7 @@ def found(asked: Asked, host: VirtualHost) -> Item:
     raise not_there()
 
 
-def put_parameter(asked: Asked) -> Response:
+def put_parameter(asked: Asked) -> Later | Response:
     host, value = own_host_of(asked), body_of(asked, "value")["value"]
     component, name = asked.arguments["component"], asked.arguments["name"]
     require_component(component)
@@ -82,8 +82,7 @@ def put_parameter(asked: Asked) -> Response:
     require_keys(value, "pattern", "definition")
     policy = policies.policy_in(value, host, name)
     policies.said_as_validation(lambda: asked.broker.policies.set_operator(policy))
-    host.apply_policies()
-    return changed(asked, created, KIND_OPERATOR_POLICY, host.name, name)
+    return policies.obeyed(asked, host, changed(asked, created, KIND_OPERATOR_POLICY, host.name, name))
 
 
 def require_component(component: str) -> None:
@@ -103,15 +102,15 @@ def limits_in(value: Said) -> VirtualHostLimits:
     return VirtualHostLimits(said.get("max_connections"), said.get("max_queues"))
 
 
-def delete_parameter(asked: Asked) -> Response:
+def delete_parameter(asked: Asked) -> Later | Response:
     host = own_host_of(asked)
     found(asked, host)
     if asked.arguments["component"] == VIRTUAL_HOST_LIMITS:
         host.set_limits(VirtualHostLimits())
         return changed(asked, False, VIRTUAL_HOST, host.name)
-    asked.broker.policies.clear_operator(host.name, asked.arguments["name"])
-    host.apply_policies()
-    return changed(asked, False, KIND_OPERATOR_POLICY, host.name, asked.arguments["name"])
+    name = asked.arguments["name"]
+    asked.broker.policies.clear_operator(host.name, name)
+    return policies.obeyed(asked, host, changed(asked, False, KIND_OPERATOR_POLICY, host.name, name))
 
 
 # Global ones.

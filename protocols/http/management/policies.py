@@ -4,7 +4,7 @@ administrators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from broker_core.catalogue import OPERATOR_POLICY, POLICY
@@ -13,9 +13,17 @@ from broker_core.exporting import policy_json
 from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy
 from broker_core.topology import VirtualHost
+from broker_core.turn import Turn
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import changed, host_of, not_there, own_host_of, visible_hosts
+from protocols.http.management.acting import (
+    changed,
+    host_of,
+    not_there,
+    own_host_of,
+    to_the_end,
+    visible_hosts,
+)
 from protocols.http.management.saying import Said, bad, body_of, table_in, text_in, whole_in
 from protocols.http.management.tables import table
 
@@ -23,6 +31,8 @@ PATH: Final = "/api/policies"
 OPERATORS: Final = "/api/operator-policies"
 IN_HOST: Final = "/{vhost}"
 ONE: Final = "/{vhost}/{name}"
+TURN_S: Final = 0.003
+PAUSE_S: Final = 0.0005
 
 
 def policies(asked: Asked) -> Later:
@@ -37,11 +47,11 @@ def policy(asked: Asked) -> Json:
     return policy_json(found(asked, own_host_of(asked), False))
 
 
-def put_policy(asked: Asked) -> Response:
+def put_policy(asked: Asked) -> Later:
     return put(asked, own_host_of(asked), asked.broker.policies.set, False)
 
 
-def delete_policy(asked: Asked) -> Response:
+def delete_policy(asked: Asked) -> Later:
     return delete(asked, own_host_of(asked), asked.broker.policies.clear, False)
 
 
@@ -57,11 +67,11 @@ def operator_policy(asked: Asked) -> Json:
     return policy_json(found(asked, own_host_of(asked), True))
 
 
-def put_operator_policy(asked: Asked) -> Response:
+def put_operator_policy(asked: Asked) -> Later:
     return put(asked, own_host_of(asked), asked.broker.policies.set_operator, True)
 
 
-def delete_operator_policy(asked: Asked) -> Response:
+def delete_operator_policy(asked: Asked) -> Later:
     return delete(asked, own_host_of(asked), asked.broker.policies.clear_operator, True)
 
 
@@ -90,12 +100,25 @@ def found(asked: Asked, host: VirtualHost, operator: bool) -> Policy:
     raise not_there()
 
 
-def put(asked: Asked, host: VirtualHost, set_policy: Callable[[Policy], None], operator: bool) -> Response:
+def put(asked: Asked, host: VirtualHost, set_policy: Callable[[Policy], None], operator: bool) -> Later:
     policy = policy_in(body_of(asked, "pattern", "definition"), host, asked.arguments["name"])
     created = all(each.name != policy.name for each in listed(asked, host, operator))
     said_as_validation(lambda: set_policy(policy))
-    host.apply_policies()
-    return changed(asked, created, OPERATOR_POLICY if operator else POLICY, host.name, policy.name)
+    kind = OPERATOR_POLICY if operator else POLICY
+    return obeyed(asked, host, changed(asked, created, kind, host.name, policy.name))
+
+
+def obeyed(asked: Asked, host: VirtualHost, response: Response) -> Later:
+    """Answered when every queue and exchange of the virtual host obeys what is set now (10 000 queues: 0.2 s)."""
+
+    def steps() -> Generator[float, None, Response]:
+        turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+        for _ in host.policy_steps():
+            if turn.is_over():
+                yield turn.pause_s
+        return response
+
+    return to_the_end(asked, steps())
 
 
 def policy_in(said: Said, host: VirtualHost, name: str) -> Policy:
@@ -120,11 +143,11 @@ def invalid(reason: str) -> Refused:
     return bad(f"Validation failed\n\n{reason}\n")
 
 
-def delete(asked: Asked, host: VirtualHost, clear: Callable[[str, str], bool], operator: bool) -> Response:
+def delete(asked: Asked, host: VirtualHost, clear: Callable[[str, str], bool], operator: bool) -> Later:
     if not clear(host.name, asked.arguments["name"]):
         raise not_there()
-    host.apply_policies()
-    return changed(asked, False, OPERATOR_POLICY if operator else POLICY, host.name, asked.arguments["name"])
+    kind = OPERATOR_POLICY if operator else POLICY
+    return obeyed(asked, host, changed(asked, False, kind, host.name, asked.arguments["name"]))
 
 
 ROUTES: Final = (

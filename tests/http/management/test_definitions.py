@@ -215,6 +215,16 @@ def test_others_have_their_turn_while_much_is_exported_and_imported() -> None:
     assert len(names) >= 1499
 
 
+def test_an_import_goes_on_though_nobody_waits_for_it() -> None:
+    office = fresh()
+    queues = [{"name": f"q{number}", "vhost": "/"} for number in range(1500)]
+    office.asking("POST", ALL, json.dumps({"queues": queues}).encode()).hang_up()
+    assert len(office.host.queues) < 1500
+    for _ in range(20):
+        office.site.advance(1)
+    assert len(office.host.queues) == 1500
+
+
 def test_only_administrators_export_and_import() -> None:
     office = Office()
     for path in (ALL, ALL + "/%2F"):

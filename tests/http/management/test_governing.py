@@ -239,6 +239,18 @@ def test_a_policy_holds_until_it_is_deleted(office: Office, kind: str) -> None:
     assert told(office.delete(path)) == told(office.ask("GET", path)) == NOT_THERE
 
 
+def test_others_have_their_turn_while_queues_learn_of_a_policy_and_all_of_them_do(office: Office) -> None:
+    queues = [office.host.declare_queue(f"q{number}") for number in range(1100)]
+    body = b'{"pattern": "^q", "definition": {"max-length": 5}}'
+    asking = office.asking("PUT", "/api/policies/%2F/p", body)
+    assert asking.waits
+    late = office.host.declare_queue("q-late")
+    asking.hang_up()  # that is no reason to stop half way
+    for _ in range(20):
+        office.site.advance(1)
+    assert {queue.limits.max_length for queue in (*queues, late)} == {5}
+
+
 WRONG_POLICIES: dict[str, tuple[dict[str, Any], str]] = {
     "no definition": ({"pattern": "x"}, "[{key_missing,definition}]"),
     "empty": ({"pattern": "x", "definition": {}}, "the definition is empty"),
