@@ -14,6 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from benchmarks.brokers import TREE, Running, free_port, leveret, processor_s, resident_kib
-from benchmarks.crowd import GUEST
+from benchmarks.crowd import GUEST, all_descriptors, tell
 from benchmarks.flood import Wire, flood
 from benchmarks.latency import confirm_latency
 from benchmarks.tables import spread
@@ -84,7 +85,7 @@ def heard(told: IO[str] | None) -> Told:
     assert told is not None
     line = told.readline()
     if not line:
-        raise SystemExit("the crowd has failed")
+        raise SystemExit("a client process has failed")
     found: Told = json.loads(line)
     return found
 
@@ -144,7 +145,7 @@ def churn(folder: Path, count: int = 100_000) -> None:
     print(f"connections that the node still counts: {status['connections']}")
 
 
-def loris(folder: Path, count: int = 400, rounds: int = 3, seconds: float = 6) -> None:
+def loris(folder: Path, count: int = 400, rounds: int = 5, seconds: float = 4) -> None:
     """A client's confirms while strangers dawdle: headers, frames and bodies that never end."""
     quiet, besieged, each = [], [], []
     with node(folder) as (running, _):
@@ -164,21 +165,26 @@ def loris(folder: Path, count: int = 400, rounds: int = 3, seconds: float = 6) -
     print(f"memory for each stranger {spread(each, 1)} KiB, at most")
 
 
-def looked_on(folder: Path, rounds: int = 5, messages: int = 60_000, queues: int = 200) -> None:
+def looked_on(folder: Path, rounds: int = 5, messages: int = 100_000, queues: int = 200) -> None:
     """Throughput, alone and with metrics scraped each second and the page open, in turn."""
     alone, watched = [], []
     with node(folder) as (running, web):
         declare(running.port, queues)
-        flood(running.port, messages)
+        flood(running.port, messages // 4)
         for number in range(rounds):
             for is_watched in (False, True) if number % 2 else (True, False):
                 with contextlib.ExitStack() as stack:
                     if is_watched:
                         stack.enter_context(onlooker(web))
                     (watched if is_watched else alone).append(flood(running.port, messages))
+        with onlooker(web):
+            used, started = processor_s(running.process), time.perf_counter()
+            time.sleep(2 * LOOKED_S)
+            share = (processor_s(running.process) - used) / (time.perf_counter() - started)
     ratio = statistics.median(w / a for w, a in zip(watched, alone, strict=True))
     print("\n## Throughput while metrics are scraped each second and the page is open\n")
     print(f"messages a second: alone {spread(alone)}, looked on {spread(watched)}: {ratio - 1:+.1%}")
+    print(f"looking on takes {share:.1%} of the node's core")
 
 
 def pages(folder: Path, queues: int = 10_000, connections: int = 1000, rounds: int = 10) -> None:
@@ -221,8 +227,9 @@ def ask(port: int, path: str) -> bytes:
 def onlooker(port: int) -> Iterator[None]:
     """A process that scrapes metrics and asks what the page asks."""
     command = [sys.executable, "-m", "benchmarks.proofs", str(port)]
-    process = subprocess.Popen(command, cwd=TREE, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, text=True)
     try:
+        heard(process.stdout)  # it has looked once
         yield
         if process.poll() is not None:
             raise SystemExit("the onlooker has failed")
@@ -235,11 +242,12 @@ def look_on(port: int) -> None:
     looked_at = 0.0
     while True:
         started = time.perf_counter()
-        ask(port, "/metrics/per-object")
+        ask(port, "/metrics")
         if started - looked_at > LOOKED_S:
             looked_at = started
             for path in PAGE:
                 ask(port, path)
+            tell(looked=started)
         time.sleep(max(0.0, SCRAPED_S - (time.perf_counter() - started)))
 
 
@@ -290,9 +298,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> None:
-    import tempfile
-
-    from benchmarks.crowd import all_descriptors
 
     all_descriptors()
     for name in given.only:
