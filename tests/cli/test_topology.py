@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import cli
+from broker_core.topology_file.linting import RULES
 from tests.cli.node import Node
 
 Captured = pytest.CaptureFixture[str]
@@ -171,6 +173,27 @@ def test_the_definitions_of_a_node_are_a_file_that_changes_nothing(
     node.run("apply", str(file), "--yes")
     said(node, capsys, "export", "--file", str(tmp_path / "all.json"))
     assert node.run("plan", str(tmp_path / "all.json"), "--prune", "--manage", "") == cli.DONE
+
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/topology-as-code.md").read_text()
+
+
+def test_the_example_has_no_mistake_and_can_be_applied(node: Node, capsys: Captured):
+    example = str(ROOT / "examples/23_topology.toml")
+    assert said(node, capsys, "lint", example) == "nothing found\n"
+    said(node, capsys, "apply", example, "--yes")
+    assert node.run("plan", example, "--prune") == cli.DONE
+
+
+def test_the_file_on_the_page_is_one(node: Node, tmp_path: Path, capsys: Captured):
+    (tmp_path / "page.toml").write_text(PAGE.partition("```toml\n")[2].partition("```")[0])
+    node.run("lint", str(tmp_path / "page.toml"))
+    assert "missing-alternate-exchange" in capsys.readouterr().out
+
+
+def test_the_page_lists_every_rule():
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == set(RULES)
 
 
 def test_a_running_node_is_linted_by_the_same_rules(node: Node, capsys: Captured):
