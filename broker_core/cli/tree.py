@@ -42,6 +42,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "policy": ("governing", "Set, clear and list policies."),
     "operator-policy": ("governing", "Set, clear and list operator policies."),
     "user": ("governing", "Make, change, delete and list users."),
+    "hash-password": ("hashing", "Make the hash of a password, for a file."),
     "permission": ("governing", "Say what users may do in a virtual host."),
     "limit": ("governing", "Limit virtual hosts and users."),
     "close": ("declaring", "Close a connection of a client."),
