@@ -14,6 +14,7 @@ from broker_core.passwords import PasswordHash
 from broker_core.policy import ApplyTo, Policy
 from broker_core.selector import compile_selector
 from protocols.http.management import definitions
+from protocols.http.management.definitions import PAUSE_S
 from tests.http.management.office import Office, told
 
 EMPTY = parse("")
@@ -221,7 +222,7 @@ def test_an_import_goes_on_though_nobody_waits_for_it() -> None:
     office.asking("POST", ALL, json.dumps({"queues": queues}).encode()).hang_up()
     assert len(office.host.queues) < 1500
     for _ in range(20):
-        office.site.advance(1)
+        office.site.advance(PAUSE_S)
     assert len(office.host.queues) == 1500
 
 

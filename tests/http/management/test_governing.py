@@ -8,6 +8,7 @@ import pytest
 
 from broker_core.config import parse
 from broker_core.passwords import PasswordHash
+from protocols.http.management.policies import PAUSE_S
 from tests.http.management.office import Office, told
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -247,7 +248,7 @@ def test_others_have_their_turn_while_queues_learn_of_a_policy_and_all_of_them_d
     late = office.host.declare_queue("q-late")
     asking.hang_up()  # that is no reason to stop half way
     for _ in range(20):
-        office.site.advance(1)
+        office.site.advance(PAUSE_S)
     assert {queue.limits.max_length for queue in (*queues, late)} == {5}
 
 
