@@ -107,6 +107,7 @@ def _each(section: str, items: Sequence[D], put: Callable[[D], None]) -> Iterato
 
 
 def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
+    broker.require_room(host.name)
     put = broker.add_virtual_host(host.name)
     if host.description is not None or host.tags:
         describe(put, Description(host.description or "", host.tags))

@@ -9,14 +9,17 @@ import pytest
 from broker_core.composition import _node_limits
 from broker_core.errors import TooMany
 from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.outbox import Outbox
 from protocols.amqp010 import commands as c
 from protocols.amqp091 import methods as m
+from protocols.http.adapter import ControlConnection
 from tests.amqp010.client import ClientSession, SessionEnded
 from tests.amqp010.peer import Peer as Peer010
-from tests.amqp091.peer import Peer, World
+from tests.amqp091.peer import LOOPBACK, Peer, World
 from tests.amqp10.peer import Peer as Peer10
 from tests.amqp10.peer import told
 from tests.amqp10.test_s14_management import Pair
+from tests.http.test_adapter import Response, basic
 
 OF_NODE = "node connection limit (1) is reached"
 OF_HOST = "access to vhost '/' refused for user 'guest': {}connection limit (1) is reached"
@@ -151,3 +154,20 @@ def test_one_virtual_host_too_many_is_refused_to_clients():
     world.broker.require_room("/")
     with pytest.raises(TooMany, match=r"cannot create vhost 'blue': vhost limit of 1 is reached"):
         world.broker.require_room("blue")
+
+
+def test_one_virtual_host_too_many_is_refused_over_http():
+    world = World("[limits]\nvirtual_hosts_max = 2")
+    world.broker.node_limits = _node_limits(world.config)
+    assert asked(world, "PUT", "/api/vhosts/blue") == 201
+    assert asked(world, "PUT", "/api/vhosts/blue") == 204, "it is there"
+    assert asked(world, "PUT", "/api/vhosts/red") == 400
+    assert list(world.broker.virtual_hosts) == ["/", "blue"]
+
+
+def asked(world: World, method: str, target: str) -> int:
+    front = ControlConnection(world.broker, world.config, Outbox([]), LOOPBACK, world.broker.tick())
+    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic('guest:guest')}\r\n\r\n"
+    front.receive(head.encode(), world.broker.now)
+    world.settle()
+    return Response(b"".join(front.outbox.take()), method).status

@@ -53,6 +53,7 @@ def put_virtual_host(asked: Asked) -> Response:
     was = Description() if before is None else before.description
     tags = words_in(said, "tags") if "tags" in said else was.tags
     description = Description(text_in(said, "description", was.text), tags)
+    broker.require_room(name)
     host = broker.add_virtual_host(name)
     describe(host, description)
     host.set_tracing(tracing)
