@@ -10,8 +10,9 @@ from typing import Final
 import pytest
 
 from protocols.http.routes import ROUTES
+from tests.http.press import rows
 
-from .counter import SECRET, Counter, asked, let_in
+from .counter import SECRET, Counter, asked, let_in, octets_of
 from .http_routes import ROWS
 from .listing_routes import OTHERS
 from .rows import PERMISSIONS, SUFFICES, TAGS, Need, Row
@@ -141,3 +142,41 @@ def test_lists_leave_out_virtual_hosts_that_one_may_not_enter(path: str, tag: st
     blue.bind(blue.exchange("amq.direct"), blue.declare_queue("azure"), "k", {})
     body = counter.ask("GET", path).body
     assert (b'"blue"' in body) == (tag in SUFFICES["monitoring"] and path != "/api/policies")
+
+
+# Topics.
+
+TO_T: Final = "/api/bindings/%2F/e/t"
+LETTER: Final = {"properties": {}, "routing_key": "no", "payload": "p", "payload_encoding": "string"}
+TOPICS: Final = {
+    "publish": ("POST", "/api/exchanges/%2F/t/publish", LETTER),
+    "publish a batch": ("POST", "/api/leveret/publish/%2F", None),
+    "stage a batch": ("POST", "/api/leveret/staging/%2F/job/1/0/0?piece=0", None),
+    "bind a queue": ("POST", f"{TO_T}/q/q", {"routing_key": "no"}),
+    "bind an exchange": ("POST", f"{TO_T}/e/y", {"routing_key": "no"}),
+    "unbind a queue": ("DELETE", f"{TO_T}/q/q/no", None),
+    "unbind an exchange": ("DELETE", f"{TO_T}/e/y/no", None),
+}
+
+
+@pytest.mark.parametrize("is_guarded", [True, False])
+@pytest.mark.parametrize(("method", "target", "body"), TOPICS.values(), ids=TOPICS)
+def test_s088_a_topic_that_is_not_allowed_over_http(
+    method: str, target: str, body: object, is_guarded: bool
+) -> None:
+    """Even for administrators."""
+    counter = Counter("administrator", **ALL)
+    host = counter.host
+    source = host.declare_exchange("t", "topic")
+    for destination in (host.queues["q"], host.exchange("y")):
+        host.bind(source, destination, "no", {})
+    if is_guarded:
+        counter.broker.access.set_topic_permissions("u", "/", "t", "^yes$", "^yes$")
+    before = counter.state()
+    octets = rows("no", b"m", exchange="t") if body is None and method == "POST" else octets_of(body)
+    status = counter.ask(method, target, octets).status
+    if is_guarded:
+        assert status in (*REFUSALS, 400)
+        assert counter.state() == before
+    else:
+        assert status < 300

@@ -26,11 +26,13 @@ from .served import ROOT, Serve, screen
 pytestmark = pytest.mark.system
 
 SECRETS = {
-    name: f"canary-{name}-8b1f2c" for name in ("file", "variable", "config", "new", "wrong", "defined")
+    name: f"canary-{name}-8b1f2c"
+    for name in ("file", "variable", "config", "new", "wrong", "defined", "token")
 }
 CONFIG = """\
 [log]
 level = "debug"
+audit = "{folder}/audit.jsonl"
 [node]
 data_dir = "data"
 [definitions]
@@ -61,7 +63,7 @@ COMMANDS = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "leveret.toml").write_text(CONFIG.format(**SECRETS))
+    (tmp_path / "leveret.toml").write_text(CONFIG.format(**SECRETS, folder=tmp_path))
     (tmp_path / "password").write_text(SECRETS["file"])
     (tmp_path / "new").write_text(SECRETS["new"])
     (tmp_path / "config").write_text(SECRETS["config"])
@@ -88,11 +90,14 @@ def log_in(at: tuple[str, int], user: str, password: str) -> None:
                 pass
 
 
-def asked(url: str, user: str, password: str, method: str, path: str, body: object = None) -> str:
-    credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+def asked(
+    url: str, user: str, password: str, method: str, path: str, body: object = None, scheme: str = "Basic"
+) -> str:
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+    credentials = encoded if scheme == "Basic" else password
     octets = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
-        url + path, octets, {"Authorization": f"Basic {credentials}"}, method=method
+        url + path, octets, {"Authorization": f"{scheme} {credentials}"}, method=method
     )
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
@@ -127,6 +132,8 @@ def test_no_password_is_in_logs_answers_files_or_arguments(serve: Serve, folder:
         for password in (SECRETS.get(user, "x"), SECRETS["wrong"]):
             log_in((host, int(port)), user, password)
             told.append(asked(url, user, password, "GET", "/api/whoami"))
+    log_in((host, int(port)), "", SECRETS["token"])
+    told.append(asked(url, "", SECRETS["token"], "GET", "/api/whoami", scheme="Bearer"))
     administrator = ("config", SECRETS["config"])
     for path in ("/api/users/ann", "/api/users/ann/no", "/api/definitions"):
         body = {
@@ -138,7 +145,9 @@ def test_no_password_is_in_logs_answers_files_or_arguments(serve: Serve, folder:
     for path in ("/api/users", "/api/definitions", "/api/connections", "/api/overview", "/api/parameters"):
         told.append(asked(url, *administrator, "GET", path))
     told += [command(folder, url, *words) for words in COMMANDS]
-    (folder / "leveret.toml").write_text(CONFIG.format(**SECRETS).replace("[[users]]", "[[usrs]]", 1))
+    (folder / "leveret.toml").write_text(
+        CONFIG.format(**SECRETS, folder=folder).replace("[[users]]", "[[usrs]]", 1)
+    )
     node.send_signal(signal.SIGHUP)
     node.send_signal(signal.SIGTERM)
     told += node.communicate(timeout=60)
@@ -148,6 +157,8 @@ def test_no_password_is_in_logs_answers_files_or_arguments(serve: Serve, folder:
         assert not [text for text in told for each in written(secret) if each in text]
     kept = [path for path in (folder / "data").rglob("*") if path.is_file()]
     assert kept
+    kept.append(folder / "audit.jsonl")
+    assert kept[-1].read_text().count("\n") > 5
     assert not [path for path in kept for secret in SECRETS.values() if secret.encode() in path.read_bytes()]
 
 
