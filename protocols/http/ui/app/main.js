@@ -19,7 +19,6 @@ const state = {
   at: place(location.hash),
   problem: "", // why nothing newer is shown
   status: null, // the node's, as of last time
-  hosts: [],
   asking: new AbortController(),
   timer: 0,
 };
@@ -69,8 +68,7 @@ async function arrive() {
 
 async function hostsAgain() {
   const found = await api.get("vhosts?page=1&page_size=200&columns=name").catch(() => []);
-  state.hosts = (found.items ?? found).map(({ name }) => name);
-  if (!state.hosts.includes(session.host())) session.choose("");
+  session.found((found.items ?? found).map(({ name }) => name));
 }
 
 const viewAt = ({ names }) => VIEWS[`${names[0] ?? "overview"}/${Math.max(names.length, 1)}`];

@@ -29,4 +29,17 @@ export const tagsOf = ({ tags }) =>
 /** The virtual host whose things are listed; empty: all of them. */
 export const host = () => sessionStorage.getItem(CHOSEN) ?? "";
 
+let known = [];
+
+/** The virtual hosts that the user may look at. */
+export const hosts = () => known;
+
+export function found(names) {
+  known = names;
+  if (!known.includes(host())) choose("");
+}
+
+/** Where one is needed: the chosen one, else `/`, else the first. */
+export const oneHost = () => host() || (known.includes("/") ? "/" : (known[0] ?? "/"));
+
 export const choose = (name) => sessionStorage.setItem(CHOSEN, name);

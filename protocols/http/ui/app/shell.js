@@ -25,7 +25,7 @@ export function shell(state, content) {
     "div",
     { class: "shell", "data-key": "shell" },
     h("a", { class: "skip", href: "#main", onclick: skip }, "To the content"),
-    h("header", { class: "top" }, brand(state), tools(state)),
+    h("header", { class: "top" }, brand(state), tools()),
     navigation(state.at),
     h("div", { class: "content" }, banners(state), content),
   );
@@ -58,14 +58,14 @@ const brand = ({ status }) =>
 
 const toggle = () => document.getElementById("navigation").classList.toggle("shown");
 
-const tools = (state) =>
+const tools = () =>
   h(
     "div",
     { class: "row session" },
     h(
       "select",
       { "aria-label": "Virtual host", onchange: chosen, "data-key": "hosts" },
-      ["", ...state.hosts].map((name) =>
+      ["", ...session.hosts()].map((name) =>
         h("option", { value: name, selected: name === session.host() }, name || "All virtual hosts"),
       ),
     ),

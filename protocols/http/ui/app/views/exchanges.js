@@ -5,7 +5,7 @@ import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
 import { rate } from "../format.js";
 import { exchangeLink } from "../routes.js";
-import { host } from "../session.js";
+import { host, oneHost } from "../session.js";
 import { list, page } from "../tables.js";
 import { features, place } from "./queues.js";
 
@@ -55,7 +55,7 @@ const declaring = (types) =>
   form(
     "Declare",
     [
-      { name: "vhost", label: "Virtual host", value: host() || "/", required: true },
+      { name: "vhost", label: "Virtual host", value: oneHost(), required: true },
       { name: "name", label: "Name", required: true },
       { name: "type", label: "Type", type: "select", options: types },
       { name: "durable", label: "Survives a restart", type: "checkbox", value: true },

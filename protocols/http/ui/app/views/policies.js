@@ -5,7 +5,7 @@ import { written } from "../bindings.js";
 import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
 import { attempt, confirmed } from "../notices.js";
-import { has, host } from "../session.js";
+import { has, host, oneHost } from "../session.js";
 import { section, table } from "../tables.js";
 
 const KINDS = {
@@ -76,7 +76,7 @@ const adding = (kind) =>
   form(
     KINDS[kind].add,
     [
-      { name: "vhost", label: "Virtual host", value: host() || "/", required: true },
+      { name: "vhost", label: "Virtual host", value: oneHost(), required: true },
       { name: "name", label: "Name", required: true },
       { name: "pattern", label: "Names that match (regular expression)", value: ".*", required: true },
       {

@@ -5,13 +5,25 @@ import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
 import { count, rate, value } from "../format.js";
 import { queueLink } from "../routes.js";
-import { host } from "../session.js";
+import { host, oneHost } from "../session.js";
 import { badge, list, page } from "../tables.js";
 
 const COLUMNS = [
-  "name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "policy", "state",
-  "messages_ready", "messages_unacknowledged", "messages", "consumers",
-  "message_stats.publish_details.rate", "message_stats.deliver_get_details.rate",
+  "name",
+  "vhost",
+  "type",
+  "durable",
+  "auto_delete",
+  "exclusive",
+  "arguments",
+  "policy",
+  "state",
+  "messages_ready",
+  "messages_unacknowledged",
+  "messages",
+  "consumers",
+  "message_stats.publish_details.rate",
+  "message_stats.deliver_get_details.rate",
   "message_stats.ack_details.rate",
 ].join();
 const ARGUMENTS = [
@@ -99,7 +111,7 @@ const declaring = () =>
   form(
     "Declare",
     [
-      { name: "vhost", label: "Virtual host", value: host() || "/", required: true },
+      { name: "vhost", label: "Virtual host", value: oneHost(), required: true },
       { name: "name", label: "Name", required: true },
       { name: "type", label: "Type", type: "select", options: ["classic", "quorum", "stream"] },
       { name: "durable", label: "Survives a restart", type: "checkbox", value: true },

@@ -4,17 +4,16 @@ import { get, path } from "../api.js";
 import { h } from "../dom.js";
 import { count, octets } from "../format.js";
 import { link, queueLink } from "../routes.js";
-import { host } from "../session.js";
+import { oneHost } from "../session.js";
 import { badge, section, table } from "../tables.js";
 
 const WATCHED = 40; // streams whose readers are asked for
-const shownHost = () => host() || "/";
 
 export const streams = {
-  title: () => `Streams of ${shownHost()}`,
+  title: () => `Streams of ${oneHost()}`,
 
   async load(_, signal) {
-    const vhost = shownHost();
+    const vhost = oneHost();
     const [all, leases] = await Promise.all([
       get(path`leveret/streams/${vhost}`, signal),
       get(path`leveret/leases/${vhost}`, signal),

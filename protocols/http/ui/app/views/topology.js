@@ -7,12 +7,12 @@ import { form } from "../forms.js";
 import { table as read, value } from "../format.js";
 import { NODES_MAX, graph, way, words } from "../graph.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
-import { has, host } from "../session.js";
+import { has, oneHost } from "../session.js";
 import { section } from "../tables.js";
 
 const EXCHANGES = 60; // whose bindings are asked for
 const QUEUES = 300; // whose settings are
-const shownHost = (chosen) => chosen.vhost || host() || "/";
+const shownHost = (chosen) => chosen.vhost || oneHost();
 
 export const topology = {
   title: ({ query: chosen }) => `Topology of ${shownHost(chosen)}`,

@@ -6,7 +6,7 @@ import { form, panel } from "../forms.js";
 import { limits } from "../limits.js";
 import { attempt, confirmed } from "../notices.js";
 import { link } from "../routes.js";
-import { host, tagsOf } from "../session.js";
+import { oneHost, tagsOf } from "../session.js";
 import { badge, list, page, section, table } from "../tables.js";
 
 const TAGS_HINT = "Separated by commas: management, policymaker, monitoring, administrator";
@@ -107,7 +107,7 @@ async function clear({ user: name, vhost, exchange }, kind) {
 }
 
 const pattern = (name, label) => ({ name, label: `${label} (regular expression)`, value: ".*" });
-const VHOST = () => ({ name: "vhost", label: "Virtual host", value: host() || "/", required: true });
+const VHOST = () => ({ name: "vhost", label: "Virtual host", value: oneHost(), required: true });
 
 const permitting = (name) =>
   form(
