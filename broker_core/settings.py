@@ -100,6 +100,7 @@ class RecordOf(Kind[R], Generic[R]):
 
     def __init__(self, record: type[R]) -> None:
         self.record = record
+        self._keys = keys_of(record)  # once: definitions files have thousands of the same kind
 
     def read(self, value: object, place: Place) -> R | Refused:
         if isinstance(value, self.record):
@@ -107,9 +108,7 @@ class RecordOf(Kind[R], Generic[R]):
         if not isinstance(value, Mapping):
             return place.refuse(type_word(value), self.accepted)
         values = self._values(value, place)
-        if any(
-            known.default is UNSET and known.field not in values for known in keys_of(self.record).values()
-        ):
+        if any(known.default is UNSET and known.field not in values for known in self._keys.values()):
             return REFUSED
         record = self.record(**values)
         for problem in record.contradictions():
@@ -120,7 +119,7 @@ class RecordOf(Kind[R], Generic[R]):
 
     def _values(self, table: Raw, place: Place) -> dict[str, object]:
         """What the table gives for each key. Refused values are left out, so that their defaults apply."""
-        keys = keys_of(self.record)
+        keys = self._keys
         rest = next((known for known in keys.values() if known.rest), None)
         table = {name: item for name, item in table.items() if item is not None}  # None: as if not there
         named = {name: item for name, item in table.items() if name in keys and not keys[name].rest}
@@ -138,7 +137,7 @@ class RecordOf(Kind[R], Generic[R]):
         return {name: item for name, item in values.items() if item is not REFUSED}
 
     def _refuse_unknown(self, names: Iterable[str], place: Place) -> None:
-        keys = keys_of(self.record)
+        keys = self._keys
         for name in names:
             close = difflib.get_close_matches(name, keys, n=1, cutoff=0.6)
             place.at(name).refuse("an unknown key", ", ".join(keys), *close)
