@@ -155,8 +155,12 @@ class Tracer:
         fed = None if operations is None else operations.fed
         if fed is None or fed.front is None:
             return ConsumerFacts()
-        numbers = [facts.number for facts in fed.front.channel_facts()]
-        return ConsumerFacts(connection=fed.peer.name, channel=numbers[0] if len(numbers) == 1 else 0)
+        facts = fed.front.facts()
+        only = None
+        if facts is not None:
+            self._remember(fed.peer.name, facts.user)
+            only = next(iter(fed.front.channel_facts()), None) if facts.channels == 1 else None
+        return ConsumerFacts(connection=fed.peer.name, channel=0 if only is None else only.number)
 
     def _wanted(self, message: Message) -> bool:
         """Somebody listens, and it is no copy itself, nor a copy's dead letter."""
@@ -192,10 +196,13 @@ class Tracer:
         if (user := self._users.get(connection)) is None:
             clients = self._host.broker.clients
             user = next((client.user.name for client in clients if client.name == connection), "")
-            if len(self._users) >= USERS_MAX:
-                self._users.clear()
-            self._users[connection] = user
+            self._remember(connection, user)
         return user or self._host.broker.events.actor
+
+    def _remember(self, connection: str, user: str) -> None:
+        if len(self._users) >= USERS_MAX:
+            self._users.clear()
+        self._users[connection] = user
 
     def _publish(self, now: float) -> None:
         copies, self._copies = self._copies, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker_core.delivery import UNLIMITED
 from broker_core.exchange import Exchange
+from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.message import Facts
 from broker_core.queue import Queue
 from broker_core.tracing import TRACE
@@ -12,6 +13,8 @@ from protocols.amqp010.encoding import ENCODING as ENCODING_0_10
 from protocols.amqp091.encoding import ENCODING as ENCODING_0_9_1
 from protocols.amqp10.encoding import ENCODING as ENCODING_1_0
 from tests.core.fakes import FakeConsumer, World, calls, message
+from tests.http.test_adapter import FakeNode
+from tests.metrics.stand import Front, Link
 
 ENCODINGS = (ENCODING_0_9_1, ENCODING_1_0, ENCODING_0_10)
 
@@ -182,6 +185,39 @@ def test_a_queue_may_get_copies_of_what_it_delivers() -> None:
         ("deliver.q", b"a"),
         ("deliver.q", b"b"),
     ]
+
+
+def test_readers_of_streams_are_traced_each_and_those_who_look_are_not() -> None:
+    world = Listened()
+    stream = world.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
+    for _ in range(2):
+        FakeConsumer(stream, credit=9, arguments={"x-stream-offset": "first"})
+    FakeConsumer(world.queue("q"), browses=True)
+    world.publish("s", b"a")
+    world.publish("q", b"b")
+    assert bodies(world.told()) == [
+        ("publish.", b"a"),
+        ("deliver.s", b"a"),
+        ("deliver.s", b"a"),
+        ("publish.", b"b"),
+    ]
+
+
+def test_who_asks_is_known_by_his_connection_and_his_only_channel() -> None:
+    world = Listened()
+    node = world.broker.operations = FakeNode()
+    world.queue("q")
+    for channels in (1, 2):
+        facts = ConnectionFacts(protocol="AMQP 1.0", user="shop", virtual_host="/", channels=channels)
+        node.fed = Link(7, Front(facts, [ChannelFacts(number=n) for n in range(5, 5 + channels)]))
+        world.publish("q", b"a")
+    told = [(headers["connection"], headers["channel"], headers["user"]) for _, headers, _ in world.told()]
+    name = "127.0.0.1:7 -> 127.0.0.1:5672"
+    assert told == [(name, 5, "shop"), (name, 0, "shop")]
+    node.fed = None
+    world.publish("q", b"nobody's")
+    [(_, headers, _)] = world.told()
+    assert (headers["connection"], headers["user"], headers["node"]) == ("", "", "leveret")
 
 
 def test_tracing_ends_and_begins_while_queues_are_in_use() -> None:
