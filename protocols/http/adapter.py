@@ -190,6 +190,8 @@ class ControlConnection(Handler, FrontEnd):
         user = None if route.level is Level.ANYBODY else self._admitted(request, route)
         if route.method != "GET" and route.level is not Level.USER:  # users' programs ask all the time
             log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, route.path)
+        if is_rabbitmqs(route.path) and route.method == "GET":
+            require_json_wanted(request)
         query, size_max = parameters(request.query), self._config.limits.message_size_max
         self.broker.events.actor = "" if user is None else user.name
         answer = route.answer(
@@ -316,6 +318,14 @@ def require_own_origin(request: Request) -> None:
     asking = origin.lower().partition("://")[2]  # nothing, for the origin `null`
     if not asking or asking != request.headers.get("host", "").lower():
         raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites may not ask this node")
+
+
+def require_json_wanted(request: Request) -> None:
+    """Raises Refused (406) if the client takes nothing that the API has."""
+    accepted = request.headers.get("accept") or "*/*"
+    kinds = {each.partition(";")[0].strip().lower() for each in accepted.split(",")}
+    if kinds.isdisjoint(("*/*", "application/*", "application/json")):
+        raise Refused(HTTPStatus.NOT_ACCEPTABLE, "answers are application/json")
 
 
 def options(request: Request) -> Response:

@@ -469,3 +469,20 @@ def test_at_shutdown_it_ends_without_a_word(desk: Desk) -> None:
     assert connection.closed
     assert connection.outbox.size == 0
     connection.lost()
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("*/*", 200),
+        ("", 200),
+        ("text/html, application/json;q=0.5", 200),
+        ("Application/*", 200),
+        ("text/html", 406),
+        ("application/xml, text/plain", 406),
+    ],
+)
+def test_rabbitmqs_api_has_json_only(desk: Desk, accept: str, status: int) -> None:
+    response = desk.ask("/api/whoami", Accept=accept)
+    assert response.status == status
+    assert status == 200 or response.content["error"] == "not_acceptable"
