@@ -136,7 +136,7 @@ class Connection010(Handler, FrontEnd):
 
     @property
     def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted and not self.wire.closed and not self.waits
+        return self.wire.halted and not (self.waits or self.wire.closed)
 
     @property
     def description(self) -> str:  # type: ignore[override]

@@ -182,7 +182,7 @@ class Connection091(Handler, FrontEnd):
 
     @property
     def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted and not self.waits
+        return self.wire.halted and not (self.waits or self.wire.closed)
 
     @property
     def description(self) -> str:  # type: ignore[override]
