@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -54,7 +55,8 @@ class Answer:
 
 
 class ControlClient:
-    """The control endpoint at `url`, asked as `user`, over one connection for as long as the node keeps it."""
+    """The control endpoint at `url`, asked as `user`; in a `with` statement over one connection, which the node may
+    end when it likes."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._address = urlsplit(url if "//" in url else f"http://{url}")
@@ -62,7 +64,21 @@ class ControlClient:
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json, */*;q=0.1"}
         self._user = user
+        self._keeps = False
         self._kept: http.client.HTTPConnection | None = None
+
+    def __enter__(self) -> ControlClient:
+        self._keeps = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._keeps = False
+        self.close()
 
     def ask(
         self,
@@ -84,6 +100,9 @@ class ControlClient:
             raise Unreachable(
                 f"no node answers at {self._url} ({reason}); is `leveret serve` running?"
             ) from None
+        finally:
+            if not self._keeps:
+                self.close()
         answer = Answer(status, text.rstrip(), self._content(text))
         if status == 401 and not answer.lacks_right:
             raise Unreachable(f"{self._url} does not let '{self._user}' in: wrong user or password")

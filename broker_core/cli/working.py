@@ -36,7 +36,8 @@ class Working:
         from broker_core.cli.control_client import Unreachable
 
         try:
-            return self._work(options, Api(reach()))
+            with reach() as client:
+                return self._work(options, Api(client))
         except BrokenPipeError:  # nothing failed: whoever read our output has had enough
             raise
         except Unreachable as error:
