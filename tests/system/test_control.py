@@ -269,7 +269,7 @@ def test_plugins_are_listed_with_where_they_come_from(ask: Ask, channel: Blockin
     types = told.content["exchange_types"]
     assert isinstance(types, list)
     assert {"name": "x-random", "from": "plugins.random_exchange", "exchanges": 1, "errors": 0} in types
-    assert told.content["protocols"] == ["amqp010", "amqp091", "amqp10", "http"]
+    assert told.content["protocols"] == ["amqp010", "amqp091", "amqp10", "http", "prometheus"]
     assert "x-certain" in ask("plugins").out
     channel.exchange_delete("one")
 
