@@ -226,7 +226,7 @@ class MemoryLog(Log):
         then(b"".join(blocks))
 
     def look(self) -> Iterator[tuple[int, Message]]:
-        return iter(list(enumerate(self._messages[self._gone :], self.first)))
+        return enumerate(self._messages[self._gone :], self.first)
 
     def end(self) -> list[Message]:
         return self._messages
