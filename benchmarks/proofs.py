@@ -1,6 +1,6 @@
 """What the operations page promises, shown on this machine: crowds at rest, coming, going and dawdling; who looks on.
 
-python -m benchmarks proofs                        # all five, some minutes
+python -m benchmarks proofs                        # all six, some minutes
 python -m benchmarks proofs --only idle churn
 """
 
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TypeAlias
 
+from benchmarks import stalls
 from benchmarks.brokers import TREE, Running, free_port, leveret, processor_s, resident_kib
 from benchmarks.crowd import GUEST, all_descriptors, tell
 from benchmarks.flood import Wire, flood
@@ -290,6 +291,7 @@ PROOFS: dict[str, Callable[[Path], None]] = {
     "loris": loris,
     "metrics": looked_on,
     "pages": pages,
+    "stalls": stalls.main,
 }
 
 
