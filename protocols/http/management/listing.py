@@ -155,7 +155,7 @@ def _steps(
             share.end()
         raise
     begin, finish = ("[", "]") if wish.page is None else _frame(wish, total, len(chosen), len(rows))
-    body = f"{begin}{','.join(rows)}{finish}".encode()
+    body = b"".join((begin.encode(), b",".join(rows), finish.encode()))
     return Response(HTTPStatus.OK, body, sent=None if share is None else share.end)
 
 
@@ -192,40 +192,46 @@ def _place(wish: Wish, fields: Fields[T], order: Callable[[T], Key]) -> Callable
     field, way = fields.get(wish.sort[0]), wish.sort[1:]
     if field is None:
         return order
-    return lambda thing: (rank(within(field(thing), way)), order(thing))
+    return lambda thing: (*rank(within(field(thing), way)), *order(thing))
 
 
 def _sorted(
     things: Sequence[T], place: Callable[[T], Key], reverse: bool, first: int, end: int, turn: Turn
 ) -> Generator[float, None, list[T]]:
     """Those from `first` to before `end`. Short runs are sorted, and merged as far as needed."""
-    runs: list[list[tuple[Key, int]]] = []
+    runs: list[list[Key]] = []
     for begin in range(0, len(things), RUN):
-        run: list[tuple[Key, int]] = []
+        run: list[Key] = []
         for at in range(begin, min(begin + RUN, len(things))):
-            run.append((place(things[at]), at))
+            run.append((*place(things[at]), at))  # flat: tuples in tuples are work for the garbage collector
             if turn.is_over():
                 yield turn.pause_s
         run.sort(reverse=reverse)
         runs.append(run)
     wanted = []
-    for count, (_, at) in enumerate(merge(*runs, reverse=reverse)):
+    for count, found in enumerate(merge(*runs, reverse=reverse)):
         if count >= end:
             break
         if count >= first:
-            wanted.append(things[at])
+            wanted.append(things[place_in(found)])
         if turn.is_over():
             yield turn.pause_s
     return wanted
 
 
+def place_in(found: Key) -> int:
+    at = found[-1]
+    assert isinstance(at, int)
+    return at
+
+
 def _rows(
     wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn
-) -> Generator[float, None, list[str]]:
+) -> Generator[float, None, list[bytes]]:
     rows = []
     for thing in things:
-        rows.append(compact(row(thing, fields, wish.columns)))
-        if turn.is_over():
+        rows.append(compact(row(thing, fields, wish.columns)).encode())
+        if turn.is_over(is_slow=True):
             yield turn.pause_s
     return rows
 
