@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker_core.access import Permission
 from broker_core.branches import Participant
 from broker_core.broker import Publisher
 from broker_core.errors import Failure
@@ -120,6 +121,14 @@ class ServedSession(SessionOwner, Publisher):
         self._announced = False  # on the broker's list of publishers for this settle
         self._marked = 0  # the last mark
         self._marks: deque[tuple[int, list[Id], list[Id]]] = deque()  # each with its transfers
+
+    def may_be_of(self, client: Client) -> bool:
+        """Whether its user, who is back, may go on: with the scopes of another token, if he may read what he does."""
+        if client.user.scopes is self.client.user.scopes:
+            return True
+        access, host = client.broker.access, self.client.host.name
+        queues = (subscription.queue.name for subscription in self.subscriptions.values())
+        return all(access.allowed(client.user, host, Permission.READ, name) for name in queues)
 
     def came_in_by(self, client: Client) -> None:
         """The session has a connection again; its user may be another one meanwhile, of the same name."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from protocols.amqp010.entrance import Entrance
 
 TIMED_OUT: Final = "it was detached for longer than its timeout"
+FORBIDDEN: Final = "its user has come back with a token that does not let him read what it reads"
 CROWDED_OUT: Final = "its user has too many detached sessions"
 
 
@@ -66,8 +67,11 @@ class Sessions(Kept):
             session.detached(DETACH_CODE_SESSION_BUSY)  # whose it was is told
         if session is None or session.ended:
             return self._make(entrance, name)
-        self._stop_clock(session)
         assert isinstance(session.owner, ServedSession)
+        if not session.owner.may_be_of(entrance.client):
+            self._end(session, FORBIDDEN)
+            return self._make(entrance, name)
+        self._stop_clock(session)
         session.owner.came_in_by(entrance.client)
         return session
 

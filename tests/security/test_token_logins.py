@@ -334,3 +334,22 @@ def test_no_log_ever_has_a_token(world: World, caplog: pytest.LogCaptureFixture)
     assert caplog.records
     for given in (good, bad):
         assert not any(part in caplog.text for part in given.split("."))
+
+
+# Sessions of 0-10 that outlive their connections.
+
+
+@pytest.mark.parametrize(("scope", "goes_on"), [("leveret.read:*/q", True), ("leveret.read:*/other", False)])
+def test_a_session_goes_on_with_another_token_only_if_that_may_read_the_same(
+    world: World, scope: str, goes_on: bool
+):
+    first = Peer010(world, ELSEWHERE).open("", token())
+    session = first.attach("session")
+    session.control(c.SessionRequestTimeout(60))
+    session.declare("q")
+    session.subscribe("q", "here")
+    first.lose()
+    queue = world.queue("q")
+    assert len(queue.consumers) == 1
+    Peer010(world, ELSEWHERE).open("", token(scope=scope)).attach("session")
+    assert bool(queue.consumers) is goes_on
