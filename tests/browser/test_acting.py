@@ -160,6 +160,9 @@ def test_a_connection_is_closed_with_a_reason(page: Page, node: PageNode) -> Non
     go(page, "connections")
     row(page, "guest").get_by_role("link").first.click()
     panel = opened(page, "Close this connection")
+    fill(panel, reason="Schluß")
+    submit(panel)
+    told(page, "letters, digits and signs of ASCII only")
     fill(panel, reason="closing time")
     submit(panel)
     expect(headed(page, "Connections")).to_be_visible()
@@ -227,6 +230,20 @@ def test_tags_change_and_the_password_stays(page: Page, node: PageNode) -> None:
     assert worker is not None
     assert worker.tags == frozenset(("monitoring",))
     with pika.BlockingConnection(pika.URLParameters(node.url.replace("guest:guest", "worker:sesame"))):
+        pass
+
+
+def test_a_new_password_stays_when_tags_change_after_it(page: Page, node: PageNode) -> None:
+    go(page, "users", "worker")
+    panel = opened(page, "Change password or tags")
+    fill(panel, password="carrots-7")
+    submit(panel)
+    told(page, "User “worker” is changed")
+    expect(panel.locator("[name=password]")).to_have_value("")
+    fill(panel, tags="monitoring")
+    submit(panel)
+    expect(page.locator("main > p .badge")).to_have_text("monitoring")
+    with pika.BlockingConnection(pika.URLParameters(node.url.replace("guest:guest", "worker:carrots-7"))):
         pass
 
 

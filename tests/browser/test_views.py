@@ -131,6 +131,30 @@ def test_the_drawing_shows_where_messages_go(page: Page, channel: BlockingChanne
     assert left["x"] + left["width"] < right["x"]
 
 
+def test_the_drawing_is_zoomed_and_stays_so(page: Page, channel: BlockingChannel) -> None:
+    go(page, "topology")
+    drawing = page.locator(".drawn svg")
+    expect(drawing).to_be_visible()
+    fitting = drawing.evaluate("svg => svg.clientWidth")
+    page.get_by_role("button", name="Larger").click()
+    page.get_by_role("button", name="Larger").click()
+    refresh(page)
+    assert drawing.evaluate("svg => svg.clientWidth") > fitting
+    page.get_by_role("button", name="As wide as the page").click()
+    assert drawing.evaluate("svg => svg.clientWidth") == fitting
+
+
+def test_pointing_at_a_chart_tells_the_figures_of_that_moment(page: Page) -> None:
+    chart = page.locator("figure", has_text="Queued messages")
+    shown = chart.locator(".times span").last
+    expect(chart.locator("svg")).to_be_visible()
+    latest = shown.text_content()
+    chart.locator("svg").hover(position={"x": 5, "y": 20})
+    expect(shown).not_to_have_text(str(latest))
+    page.mouse.move(0, 0)
+    expect(chart.locator("svg.pointed")).to_have_count(0)
+
+
 def test_a_route_is_explained_in_the_drawing_and_in_words(page: Page, channel: BlockingChannel) -> None:
     go(page, "topology")
     page.get_by_label("Exchange", exact=True).fill("orders")

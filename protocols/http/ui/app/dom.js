@@ -4,7 +4,8 @@
 //     morph(old, fresh)                             old looks like fresh; focus, scrolling, typed text stay
 //
 // A view draws itself anew every few seconds; `morph` changes only what differs. Elements with the same `data-key`
-// are the same thing. What has `data-keep` (forms, drawings) belongs to the reader once it is there.
+// are the same thing. What has `data-keep` (forms) belongs to the reader once it is there. Handlers find elements from
+// `event.currentTarget`: those that they were drawn with may have been a pattern only, and never be seen.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -28,16 +28,16 @@ export function drawing({ nodes, links }, host, way) {
     placed.links.map(({ link, points }) => edge(link, points, way)),
     nodes.map((node) => box(node, placed.nodes.get(node.id), host, way)),
   );
-  scale(svg, placed);
+  scale(svg);
   return h(
     "div",
     { class: "canvas" },
     h(
       "div",
       { class: "row zoom" },
-      button("−", "Smaller", () => step(svg, placed, -1)),
-      button("+", "Larger", () => step(svg, placed, 1)),
-      button("Fit", "As wide as the page", () => fit(svg, placed)),
+      button("−", "Smaller", (event) => step(event, -1)),
+      button("+", "Larger", (event) => step(event, 1)),
+      button("Fit", "As wide as the page", fit),
       legend(),
     ),
     h(
@@ -77,17 +77,21 @@ const legend = () =>
 
 const kindClass = (kind) => kind.replace(" ", "-");
 
-function step(svg, placed, steps) {
+function step(event, steps) {
   zoom = Math.min(Math.max((zoom ?? WHOLE) + steps, 0), ZOOMS.length - 1);
-  scale(svg, placed);
+  scale(drawingBy(event.currentTarget));
 }
 
-function fit(svg, placed) {
+function fit(event) {
   zoom = null;
-  scale(svg, placed);
+  scale(drawingBy(event.currentTarget));
 }
 
-function scale(svg, { width, height }) {
+// The one that is seen: a later drawing of the view is made like it, and thrown away.
+const drawingBy = (button) => button.closest(".canvas").querySelector(".drawn svg");
+
+function scale(svg) {
+  const [, , width, height] = svg.getAttribute("viewBox").split(" ");
   svg.classList.toggle("fit", zoom === null);
   svg.setAttribute("width", Math.round(width * ZOOMS[zoom ?? WHOLE]));
   svg.setAttribute("height", Math.round(height * ZOOMS[zoom ?? WHOLE]));

@@ -143,13 +143,17 @@ const changing = (found, name) =>
       { name: "tags", label: "Tags", value: tagsOf(found).join(", "), hint: TAGS_HINT },
     ],
     async ({ password, tags }) => {
-      const secret = password
-        ? { password }
-        : { password_hash: found.password_hash, hashing_algorithm: found.hashing_algorithm };
+      const secret = password ? { password } : await keptSecret(name);
       await put(path`users/${name}`, { ...secret, tags: listOf(tags) });
       return `User “${name}” is changed`;
     },
   );
+
+// Asked for now: since the form was drawn it may have changed.
+async function keptSecret(name) {
+  const { password_hash: hash, hashing_algorithm: algorithm } = await get(path`users/${name}`);
+  return { password_hash: hash, hashing_algorithm: algorithm };
+}
 
 async function drop(name) {
   if (!(await confirmed(`Delete user “${name}”?`, "Delete", "His connections are closed."))) return;
