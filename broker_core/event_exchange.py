@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker_core.topology import VirtualHost
 
 EVENTS: Final = "amq.rabbitmq.event"
+CONNECTED: Final = "connection.created"
 NOBODY: Final = "rmq-internal"  # who acts if no user does
 PENDING_MAX: Final = 10_000  # events of one batch; a virtual host that is deleted has two for each binding
 OF_THE_NODE: Final = ("vhost.", "user.", "alarm.")  # they name what they are about by themselves
@@ -60,11 +61,14 @@ class EventExchange(Listener):
 
     def _message(self, event: Event) -> Message | None:
         wall = self._broker.clock.wall()
+        headers = told(event, int(wall * 1000))
+        if event.name == CONNECTED:
+            headers = {**where(self._broker), **headers}
         return as_message(
             self._broker,
             EVENTS,
             event.name,
-            told(event, int(wall * 1000)),
+            headers,
             b"",
             durable=True,
             timestamp=int(wall),
@@ -78,6 +82,24 @@ class EventExchange(Listener):
             return
         for message in pending:
             self._broker.publish(exchange, message)
+
+
+def where(broker: Broker) -> Table:
+    """From where and to where it was connected whose input is being worked off."""
+    operations = broker.operations
+    fed = None if operations is None else operations.fed
+    if operations is None or fed is None:
+        return {}
+    return {
+        "node": operations.name,
+        "type": "network",
+        "peer_host": fed.peer.host,
+        "peer_port": fed.peer.port,
+        "host": fed.peer.local_host,
+        "port": fed.peer.local_port,
+        "ssl": fed.peer.tls is not None,
+        "connected_at": Int64(int(fed.connected_at * 1000)),
+    }
 
 
 def told(event: Event, wall_ms: int) -> Table:

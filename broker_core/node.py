@@ -173,6 +173,7 @@ class Node(Operating):
         finally:
             if self.keeper is not None:
                 self._close_store(self.keeper, crashed)
+            composition.audit(self.broker, "")
         if self._failure is not None:
             raise self._failure
         return swallowed

@@ -12,6 +12,8 @@ from broker_core.queue import Queue
 from broker_core.values import Table
 from protocols.amqp091.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, calls
+from tests.http.test_adapter import FakeNode
+from tests.metrics.stand import Link
 
 WALL_MS = 1_000_000_000_000
 
@@ -84,6 +86,22 @@ def test_what_no_user_does_is_done_by_the_broker() -> None:
     told.broker.tick()
     [(key, headers)] = told.news()
     assert (key, headers["user_who_performed_action"]) == ("queue.deleted", "rmq-internal")
+
+
+def test_a_connection_is_told_with_where_it_comes_from() -> None:
+    told = Told("connection.created")
+    node = told.broker.operations = FakeNode()
+    node.fed = Link(7, None)
+    Client(told.broker, told.user, node.fed.peer.name).enter("/")
+    [(_, headers)] = told.news()
+    assert {name: headers[name] for name in ("node", "peer_host", "peer_port", "port", "ssl")} == {
+        "node": "leveret",
+        "peer_host": "127.0.0.1",
+        "peer_port": 7,
+        "port": 5672,
+        "ssl": False,
+    }
+    assert (headers["user"], headers["vhost"]) == ("shop", "/")
 
 
 def test_whoever_binds_a_pattern_is_told_of_no_more() -> None:
