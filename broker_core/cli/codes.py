@@ -13,6 +13,8 @@ PENDING: Final = 4  # `plan`: there are changes to make; `lint`: there are findi
 
 
 def failed(reason: str, code: int = REFUSED) -> int:
-    """Say it on standard error; returns the exit code."""
-    print(f"leveret: {reason}", file=sys.stderr)
+    """Say it on standard error, where names of others must not draw; returns the exit code."""
+    from broker_core.cli.text import plain
+
+    print(f"leveret: {plain(reason)}", file=sys.stderr)
     return code

@@ -77,7 +77,7 @@ def _watermark(config: Config) -> str:
 def told(path: str, content: object) -> str:
     """The node's answer to a question, for people."""
     if path.startswith("/api/leveret/explain") and isinstance(content, Mapping):
-        return explained(content)
+        return plain(explained(content))
     if path.startswith("/api/leveret/streams/") and isinstance(content, list):
         return "\n".join(_table(content, "")) if content else "no streams"
     if path.startswith("/api/leveret/leases/") and isinstance(content, list):

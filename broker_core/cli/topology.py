@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.adding import Add, Environ, control
-from broker_core.cli.codes import DONE, PENDING, failed
+from broker_core.cli.codes import DONE, PENDING, REFUSED, UNREACHABLE, failed
 from broker_core.cli.listing import pattern
 from broker_core.cli.working import Working
 
@@ -100,14 +100,16 @@ def apply(options: argparse.Namespace, api: Api) -> int:
 
 def _performed(options: argparse.Namespace, changes: Sequence[Change], api: Api) -> int:
     from broker_core.cli.api import Refused
+    from broker_core.cli.control_client import Unreachable
     from broker_core.topology_file.applying import perform
 
     for number, change in enumerate(changes):
         try:
             perform(change, api)
-        except Refused as refused:
+        except (Refused, Unreachable) as error:
             _applied(options, changes[:number], len(changes))
-            return failed(f"stopped at: {change.action} {change.thing}: {refused}")
+            code = UNREACHABLE if isinstance(error, Unreachable) else REFUSED
+            return failed(f"stopped at: {change.action} {change.thing}: {error}", code)
         if not options.json:
             print(f"done: {change.action} {shown(change.thing)}", flush=True)
     return _applied(options, changes, len(changes))

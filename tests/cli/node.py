@@ -42,6 +42,7 @@ class Node:
         self.broker.operations = FakeNode()
         self.broker.encodings = {"amqp091": lambda: ENCODING}
         self.broker.access.hashing = Hashing(cost=Cost(memory_kib=64, passes=1, lanes=1))
+        self.requests_left = 1_000_000  # then it does not answer any more
         self.host = self.broker.virtual_host("/")
 
     def run(self, *arguments: str) -> int:
@@ -63,6 +64,9 @@ class Memory(ControlClient):
         self, method: str, target: str, timeout_s: float, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, str]:
         broker = self._node.broker
+        if not self._node.requests_left:
+            raise ConnectionRefusedError("gone")
+        self._node.requests_left -= 1
         connection = PROTOCOL.factory(broker, CONFIG, Outbox([]), HERE, broker.now)
         assert isinstance(connection, ControlConnection)
         given = {"Host": "localhost:15672", **headers, "Content-Length": str(len(body or b""))}

@@ -154,6 +154,11 @@ def test_names_cannot_move_the_cursor(node: Node, capsys: Captured):
     assert "\u202e" not in out
 
 
+def test_refusals_cannot_draw_either(node: Node, capsys: Captured):
+    assert node.run("purge", "\x1b[2Jgone") == cli.REFUSED
+    assert r"'\x1b[2Jgone'" in capsys.readouterr().err
+
+
 # Messages.
 
 

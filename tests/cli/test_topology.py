@@ -139,6 +139,28 @@ def test_it_stops_at_the_first_failure_and_tells_what_was_done(node: Node, tmp_p
     assert set(node.host.queues) == {"a"}
 
 
+def test_a_node_that_goes_away_leaves_word_of_what_was_done(node: Node, tmp_path: Path, capsys: Captured):
+    file = tmp_path / "q.toml"
+    file.write_text("[virtual_hosts.'/'.queues.a]\n[virtual_hosts.'/'.queues.b]")
+    node.requests_left = 2  # what is there, and the first queue
+    assert node.run("apply", str(file), "--yes") == cli.UNREACHABLE
+    captured = capsys.readouterr()
+    assert "1 of 2 changes are made" in captured.out
+    assert "stopped at: create queue 'b' in vhost '/': no node answers" in captured.err
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y", cli.DONE), ("", cli.REFUSED), ("no", cli.REFUSED)])
+def test_whoever_is_there_is_asked(
+    typed: str, code: int, node: Node, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or typed)
+    assert node.run("apply", str(file)) == code
+    assert asked == ["Make 13 changes? [y/N] "]
+    assert ("shop-orders" in node.host.queues) is (code == cli.DONE)
+
+
 def test_programs_get_a_plan_and_what_was_done(node: Node, tmp_path: Path, capsys: Captured):
     file = tmp_path / "q.toml"
     file.write_text("[virtual_hosts.'/'.queues.q]")
@@ -232,7 +254,7 @@ BINDING = st.fixed_dictionaries(
     {"exchange": st.sampled_from(["amq.topic", "amq.headers"])},
     optional={
         "key": st.sampled_from(["", "k", "a.#"]),
-        "arguments": st.dictionaries(NAMES, st.integers(-(1 << 63), (1 << 63) - 1), max_size=1),
+        "arguments": st.dictionaries(NAMES, st.integers(1 - (1 << 63), (1 << 63) - 1), max_size=1),
     },
 )
 HOSTS = st.fixed_dictionaries(
