@@ -246,7 +246,7 @@ class GlobalParameterDefinition(Tolerant):
     """Something that an operator's tool wants to remember."""
 
     name: str = key(NAME, "Its name.")
-    value: Json = key(AnyJson(), "What it says.")
+    value: Json = key(AnyJson(), "What it says.", None)
 
 
 @attrs.frozen(kw_only=True)
