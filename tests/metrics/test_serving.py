@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.clock import ManualClock
 from broker_core.facts import ChannelFacts, ConnectionFacts
 from protocols.http.metrics import serving
 from tests.core.fakes import FakeConsumer, message
-from tests.http.test_adapter import ELSEWHERE, HERE, Desk
-from tests.metrics.stand import OPEN, Front, Labels, Link, Stand, families
+from tests.http.test_adapter import ELSEWHERE, HERE, Desk, Response, basic
+from tests.metrics.stand import OPEN, Front, Labels, Link, Stand, families, samples
 
 FACTS = ConnectionFacts(protocol="AMQP 0-9-1", user="shop", virtual_host="/")
 
@@ -233,6 +234,23 @@ def test_the_control_endpoint_tells_them_to_users_who_may_monitor(peer: object) 
         assert desk.ask(path, user=None).status == 401
         assert desk.ask(path, user="management:sesame").status in (401, 403)
         assert desk.ask(path, user="none:sesame").status in (401, 403)
+
+
+@pytest.mark.parametrize("user", ["monitoring", "administrator"])
+def test_users_who_may_monitor_are_told_the_same(user: str) -> None:
+    desk = Desk()
+    connection = desk.connect()
+    head = f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic(user + ':sesame')}\r\n\r\n"
+    connection.receive(head.encode(), 0.0)
+    clock = desk.broker.clock
+    assert isinstance(clock, ManualClock)
+    for _ in range(9):
+        clock.advance(0.01)
+        desk.broker.tick()
+        desk.broker.settle()
+    response = Response(b"".join(connection.outbox.take()), "GET")
+    assert response.status == 200
+    assert samples(families(response.body.decode()))["rabbitmq_queues", ()] == 0
 
 
 def test_a_message_costs_no_more_for_being_measured() -> None:
