@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Environ, control, header, parts_of, put, virtual_host
+from broker_core.cli.adding import Actions, Add, Environ, control, header, parts_of, put, virtual_host
 from broker_core.cli.codes import DONE
 from broker_core.cli.working import Work, Working, say, table
 
@@ -82,7 +82,7 @@ def add_close(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def _part(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    actions: Actions[argparse.ArgumentParser],
     environ: Environ,
     name: str,
     work: Work,

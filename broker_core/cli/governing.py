@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Environ, control, header, parts_of, put, virtual_host
+from broker_core.cli.adding import Actions, Add, Environ, control, header, parts_of, put, virtual_host
 from broker_core.cli.codes import DONE
 from broker_core.cli.listing import list_things, pattern
 from broker_core.cli.working import Work, Working, say, table
@@ -44,8 +44,6 @@ examples:
   leveret limit clear max-queues --vhost /prod
 """
 LIMITS: Final = {"vhost": ("max-connections", "max-queues"), "user": ("max-connections", "max-channels")}
-
-Actions = argparse._SubParsersAction
 
 
 def add_policies(section: str, text: str, parser: argparse.ArgumentParser, environ: Environ) -> None:
