@@ -1,4 +1,4 @@
-"""A protocol of one's own in 150 lines: messages as lines of text, on the same port as AMQP.
+"""A protocol of one's own in 200 lines: messages as lines of text, on the same port as AMQP.
 
     LINE user password virtual-host   log in; has to come first
     QUEUE queue                       declare a queue
@@ -14,8 +14,9 @@ file into a plugin folder. docs/writing-a-protocol.md goes through it step by st
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, ParamSpec
 from urllib.parse import parse_qsl, urlencode
 
 from broker_core.broker import Broker, Publisher
@@ -27,9 +28,10 @@ from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.message import Encoding, Facts, Message
 from broker_core.outbox import Outbox
 from broker_core.queue import Queue
-from broker_core.sasl import Plain
+from broker_core.sasl import Answer, Pending, Plain, Success
 from broker_core.values import Properties, Table, printed
 
+P = ParamSpec("P")
 LINE_MAX: Final = 65_536  # octets
 LOGIN_S: Final = 10.0  # to log in within
 PREFETCH: Final = 10  # messages that a subscriber has not answered
@@ -80,6 +82,9 @@ class LineConnection(FrontEnd, Publisher):
         self.client: Client | None = None  # until somebody has logged in
         self.login_until = now + LOGIN_S
         self.unread = b""  # the beginning of a line
+        self.lines: deque[bytes] = deque()  # that wait until it is known who says them
+        self.pending: Pending | None = None  # until his password has been checked
+        self.virtual_host = ""  # that he wants
         self.headers = b""  # for the next message
         self.published = 0
         self.shown = 0  # messages; the last one's number
@@ -90,9 +95,12 @@ class LineConnection(FrontEnd, Publisher):
 
     def receive(self, data: bytes, now: float) -> None:
         *lines, self.unread = (self.unread + data).split(b"\n")
-        for line in lines:
-            if not self.closed:
-                self.obey(line.rstrip(b"\r"))
+        self.lines.extend(lines)
+        if self.halted:
+            self.halted = False
+            self.attempt(self.go_on_entering)
+        while self.lines and not self.closed and not self.waits:
+            self.attempt(self.obey, self.lines.popleft().rstrip(b"\r"))
         if len(self.unread) > LINE_MAX:
             self.shut_down("a line is too long")
 
@@ -101,6 +109,8 @@ class LineConnection(FrontEnd, Publisher):
             subscription.wake()
 
     def lost(self) -> None:
+        if self.pending is not None:
+            self.pending.waiting.drop()
         for subscription in self.subscriptions:
             subscription.queue.remove_consumer(subscription)
         for delivery in self.unsettled.values():
@@ -123,30 +133,48 @@ class LineConnection(FrontEnd, Publisher):
 
     # Commands.
 
-    def obey(self, line: bytes) -> None:
-        word, _, rest = line.partition(b" ")
+    def attempt(self, step: Callable[P, None], *given: P.args, **named: P.kwargs) -> None:
         try:
-            if self.client is None:
-                self.log_in(word, rest.decode())
-            elif word in COMMANDS:
-                COMMANDS[word](self, self.client, rest)
-            else:
-                self.say(f"ERR no such command: {word.decode()}")
+            step(*given, **named)
         except Failure as failure:  # the core says no, and why
             self.say(f"ERR {failure}")
             self.closed = self.client is None
         except ValueError:
             self.say("ERR that line is not complete, or not UTF-8")
 
+    def obey(self, line: bytes) -> None:
+        word, _, rest = line.partition(b" ")
+        if self.client is None:
+            self.log_in(word, rest.decode())
+        elif word in COMMANDS:
+            COMMANDS[word](self, self.client, rest)
+        else:
+            self.say(f"ERR no such command: {word.decode()}")
+
     def log_in(self, word: bytes, rest: str) -> None:
         if word != b"LINE":
             raise AccessRefused("log in first: LINE user password virtual-host")
-        name, password, virtual_host = rest.split()
-        user = Plain(self.broker.access, self.peer.loopback).login(name, password).user
-        client = Client(self.broker, user, self.peer.name)
-        client.enter(virtual_host)
-        self.client = client
-        self.say("OK")
+        name, password, self.virtual_host = rest.split()
+        self.enter(Plain(self.broker.access, self.peer.loopback).login(name, password))
+
+    def enter(self, answer: Answer) -> None:
+        if isinstance(answer, Pending):  # a thread checks the password, which takes long
+            self.pending, self.waits = answer, True
+            answer.waiting.tell(self.woken)
+        elif isinstance(answer, Success):
+            client = Client(self.broker, answer.user, self.peer.name)
+            client.enter(self.virtual_host)
+            self.client = client
+            self.say("OK")
+
+    def woken(self) -> None:
+        self.halted = True
+        self.wake()
+
+    def go_on_entering(self) -> None:
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            self.enter(pending.answer())
 
     def declare(self, client: Client, rest: bytes) -> None:
         queue = client.declare_queue(rest.decode())
