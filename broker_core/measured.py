@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 from typing import TYPE_CHECKING
 
 import attrs
@@ -27,6 +28,7 @@ class Measured:
     descriptors_max: int
     sockets: int
     disk_free: int
+    threads: int
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -43,6 +45,7 @@ def measured(operations: Operations) -> Measured:
         descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         sockets=sockets,
         disk_free=free_octets(operations.data_folder),
+        threads=threading.active_count(),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -118,7 +117,7 @@ def node_fields(asked: Asked) -> Fields[Operations]:
         "os_pid": str(os.getpid()),
         "partitions": [],
         "proc_total": limit_of(resource.RLIMIT_NPROC),
-        "proc_used": threading.active_count(),
+        "proc_used": now.threads,
         "processors": os.cpu_count(),
         "rates_mode": "basic",
         "run_queue": len(broker.touched),
