@@ -12,6 +12,7 @@ from broker_core.access import User
 from broker_core.composition import in_force, reload
 from broker_core.config import Config, ConfigError, parse
 from broker_core.limits import VirtualHostLimits
+from broker_core.passwords import PasswordHash
 from broker_core.policy import Policy
 from tests.store.site import Site
 
@@ -281,7 +282,7 @@ def test_what_the_configuration_gives_up_is_the_clients_from_then_on() -> None:
 def test_what_definitions_files_make_is_kept(tmp_path: Path) -> None:
     definitions = {
         "vhosts": [{"name": "two"}],
-        "users": [{"name": "u", "password": "x", "tags": []}],
+        "users": [{"name": "u", "password_hash": PasswordHash.of("x", b"salt").text, "tags": []}],
         "permissions": [{"user": "u", "vhost": "two", "configure": "", "write": "", "read": ""}],
         "parameters": [
             {"component": "vhost-limits", "name": "limits", "vhost": "two", "value": {"max-queues": 5}}
