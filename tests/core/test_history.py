@@ -9,9 +9,12 @@ import pytest
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
 from broker_core.counts import QUEUE, TOTAL, queue_counts
+from broker_core.exchange import HANDLED, Exchange, ExchangeType, Handled
+from broker_core.exchanges import STANDARD
 from broker_core.history import INTERVAL_S, KEPT, LAYERS, History, Layers, Series
 from broker_core.message import Message
 from broker_core.queue import Queue
+from broker_core.transaction import Transaction
 from broker_core.turn import MOST, Turn
 from tests.core.fakes import ENCODING, FakeConsumer, World, fetched
 
@@ -351,3 +354,56 @@ def test_an_exchange_counts_what_queues_get_from_it(queues: int, out: int) -> No
     for _ in range(2):
         world.broker.publish(exchange, Message(ENCODING, "x", "", b"", b"a"))
     assert (exchange.published, exchange.routed, exchange.unroutable) == (2, 2 * out, 0 if queues else 2)
+
+
+def fanned_out(world: World, *names: str) -> Exchange:
+    exchange = world.host.declare_exchange("x", "fanout")
+    for name in names:
+        world.host.bind(exchange, world.queue(name), "")
+    return exchange
+
+
+def test_what_a_transaction_publishes_is_counted_in_each_queue() -> None:
+    world = World()
+    exchange, tx = fanned_out(world, "a", "b"), Transaction()
+    tx.publish(world.broker, exchange, Message(ENCODING, "x", "", b"", b"a"))
+    tx.commit()
+    nobody = world.host.declare_exchange("nobody", "fanout")
+    tx.publish(world.broker, nobody, Message(ENCODING, "nobody", "", b"", b"a"))
+    tx.commit()
+    assert (exchange.published, exchange.routed) == (1, 2)
+    assert (nobody.published, nobody.routed, nobody.unroutable) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(("names", "out"), [((), 0), (("a",), 1), (("a", "b"), 2)])
+def test_dead_letters_are_counted_in_each_queue(names: tuple[str, ...], out: int) -> None:
+    world = World()
+    exchange = fanned_out(world, *names)
+    queue = world.queue("q", x_dead_letter_exchange="x")
+    world.publish("q", b"a")
+    consumer = FakeConsumer(queue)
+    world.settle()
+    consumer.reject(consumer.held[0])
+    world.settle()
+    assert (exchange.published, exchange.routed) == (1, out)
+
+
+def test_a_message_that_is_held_back_is_counted_when_it_goes_on() -> None:
+    world = World({**STANDARD, "holds": Holds})
+    exchange = world.host.declare_exchange("x", "holds")
+    held = Message(ENCODING, "x", "", b"", b"a")
+    world.broker.publish(exchange, held)
+    assert (exchange.published, exchange.routed) == (1, 0)
+    world.broker.release_delayed(exchange, held)
+    assert (exchange.routed, exchange.unroutable) == (0, 1)
+
+
+class Holds(ExchangeType):
+    """It takes every message itself, and lets nobody have it."""
+
+    name = "holds"
+    is_over = False
+
+    def route(self, message: Message) -> Handled | tuple[()]:
+        was_over, self.is_over = self.is_over, True
+        return () if was_over else HANDLED
