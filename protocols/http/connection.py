@@ -199,9 +199,7 @@ class Connection:
         self._working = False  # somebody up the stack goes on with what is there
         self._late: Later | None = None  # the answer that is still to come
         self._paused: Pause | None = None  # until it is known who asks
-        self._unsent: Callable[[], None] | None = (
-            None  # most of a large answer is still to be sent: its `sent`
-        )
+        self._unsent: Callable[[], None] | None = None  # most of a large answer is to be sent: its `sent`
         self._over = False  # there is no request after the last answer
         self._behind_size = 0  # octets that came while another answer was to come or to be sent
         self._gone = 0  # octets sent, or received of a body, when the peer's time began
