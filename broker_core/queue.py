@@ -296,6 +296,8 @@ class Queue(Destination):
                 delivery.given_at = now
             self.unsettled += count
         consumer.deliver(deliveries)
+        if (tracer := self.virtual_host.tracer) is not None:
+            tracer.delivered(self, consumer.facts(), deliveries)
 
     def hand_out(self, delivery: Delivery, settled: bool) -> Delivery:
         """Let somebody have it who is no consumer, to be answered unless it is `settled`."""
@@ -310,6 +312,8 @@ class Queue(Destination):
         else:
             delivery.given_at = self.virtual_host.broker.now
             self.unsettled += 1
+        if (tracer := self.virtual_host.tracer) is not None:
+            tracer.delivered(self, tracer.asking(), (delivery,))
         self.touch()
         return delivery
 

@@ -132,7 +132,9 @@ def walk(
         if not answer and (alternate := _alternate(current, asked, trace)) is not None:
             asked.add(alternate.name)
             pending.append((alternate, "alternate"))
-    return exchange.virtual_host.new_route(tuple(queues), handled, tuple(keepers), lasting)
+    tracer = exchange.virtual_host.tracer
+    kind = Route if tracer is None else tracer.route
+    return kind(tuple(queues), handled, tuple(keepers), lasting)
 
 
 def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list[Destination] | None, str]:

@@ -27,7 +27,7 @@ from broker_core.limits import (
 from broker_core.made import new_queue
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queue import DELETED, Queue
-from broker_core.tracing import Traced, tap
+from broker_core.tracing import Traced
 from broker_core.values import Table, type_name
 
 if TYPE_CHECKING:
@@ -363,8 +363,6 @@ class VirtualHost(Traced):
     def add_queue(self, queue: Queue) -> None:
         """Put one in place, as `add_exchange`."""
         self.queues[queue.name] = queue
-        if self.tracer is not None:
-            tap(queue)
         self._apply_queue_policy(queue)
         self.revision += 1
 

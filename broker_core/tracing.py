@@ -1,29 +1,29 @@
 """The firehose: while a virtual host is traced, a copy of every message published and delivered in it.
 
-    publish  ─> TracedRoute.give  ─┐
-    dispatch ─> Tapped.give       ─┴─> Tracer ─> amq.rabbitmq.trace, in the same settle, when queues are at rest
+    publish  ─> TracedRoute.give    ─┐
+    dispatch ─> Queue.give, hand_out ─┴─> Tracer ─> amq.rabbitmq.trace, in the same settle, when queues are at rest
 
-Whoever is not traced pays nothing: while it is on, other routes are remembered, and queues are of other kinds.
+Who is not traced pays nothing to publish, since other routes are remembered while it is on, and one test a batch to
+deliver.
 Copies have the keys and headers of RabbitMQ's, and are messages of 0-9-1. A copy is not traced, nor what becomes of it.
 What is fetched or consumed is traced; what is only looked at (browsing, leases, blocks of a stream) is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from broker_core.facts import ConsumerFacts
-from broker_core.queue import Queue
 from broker_core.routing import Route
 from broker_core.saying import as_message, said_of
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.delivery import Consumer, Delivery
+    from broker_core.delivery import Delivery
     from broker_core.exchange import Exchange
     from broker_core.message import Message
+    from broker_core.queue import Queue
     from broker_core.values import Value
 
 TRACE: Final = "amq.rabbitmq.trace"
@@ -40,7 +40,6 @@ class Traced:
     revision: int
 
     tracer: Tracer | None = None
-    new_route: Callable[[tuple[Queue, ...], bool, tuple[Exchange, ...], bool], Route] = Route
 
     @property
     def tracing(self) -> bool:
@@ -51,16 +50,7 @@ class Traced:
         """From now on, copy messages to `amq.rabbitmq.trace`, or do not."""
         if on is self.tracing:
             return
-        if on:
-            self.tracer = Tracer(self)
-            self.new_route = partial(TracedRoute, self.tracer)
-            for queue in self.queues.values():
-                tap(queue)
-        else:
-            self.tracer = None
-            del self.new_route
-            for queue in self.queues.values():
-                untap(queue)
+        self.tracer = Tracer(self) if on else None
         self.revision += 1  # routes that are remembered are of the other kind
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_virtual_host(self.broker.virtual_hosts[self.name])
@@ -96,37 +86,6 @@ class TracedRoute(Route):
         return TracedRoute(self._tracer, queues, self.handled, keepers, lasting=False)
 
 
-class Tapped(Queue):
-    """What a queue of any kind does besides while its virtual host is traced."""
-
-    __slots__ = ()
-
-    def give(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        super().give(consumer, deliveries)
-        if (tracer := self.virtual_host.tracer) is not None:
-            tracer.delivered(self, consumer.facts(), deliveries)
-
-    def hand_out(self, delivery: Delivery, settled: bool) -> Delivery:
-        if (tracer := self.virtual_host.tracer) is not None:
-            tracer.delivered(self, tracer.asking(), [delivery])
-        return super().hand_out(delivery, settled)
-
-
-TAPPED: Final[dict[type[Queue], type[Queue]]] = {}  # by the kind that it was before
-
-
-def tap(queue: Queue) -> None:
-    """The same queue, of the same layout, that says what it delivers. A test of a flag would cost 15 ns a message."""
-    kind = type(queue)
-    if kind not in TAPPED:
-        TAPPED[kind] = type(kind.__name__, (Tapped, kind), {"__slots__": ()})
-    queue.__class__ = TAPPED[kind]
-
-
-def untap(queue: Queue) -> None:
-    queue.__class__ = type(queue).__mro__[2]
-
-
 class Tracer:
     """Makes the copies of one virtual host, and publishes them when no queue is in the middle of something."""
 
@@ -134,6 +93,12 @@ class Tracer:
         self._host = host
         self._copies: list[Message] = []  # of this batch
         self._users: dict[str, str] = {}  # of connections, by name
+
+    def route(
+        self, queues: tuple[Queue, ...], handled: bool, keepers: tuple[Exchange, ...], lasting: bool
+    ) -> Route:
+        """One that says what goes along it."""
+        return TracedRoute(self, queues, handled, keepers, lasting)
 
     def published(self, message: Message, queues: Iterable[Queue]) -> None:
         """A client has published this; it goes to these queues."""
@@ -144,6 +109,8 @@ class Tracer:
 
     def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
         """Somebody has been given these."""
+        if queue.hidden:
+            return
         for delivery in deliveries:
             if self._wanted(delivery.message):
                 more: dict[str, Value] = {"redelivered": int(delivery.redelivered)}
@@ -163,7 +130,9 @@ class Tracer:
         return ConsumerFacts(connection=fed.peer.name, channel=0 if only is None else only.number)
 
     def _wanted(self, message: Message) -> bool:
-        """Somebody listens, and it is no copy itself, nor a copy's dead letter."""
+        """Tracing is still on, somebody listens, and it is no copy itself, nor a copy's dead letter."""
+        if self._host.tracer is not self:  # a transaction holds a route from before
+            return False
         if not self._host.exchanges[TRACE].bindings_by_identity or message.exchange == TRACE:
             return False
         notes = message.notes

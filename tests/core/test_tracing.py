@@ -8,6 +8,7 @@ from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.message import Facts
 from broker_core.queue import Queue
 from broker_core.tracing import TRACE
+from broker_core.transaction import Transaction
 from broker_core.values import Properties, Table
 from protocols.amqp010.encoding import ENCODING as ENCODING_0_10
 from protocols.amqp091.encoding import ENCODING as ENCODING_0_9_1
@@ -223,10 +224,8 @@ def test_who_asks_is_known_by_his_connection_and_his_only_channel() -> None:
 def test_tracing_ends_and_begins_while_queues_are_in_use() -> None:
     world = Listened()
     world.queue("q")
-    kinds = {name: type(queue) for name, queue in world.host.queues.items()}
     world.host.set_tracing(False)
     world.host.set_tracing(False)
-    plain = {name: type(queue) for name, queue in world.host.queues.items()}
     FakeConsumer(world.host.queue("q"), credit=UNLIMITED)
     world.publish("q", b"a")
     assert world.told() == []
@@ -237,8 +236,28 @@ def test_tracing_ends_and_begins_while_queues_are_in_use() -> None:
     assert world.host.queue("late").take_one(settled=True) is not None
     assert [key for key, _, _ in world.told()] == ["publish.", "deliver.late"]
     assert world.host.tracing
-    assert kinds == {name: type(world.host.queues[name]) for name in kinds}
-    assert plain != kinds
+
+
+def test_what_a_transaction_publishes_is_copied_at_its_end_if_tracing_is_on_still() -> None:
+    world = Listened()
+    world.queue("q")
+    for stays_on, copied in ((True, ["publish."]), (False, [])):
+        transaction = Transaction()
+        transaction.publish(world.broker, world.host.default_exchange, message("q"))
+        assert world.told() == []
+        world.host.set_tracing(stays_on)
+        transaction.commit()
+        assert [key for key, _, _ in world.told()] == copied
+
+
+def test_queues_that_nobody_knows_of_are_not_traced() -> None:
+    world = Listened()
+    queue = world.queue("q")
+    del world.host.queues["q"]
+    world.host.add_hidden_queue(queue)
+    FakeConsumer(queue, credit=UNLIMITED)
+    world.publish("q", b"a")
+    assert bodies(world.told()) == [("publish.", b"a")]
 
 
 def test_nobody_pays_for_tracing_that_is_off() -> None:
