@@ -1,4 +1,4 @@
-"""Messages by hand: published, fetched, looked at, dropped. For people and tests; programs had better speak AMQP.
+"""Messages by hand: published, fetched, dropped. For people and tests; programs had better speak AMQP.
 
 What is fetched is taken out of the queue until the answer is ready, then dealt with as was asked: whoever hangs up
 before has lost nothing. Permissions are those of the same verbs over AMQP.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from http import HTTPStatus
-from itertools import islice
 from typing import Final
 
 import attrs
@@ -27,15 +26,11 @@ from protocols.http.management.shapes import AUTO, BASE64, Look, message_in, sho
 from protocols.http.on_disk import OnDisk
 from protocols.http.portions import InPortions
 from protocols.http.publish import require_no_alarm
-from protocols.http.replies import API, OWN
+from protocols.http.replies import API
 
 QUEUE: Final = "/api/queues/{vhost}/{name}"
-PEEK: Final = "/api/leveret/queues/{vhost}/{name}/peek"
 DEFAULT_EXCHANGE: Final = "amq.default"  # as paths name it
 FETCHED_MAX: Final = 10_000  # messages of an answer
-PEEKED_MAX: Final = 1000
-PEEKED: Final = 10  # unless said
-TRUNCATED: Final = 64 << 10  # octets of a payload that is looked at, unless said
 OCTETS_MAX: Final = 32 << 20  # of an answer, and one message
 TURN_S: Final = 0.005
 PAUSE_S: Final = 0.0005
@@ -170,34 +165,6 @@ class Taken:
             self._queue.release(delivery)
 
 
-# Look.
-
-
-def peek(asked: Asked) -> Later:
-    """What waits first, which stays where it is, and is not marked as delivered."""
-    asked.only("count", "truncate", "encoding")
-    count = asked.number("count", PEEKED, 1, PEEKED_MAX)
-    truncate = asked.number("truncate", TRUNCATED, 0, asked.message_size_max)
-    look = Look(encoding_in(asked.one("encoding", AUTO)), truncate)
-    queue = client_of(asked, entered(asked)).readable_queue(asked.arguments["name"])
-    now = asked.broker.now
-    alive = (delivery for delivery in queue.waiting() if delivery.expires_at >= now)
-    return InPortions(asked.broker, peeked(asked, list(islice(alive, count)), look), OWN).begin()
-
-
-def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Generator[float, None, Response]:
-    turn, octets = Turn(asked.broker.clock, TURN_S, PAUSE_S), 0
-    rows: list[bytes] = []
-    for delivery in waiting:
-        if octets >= OCTETS_MAX:
-            break
-        rows.append(shown_message(delivery.message, delivery.redelivered, look, {}))
-        octets += len(rows[-1])
-        if turn.is_over():
-            yield PAUSE_S
-    return Response(HTTPStatus.OK, b"[" + b",".join(rows) + b"]")
-
-
 # Drop, and what else can be done to a queue.
 
 
@@ -220,5 +187,4 @@ ROUTES: Final = (
     Route("POST", QUEUE + "/get", Level.MANAGEMENT, get),
     Route("DELETE", QUEUE + "/contents", Level.MANAGEMENT, purge),
     Route("POST", QUEUE + "/actions", Level.MANAGEMENT, act),
-    Route("GET", PEEK, Level.MANAGEMENT, peek),
 )

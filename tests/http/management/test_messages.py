@@ -13,6 +13,8 @@ from broker_core.message import Facts, Message
 from broker_core.operations import Json
 from broker_core.selector import compile_selector
 from broker_core.sieve import Sieve
+from broker_core.store.memory import MemoryStore
+from broker_core.stream import StreamQueue
 from broker_core.values import Properties, Timestamp
 from protocols.amqp091.encoding import ENCODING
 from protocols.amqp10.encoding import ENCODING as ENCODING10
@@ -348,11 +350,59 @@ def test_a_look_is_bounded_and_passes_over_what_has_expired(office: Office) -> N
     assert office.ask("GET", PEEK, user="clerk").status == 403
 
 
-def test_streams_can_be_looked_at(office: Office) -> None:
+def test_streams_are_looked_at_from_an_offset_on(office: Office) -> None:
     office.queue("s", x_queue_type="stream")
-    put_durable(office, b"1", b"2", queue="s")
-    rows = office.ask("GET", "/api/leveret/queues/%2F/s/peek").json
-    assert [row["payload"] for row in rows] == ["1", "2"]
+    put_durable(office, b"0", b"1", b"2", b"3", queue="s")
+    path = "/api/leveret/queues/%2F/s/peek"
+
+    def seen(query: str) -> list[tuple[int, str]]:
+        return [(row["offset"], row["payload"]) for row in office.get(path + query)]
+
+    whole = [(0, "0"), (1, "1"), (2, "2"), (3, "3")]
+    assert seen("") == whole
+    assert seen("?offset=1&count=2") == whole[1:3]
+    assert seen("?offset=3") == whole[3:]
+    assert seen("?offset=4") == []
+    for query in ("?offset=-1", "?offset=x", f"?offset={1 << 63}"):
+        assert office.ask("GET", path + query).status == 400
+
+
+def test_a_look_at_a_stream_reads_from_the_disk_what_is_there_only(office: Office) -> None:
+    office.queue("s", x_queue_type="stream")
+    bodies = [b"%d" % number for number in range(100)]
+    put_durable(office, *bodies, queue="s")
+    after = office.again()
+    rows = after.get("/api/leveret/queues/%2F/s/peek?offset=90&count=5")
+    assert [row["payload"] for row in rows] == ["90", "91", "92", "93", "94"]
+    assert [row["offset"] for row in rows] == [90, 91, 92, 93, 94]
+    assert len(after.get("/api/leveret/queues/%2F/s/peek?count=1000")) == 100
+
+
+def test_a_look_at_a_stream_begins_where_retention_has_left_something(office: Office) -> None:
+    office.queue("s", x_queue_type="stream", durable=False)
+    put_durable(office, b"0", b"1", b"2", queue="s")
+    stream = office.host.queue("s")
+    assert isinstance(stream, StreamQueue)
+    stream.log.drop_until(2)
+    rows = office.get("/api/leveret/queues/%2F/s/peek?offset=0")
+    assert [row["offset"] for row in rows] == list(range(stream.log.first, 3))
+
+
+def test_a_look_is_over_when_the_stream_goes(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    office.queue("s", x_queue_type="stream")
+    put_durable(office, b"0", queue="s")
+    after = office.again()
+    monkeypatch.setattr(MemoryStore, "read_soon", lambda *_: None)  # a disk that takes long
+    asking = after.asking("GET", "/api/leveret/queues/%2F/s/peek")
+    assert asking.waits
+    after.host.delete_queue(after.host.queue("s"))
+    assert asking.answer().status == 404
+
+
+def test_only_streams_have_offsets_to_look_from(office: Office) -> None:
+    response = office.ask("GET", PEEK + "?offset=0")
+    assert response.status == 400
+    assert "no stream" in str(response.reason)
 
 
 # Drop.
