@@ -43,6 +43,9 @@ READ_SIZE_MIN: Final = 1024
 WAITING_MAX: Final = BITE  # octets read while the front-end waits for work in a thread
 TURN_S: Final = 0.02  # what one read may cost; a publisher to 2000 queues has to take smaller bites
 SEND_SIZE: Final = 262_144  # octets joined into one send
+SENT_MAX: Final = (
+    1 << 20
+)  # octets sent before others have their turn, to a peer that reads as fast as we send
 
 
 class Transport(Arriving):
@@ -328,8 +331,11 @@ class Transport(Arriving):
             self.node.start(self._drain)
 
     def _send(self) -> bool:
-        """Send until nothing is left (True) or the operating system takes no more (False)."""
+        """Send until nothing is left (True), or the system takes no more, or it is the others' turn (False)."""
+        until = self.outbox.gone + SENT_MAX
         while self._backlog:
+            if self.outbox.gone >= until:
+                return False
             piece = self._backlog[0]
             try:
                 count = self._socket.send(piece)

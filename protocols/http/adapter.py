@@ -42,8 +42,8 @@ from protocols.http.connection import (
     Request,
     Response,
     Writer,
-    target_parts,
 )
+from protocols.http.heads import target_parts
 from protocols.http.replies import (
     is_rabbitmqs,
     json_response,

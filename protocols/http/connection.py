@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
 
 import attrs
 import h11
 
+from protocols.http.heads import head_size, target_parts
 from protocols.pieces import keep
 
 HeaderList: TypeAlias = Sequence[tuple[str, str]]
@@ -45,7 +45,7 @@ class Response:
     """An answer. Content-Length and Connection are seen to; `close` ends the connection after it.
 
     With `sent` it is a large one: the next request waits until the peer has been sent most of it, and then `sent` is
-    called, once; also if the connection ends.
+    called, once; also if the connection ends. What of the body is long stands in `pieces`, which nobody ever joins.
     """
 
     status: int
@@ -54,6 +54,12 @@ class Response:
     headers: HeaderList = ()
     close: bool = False
     sent: Callable[[], None] | None = None
+    pieces: Sequence[bytes] = ()
+
+    @property
+    def size(self) -> int:
+        """Octets of the whole body."""
+        return len(self.body) + sum(map(len, self.pieces))
 
 
 def nothing() -> None:
@@ -429,12 +435,13 @@ class Connection:
         headers = [*(each for each in common if each[0] not in own), *response.headers]
         if status not in BODILESS:
             headers.append(("Content-Type", response.content_type))
-            headers.append(("Content-Length", str(len(response.body))))
+            headers.append(("Content-Length", str(response.size)))
         if response.close or self._writer.full():  # the latter asks, and asks, and does not read
             headers.append(("Connection", "close"))
         self._send(h11.Response(status_code=status, headers=headers, reason=status.phrase))
-        if response.body and status not in BODILESS and not self._asked_for_head:
-            self._send(h11.Data(data=response.body))
+        if status not in BODILESS and not self._asked_for_head:
+            for piece in (response.body, *response.pieces):
+                self._send(h11.Data(data=piece))
         self._send(h11.EndOfMessage())
 
     @property
@@ -471,12 +478,6 @@ class Connection:
         self.closed = True
 
 
-def head_size(request: h11.Request) -> int:
-    """Octets of request line and headers, at least."""
-    line = len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")
-    return line + sum(len(name) + len(value) + len(b": \r\n") for name, value in request.headers)
-
-
 def whole(request: h11.Request, body: bytes) -> Request:
     """A request from its head and body. Raises ValueError for a target that is not a path or URL."""
     headers: dict[str, str] = {}
@@ -485,14 +486,3 @@ def whole(request: h11.Request, body: bytes) -> Request:
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     path, query = target_parts(request.target.decode("latin-1"))
     return Request(request.method.decode("latin-1"), path, query, headers, body)
-
-
-def target_parts(target: str) -> tuple[str, str]:
-    """Path and query; the scheme and host that a proxy leaves in front are dropped (RFC 9112, 3.2)."""
-    if target.startswith("/") or target == "*":
-        path, _, query = target.partition("?")
-        return path, query
-    parts = urlsplit(target)
-    if parts.scheme not in ("http", "https"):
-        raise ValueError(f"'{target}'")
-    return parts.path or "/", parts.query

@@ -41,7 +41,7 @@ def written(open_: bool, kind: str, name: str, value: str) -> str:
     exposition = Exposition(open_)
     family = Family(name, kind, "What \\ it is.\nAnd more.")
     exposition.family(family, [sample(name, labelled({"queue": value, "vhost": "/"}), 1)])
-    return exposition.whole().decode()
+    return b"".join(exposition.pieces()).decode()
 
 
 @pytest.mark.parametrize("open_", [False, True])

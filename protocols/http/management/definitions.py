@@ -32,6 +32,7 @@ from protocols.http.management.acting import DONE, to_the_end
 from protocols.http.management.saying import bad
 from protocols.http.portions import InPortions
 from protocols.http.replies import API
+from protocols.pieces import Gathered
 
 PATH: Final = "/api/definitions"
 ONE: Final = PATH + "/{vhost}"
@@ -69,15 +70,19 @@ def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response
         "product_name": "Leveret",
         "product_version": VERSION,
     }
-    parts = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in head.items()]
+    made = Gathered()
+    made.add(json.dumps(head, separators=(",", ":")).removesuffix("}").encode())
     for name, items in sections:
-        rows = []
+        made.add(f",{json.dumps(name)}:[".encode())
+        comma = ""
         for item in items:
-            rows.append(json.dumps(item))
+            made.add((comma + json.dumps(item)).encode())
+            comma = ","
             if turn.is_over():
                 yield turn.pause_s
-        parts.append(f"{json.dumps(name)}:[{','.join(rows)}]")
-    return Response(HTTPStatus.OK, f"{{{','.join(parts)}}}".encode(), headers=attachment(asked))
+        made.add(b"]")
+    made.add(b"}")
+    return Response(HTTPStatus.OK, headers=attachment(asked), pieces=made.pieces())
 
 
 def attachment(asked: Asked) -> tuple[tuple[str, str], ...]:

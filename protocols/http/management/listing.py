@@ -26,6 +26,7 @@ from protocols.http.management.patterns import name_filter
 from protocols.http.portions import InPortions
 from protocols.http.replies import API
 from protocols.http.room import Share, lists_of, taken_now
+from protocols.pieces import Gathered
 
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, Callable[[T], Json]]
@@ -149,14 +150,16 @@ def _steps(
     try:
         place = _place(wish, fields, order)
         wanted = yield from _sorted(chosen, place, wish.reverse, first, end, turn)
-        rows = yield from _rows(wish, wanted, fields, turn)
+        begin, finish = ("[", "]") if wish.page is None else _frame(wish, total, len(chosen), len(wanted))
+        made = Gathered()
+        made.add(begin.encode())
+        yield from _rows(wish, wanted, fields, turn, made)
+        made.add(finish.encode())
     except BaseException:
         if share is not None:
             share.end()
         raise
-    begin, finish = ("[", "]") if wish.page is None else _frame(wish, total, len(chosen), len(rows))
-    body = b"".join((begin.encode(), b",".join(rows), finish.encode()))
-    return Response(HTTPStatus.OK, body, sent=None if share is None else share.end)
+    return Response(HTTPStatus.OK, sent=None if share is None else share.end, pieces=made.pieces())
 
 
 def _chosen(
@@ -226,14 +229,14 @@ def place_in(found: Key) -> int:
 
 
 def _rows(
-    wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn
-) -> Generator[float, None, list[bytes]]:
-    rows = []
+    wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn, made: Gathered
+) -> Generator[float, None, None]:
+    comma = ""
     for thing in things:
-        rows.append(compact(row(thing, fields, wish.columns)).encode())
+        made.add((comma + compact(row(thing, fields, wish.columns))).encode())
+        comma = ","
         if turn.is_over(is_slow=True):
             yield turn.pause_s
-    return rows
 
 
 def _frame(wish: Wish, total: int, chosen: int, rows: int) -> tuple[str, str]:

@@ -14,6 +14,8 @@ from typing import Final
 
 import attrs
 
+from protocols.pieces import Gathered
+
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -41,12 +43,11 @@ class Family:
 class Exposition:
     """An answer in the making."""
 
-    __slots__ = ("_open_metrics", "_pieces", "octets")
+    __slots__ = ("_made", "_open_metrics")
 
     def __init__(self, open_metrics: bool) -> None:
         self._open_metrics = open_metrics
-        self._pieces: list[bytes] = []
-        self.octets = 0
+        self._made = Gathered()
 
     @property
     def content_type(self) -> str:
@@ -58,14 +59,13 @@ class Exposition:
         if self._open_metrics:
             name, kind = name.removesuffix(TOTAL) if kind == COUNTER else name, OPEN_KINDS.get(kind, kind)
         head = f"# HELP {name} {escaped_help(family.help)}\n# TYPE {name} {kind}\n"
-        piece = (head + "".join(samples)).encode()
-        self._pieces.append(piece)
-        self.octets += len(piece)
+        self._made.add((head + "".join(samples)).encode())
 
-    def whole(self) -> bytes:
+    def pieces(self) -> list[bytes]:
+        """All of it; nothing is added any more."""
         if self._open_metrics:
-            self._pieces.append(b"# EOF\n")
-        return b"".join(self._pieces)
+            self._made.add(b"# EOF\n")
+        return self._made.pieces()
 
 
 OPEN_KINDS: Final = {UNTYPED: "unknown"}

@@ -19,6 +19,7 @@ from protocols.http.metrics.objects import (
     QUEUES,
     STATUS,
     STREAMS,
+    Numbers,
     Subject,
 )
 
@@ -63,6 +64,13 @@ class Rows:
         family = family.detailed if self._detailed else family
         return family.name, self._of.setdefault(family, [])
 
+    def add(self, shown: Sequence[tuple[int, str, list[str]]], found: Sequence[tuple[str, Numbers]]) -> None:
+        """The samples of some things, which come with their labels, for each family: 0.3 us a line."""
+        for index, name, samples in shown:
+            lines = "".join([f"{name}{labels} {read[index]}\n" for labels, read in found])
+            samples.append(lines)
+            self.octets += len(lines)
+
     def write(self, exposition: Exposition) -> Walk:
         """A family is a portion: 10 000 lines take 1 ms."""
         for family, samples in self._of.items():
@@ -81,14 +89,15 @@ def lines(
     shown = [(index, *rows.family(family)) for index, family in subject.of(groups)]
     if not shown:
         return
+    found: list[tuple[str, Numbers]] = []
     for at, each in enumerate(things, 1):
         if each is not None:
-            labels, read = each[0], subject.read(each[1])
-            for index, name, samples in shown:
-                samples.append(line := sample(name, labels, read[index]))
-                rows.octets += len(line)
+            found.append((each[0], subject.read(each[1])))
         if at % LISTED == 0:
+            rows.add(shown, found)
+            found = []
             yield PAUSE_S
+    rows.add(shown, found)
 
 
 def walk_all(broker: Broker, rows: Rows, groups: frozenset[str] | None, hosts: Sequence[VirtualHost]) -> Walk:

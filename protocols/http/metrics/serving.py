@@ -141,12 +141,12 @@ def _answer(
         yield from steps(exposition)
         for family, samples in node.identity(broker):
             exposition.family(family, [sample(family.name, *each) for each in samples])
-        body = exposition.whole()
         made = True
     finally:
         if not made:
             scrapes.end()
-    return Response(HTTPStatus.OK, body, exposition.content_type, sent=scrapes.end)
+    pieces = exposition.pieces()
+    return Response(HTTPStatus.OK, b"", exposition.content_type, sent=scrapes.end, pieces=pieces)
 
 
 def write_node(broker: Broker, exposition: Exposition, groups: frozenset[str] | None, detailed: bool) -> None:
