@@ -26,11 +26,11 @@ PENDING_MAX: Final = 10_000  # events of one batch; a virtual host that is delet
 OF_THE_NODE: Final = ("vhost.", "user.", "alarm.")  # they name what they are about by themselves
 
 
-def add_to(host: VirtualHost) -> None:
+def add_to(host: VirtualHost) -> Exchange:
     """Have the exchange in this virtual host. It is there from the beginning, for the sake of bindings to it."""
-    host.add_exchange(
-        Exchange(host, EVENTS, host.broker.exchange_types["topic"], durable=True, internal=True)
-    )
+    exchange = Exchange(host, EVENTS, host.broker.exchange_types["topic"], durable=True, internal=True)
+    host.add_exchange(exchange)
+    return exchange
 
 
 class EventExchange(Listener):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker_core.counts import (
@@ -104,6 +104,18 @@ class Layers:
         )
 
 
+class Things:
+    """What there is in a virtual host at the beginning of a round, and what was counted by things no longer there."""
+
+    __slots__ = ("bygone", "exchanges", "host", "queues")
+
+    def __init__(self, host: VirtualHost, bygone: Mapping[str, int]) -> None:
+        self.host = host
+        self.queues = list(host.queues.values())
+        self.exchanges = list(host.exchanges.values())
+        self.bygone = dict(bygone)
+
+
 class History:
     """What a broker was, for as long as anybody may ask. It begins with `start`."""
 
@@ -162,17 +174,18 @@ class History:
     def _look_at_all(self, tick: int) -> Generator[None, None, None]:
         """One round; others have their turn at each yield."""
         broker = self._broker
-        total = Counter(broker.bygone.total)  # before it is added to what is still there
+        total = Counter(broker.bygone.total)
+        # Looked at even if it is deleted meanwhile: of what is gone by now, all is in the total, and of the rest nothing.
+        there = [Things(host, broker.bygone.of(host.name)) for host in broker.hosts()]
         total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
         total["confirm"], total["return_unroutable"] = broker.confirmed, broker.returned
         turn = Turn(broker.clock, TURN_S, PAUSE_S)
-        for host in list(broker.hosts()):
-            sums = Counter(broker.bygone.of(host.name))
-            bygone = Counter(sums)
-            yield from self._look_at_host(tick, host, sums, turn)
-            self._note(tick, host, HOST, row(sums, HOST))
-            sums.subtract(bygone)
+        for things in there:
+            sums: Counter[str] = Counter()
+            yield from self._look_at_host(tick, things, sums, turn)
             total.update(sums)
+            sums.update(things.bygone)
+            self._note(tick, things.host, HOST, row(sums, HOST))
         yield from self._look_at_connections(tick, turn)
         total["drop_unroutable"] -= total["return_unroutable"]
         self.total.add(tick, row(total, TOTAL))
@@ -184,15 +197,15 @@ class History:
             del self._idle[thing]
 
     def _look_at_host(
-        self, tick: int, host: VirtualHost, sums: Counter[str], turn: Turn
+        self, tick: int, things: Things, sums: Counter[str], turn: Turn
     ) -> Generator[None, None, None]:
-        for queue in list(host.queues.values()):
+        for queue in things.queues:
             counts = queue_counts(queue)
             self._note(tick, queue, QUEUE, counts)
             add(sums, QUEUE, counts)
             if turn.is_over():
                 yield
-        for exchange in list(host.exchanges.values()):
+        for exchange in things.exchanges:
             counts = exchange_counts(exchange)
             self._note(tick, exchange, EXCHANGE, counts)
             add(sums, EXCHANGE, counts)

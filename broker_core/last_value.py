@@ -146,6 +146,7 @@ class LastValueQueue(WorkQueue):
             self.ready_bytes += page.octets
             self.expiring += page.expiring
             self.position = max(self.position, page.last + 1)
+            self.came_back |= page.redelivered or bool(page.marks)
             for delivery in books.read(page):
                 arrivals.append(delivery)
                 self._take_in(delivery)

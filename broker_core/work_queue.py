@@ -121,6 +121,7 @@ class WorkQueue(Queue):
             self.ready_bytes += page.octets
             self.expiring += page.expiring
             self.position = max(self.position, page.last + 1)
+            self.came_back |= page.redelivered or bool(page.marks)
         self.touch()
 
     def books(self) -> Backlog:

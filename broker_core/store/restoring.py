@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from broker_core import event_exchange
 from broker_core.access import TopicPermissions
 from broker_core.branch import Branch, xid_in
 from broker_core.catalogue import (
@@ -356,6 +357,10 @@ class Restoring:
     def _binding(self, names: Names, record: Record) -> None:
         host = self._host(names[0])
         source = host.exchanges.get(record.text("source"))
+        if source is None and record.text("source") == event_exchange.EVENTS:
+            source = event_exchange.add_to(
+                host
+            )  # events went there before: the binding waits for that to come again
         ends: Mapping[str, Destination] = host.queues if record.text("to") == "queue" else host.exchanges
         destination = ends.get(record.text("destination"))
         if source is None or destination is None:

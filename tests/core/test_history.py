@@ -231,6 +231,27 @@ def test_sums_do_not_go_down_when_queues_and_exchanges_go() -> None:
     assert chronicle.total("messages_ready") == 0
 
 
+def test_sums_do_not_go_down_when_something_goes_during_a_round() -> None:
+    chronicle = Chronicle()
+    for number in range(3 * MOST):
+        chronicle.queue(f"q{number}")
+    doomed = chronicle.broker.add_virtual_host("doomed")
+    for name in ("early", "late"):
+        queue = doomed.declare_queue(name)
+        chronicle.broker.publish(doomed.exchange(""), Message(ENCODING, "", name, b"", b"hello"))
+        fetched(queue, settled=True)
+    chronicle.interval()
+    tick = chronicle.history.tick
+    chronicle.advance(INTERVAL_S)  # the first turn of the next round
+    doomed.delete_queue(doomed.queue("late"))
+    chronicle.broker.delete_virtual_host("doomed")
+    while chronicle.history.tick == tick:
+        chronicle.advance(0.01)
+    assert (chronicle.total("publish"), chronicle.total("get_no_ack")) == (2, 2)
+    chronicle.interval()
+    assert (chronicle.total("publish"), chronicle.total("get_no_ack")) == (2, 2)
+
+
 def test_sums_outlive_a_virtual_host() -> None:
     chronicle = Chronicle()
     chronicle.queue()

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from broker_core import event_exchange
 from broker_core.access import PasswordHash, User
 from broker_core.client import Client
 from broker_core.errors import PreconditionFailed
@@ -302,6 +303,15 @@ def test_bindings_of_predeclared_exchanges_survive(site: Site) -> None:
     assert after.shape() == site.shape()
     after.publish("amq.topic", "a.b", b"1")
     assert waiting(after.host.queue("q")) == "1"
+
+
+def test_who_listens_to_events_is_still_bound_when_they_are_off(site: Site) -> None:
+    """The exchange is there for his binding's sake: nothing is passed over, nor taken for damage."""
+    site.host.bind(event_exchange.add_to(site.host), site.queue(), "user.#")
+    off = site.again()
+    assert not off.catalogue.incomplete
+    [binding] = off.host.exchange(event_exchange.EVENTS).bindings
+    assert (binding.key, off.objects) == ("user.#", site.objects)
 
 
 # One commit.

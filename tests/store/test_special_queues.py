@@ -95,6 +95,20 @@ def test_what_has_come_back_counts_as_what_is_on_disk(site: Site) -> None:
     assert (books.messages, books.octets) == (0, 0)
 
 
+@pytest.mark.parametrize(("clean", "again"), [(True, 1), (False, 3)])
+@pytest.mark.parametrize("arguments", [{}, {"x_last_value_key": HEADER}])
+def test_what_is_delivered_again_after_a_start_is_counted_as_such(
+    site: Site, arguments: dict[str, str], clean: bool, again: int
+) -> None:
+    queue = site.queue(**arguments)
+    put(queue, "a1", "b1", "c1")
+    queue.release(fetched(queue, settled=False))
+    after = back(site, clean)
+    FakeConsumer(after, credit=3)
+    after.virtual_host.broker.settle()
+    assert (after.delivered, after.redelivered) == (3, again)
+
+
 def test_groups_are_kept_together_again(site: Site) -> None:
     queue = site.queue(x_message_group_key=HEADER)
     put(queue, "a1", "a2", "b1")
