@@ -175,7 +175,7 @@ class History:
         """One round; others have their turn at each yield."""
         broker = self._broker
         total = Counter(broker.bygone.total)
-        # Looked at even if it is deleted meanwhile: of what is gone by now, all is in the total, and of the rest nothing.
+        # Looked at even if it is deleted meanwhile: the total has all of what is gone by now, and nothing of these.
         there = [Things(host, broker.bygone.of(host.name)) for host in broker.hosts()]
         total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
         total["confirm"], total["return_unroutable"] = broker.confirmed, broker.returned
