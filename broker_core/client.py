@@ -21,9 +21,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker_core.access import DEFAULT_EXCHANGE, Permission, User
-from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, Unsupported
+from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
 from broker_core.exchange import Binding, Destination, Exchange
-from broker_core.limits import QueueType, text
+from broker_core.limits import NAME_MAX, QueueType, text
 from broker_core.queue import Queue
 from broker_core.topology import VirtualHost, generated_name
 from broker_core.values import Table
@@ -201,6 +201,7 @@ class Client:
         """Declare an exchange (S035-S041, S147, S148)."""
         self._acts()
         _not_default(name)
+        _require_short(name)
         self._check(CONFIGURE, "exchange", name)
         alternate = text((arguments or {}).get("alternate-exchange"))
 
@@ -233,6 +234,7 @@ class Client:
     def bind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
         """Bind a queue, or an exchange, to an exchange (S054, S056, S073)."""
         self._acts()
+        _require_short(key)
         origin, target = self._ends(source, destination, is_exchange, key)
         self.host.bind(origin, target, key, arguments)
 
@@ -298,6 +300,7 @@ class Client:
         ]
         generated = ours or name == ""
         name = name or generated_name(prefix)
+        _require_short(name)
         self._check(CONFIGURE, "queue", name)
 
         def may_create() -> None:
@@ -411,3 +414,9 @@ def count_down(counter: Counter[str], name: str) -> None:
 def _not_default(name: str) -> None:
     if name == "":
         raise AccessRefused("operation not permitted on the default exchange")
+
+
+def _require_short(name: str) -> None:
+    """A name, or key, that every protocol can say. Raises PreconditionFailed."""
+    if len(name) > NAME_MAX // 4 and len(name.encode("utf-8", "surrogateescape")) > NAME_MAX:
+        raise PreconditionFailed(f"'{name[:40]}...' has more than {NAME_MAX} octets")

@@ -356,7 +356,7 @@ def toml_value(text: str) -> object:
     """What `key = text` would give in the file; the text itself if that is not a value."""
     try:
         read = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
     return read["value"] if len(read) == 1 else text
 

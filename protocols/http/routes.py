@@ -18,6 +18,7 @@ from broker_core.values import Value
 from protocols.http import branches, leases, management, metrics, publish, staging, streams, super_streams, ui
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Response
+from protocols.http.management.acting import sees_all, visible_hosts
 from protocols.http.tree import Tree
 
 # The functions.
@@ -37,7 +38,21 @@ def health(asked: Asked) -> Json:
 
 
 def status(asked: Asked) -> Json:
-    return asked.operations.status()
+    """Of the whole node, for who may see all; others are told of their own virtual hosts, and not where anything is."""
+    told = asked.operations.status()
+    if sees_all(asked):
+        return told
+    hosts = visible_hosts(asked)
+    queues = [queue for host in hosts for queue in host.queues.values()]
+    return {
+        **{name: told[name] for name in ("name", "version", "uptime_s", "alarm", "storage") if name in told},
+        "virtual_hosts": [host.name for host in hosts],
+        "exchanges": sum(len(host.exchanges) for host in hosts),
+        "queues": len(queues),
+        "consumers": sum(len(queue.consumers) for queue in queues),
+        "messages_ready": sum(queue.ready for queue in queues),
+        "messages_unacknowledged": sum(queue.unsettled for queue in queues),
+    }
 
 
 def reload(asked: Asked) -> Json:

@@ -13,10 +13,11 @@ from broker_core.operations import Json
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import changed, host_of, not_there, visible_hosts
+from protocols.http.management.acting import changed, host_of, not_there, sees_all, visible_hosts
 from protocols.http.management.policies import invalid
 from protocols.http.management.saying import bad, body_of, shown
 from protocols.http.management.tables import table
+from protocols.http.replies import not_authorised
 
 HOSTS: Final = "/api/vhost-limits"
 USERS: Final = "/api/user-limits"
@@ -56,13 +57,21 @@ def delete_of_virtual_host(asked: Asked) -> Response:
 
 
 def of_users(asked: Asked) -> Later:
-    rows = [told for user in asked.broker.access.users() if (told := of_one(user))["value"]]
-    return table(asked, rows, "user")
+    """Of all users, for who may see all; others are told of their own."""
+    users = [user for user in asked.broker.access.users() if is_own(asked, user.name) or sees_all(asked)]
+    return table(asked, [told for user in users if (told := of_one(user))["value"]], "user")
 
 
 def of_user(asked: Asked) -> Json:
+    """As above; whether there is such a user is not told to others."""
+    if not (is_own(asked, asked.arguments["user"]) or sees_all(asked)):
+        raise not_authorised("User not authorised to access object")
     told = of_one(known(asked))
     return [told] if told["value"] else []
+
+
+def is_own(asked: Asked, user: str) -> bool:
+    return asked.user.name == user
 
 
 def of_one(user: User) -> Item:
