@@ -2,11 +2,13 @@
 
 `page` is a page of the browser where somebody has logged in; `visit` opens others. A test fails if the page reported
 an error or a violation of its policy, or opened a dialog of the browser's, unless the test says that it made it so
-with `expect_errors`.
+with `expect_errors`. Browser and node serve all tests, so that files are loaded once; each test has a tab of its own,
+and finds the node as its configuration has it.
 """
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Iterator
 from typing import Final
@@ -14,6 +16,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from broker_core.composition import populate
 from tests.interop.conftest import RunningNode, missing
 
 TIMEOUT_MS: Final = 20_000  # for anything that should happen soon, on a busy machine
@@ -42,6 +45,17 @@ tags = ["management"]
 permissions."shop" = { configure = ".*", write = ".*", read = ".*" }
 
 [[users]]
+name = "maker"
+password = "sesame"
+tags = ["policymaker"]
+permissions."/" = { configure = ".*", write = ".*", read = ".*" }
+
+[[users]]
+name = "watcher"
+password = "sesame"
+tags = ["monitoring"]
+
+[[users]]
 name = "worker"
 password = "sesame"
 permissions."/" = { configure = ".*", write = ".*", read = ".*" }
@@ -51,6 +65,14 @@ WATCH: Final = """
 addEventListener("securitypolicyviolation", ({violatedDirective, blockedURI}) => {
     console.error(`policy: ${violatedDirective} ${blockedURI}`);
 });
+"""
+
+# Once: who logs out then is out.
+ENTERED: Final = """
+if (!sessionStorage.getItem("tests.entered")) {
+    sessionStorage.setItem("tests.entered", "yes");
+    sessionStorage.setItem("leveret.login", "%s");
+}
 """
 
 expect.set_options(timeout=TIMEOUT_MS)
@@ -71,11 +93,19 @@ class Visit:
             "dialog", lambda dialog: (self.errors.append(f"dialog: {dialog.message}"), dialog.dismiss())
         )
 
+    def enter(self, name: str = "guest", password: str = "guest") -> Page:
+        """As who has logged in before, in this tab."""
+        login = base64.b64encode(f"{name}:{password}".encode()).decode()
+        self.page.add_init_script(ENTERED % f"Basic {login}")
+        self.page.goto(self.url)
+        expect(self.page.get_by_role("heading", name="Overview")).to_be_visible()
+        return self.page
+
     def log_in(self, name: str = "guest", password: str = "guest") -> Page:
         self.page.goto(self.url)
         self.page.get_by_label("User name").fill(name)
-        self.page.get_by_label("Password or token").fill(password)
-        self.page.get_by_role("button", name="Log in").click()
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Log in", exact=True).click()
         return self.page
 
     def expect_errors(self, *parts: str) -> None:
@@ -89,6 +119,19 @@ class PageNode(RunningNode):
 
     def __init__(self, toml: str = SETTINGS, port: int = 0) -> None:
         super().__init__(toml, port)
+
+    def restore(self) -> None:
+        """As it was when it began."""
+
+        def restored() -> None:
+            broker = self.node.broker
+            for name in list(broker.virtual_hosts):
+                broker.delete_virtual_host(name)
+            for user in broker.access.users():
+                broker.access.delete_user(user.name)
+            populate(broker, self.node.config)
+
+        self.call(restored)
 
     @property
     def page_url(self) -> str:
@@ -112,8 +155,15 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def node() -> Iterator[PageNode]:
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport=DESK, accept_downloads=True)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def standing() -> Iterator[PageNode]:
     node = PageNode()
     node.start()
     yield node
@@ -121,21 +171,20 @@ def node() -> Iterator[PageNode]:
 
 
 @pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    context = browser.new_context(viewport=DESK, accept_downloads=True)
-    yield context
-    context.close()
+def node(standing: PageNode) -> Iterator[PageNode]:
+    yield standing
+    standing.restore()
 
 
 @pytest.fixture
 def visit(context: BrowserContext, node: PageNode) -> Iterator[Visit]:
     visit = Visit(context, node.page_url)
     yield visit
+    for page in context.pages:
+        page.close()
     assert visit.errors == []
 
 
 @pytest.fixture
 def page(visit: Visit) -> Page:
-    page = visit.log_in()
-    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-    return page
+    return visit.enter()

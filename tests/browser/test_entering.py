@@ -32,15 +32,15 @@ def test_a_reload_does_not_ask_again_and_another_tab_does(visit: Visit, page: Pa
     expect(headed(page, "Overview")).to_be_visible()
     other = page.context.new_page()
     other.goto(visit.url)
-    expect(other.get_by_role("button", name="Log in")).to_be_visible()
+    expect(other.get_by_role("button", name="Log in", exact=True)).to_be_visible()
 
 
 def test_who_logs_out_leaves_nothing_behind(page: Page) -> None:
     page.get_by_role("button", name="Log out").click()
-    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    expect(page.get_by_role("button", name="Log in", exact=True)).to_be_visible()
     assert page.evaluate("sessionStorage.getItem('leveret.login')") is None
     page.reload()
-    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    expect(page.get_by_role("button", name="Log in", exact=True)).to_be_visible()
 
 
 def test_credentials_are_in_no_address_and_no_element(page: Page) -> None:
@@ -77,5 +77,5 @@ def test_a_user_for_management_sees_only_his_own(visit: Visit, node: PageNode) -
 def test_a_password_that_is_taken_back_ends_the_visit(visit: Visit, page: Page, node: PageNode) -> None:
     node.call(lambda: node.node.broker.access.delete_user("guest"))
     go(page, "queues")
-    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    expect(page.get_by_role("button", name="Log in", exact=True)).to_be_visible()
     visit.expect_errors("401")

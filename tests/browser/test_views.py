@@ -21,6 +21,8 @@ VIEWS: Final = {
     "exchanges": "Exchanges",
     "topology": "Topology of /",
     "streams": "Streams of /",
+    "leases": "Leases of /",
+    "transactions": "Transactions of /",
     "connections": "Connections",
     "channels": "Channels",
     "consumers": "Consumers",

@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from math import ceil
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
@@ -36,6 +36,9 @@ from broker_core.operations import Connected, Json
 from broker_core.queue import Queue
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked
+from protocols.http.management.listing import Fields
+
+T = TypeVar("T")
 
 POINTS_MAX: Final = 1000
 SECONDS_MAX: Final = 10 * 365 * 86_400
@@ -82,7 +85,7 @@ class Rates:
             **dict.fromkeys(CONNECTION, Curve.of(asked, "data_rates")),
             **dict.fromkeys(NODE, Curve.of(asked, "node_stats")),
         }
-        self._plain = self._messages is None and not any(self._others.values())  # no curves
+        self._curved = {name for name, curve in self._others.items() if curve is not None}
 
     def of_queue(self, queue: Queue) -> dict[str, Json]:
         """A queue's message_stats."""
@@ -112,7 +115,38 @@ class Rates:
         """The details of one count or length of a queue or connection."""
         return self._details(self._series(thing), name)
 
+    def keys(
+        self,
+        names: Sequence[str],
+        columns: Sequence[str],
+        counts: Callable[[T], Sequence[int]],
+        thing: Callable[[T], object],
+    ) -> Fields[T]:
+        """The columns of message_stats, to sort by: each at a tenth of the time that all of them take.
+
+        `counts` are those of the columns, and `thing` is what has the samples.
+        """
+        found: dict[str, Callable[[T], Json]] = {}
+        for name in names:
+            found[f"message_stats.{name}"] = partial(counted, counts, places_of(columns, name))
+            found.update(self.details_keys((name,), thing, "message_stats."))
+        return found
+
+    def details_keys(self, names: Sequence[str], thing: Callable[[T], object], prefix: str = "") -> Fields[T]:
+        """The same of details."""
+        return {
+            f"{prefix}{name}_details.{part}": partial(self._detail, thing, name, part)
+            for name in names
+            for part in ("rate", "avg_rate", "avg")
+        }
+
     # What they consist of.
+
+    def _detail(self, thing: Callable[[T], object], name: str, part: str, each: T) -> Json:
+        series = self._series(thing(each))
+        if part == "rate":
+            return 0.0 if self._history is None or series is None else self._rate(self._history, series, name)
+        return self._details(series, name).get(part)
 
     def _series(self, thing: object) -> Series | None:
         return None if self._history is None else self._history.series(thing)
@@ -124,7 +158,8 @@ class Rates:
         if counts:
             for name, places in plan(columns, names):
                 told[name] = counts[places[0]] if len(places) == 1 else sum([counts[at] for at in places])
-        if self._plain and (series is None or not self._has_changed(series)):
+        is_plain = self._messages is None and self._curved.isdisjoint(names)  # no curves
+        if is_plain and (series is None or not self._has_changed(series)):
             told.update(still(names))  # as most
         else:
             told.update({f"{name}_details": self._details(series, name) for name in names})
@@ -157,16 +192,15 @@ class Rates:
     def _rate(self, history: History, series: Series, name: str) -> float:
         if not self._has_changed(series):
             return 0.0
-        now, before = (
-            amount(series.at(tick), series.columns, name) for tick in (history.tick, history.tick - 1)
-        )
-        rise = now - before
+        now, before = series.last, series.at(history.tick - 1)
+        rise = sum([now[at] - before[at] for at in places_of(series.columns, name)])
         return (rise if name in self._others else max(0, rise)) / history.interval_s  # counts may begin anew
 
     def _points(self, history: History, series: Series, name: str, curve: Curve) -> dict[str, Json]:
         """The newest first."""
         times_ms, rows = self._rows(history, series, curve)
-        values = [amount(counts, series.columns, name) for counts in rows]
+        places = places_of(series.columns, name)
+        values = [sum([counts[at] for at in places]) if counts else 0 for counts in rows]
         spread_ms = times_ms[0] - times_ms[-1]
         return {
             "samples": [
@@ -189,6 +223,11 @@ class Rates:
         if self._last is None or self._last[:2] != (series, curve):
             self._last = series, curve, [series.at(tick) for tick in ticks]
         return times_ms, self._last[2]
+
+
+def counted(counts: Callable[[T], Sequence[int]], places: Sequence[int], each: T) -> int:
+    found = counts(each)
+    return sum([found[at] for at in places]) if found else 0
 
 
 def amount(counts: Sequence[int], columns: Sequence[str], name: str) -> int:

@@ -3,7 +3,10 @@
 // Credentials are kept in the tab's session storage, so that a reload does not ask again and another tab does. They are
 // sent in the Authorization header only; the browser's own login, cookies and caches are left out.
 
+import { endOf } from "./tokens.js";
+
 const STORED = "leveret.login";
+const BEARER = "Bearer ";
 
 let login = sessionStorage.getItem(STORED);
 
@@ -21,6 +24,17 @@ export function logIn(name, password) {
   const octets = new TextEncoder().encode(`${name}:${password}`);
   login = `Basic ${btoa(Array.from(octets, (each) => String.fromCharCode(each)).join(""))}`;
 }
+
+/** Throws Failure for what no header can hold. */
+export function logInWith(token) {
+  if (!/^[\x21-\x7e]+$/.test(token)) throw new Failure(401, "a token is one word of letters, digits and signs");
+  login = BEARER + token;
+}
+
+export const isByToken = () => Boolean(login?.startsWith(BEARER));
+
+/** When the token of this login runs out, in milliseconds since 1970; null: that is not known, or it is a password. */
+export const endsAt = () => (isByToken() ? endOf(login.slice(BEARER.length)) : null);
 
 /** Keep the credentials that were found good. */
 export const remember = () => sessionStorage.setItem(STORED, login);
@@ -49,9 +63,12 @@ async function ask(method, where, body, headers = {}, signal = undefined) {
   });
   const text = await response.text();
   const content = parsed(text);
-  if (!response.ok) throw new Failure(response.status, reasonOf(content, response));
+  if (!response.ok) throw new Failure(statusOf(response), reasonOf(content, response));
   return content;
 }
+
+// RabbitMQ's API says 401 also to a user who may not; only who is to log in again is challenged.
+const statusOf = ({ status, headers }) => (status === 401 && !headers.has("WWW-Authenticate") ? 403 : status);
 
 const typed = (body) => (body === undefined ? {} : { "Content-Type": "application/json" });
 

@@ -3,21 +3,32 @@
 import { path, post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { form, panel } from "./forms.js";
-import { value } from "./format.js";
+import { count, value } from "./format.js";
 import { attempt, confirmed } from "./notices.js";
 import { exchangeLink, queueLink } from "./routes.js";
-import { section, table } from "./tables.js";
+import { page, pager, section, table } from "./tables.js";
 
 const letter = ({ destination_type: type }) => (type === "queue" ? "q" : "e");
 
 const where = (binding) =>
   path`bindings/${binding.vhost}/e/${binding.source}/${letter(binding)}/${binding.destination}`;
 
+/** A page of bindings; `name` is where the link of the view says which. There may be very many. */
+export const some = (where, { query }, name, signal) => page(where, { page: query[name] }, {}, signal);
+
 /** Those that lead away from an exchange. */
-export const leaving = (found) => section("Bindings from here", list(found, "To", target));
+export const leaving = (found, at) =>
+  section("Bindings from here", list(found.items, "To", target), pages(found, at, "from"));
 
 /** Those that lead to a queue or an exchange. */
-export const arriving = (found) => section("Bindings to here", list(found, "From", source));
+export const arriving = (found, at) =>
+  section("Bindings to here", list(found.items, "From", source), pages(found, at, "to"));
+
+const pages = (found, at, name) =>
+  found.page_count > 1 && [
+    h("p", { class: "hint" }, `${found.items.length} of ${count(found.total_count)} bindings.`),
+    pager(found, at, name),
+  ];
 
 function list(found, heading, end) {
   if (!found.length) return h("p", { class: "empty" }, "There are none.");

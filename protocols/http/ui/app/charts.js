@@ -1,6 +1,6 @@
 // Charts as SVG: some lines over the same ten minutes, with a legend that tells the latest values, or those pointed at.
 
-import { area, bounds, gauges, line, nearest, speeds, spot } from "./curves.js";
+import { area, bounds, continued, gauges, line, nearest, speeds, spot } from "./curves.js";
 import { h, s } from "./dom.js";
 import { clock, count, rate } from "./format.js";
 
@@ -15,20 +15,26 @@ export const SAMPLED = {
   msg_rates_incr: 5,
 };
 
-/** `found` holds `NAME_details` for each [NAME, label]: how many there were. */
+/** `found` holds `NAME_details` for each [NAME, label]: how many there were; and NAME: how many there are. */
 export const lengths = (title, found, names) =>
   chart(
     title,
-    names.map(([name, label]) => ({ label, points: gauges(found?.[`${name}_details`]?.samples) })),
+    names.map(([name, label]) => ({
+      label,
+      points: continued(gauges(found?.[`${name}_details`]?.samples), found?.[name]),
+    })),
     count,
   );
 
 /** The same of counters: how fast they rose. */
-export const flows = (title, found, names) =>
+export const flows = (title, found, names, told = rate) =>
   chart(
     title,
-    names.map(([name, label]) => ({ label, points: speeds(found?.[`${name}_details`]?.samples) })),
-    rate,
+    names.map(([name, label]) => {
+      const details = found?.[`${name}_details`];
+      return { label, points: continued(speeds(details?.samples), details?.rate) };
+    }),
+    told,
   );
 
 function chart(title, lines, told) {

@@ -18,6 +18,13 @@ export function speeds(samples) {
   });
 }
 
+/** The points, and as the latest what is told elsewhere on the page: samples are some seconds old. */
+export function continued(points, latest) {
+  if (points.length < 2 || !Number.isFinite(latest)) return points;
+  const [[before], [last]] = points.slice(-2);
+  return [...points, [2 * last - before, latest]];
+}
+
 /** The least round number that is not below: 1, 2 or 5 and zeros. At least 1. */
 export function ceiling(most) {
   if (!(most > 1)) return 1;

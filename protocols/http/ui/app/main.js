@@ -2,11 +2,12 @@
 //
 //     hash ──place──> a view ──load──> answers of the node ──draw──> elements ──morph──> what the reader sees
 //
-// A view is {title(at), load(at, signal), draw(found, at)}. What is shown stays until the next answer is there, also
+// A view is {title(at), load(at, signal), draw(found, at)}, and says if it is to be asked for less often (refresh_ms). What is shown stays until the next answer is there, also
 // while the node is away; the banner tells that.
 
 import * as api from "./api.js";
 import { h, morph } from "./dom.js";
+import { clock } from "./format.js";
 import { link, place } from "./routes.js";
 import * as session from "./session.js";
 import { shell } from "./shell.js";
@@ -18,6 +19,7 @@ const REFRESH_MS = 5000;
 const state = {
   at: place(location.hash),
   problem: "", // why nothing newer is shown
+  unreachable: false, // the node does not answer at all
   status: null, // the node's, as of last time
   asking: new AbortController(),
   timer: 0,
@@ -37,15 +39,17 @@ function shown(content) {
 function showLogin(reason = "") {
   clearTimeout(state.timer);
   state.asking.abort();
+  const byToken = api.isByToken();
   api.logOut();
   session.entered(null);
   document.title = "Leveret";
-  put(login(reason, enter));
+  put(login(reason, enter, byToken));
 }
 
 /** Let the user in who gave good credentials. Throws Failure. */
-async function enter(name, password) {
-  api.logIn(name, password);
+async function enter({ name, password, token }) {
+  if (token === undefined) api.logIn(name, password);
+  else api.logInWith(token.trim());
   await admit();
   api.remember();
   await arrive();
@@ -95,7 +99,7 @@ async function refresh() {
     if (asking.signal.aborted) return;
     failed(problem);
   }
-  if (!asking.signal.aborted) state.timer = setTimeout(again, REFRESH_MS);
+  if (!asking.signal.aborted) state.timer = setTimeout(again, viewAt(state.at)?.refresh_ms ?? REFRESH_MS);
 }
 
 async function draw(signal) {
@@ -107,7 +111,7 @@ async function draw(signal) {
   }
   const [found, status] = await Promise.all([view.load(at, signal), api.get("leveret/status", signal)]);
   if (signal.aborted) return;
-  Object.assign(state, { problem: "", status });
+  Object.assign(state, { problem: "", unreachable: false, status });
   document.title = `${view.title(at)} · Leveret`;
   shown(main(at, view.title(at), view.draw(found, at)));
 }
@@ -124,16 +128,24 @@ const missing = () =>
 
 function failed(problem) {
   if (problem.status === 401) {
-    showLogin(problem.message);
+    showLogin(whyOut(problem));
     return;
   }
   if (!(problem instanceof api.Failure)) console.error(problem);
   state.problem = problem.message;
+  state.unreachable = problem.status === 0;
   const there = document.getElementById("main");
   const same = there?.dataset.key === JSON.stringify(state.at.names);
   // What is shown may be old, and is still the best there is. If the thing itself is gone, it is not.
   if (same && problem.status !== 404) shown(h("main", { "data-key": there.dataset.key, "data-keep": true }));
   else showFailure(problem);
+}
+
+function whyOut(problem) {
+  if (!api.isByToken()) return problem.message;
+  const end = api.endsAt();
+  if (end !== null && end <= Date.now()) return `Your token has run out, at ${clock(end)}. Log in with a new one.`;
+  return "The node does not take your token any more. Log in with another one.";
 }
 
 function showFailure(problem) {
@@ -159,7 +171,7 @@ async function start() {
     await admit();
   } catch (problem) {
     if (problem.status !== 0) {
-      showLogin(problem.message);
+      showLogin(problem.status === 401 ? whyOut(problem) : problem.message);
       return;
     }
     put(h("p", { class: "waiting" }, "The node does not answer; trying again."));

@@ -1,14 +1,15 @@
 // Messages as people read them, and the form that publishes one.
 
 import { path, post } from "./api.js";
+import { body } from "./bodies.js";
 import { h } from "./dom.js";
 import { form } from "./forms.js";
-import { octets, value } from "./format.js";
+import { count, octets, value } from "./format.js";
 import { facts } from "./tables.js";
 
 /** Messages as the API gives them: payload and payload_encoding, properties, routing_key. */
-export function messages(found) {
-  if (!found.length) return h("p", { class: "empty" }, "The queue has no message to show.");
+export function messages(found, none = "The queue has no message to show.") {
+  if (!found.length) return h("p", { class: "empty" }, none);
   return h("ol", { class: "messages" }, found.map(message));
 }
 
@@ -18,22 +19,29 @@ function message(each, index) {
     "li",
     { class: "message", "data-key": `message ${index}` },
     facts([
+      ["Offset", Number.isFinite(each.offset) && String(each.offset)],
       ["Exchange", each.exchange || "(default)"],
       ["Routing key", each.routing_key],
-      ["Redelivered", each.redelivered ? "yes" : "no"],
+      ["Redelivered", !Number.isFinite(each.offset) && (each.redelivered ? "yes" : "no")],
       ["Size", octets(each.payload_bytes)],
-      each.position !== undefined && each.position !== null
-        ? ["Position", String(each.position)]
-        : ["Position", null],
     ]),
     pairs("Properties", properties),
     pairs("Headers", headers),
-    h("pre", { tabindex: "0", "aria-label": "Body" }, body(each)),
+    content(each),
   );
 }
 
-const body = ({ payload, payload_encoding: encoding }) =>
-  encoding === "base64" ? `base64: ${payload}` : String(payload ?? "");
+function content(each) {
+  const { kind, text, left } = body(each);
+  const unsent = kind === "octets" ? 0 : each.payload_bytes - new TextEncoder().encode(each.payload).length;
+  return [
+    kind !== "text" && h("h3", {}, kind === "JSON" ? "Body, JSON" : "Body, octets that are no text"),
+    h("pre", { tabindex: "0", "aria-label": "Body", class: kind === "octets" ? "octets" : null }, text),
+    left > 0 &&
+      h("p", { class: "hint" }, `${count(left)} more ${kind === "octets" ? "octets" : "characters"} are not shown.`),
+    !left && unsent > 0 && h("p", { class: "hint" }, `${octets(unsent)} more are not shown.`),
+  ];
+}
 
 function pairs(title, table) {
   const found = Object.entries(table ?? {});

@@ -19,11 +19,11 @@ export function notice(text, kind = "done") {
   if (kind === "done") setTimeout(() => shown.remove(), SHOWN_MS);
 }
 
-/** Do it, and tell that it was done (`done`, text) or why it was not. Whether it was. */
+/** Do it, and tell that it was done (`done`; null: that can be seen) or why it was not. Whether it was. */
 export async function attempt(action, done) {
   try {
     const told = await action();
-    notice(typeof told === "string" ? told : done);
+    if (typeof told === "string" || done) notice(typeof told === "string" ? told : done);
     return true;
   } catch (problem) {
     notice(problem.message, "failed");

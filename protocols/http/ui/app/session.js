@@ -10,7 +10,7 @@ export function entered(found) {
   user = found;
 }
 
-/** One of these tags; administrators have all, and `monitoring` and `policymaker` see what `management` does. */
+/** One of these tags, or administrator, who may all that they may. */
 export const has = (...tags) =>
   tags.some((tag) => user?.tags.includes(tag)) || Boolean(user?.tags.includes("administrator"));
 

@@ -10,13 +10,15 @@ const NAVIGATION = [
   ["exchanges", "Exchanges"],
   ["topology", "Topology"],
   ["streams", "Streams"],
+  ["leases", "Leases"],
+  ["transactions", "Transactions"],
   ["connections", "Connections"],
   ["channels", "Channels"],
   ["consumers", "Consumers"],
   ["policies", "Policies"],
   ["users", "Users", "administrator"],
   ["vhosts", "Virtual hosts"],
-  ["definitions", "Definitions"],
+  ["definitions", "Definitions", "administrator"],
   ["alarms", "Alarms"],
 ];
 
@@ -36,7 +38,7 @@ function skip(event) {
   document.getElementById("main").focus();
 }
 
-const brand = ({ status }) =>
+const brand = ({ status, ...state }) =>
   h(
     "div",
     { class: "brand" },
@@ -54,7 +56,20 @@ const brand = ({ status }) =>
     h("img", { src: "ui/leveret.svg", alt: "", width: 28, height: 28 }),
     h("a", { href: link([]) }, "Leveret"),
     status && h("span", { class: "node" }, `${status.name} · ${status.version}`),
+    health({ status, ...state }),
   );
+
+/** How the node is, in two words, wherever the reader is. */
+function health({ problem, unreachable, status }) {
+  const [text, kind] = unreachable
+    ? ["Unreachable", "failed"]
+    : problem
+      ? ["Not up to date", "failed"]
+      : status?.alarm
+        ? ["Alarm", "warning"]
+        : ["Running", "good"];
+  return h("a", { href: link(["alarms"]), class: `badge health ${kind}` }, text);
+}
 
 const toggle = () => document.getElementById("navigation").classList.toggle("shown");
 
@@ -95,13 +110,14 @@ const navigation = ({ names }) =>
     ),
   );
 
-function banners({ problem, status }) {
+function banners({ problem, status, unreachable }) {
   return h(
     "div",
     { class: "banners", role: "alert" },
     problem &&
       h("p", { class: "banner failed" }, `Not up to date: ${problem}. Trying again every few seconds.`),
     status?.alarm &&
+      !unreachable &&
       h(
         "p",
         { class: "banner warning" },

@@ -115,14 +115,15 @@ function searched(input) {
   }, SEARCH_AFTER_MS);
 }
 
-function pager({ page: shown, page_count: last }, at) {
+/** The way to other pages; where a view has several lists, `name` is this one's in the link. */
+export function pager({ page: shown, page_count: last }, at, name = "page") {
   if (!(last > 1)) return null;
   const to = (number, label, text) =>
     number < 1 || number > last || number === shown
       ? h("span", { class: "button off", "aria-disabled": "true" }, text)
       : h(
           "a",
-          { class: "button", href: link(at.names, { ...at.query, page: number }), "aria-label": label },
+          { class: "button", href: link(at.names, { ...at.query, [name]: number }), "aria-label": label },
           text,
         );
   return h(

@@ -1,6 +1,7 @@
 // Which view stands at which place: by the first name in the link, and how many names there are.
 
 import { alarms } from "./views/alarms.js";
+import { branches } from "./views/branches.js";
 import { channel, channels } from "./views/channels.js";
 import { connection, connections } from "./views/connections.js";
 import { consumers } from "./views/consumers.js";
@@ -8,6 +9,7 @@ import { definitions } from "./views/definitions.js";
 import { exchange } from "./views/exchange.js";
 import { exchanges } from "./views/exchanges.js";
 import { virtualHost, virtualHosts } from "./views/hosts.js";
+import { leases } from "./views/leases.js";
 import { overview } from "./views/overview.js";
 import { policies } from "./views/policies.js";
 import { queue } from "./views/queue.js";
@@ -24,6 +26,8 @@ export const VIEWS = {
   "exchanges/3": exchange,
   "topology/1": topology,
   "streams/1": streams,
+  "leases/1": leases,
+  "transactions/1": branches,
   "connections/1": connections,
   "connections/2": connection,
   "channels/1": channels,

@@ -41,7 +41,9 @@ export const alarms = {
           ["Memory", told(node.mem_alarm, `${octets(node.mem_used)} of ${octets(node.mem_limit)}`)],
           [
             "Disk free",
-            told(node.disk_free_alarm, `${octets(node.disk_free)}, at least ${octets(node.disk_free_limit)}`),
+            node.disk_free_limit > 0
+              ? told(node.disk_free_alarm, `${octets(node.disk_free)}, at least ${octets(node.disk_free_limit)}`)
+              : "not watched: the node keeps nothing on disk, or has no limit",
           ],
         ]),
       ),

@@ -6,14 +6,34 @@ import { h } from "../dom.js";
 import { count, moment, octets, rate, value } from "../format.js";
 import { form, panel } from "../forms.js";
 import { link } from "../routes.js";
-import { host } from "../session.js";
+import { has, host, whoever } from "../session.js";
+import { OCTETS, pace } from "../sparks.js";
 import { badge, facts, list, page, section, table } from "../tables.js";
 import { place } from "./queues.js";
+
+const LISTED = [
+  "name",
+  "vhost",
+  "user",
+  "client_properties.connection_name",
+  "client_properties.product",
+  "protocol",
+  "ssl",
+  "state",
+  "channels",
+  "recv_oct_details",
+  "send_oct_details",
+].join();
 
 export const connections = {
   title: () => "Connections",
   load: (at, signal) =>
-    page(host() ? path`vhosts/${host()}/connections` : "connections", at.query, {}, signal),
+    page(
+      host() ? path`vhosts/${host()}/connections` : "connections",
+      at.query,
+      { columns: LISTED, ...OCTETS },
+      signal,
+    ),
   draw: (found, at) => list("connections", COLUMNS, found, ({ name }) => name, at),
 };
 
@@ -33,15 +53,28 @@ const COLUMNS = [
   ["Channels", ({ channels }) => count(channels), { sort: "channels", number: true }],
   [
     "In",
-    ({ recv_oct_details: given }) => `${octets(given?.rate ?? 0)}/s`,
+    ({ recv_oct_details: given }) => perSecond(given?.rate ?? 0),
     { sort: "recv_oct_details.rate", number: true },
   ],
   [
     "Out",
-    ({ send_oct_details: given }) => `${octets(given?.rate ?? 0)}/s`,
+    ({ send_oct_details: given }) => perSecond(given?.rate ?? 0),
     { sort: "send_oct_details.rate", number: true },
   ],
+  [
+    "Last 10 min",
+    (each) =>
+      pace(
+        [
+          ["In", each.recv_oct_details],
+          ["Out", each.send_oct_details],
+        ],
+        perSecond,
+      ),
+  ],
 ];
+
+const perSecond = (speed) => `${octets(speed)}/s`;
 
 export const connection = {
   title: ({ names: [, name] }) => `Connection ${name}`,
@@ -58,10 +91,15 @@ export const connection = {
     h(
       "div",
       { class: "charts" },
-      flows("Octets per second", found, [
-        ["recv_oct", "Received"],
-        ["send_oct", "Sent"],
-      ]),
+      flows(
+        "Octets per second",
+        found,
+        [
+          ["recv_oct", "Received"],
+          ["send_oct", "Sent"],
+        ],
+        perSecond,
+      ),
     ),
     section("Details", facts(details(found))),
     section(
@@ -74,7 +112,7 @@ export const connection = {
         ? table(CHANNELS, channels, (each) => each.name)
         : h("p", { class: "empty" }, "There are none."),
     ),
-    panel("Close this connection", closing(name)),
+    (has() || found.user === whoever().name) && panel("Close this connection", closing(name)),
   ],
 };
 

@@ -9,31 +9,24 @@ import { section } from "../tables.js";
 export const definitions = {
   title: () => "Definitions",
   load: async () => null,
-  draw: () => [
-    section(
-      "Export",
-      h(
-        "p",
-        {},
-        `Virtual hosts, queues, exchanges, bindings and policies${has() ? ", users and what they may" : ""}; no messages.`,
-      ),
-      h(
-        "div",
-        { class: "row" },
-        h(
-          "button",
-          { type: "button", class: "main", onclick: download },
-          host() ? `Download those of ${host()}` : "Download",
-        ),
-      ),
-    ),
-    section(
-      "Import",
-      h("p", {}, "What the file has and the node lacks is added; what is there stays."),
-      importing(),
-    ),
-  ],
+  draw: () =>
+    has() ? [exporting(), section("Import", importing())] : h("p", { class: "empty" }, "These are for administrators."),
 };
+
+const exporting = () =>
+  section(
+    "Export",
+    h("p", {}, "Virtual hosts, users and what they may, queues, exchanges, bindings and policies; no messages."),
+    h(
+      "div",
+      { class: "row" },
+      h(
+        "button",
+        { type: "button", class: "main", onclick: download },
+        host() ? `Download those of ${host()}` : "Download",
+      ),
+    ),
+  );
 
 const where = () => (host() ? path`definitions/${host()}` : "definitions");
 
@@ -46,7 +39,8 @@ async function download() {
   }, "Definitions exported");
 }
 
-const importing = () =>
+const importing = () => [
+  h("p", {}, "What the file has and the node lacks is added; what is there stays."),
   h(
     "form",
     { "data-keep": true, "data-key": "import", onsubmit: submitted },
@@ -57,7 +51,8 @@ const importing = () =>
       h("input", { type: "file", name: "file", accept: ".json,application/json", required: true }),
     ),
     h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, "Import")),
-  );
+  ),
+];
 
 async function submitted(event) {
   event.preventDefault();

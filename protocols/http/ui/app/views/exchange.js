@@ -1,7 +1,7 @@
 // One exchange: its rates, what it leads to, and publishing to it.
 
 import { get, path, query, remove } from "../api.js";
-import { arriving, binding, bindingFrom, leaving, written } from "../bindings.js";
+import { arriving, binding, bindingFrom, leaving, some, written } from "../bindings.js";
 import { SAMPLED, flows } from "../charts.js";
 import { h } from "../dom.js";
 import { panel } from "../forms.js";
@@ -16,12 +16,13 @@ const isDefault = (name) => name === DEFAULT_EXCHANGE;
 export const exchange = {
   title: ({ names: [, , name] }) => (isDefault(name) ? "Default exchange" : `Exchange ${name}`),
 
-  async load({ names: [, host, name] }, signal) {
+  async load(at, signal) {
+    const [, host, name] = at.names;
     const ends = isDefault(name)
-      ? [[], []]
+      ? []
       : [
-          get(path`exchanges/${host}/${name}/bindings/source`, signal),
-          get(path`exchanges/${host}/${name}/bindings/destination`, signal),
+          some(path`exchanges/${host}/${name}/bindings/source`, at, "from", signal),
+          some(path`exchanges/${host}/${name}/bindings/destination`, at, "to", signal),
         ];
     const [found, from, to] = await Promise.all([
       get(path`exchanges/${host}/${name}` + query(SAMPLED), signal),
@@ -30,7 +31,7 @@ export const exchange = {
     return { found, from, to };
   },
 
-  draw: ({ found, from, to }, { names: [, host, name] }) => [
+  draw: ({ found, from, to }, at, [, host, name] = at.names) => [
     h("p", { class: "hint" }, `${found.type} exchange in virtual host ${host} `, features(found)),
     h(
       "div",
@@ -43,7 +44,7 @@ export const exchange = {
     section("Details", details(found, host, name)),
     isDefault(name)
       ? section("Bindings", h("p", {}, "Every queue is bound to the default exchange with its name."))
-      : bindings(from, to, host, name),
+      : bindings(from, to, at),
     panel("Publish a message", publishing(host, name)),
     !isDefault(name) &&
       !name.startsWith("amq.") &&
@@ -78,10 +79,10 @@ const details = (found, host, name) =>
     ],
   ]);
 
-const bindings = (from, to, host, name) => [
-  leaving(from),
+const bindings = (from, to, at, [, host, name] = at.names) => [
+  leaving(from, at),
   bindingFrom(host, name),
-  arriving(to),
+  arriving(to, at),
   binding(host, name, "exchange"),
 ];
 

@@ -1,8 +1,11 @@
-// The way in.
+// The way in: with a name and a password, or with a token.
 
 import { h } from "../dom.js";
 
-export function login(reason, enter) {
+const HIDDEN = { autocapitalize: "none", spellcheck: "false" };
+
+/** `enter` gets {name, password} or {token}, and throws why not. `byToken`: that was the way last time. */
+export function login(reason, enter, byToken) {
   const told = h("p", { class: "banner failed", role: "alert", hidden: !reason }, reason);
   return h(
     "main",
@@ -17,37 +20,72 @@ export function login(reason, enter) {
         h("h1", {}, "Leveret"),
       ),
       told,
-      h(
-        "label",
-        {},
-        h("span", {}, "User name"),
-        h("input", {
-          name: "name",
-          required: true,
-          autofocus: true,
-          autocomplete: "username",
-          autocapitalize: "none",
-          spellcheck: "false",
-        }),
-      ),
-      h(
-        "label",
-        {},
-        h("span", {}, "Password or token"),
-        h("input", { name: "password", type: "password", autocomplete: "current-password" }),
-      ),
+      byPassword(!byToken),
+      token(byToken),
       h("button", { type: "submit", class: "main" }, "Log in"),
+      h("button", { type: "button", class: "plain other", onclick: (event) => change(event, told) }, other(byToken)),
     ),
   );
 }
 
+const other = (byToken) => (byToken ? "Log in with a password" : "Log in with a token");
+
+// A way that is not taken is disabled, so that its fields are neither asked for nor sent.
+const way = (name, taken, ...fields) => h("fieldset", { name, hidden: !taken, disabled: !taken }, fields);
+
+const byPassword = (taken) =>
+  way(
+    "by password",
+    taken,
+    h(
+      "label",
+      {},
+      h("span", {}, "User name"),
+      h("input", { name: "name", required: true, autofocus: taken, autocomplete: "username", ...HIDDEN }),
+    ),
+    h(
+      "label",
+      {},
+      h("span", {}, "Password"),
+      h("input", { name: "password", type: "password", autocomplete: "current-password" }),
+    ),
+  );
+
+const token = (taken) =>
+  way(
+    "by token",
+    taken,
+    h(
+      "label",
+      {},
+      h("span", {}, "Token"),
+      h("input", {
+        name: "token",
+        type: "password",
+        required: true,
+        autofocus: taken,
+        autocomplete: "off",
+        ...HIDDEN,
+      }),
+      h("small", { class: "hint" }, "A JSON Web Token of the issuer that this node trusts."),
+    ),
+  );
+
+function change(event, told) {
+  const form = event.currentTarget.form;
+  for (const each of form.querySelectorAll("fieldset")) each.hidden = each.disabled = !each.hidden;
+  told.hidden = true;
+  event.currentTarget.textContent = other(form.elements["by password"].hidden);
+  form.querySelector("fieldset:enabled input").focus();
+}
+
 async function submitted(event, told, enter) {
   event.preventDefault();
-  const given = new FormData(event.currentTarget);
-  const button = event.currentTarget.querySelector("button");
+  const given = Object.fromEntries(new FormData(event.currentTarget));
+  const button = event.currentTarget.querySelector("button[type=submit]");
   button.disabled = true;
   try {
-    await enter(given.get("name"), given.get("password"));
+    await enter(given);
   } catch (problem) {
     told.textContent = problem.message;
     told.hidden = false;

@@ -94,8 +94,7 @@ const resources = (node) =>
     facts([
       [
         "Disk free",
-        Number.isFinite(node.disk_free) &&
-          `${octets(node.disk_free)}${node.disk_free_limit > 0 ? ` (limit ${octets(node.disk_free_limit)})` : ""}`,
+        node.disk_free_limit > 0 && `${octets(node.disk_free)} (limit ${octets(node.disk_free_limit)})`,
       ],
       ["Up for", duration(node.uptime)],
       ["Process", node.os_pid],

@@ -43,10 +43,11 @@ export const policies = {
   draw: (found) =>
     Object.keys(KINDS).map((kind) => [
       section(KINDS[kind].title, listed(kind, found[kind])),
-      (kind === "policies" ? has("policymaker") : has("administrator")) &&
-        panel(KINDS[kind].add, adding(kind)),
+      mayChange(kind) && panel(KINDS[kind].add, adding(kind)),
     ]),
 };
+
+const mayChange = (kind) => (kind === "policies" ? has("policymaker") : has());
 
 function listed(kind, found) {
   if (!found.length) return h("p", { class: "empty" }, "There are none.");
@@ -58,7 +59,7 @@ function listed(kind, found) {
       ["Applies to", (each) => each["apply-to"]],
       ["Definition", ({ definition }) => written(definition)],
       ["Priority", ({ priority }) => String(priority), { number: true }],
-      ["", (each) => h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete")],
+      ["", (each) => mayChange(kind) && h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete")],
     ],
     found,
     ({ vhost, name }) => JSON.stringify([vhost, name]),

@@ -1,7 +1,7 @@
 // One queue: what it holds, who reads it, what leads to it, and what can be done with it.
 
 import { get, path, post, query, remove } from "../api.js";
-import { arriving, binding, written } from "../bindings.js";
+import { arriving, binding, some, written } from "../bindings.js";
 import { SAMPLED } from "../charts.js";
 import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
@@ -10,6 +10,7 @@ import { messages as shownMessages, publishing } from "../messages.js";
 import { attempt, confirmed } from "../notices.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
 import { facts, section, table } from "../tables.js";
+import { browsing } from "./browsing.js";
 import { messages, queued } from "./overview.js";
 import { features } from "./queues.js";
 
@@ -23,22 +24,23 @@ const ACKS = [
 export const queue = {
   title: ({ names: [, , name] }) => `Queue ${name}`,
 
-  async load({ names: [, host, name] }, signal) {
+  async load(at, signal) {
+    const [, host, name] = at.names;
     const [found, bindings] = await Promise.all([
       get(path`queues/${host}/${name}` + query(SAMPLED), signal),
-      get(path`queues/${host}/${name}/bindings`, signal),
+      some(path`queues/${host}/${name}/bindings`, at, "to", signal),
     ]);
     return { found, bindings };
   },
 
-  draw: ({ found, bindings }, { names: [, host, name] }) => [
+  draw: ({ found, bindings }, at, [, host, name] = at.names) => [
     h("p", { class: "hint" }, `${found.type ?? "classic"} queue in virtual host ${host} `, features(found)),
     h("div", { class: "charts" }, queued(found), messages(found.message_stats)),
     section("Details", details(found)),
     section("Consumers", readers(found)),
-    arriving(bindings),
+    arriving(bindings, at),
     binding(host, name, "queue"),
-    found.type === "stream" ? null : panel("Look at messages", peeking(host, name)),
+    panel("Look at messages", found.type === "stream" ? browsing(host, name) : peeking(host, name)),
     found.type === "stream" ? null : panel("Get messages", getting(host, name)),
     panel("Publish to this queue", publishing(host, DEFAULT_EXCHANGE, name)),
     found.type === "stream" ? null : panel("Move messages", moving(host, name)),

@@ -6,6 +6,7 @@ import { form, panel } from "../forms.js";
 import { count, rate, value } from "../format.js";
 import { queueLink } from "../routes.js";
 import { host, oneHost } from "../session.js";
+import { LENGTHS, level } from "../sparks.js";
 import { badge, list, page } from "../tables.js";
 
 const COLUMNS = [
@@ -21,6 +22,7 @@ const COLUMNS = [
   "messages_ready",
   "messages_unacknowledged",
   "messages",
+  "messages_details",
   "consumers",
   "message_stats.publish_details.rate",
   "message_stats.deliver_get_details.rate",
@@ -44,7 +46,7 @@ export const queues = {
   title: () => "Queues",
 
   load: (at, signal) =>
-    page(host() ? path`queues/${host()}` : "queues", at.query, { columns: COLUMNS }, signal),
+    page(host() ? path`queues/${host()}` : "queues", at.query, { columns: COLUMNS, ...LENGTHS }, signal),
 
   draw: (found, at) => [
     list("queues", columns(), found, ({ vhost, name }) => JSON.stringify([vhost, name]), at),
@@ -70,6 +72,7 @@ const columns = () => [
     { sort: "messages_unacknowledged", number: true },
   ],
   ["Total", (queue) => count(queue.messages), { sort: "messages", number: true }],
+  ["Last 10 min", (queue) => level("Messages", queue.messages_details, count)],
   ["Consumers", (queue) => count(queue.consumers), { sort: "consumers", number: true }],
   [
     "In",

@@ -1,4 +1,4 @@
-// Streams of a virtual host, who reads them, how far behind each is, and what is reserved for jobs.
+// Streams of a virtual host, who reads them, and how far behind each is.
 
 import { get, path } from "../api.js";
 import { h } from "../dom.js";
@@ -14,10 +14,7 @@ export const streams = {
 
   async load(_, signal) {
     const vhost = oneHost();
-    const [all, leases] = await Promise.all([
-      get(path`leveret/streams/${vhost}`, signal),
-      get(path`leveret/leases/${vhost}`, signal),
-    ]);
+    const all = await get(path`leveret/streams/${vhost}`, signal);
     const found = all.filter(({ partitions }) => !partitions);
     const readers = await Promise.all(
       found.slice(0, WATCHED).map(({ name }) => readersOf(vhost, name, signal)),
@@ -27,11 +24,10 @@ export const streams = {
       found,
       supers: all.filter(({ partitions }) => partitions),
       readers: readers.flat(),
-      leases,
     };
   },
 
-  draw: ({ vhost, found, supers, readers, leases }) => [
+  draw: ({ vhost, found, supers, readers }) => [
     section(
       "Streams",
       listed(found, streamColumns(vhost), ({ name }) => name, "There are no streams here."),
@@ -57,11 +53,6 @@ export const streams = {
           supers,
           ({ name }) => name,
         ),
-      ),
-    leases.length > 0 &&
-      section(
-        "Reserved for jobs",
-        table(leaseColumns(vhost), leases, ({ queue, reader }) => JSON.stringify([queue, reader])),
       ),
   ],
 };
@@ -91,12 +82,4 @@ const readerColumns = (vhost) => [
   ],
   ["Next offset", ({ next }) => count(next), { number: true }],
   ["Lag", ({ lag }) => (lag > 0 ? count(lag) : badge("up to date", "good")), { number: true }],
-];
-
-const leaseColumns = (vhost) => [
-  ["Queue", ({ queue }) => h("a", { href: queueLink(vhost, queue) }, queue)],
-  ["Reader", ({ reader }) => reader],
-  ["Reserved", ({ messages }) => count(messages), { number: true }],
-  ["Size", (each) => octets(each.octets), { number: true }],
-  ["Still in the queue", ({ ready }) => count(ready), { number: true }],
 ];

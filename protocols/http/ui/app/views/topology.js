@@ -4,18 +4,21 @@ import { Failure, get, path, query } from "../api.js";
 import { h } from "../dom.js";
 import { drawing } from "../drawing.js";
 import { form } from "../forms.js";
-import { table as read, value } from "../format.js";
+import { count, table as read, value } from "../format.js";
 import { NODES_MAX, graph, way, words } from "../graph.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
 import { has, oneHost } from "../session.js";
-import { section } from "../tables.js";
+import { page, section } from "../tables.js";
 
 const EXCHANGES = 60; // whose bindings are asked for
 const QUEUES = 300; // whose settings are
+const BINDINGS = 200; // of each exchange: a fanout may have thousands, and the drawing has no room for them
+const BOUND = "source,destination,destination_type,routing_key";
 const shownHost = (chosen) => chosen.vhost || oneHost();
 
 export const topology = {
   title: ({ query: chosen }) => `Topology of ${shownHost(chosen)}`,
+  refresh_ms: 30_000, // it takes many questions, and changes seldom
 
   async load({ query: chosen }, signal) {
     const vhost = shownHost(chosen);
@@ -38,13 +41,14 @@ export const topology = {
         : [];
     const all = [...known, ...asked];
     const bindings = await Promise.all(
-      all.map(({ name }) => get(path`exchanges/${vhost}/${name}/bindings/source`, signal)),
+      all.map(({ name }) => bindingsFrom(vhost, name, signal)),
     );
     return {
       vhost,
       exchanges: all,
       queues: queues.items,
-      bindings: bindings.flat(),
+      bindings: bindings.flatMap(({ items }) => items),
+      unasked: bindings.reduce((sum, { items, total_count: all_of }) => sum + all_of - items.length, 0),
       more: exchanges.page_count > 1 || queues.page_count > 1,
       explained: chosen.explain ? await explanation(vhost, chosen, signal) : null,
     };
@@ -59,6 +63,9 @@ export const topology = {
     ];
   },
 };
+
+const bindingsFrom = (vhost, name, signal) =>
+  page(path`exchanges/${vhost}/${name}/bindings/source`, {}, { page_size: BINDINGS, columns: BOUND }, signal);
 
 const alone = (vhost, name, signal) =>
   get(path`exchanges/${vhost}/${name}`, signal).then(
@@ -130,7 +137,7 @@ function told(explained) {
   );
 }
 
-function remarks({ left }, { more, vhost }, { exchange }) {
+function remarks({ left }, { more, unasked, vhost }, { exchange }) {
   const told = [
     exchange && [
       "What “",
@@ -141,6 +148,8 @@ function remarks({ left }, { more, vhost }, { exchange }) {
     ],
     left > 0 &&
       `${left} more are left out: the drawing holds ${NODES_MAX}. Begin from an exchange to see its part. `,
+    unasked > 0 &&
+      `${count(unasked)} bindings more are left out: of each exchange the first ${BINDINGS} are drawn. `,
     more &&
       `Only the first ${EXCHANGES} exchanges’ bindings and the first ${QUEUES} queues’ settings were looked at. `,
   ];
