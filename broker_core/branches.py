@@ -16,7 +16,7 @@ from broker_core.branch import Branch, IllegalState, State, Verb, Verdict, Xid
 from broker_core.errors import AccessRefused, LimitReached, NotAllowed, NotFound
 
 if TYPE_CHECKING:
-    from broker_core.access import User
+    from broker_core.security.access import User
     from broker_core.topology import VirtualHost
 
 TIMEOUT_S: Final = 60  # of a branch, unless somebody says otherwise

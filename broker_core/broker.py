@@ -17,15 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from broker_core import event_exchange
-from broker_core.access import Access
-from broker_core.bygone import Bygone
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.compat import Compat
 from broker_core.delivery import UNLIMITED
 from broker_core.discard import Discarded
 from broker_core.errors import NotFound
-from broker_core.events import Events
 from broker_core.exchange import Destination, Exchange, ExchangeType
 from broker_core.exchanges import STANDARD
 from broker_core.flow import Alarms
@@ -35,16 +31,20 @@ from broker_core.parameters import Parameters
 from broker_core.policy import Policies
 from broker_core.queue import DELETED, REJECTED, Queue
 from broker_core.routing import Route, route, walk
+from broker_core.security.access import Access
 from broker_core.topology import VirtualHost
+from broker_core.watching import event_exchange
+from broker_core.watching.bygone import Bygone
+from broker_core.watching.events import Events
 
 if TYPE_CHECKING:
-    from broker_core.audit import Audit
     from broker_core.catalogue import Catalogue
     from broker_core.client import Client
-    from broker_core.history import History
     from broker_core.operations import Operations
     from broker_core.store.journal import Journal
     from broker_core.store.paging import Paging
+    from broker_core.watching.audit import Audit
+    from broker_core.watching.history import History
 
 log: Final = logging.getLogger("leveret.broker")
 

@@ -17,13 +17,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_core.access import Permissions, TopicPermissions, User
     from broker_core.branch import Branch
     from broker_core.exchange import Binding, Exchange
     from broker_core.lease import Lease
     from broker_core.operations import Json
     from broker_core.policy import Policy
     from broker_core.queue import Queue
+    from broker_core.security.access import Permissions, TopicPermissions, User
     from broker_core.staging import Staging
     from broker_core.topology import VirtualHost
 

@@ -20,11 +20,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker_core.access import DEFAULT_EXCHANGE, Permission, User
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
 from broker_core.exchange import Binding, Destination, Exchange
 from broker_core.limits import NAME_MAX, QueueType, text
 from broker_core.queue import Queue
+from broker_core.security.access import DEFAULT_EXCHANGE, Permission, User
 from broker_core.topology import VirtualHost, generated_name
 from broker_core.values import Table
 

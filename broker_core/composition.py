@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from broker_core import settings
-from broker_core.access import User
-from broker_core.audit import Audit
 from broker_core.broker import Broker
 from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
 from broker_core.clock import Clock
@@ -29,21 +27,23 @@ from broker_core.config import Config, ConfigError
 from broker_core.config_listening import ListenerEntry
 from broker_core.config_sections import GUEST, UserEntry, VirtualHostEntry
 from broker_core.entrance import Entrance, proxies_of
-from broker_core.event_exchange import AlarmEvents, EventExchange
 from broker_core.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
 from broker_core.kinds import Problem, printed
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.operations import Reloaded
-from broker_core.passwords import PasswordHash
 from broker_core.plugins import BadPlugin, Plugins
-from broker_core.sasl import Scram
+from broker_core.security.access import User
+from broker_core.security.passwords import PasswordHash
+from broker_core.security.sasl import Scram
+from broker_core.security.tokens import Tokens
 from broker_core.settings import difference
 from broker_core.store.paging import Paging
 from broker_core.tls import Certificates
-from broker_core.tokens import Tokens
 from broker_core.version import VERSION
+from broker_core.watching.audit import Audit
+from broker_core.watching.event_exchange import AlarmEvents, EventExchange
 
 if TYPE_CHECKING:
     from broker_core.node import Node
@@ -128,7 +128,7 @@ def populate(broker: Broker, config: Config) -> None:
     if (catalogue := broker.catalogue) is not None and not catalogue.incomplete:
         broker.access.forget_strangers()
     if config.definitions.load:
-        from broker_core import applying
+        from broker_core.definitions import applying
 
         applying.load_files(broker, config.definitions.load)
     _admit(broker, config)

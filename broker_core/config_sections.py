@@ -8,7 +8,6 @@ from typing import Final
 
 import attrs
 
-from broker_core import passwords
 from broker_core.compat import PROFILES, Compat, compat
 from broker_core.errors import PreconditionFailed
 from broker_core.kinds import (
@@ -34,7 +33,8 @@ from broker_core.kinds import (
     printed,
 )
 from broker_core.policy import ApplyTo, Policies, Policy
-from broker_core.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
+from broker_core.security import passwords
+from broker_core.security.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
 from broker_core.settings import Record, RecordOf, key
 from broker_core.values import Table
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from broker_core.facts import ConsumerFacts
 from broker_core.values import Table
+from broker_core.watching.facts import ConsumerFacts
 
 if TYPE_CHECKING:
     from broker_core.message import Message

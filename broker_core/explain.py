@@ -16,7 +16,6 @@ from typing import Final
 
 import attrs
 
-from broker_core.access import User
 from broker_core.client import Client, require_not_internal
 from broker_core.errors import AccessRefused
 from broker_core.exchange import Binding, Destination, Exchange, LooksAt
@@ -24,6 +23,7 @@ from broker_core.exchanges import STANDARD
 from broker_core.message import Encoding, Facts, Message, further_keys
 from broker_core.operations import Json, as_json
 from broker_core.routing import Trace, walk
+from broker_core.security.access import User
 from broker_core.topology import VirtualHost
 from broker_core.values import Properties, Table
 

@@ -16,9 +16,9 @@ import attrs
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.config import Config
-    from broker_core.facts import ChannelFacts, ConnectionFacts
     from broker_core.message import Encoding
     from broker_core.outbox import Outbox
+    from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 
 
 @attrs.frozen

@@ -32,15 +32,15 @@ from broker_core.config import Config
 from broker_core.config_sections import GUEST
 from broker_core.entrance import Entrance
 from broker_core.frontend import FrontEnd, Protocol, encodings_of
-from broker_core.guards import Door
-from broker_core.history import History
 from broker_core.keeper import Keeper, opened
 from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operating import THREADS, Operating
 from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins
+from broker_core.security.guards import Door
 from broker_core.store.contract import Store, StoreError
 from broker_core.transport import Transport, is_readable
+from broker_core.watching.history import History
 
 log: Final = logging.getLogger("leveret.node")
 

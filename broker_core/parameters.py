@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import TooMany
-from broker_core.events import Events
 from broker_core.operations import Json
+from broker_core.watching.events import Events
 
 if TYPE_CHECKING:
     from broker_core.catalogue import Catalogue

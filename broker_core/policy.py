@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from broker_core.errors import PreconditionFailed
-from broker_core.events import Events
 from broker_core.limits import (
     Check,
     Overflow,
@@ -42,6 +41,7 @@ from broker_core.limits import (
     whole_fault,
 )
 from broker_core.values import Table, Value
+from broker_core.watching.events import Events
 
 if TYPE_CHECKING:
     from broker_core.catalogue import Catalogue

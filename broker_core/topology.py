@@ -27,8 +27,8 @@ from broker_core.limits import (
 from broker_core.made import new_queue
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queue import DELETED, Queue
-from broker_core.tracing import Traced
 from broker_core.values import Table, type_name
+from broker_core.watching.tracing import Traced
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

@@ -28,7 +28,7 @@ from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.message import Encoding, Facts, Message
 from broker_core.outbox import Outbox
 from broker_core.queue import Queue
-from broker_core.sasl import Answer, Pending, Plain, Success
+from broker_core.security.sasl import Answer, Pending, Plain, Success
 from broker_core.values import Properties, Table, printed
 
 P = ParamSpec("P")

@@ -16,10 +16,10 @@ import trio
 from broker_core.cli import main
 from broker_core.composition import populate, welcome
 from broker_core.config import ConfigError, load, parse
-from broker_core.definitions import read_files
+from broker_core.definitions.reading import read_files
 from broker_core.frontend import TlsFacts
 from broker_core.node import Node
-from broker_core.sasl import STANDARD
+from broker_core.security.sasl import STANDARD
 from protocols.amqp010 import commands as c
 from protocols.amqp091 import methods as m
 from protocols.amqp091.fields import encode_table

@@ -32,7 +32,7 @@ def add(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def hash_password(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.passwords import Hashing
+    from broker_core.security.passwords import Hashing
 
     try:
         password = _typed() if sys.stdin.isatty() else _read()

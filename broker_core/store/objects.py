@@ -44,12 +44,12 @@ from broker_core.store.records import (
 )
 
 if TYPE_CHECKING:
-    from broker_core.access import Permissions, TopicPermissions, User
     from broker_core.branch import Branch
     from broker_core.exchange import Binding, Destination, Exchange
     from broker_core.lease import Lease
     from broker_core.operations import Json
     from broker_core.policy import Policy
+    from broker_core.security.access import Permissions, TopicPermissions, User
     from broker_core.staging import Staging
     from broker_core.store.journal import Journal
     from broker_core.topology import VirtualHost

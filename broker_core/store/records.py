@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.branch import Verdict
 from broker_core.description import Description
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json
-from broker_core.passwords import PasswordHash
 from broker_core.policy import ApplyTo, Policy
 from broker_core.prepared import Outline, Path
-from broker_core.scram import Verifier
+from broker_core.security.access import Permissions, TopicPermissions, User
+from broker_core.security.passwords import PasswordHash
+from broker_core.security.scram import Verifier
 from broker_core.sieve import Sieve
 from broker_core.store.values_text import Unreadable, read_table, read_text, written_table, written_text
 from broker_core.values import Table

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from broker_core import event_exchange
-from broker_core.access import TopicPermissions
 from broker_core.branch import Branch, xid_in
 from broker_core.catalogue import (
     OPERATOR_POLICY,
@@ -36,6 +34,7 @@ from broker_core.holding import Holding
 from broker_core.lease import Lease
 from broker_core.limits import QueueLimits, limits_of, parse_queue_arguments, queue_type
 from broker_core.made import new_queue
+from broker_core.security.access import TopicPermissions
 from broker_core.selector import compile_selector
 from broker_core.staging import Staging
 from broker_core.store import records
@@ -58,6 +57,7 @@ from broker_core.store.records import (
 from broker_core.store.values_text import Unreadable
 from broker_core.topology import VirtualHost
 from broker_core.values import Table
+from broker_core.watching import event_exchange
 from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.config import Config
 from broker_core.errors import Failure
-from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.frontend import FrontEnd, Peer
-from broker_core.login import Login
 from broker_core.outbox import Outbox
-from broker_core.sasl import Anonymous, Answer, Challenge, Mechanisms, Pending
+from broker_core.security.login import Login
+from broker_core.security.sasl import Anonymous, Answer, Challenge, Mechanisms, Pending
 from broker_core.values import Table
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp010 import facts
 from protocols.amqp010.commands import (
     CLOSE_CODE_CONNECTION_FORCED,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker_core.facts import ChannelFacts, ConnectionFacts
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp010.neutral import table
 from protocols.amqp010.served_session import ServedSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker_core.sasl import Mechanism
+    from broker_core.security.sasl import Mechanism
     from broker_core.values import Table
     from protocols.amqp010.adapter import Connection010
     from protocols.amqp010.session import Session

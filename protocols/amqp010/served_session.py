@@ -24,10 +24,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.access import Permission
 from broker_core.branches import Participant
 from broker_core.broker import Publisher
 from broker_core.errors import Failure
+from broker_core.security.access import Permission
 from protocols.amqp010 import commands as c
 from protocols.amqp010 import declarations, distributed, subscriptions, transactions, unsettled
 from protocols.amqp010.contract import SessionError, SessionOwner

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Publisher
 from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
-from broker_core.facts import ConsumerFacts
 from broker_core.limits import QueueType
 from broker_core.message import Message
 from broker_core.queue import Queue
 from broker_core.values import Table
+from broker_core.watching.facts import ConsumerFacts
 from protocols.amqp010 import commands as c
 from protocols.amqp010.contract import SessionError
 from protocols.amqp010.encoding import ENCODING, rendered

@@ -13,9 +13,7 @@ import platform
 from collections.abc import Callable, Iterable
 from typing import Final, ParamSpec
 
-from broker_core.access import User
 from broker_core.broker import Broker
-from broker_core.checking import Waiting
 from broker_core.client import Client
 from broker_core.compat import FlowMechanism, Product, Retired, UnknownExchangeType, UnknownVirtualHost
 from broker_core.config import Config
@@ -28,11 +26,20 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
-from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.frontend import FrontEnd, Peer, Protocol
-from broker_core.login import Login
 from broker_core.outbox import Outbox
-from broker_core.sasl import Answer, Challenge, MalformedResponse, Mechanisms, Pending, UnknownMechanism
+from broker_core.security.access import User
+from broker_core.security.checking import Waiting
+from broker_core.security.login import Login
+from broker_core.security.sasl import (
+    Answer,
+    Challenge,
+    MalformedResponse,
+    Mechanisms,
+    Pending,
+    UnknownMechanism,
+)
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp091 import facts
 from protocols.amqp091 import methods as m
 from protocols.amqp091.channel import METHODS, Channel

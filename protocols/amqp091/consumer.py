@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
-from broker_core.facts import ConsumerFacts
 from broker_core.message import Message
 from broker_core.queue import Queue
 from broker_core.values import Table
+from broker_core.watching.facts import ConsumerFacts
 from protocols.amqp091 import wire
 from protocols.amqp091.encoding import ENCODING, cut, rendered
 

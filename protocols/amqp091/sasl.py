@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.sasl import Answer, MalformedResponse, Mechanism
+from broker_core.security.sasl import Answer, MalformedResponse, Mechanism
 from protocols.amqp091.fields import MalformedError, decode_table, encode_longstr
 
 

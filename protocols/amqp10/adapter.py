@@ -13,17 +13,17 @@ import platform
 from collections.abc import Callable, Iterable
 from typing import Final, ParamSpec
 
-from broker_core.access import User
 from broker_core.broker import Broker
-from broker_core.checking import Waiting
 from broker_core.client import Client
 from broker_core.config import Config
 from broker_core.errors import Failure, LimitReached
-from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.frontend import FrontEnd, Peer
-from broker_core.login import Login
 from broker_core.outbox import Outbox
-from broker_core.sasl import Answer, Challenge, Mechanisms, Pending
+from broker_core.security.access import User
+from broker_core.security.checking import Waiting
+from broker_core.security.login import Login
+from broker_core.security.sasl import Answer, Challenge, Mechanisms, Pending
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp10 import facts, termini
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import Connection

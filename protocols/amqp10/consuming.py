@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, cast
 from broker_core.broker import Publisher
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.errors import AccessRefused, Failure
-from broker_core.facts import ConsumerFacts
 from broker_core.queue import Queue
+from broker_core.watching.facts import ConsumerFacts
 from protocols.amqp10 import addresses, nodes, outcomes, sources, subscriptions
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, OutgoingOwner

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.facts import ChannelFacts, ConnectionFacts
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp10.neutral import table
 
 if TYPE_CHECKING:
-    from broker_core.sasl import Mechanism
+    from broker_core.security.sasl import Mechanism
     from protocols.amqp10.adapter import Connection10
     from protocols.amqp10.served_session import ServedSession
 

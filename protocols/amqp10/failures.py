@@ -14,7 +14,7 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
-from broker_core.sasl import AuthenticationFailed, MalformedResponse, UnknownMechanism
+from broker_core.security.sasl import AuthenticationFailed, MalformedResponse, UnknownMechanism
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, Condition, Ends
 

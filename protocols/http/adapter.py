@@ -22,14 +22,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import h11
 
-from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.config import Config
 from broker_core.errors import Failure, LimitReached, PreconditionFailed
 from broker_core.frontend import FrontEnd, Peer, Protocol
-from broker_core.login import SHOWN_MAX, facts_of, word_of
 from broker_core.outbox import Outbox
-from broker_core.sasl import AuthenticationFailed, Pending, Plain, Success
+from broker_core.security.access import User
+from broker_core.security.login import SHOWN_MAX, facts_of, word_of
+from broker_core.security.sasl import AuthenticationFailed, Pending, Plain, Success
 from broker_core.values import Value
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import (

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.errors import PreconditionFailed
 from broker_core.operations import Json, Operations
+from broker_core.security.access import User
 from protocols.http.connection import HeaderList, Later, Response
 
 DIGITS_MAX: Final = 20  # of a number; more are not looked at

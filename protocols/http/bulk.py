@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from broker_core.access import Permission, User
 from broker_core.errors import Failure
 from broker_core.message import Encoding
+from broker_core.security.access import Permission, User
 from broker_core.store import block
 from broker_core.store.contract import DamagedError
 from protocols.http import arrow

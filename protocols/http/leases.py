@@ -10,11 +10,11 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, TypeVar
 
-from broker_core.access import Permission
 from broker_core.errors import Failure
 from broker_core.lease import Busy, Fenced, Lease, lease_of, no_lease, opened
 from broker_core.operations import Json
 from broker_core.releasing import Unreadable
+from broker_core.security.access import Permission
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.bulk import BulkAnswer, Source
 from protocols.http.connection import Later, Response

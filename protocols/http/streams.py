@@ -9,11 +9,11 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final
 
-from broker_core.access import Permission
 from broker_core.delivery import Consumer
 from broker_core.errors import PreconditionFailed, no_queue
 from broker_core.operations import Json
 from broker_core.queue import Queue
+from broker_core.security.access import Permission
 from broker_core.stream import StreamQueue
 from broker_core.super_streams import partitions_of
 from broker_core.topology import VirtualHost

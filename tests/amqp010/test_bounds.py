@@ -11,10 +11,11 @@ from typing import Final
 import attrs
 import pytest
 
-from broker_core import access, exchange
+from broker_core import exchange
 from broker_core.branches import BRANCHES_MAX
 from broker_core.limits import UserLimits
 from broker_core.message import Message
+from broker_core.security import access
 from protocols.amqp010 import adapter, declarations, encoding, envelope
 from protocols.amqp010 import commands as c
 from protocols.amqp010.connection import NAME_MAX, RANGES_FEW

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.facts import ChannelFacts
+from broker_core.watching.facts import ChannelFacts
 from protocols.amqp010 import commands as c
 from protocols.amqp010.facts import PROPERTIES_MAX, TEXT_MAX, few_of
 from tests.amqp091.peer import World

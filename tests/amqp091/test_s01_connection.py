@@ -10,8 +10,8 @@ import logging
 import attrs
 import pytest
 
-from broker_core.access import Access
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from broker_core.security.access import Access
 from broker_core.version import VERSION
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import Method

@@ -16,7 +16,7 @@ from broker_core.clock import ManualClock
 from broker_core.composition import populate
 from broker_core.config import parse
 from broker_core.outbox import Outbox
-from broker_core.passwords import Cost, Hashing
+from broker_core.security.passwords import Cost, Hashing
 from protocols.amqp091.encoding import ENCODING
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.http.test_adapter import HERE, FakeNode, Response, basic

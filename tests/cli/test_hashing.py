@@ -13,7 +13,7 @@ from broker_core.broker import Broker
 from broker_core.cli import hashing
 from broker_core.composition import populate
 from broker_core.config import parse
-from broker_core.passwords import PasswordHash
+from broker_core.security.passwords import PasswordHash
 
 CANARY = "canary-8b1f2c"
 Feed = Callable[[bytes], None]

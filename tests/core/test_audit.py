@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from broker_core import composition
-from broker_core.access import Access
-from broker_core.audit import Audit
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.clock import ManualClock
 from broker_core.composition import observe, populate
 from broker_core.config import ConfigError, parse
 from broker_core.errors import AccessRefused
+from broker_core.security.access import Access
+from broker_core.watching.audit import Audit
 from tests.http.test_adapter import CONFIG, Desk
 
 Line = dict[str, object]

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 import pytest
 
-from broker_core.access import Permission, User
 from broker_core.client import Client
 from broker_core.compat import compat
 from broker_core.errors import (
@@ -20,6 +19,7 @@ from broker_core.errors import (
     Unsupported,
 )
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from broker_core.security.access import Permission, User
 from broker_core.selector import compile_selector
 from broker_core.sieve import Sieve
 from tests.core.fakes import FakeConsumer, World, message

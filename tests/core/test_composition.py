@@ -8,11 +8,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from broker_core.access import Permission
 from broker_core.broker import Broker
 from broker_core.composition import in_force, populate, protocols_of, rehearse, reload
 from broker_core.config import Config, ConfigError, parse
 from broker_core.policy import Policy
+from broker_core.security.access import Permission
 
 PLUGIN = """
 from broker_core.exchange import ExchangeType

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.applying import apply, load_files
 from broker_core.broker import Broker
 from broker_core.config import ConfigError
-from broker_core.definitions import read
+from broker_core.definitions.applying import apply, load_files
+from broker_core.definitions.reading import read
 from broker_core.limits import QueueType
 
 # As `rabbitmqctl export_definitions` writes it, in short.

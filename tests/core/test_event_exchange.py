@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker_core.access import Access
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.clock import ManualClock
-from broker_core.event_exchange import EVENTS, PENDING_MAX, AlarmEvents, EventExchange
 from broker_core.flow import Alarms
 from broker_core.queue import Queue
+from broker_core.security.access import Access
 from broker_core.values import Table
+from broker_core.watching.event_exchange import EVENTS, PENDING_MAX, AlarmEvents, EventExchange
 from protocols.amqp091.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, calls
 from tests.http.test_adapter import FakeNode

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker_core.access import User
 from broker_core.broker import TAKEN, Broker
 from broker_core.clock import ManualClock
 from broker_core.compat import Compat, MissingAlternate
@@ -25,6 +24,7 @@ from broker_core.exchange import HANDLED, Binding, Destination, Exchange, Exchan
 from broker_core.exchanges import STANDARD
 from broker_core.explain import Explanation, Match, Permission, explain
 from broker_core.message import Facts, Message
+from broker_core.security.access import User
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.topology import VirtualHost
 from broker_core.values import Properties, Table, Value

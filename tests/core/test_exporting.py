@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core import exporting
-from broker_core.applying import apply
 from broker_core.broker import Broker
-from broker_core.definitions import read
+from broker_core.definitions import exporting
+from broker_core.definitions.applying import apply
+from broker_core.definitions.reading import read
 from broker_core.description import Description, describe
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core import checking
-from broker_core.access import Access, User
 from broker_core.broker import Broker
-from broker_core.checking import JOBS_MAX, Job, Waiting, inline
 from broker_core.composition import populate
 from broker_core.config import parse
 from broker_core.errors import LimitReached
-from broker_core.passwords import ARGON2ID, DIGESTS, SHA256, Cost, Hashing, PasswordHash, nobodys
+from broker_core.security import checking
+from broker_core.security.access import Access, User
+from broker_core.security.checking import JOBS_MAX, Job, Waiting, inline
+from broker_core.security.passwords import ARGON2ID, DIGESTS, SHA256, Cost, Hashing, PasswordHash, nobodys
 from tests.core.threads import CHEAP, Threads, make_slow, slow_access
 
 SALT = b"salt"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.access import Access
 from broker_core.errors import AccessRefused
-from broker_core.sasl import (
+from broker_core.security.access import Access
+from broker_core.security.sasl import (
     Answer,
     AuthenticationFailed,
     Challenge,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.access import Access
-from broker_core.passwords import Hashing, PasswordHash
-from broker_core.sasl import (
+from broker_core.security.access import Access
+from broker_core.security.passwords import Hashing, PasswordHash
+from broker_core.security.sasl import (
     AuthenticationFailed,
     Challenge,
     MalformedResponse,
@@ -22,7 +22,7 @@ from broker_core.sasl import (
     Mechanisms,
     Success,
 )
-from broker_core.scram import ITERATIONS_MIN, ClientFirst, Exchange, Verifier, prepared, saslprep
+from broker_core.security.scram import ITERATIONS_MIN, ClientFirst, Exchange, Verifier, prepared, saslprep
 
 # The example of RFC 7677, section 3.
 NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import attrs
 
-from broker_core.access import Access, User
-from broker_core.passwords import Cost, Hashing, PasswordHash
+from broker_core.security.access import Access, User
+from broker_core.security.passwords import Cost, Hashing, PasswordHash
 
 T = TypeVar("T")
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)  # a hash takes 30 us

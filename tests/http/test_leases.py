@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker_core.access import Permissions
 from broker_core.lease import LEASES_MAX, opened
 from broker_core.operations import Json
 from broker_core.reserving import PORTION
+from broker_core.security.access import Permissions
 from broker_core.store import block
 from broker_core.work_queue import WorkQueue
 from tests.core.leased import settle_down

@@ -14,10 +14,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from broker_core.config import Config
-from broker_core.facts import ChannelFacts, ConnectionFacts
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.operations import Connected
 from broker_core.outbox import Outbox
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.http.metrics.listener import PROTOCOL, MetricsConnection
 from tests.core.fakes import World
 from tests.http.test_adapter import HERE, FakeNode, Response

@@ -11,13 +11,13 @@ import json
 
 from broker_core.branch import Verb
 from broker_core.config import parse
-from broker_core.exporting import everything
-from broker_core.facts import ChannelFacts, ConnectionFacts
+from broker_core.definitions.exporting import everything
 from broker_core.lease import opened
 from broker_core.operations import Json, Reloaded
 from broker_core.outbox import Outbox
 from broker_core.store.memory import MemoryStore
 from broker_core.super_streams import add_super_stream
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.core.branching import Crew
 from tests.http.press import rows

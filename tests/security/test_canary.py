@@ -16,7 +16,7 @@ import pytest
 from broker_core.cli import main
 from broker_core.cli.tree import parser
 from broker_core.client import Client
-from broker_core.passwords import PasswordHash
+from broker_core.security.passwords import PasswordHash
 from protocols.amqp10 import performatives as p
 from protocols.http import connection
 from protocols.http.asked import Asked, Level, Route

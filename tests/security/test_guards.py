@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import guards
 from broker_core.config import parse
 from broker_core.config_sections import LimitsSettings
-from broker_core.guards import KEYS_MAX, REFUSED_MAX_S, Door, Logins, network
+from broker_core.security import guards
+from broker_core.security.guards import KEYS_MAX, REFUSED_MAX_S, Door, Logins, network
 from protocols.amqp010 import commands as c
 from protocols.amqp091 import methods as m
 from protocols.amqp10 import performatives as p

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.access import Permission
 from broker_core.client import Client
 from broker_core.frontend import Peer as Address
 from broker_core.outbox import Outbox
+from broker_core.security.access import Permission
 from protocols.amqp010 import commands as c
 from protocols.amqp091 import methods as m
 from protocols.amqp10 import performatives as p

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import tokens
 from broker_core.clock import ManualClock
 from broker_core.config import Config, ConfigError, parse
 from broker_core.config_oauth import OAuthSettings
-from broker_core.tokens import LOOK_INTERVAL_S, TOKEN_SIZE_MAX, TokenRefused, Tokens
+from broker_core.security import tokens
+from broker_core.security.tokens import LOOK_INTERVAL_S, TOKEN_SIZE_MAX, TokenRefused, Tokens
 
 from .issuer import ALL, LASTS_S, WALL, pasted, private, public_jwk, settings, signed, token, write_keys
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from broker_core.access import Access
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
 from broker_core.composition import populate
@@ -21,6 +20,7 @@ from broker_core.exchanges import STANDARD
 from broker_core.exchanges.fanout import Fanout
 from broker_core.message import Facts, Message
 from broker_core.queue import Queue
+from broker_core.security.access import Access
 from broker_core.sieve import Sieve
 from broker_core.store import recovery
 from broker_core.store.journal import Journal

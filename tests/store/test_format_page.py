@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 from broker_core import lease, prepared
-from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.branch import Branch
 from broker_core.broker import Broker
 from broker_core.catalogue import PARAMETER
 from broker_core.lease import opened
 from broker_core.message import Facts, Message
 from broker_core.policy import Policy
+from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.store import block, chunk, database, records, values_text
 from broker_core.store.contract import Append, Entries
 from protocols.amqp091.encoding import ENCODING

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.access import Permission
 from broker_core.compat import compat
 from broker_core.config import parse
 from broker_core.errors import AccessRefused, PreconditionFailed
@@ -19,6 +18,7 @@ from broker_core.explain import explain
 from broker_core.limits import VirtualHostLimits
 from broker_core.plugins import Plugins
 from broker_core.policy import Policy
+from broker_core.security.access import Permission
 from broker_core.values import Table
 from plugins.delayed_message import DelayedMessage
 from tests.core.fakes import message, waiting

@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core.access import User
 from broker_core.client import Client
 from broker_core.errors import Failure
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
+from broker_core.security.access import User
 from broker_core.selector import compile_selector
 from broker_core.topology import VirtualHost
 from broker_core.values import Value

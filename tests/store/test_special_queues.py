@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.applying import apply
-from broker_core.definitions import read
+from broker_core.definitions.applying import apply
+from broker_core.definitions.reading import read
 from broker_core.fair_share import FairQueue
 from broker_core.groups import GroupedQueue
 from broker_core.last_value import LastValueQueue

@@ -13,9 +13,9 @@ import pytest
 from proton.utils import BlockingConnection
 
 from broker_core import ThreadedNode
-from broker_core.access import User
 from broker_core.config import parse
-from broker_core.passwords import Hashing
+from broker_core.security.access import User
+from broker_core.security.passwords import Hashing
 from broker_core.transport import READ_SIZE, WAITING_MAX
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import method_frame

@@ -7,9 +7,9 @@ from typing import Final
 
 import attrs
 
-from broker_core.facts import ChannelFacts
 from broker_core.operations import Json
 from broker_core.turn import Turn
+from broker_core.watching.facts import ChannelFacts
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import host_of, not_there

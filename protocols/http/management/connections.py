@@ -11,8 +11,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.facts import ConnectionFacts
 from broker_core.operations import Connected, Json, as_json
+from broker_core.watching.facts import ConnectionFacts
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import (

@@ -8,10 +8,10 @@ from typing import Final
 import attrs
 
 from broker_core.delivery import Consumer
-from broker_core.facts import ConsumerFacts
 from broker_core.operations import Json, as_json
 from broker_core.queue import Queue
 from broker_core.topology import VirtualHost
+from broker_core.watching.facts import ConsumerFacts
 from broker_core.work_queue import WorkQueue
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later

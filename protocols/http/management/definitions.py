@@ -16,14 +16,15 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core import applying, definitions, exporting
 from broker_core.compat import INTRODUCTIONS, Product
 from broker_core.config import ConfigError
-from broker_core.definitions import Definitions, UserDefinition
-from broker_core.exporting import Sections
+from broker_core.definitions import applying, exporting
+from broker_core.definitions import reading as definitions
+from broker_core.definitions.exporting import Sections
+from broker_core.definitions.reading import Definitions, UserDefinition
 from broker_core.kinds import Problem
 from broker_core.operations import Json
-from broker_core.passwords import PasswordHash
+from broker_core.security.passwords import PasswordHash
 from broker_core.turn import Turn
 from broker_core.version import VERSION
 from protocols.http.asked import Asked, Level, Refused, Route

@@ -6,10 +6,10 @@ from typing import Final
 
 import attrs
 
-from broker_core.access import User
 from broker_core.catalogue import USER, VIRTUAL_HOST
-from broker_core.exporting import Item, limits_json, user_limits_json
+from broker_core.definitions.exporting import Item, limits_json, user_limits_json
 from broker_core.operations import Json
+from broker_core.security.access import User
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from broker_core.access import Permission
 from broker_core.errors import PreconditionFailed
 from broker_core.operations import Json
 from broker_core.queue import Queue
+from broker_core.security.access import Permission
 from broker_core.sieve import Sieve
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.counts import CHURN, NODE
 from broker_core.flow import DiskMonitor, MemoryMonitor
-from broker_core.measured import measured
 from broker_core.operations import Json, Listening, Operations
 from broker_core.version import VERSION
+from broker_core.watching.counts import CHURN, NODE
+from broker_core.watching.measured import measured
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import not_there

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Final
 
-from broker_core.counts import HOST, LENGTHS
 from broker_core.operations import Json
 from broker_core.topology import VirtualHost
 from broker_core.turn import Turn
 from broker_core.version import VERSION
+from broker_core.watching.counts import HOST, LENGTHS
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import sees_all, visible_hosts

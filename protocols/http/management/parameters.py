@@ -11,7 +11,7 @@ from typing import Final
 
 from broker_core.catalogue import OPERATOR_POLICY as KIND_OPERATOR_POLICY
 from broker_core.catalogue import VIRTUAL_HOST
-from broker_core.exporting import (
+from broker_core.definitions.exporting import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
     Item,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from broker_core.catalogue import OPERATOR_POLICY, POLICY
+from broker_core.definitions.exporting import policy_json
 from broker_core.errors import Failure
-from broker_core.exporting import policy_json
 from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy
 from broker_core.topology import VirtualHost

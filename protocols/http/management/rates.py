@@ -16,7 +16,12 @@ from typing import Final, TypeVar
 
 import attrs
 
-from broker_core.counts import (
+from broker_core.errors import PreconditionFailed
+from broker_core.exchange import Exchange
+from broker_core.operations import Connected, Json
+from broker_core.queue import Queue
+from broker_core.topology import VirtualHost
+from broker_core.watching.counts import (
     CHANNEL,
     CONNECTION,
     DELIVERIES,
@@ -28,13 +33,8 @@ from broker_core.counts import (
     exchange_counts,
     queue_counts,
 )
-from broker_core.errors import PreconditionFailed
-from broker_core.exchange import Exchange
-from broker_core.facts import ChannelFacts
-from broker_core.history import History, Layers, Series
-from broker_core.operations import Connected, Json
-from broker_core.queue import Queue
-from broker_core.topology import VirtualHost
+from broker_core.watching.facts import ChannelFacts
+from broker_core.watching.history import History, Layers, Series
 from protocols.http.asked import Asked
 from protocols.http.management.listing import Fields
 

@@ -9,12 +9,12 @@ from collections.abc import Generator
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.access import User
 from broker_core.catalogue import USER
-from broker_core.exporting import permission_json, topic_permission_json, user_json
+from broker_core.definitions.exporting import permission_json, topic_permission_json, user_json
 from broker_core.limits import UserLimits
 from broker_core.operations import Json
-from broker_core.passwords import SHA256, PasswordHash
+from broker_core.security.access import User
+from broker_core.security.passwords import SHA256, PasswordHash
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import changed, not_there

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.catalogue import VIRTUAL_HOST
+from broker_core.definitions.exporting import Item, described_json
 from broker_core.description import Description, describe
-from broker_core.exporting import Item, described_json
 from broker_core.operations import Json
 from broker_core.topology import VirtualHost
 from protocols.http.asked import Asked, Level, Route

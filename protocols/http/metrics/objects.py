@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import attrs
 
-from broker_core import counts
 from broker_core.stream import StreamQueue
+from broker_core.watching import counts
 from protocols.http.metrics.exposition import COUNTER, GAUGE, TOTAL, Family
 
 if TYPE_CHECKING:
     from broker_core.exchange import Exchange
-    from broker_core.facts import ChannelFacts
     from broker_core.operations import Connected
     from broker_core.queue import Queue
+    from broker_core.watching.facts import ChannelFacts
 
 T = TypeVar("T")
 Numbers = Sequence[float]

@@ -26,10 +26,10 @@ from protocols.http.metrics.objects import (
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.exchange import Exchange
-    from broker_core.facts import ChannelFacts
     from broker_core.operations import Connected
     from broker_core.queue import Queue
     from broker_core.topology import VirtualHost
+    from broker_core.watching.facts import ChannelFacts
     from protocols.http.metrics.exposition import Exposition, Family
 
 T = TypeVar("T")

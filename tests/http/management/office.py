@@ -14,8 +14,8 @@ from typing import Any
 from broker_core.config import Config, parse
 from broker_core.operations import Json
 from broker_core.outbox import Outbox
-from broker_core.passwords import Cost, Hashing
 from broker_core.queue import Queue
+from broker_core.security.passwords import Cost, Hashing
 from broker_core.store.memory import MemoryStore
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.http.test_adapter import HERE, FakeNode, Response, basic

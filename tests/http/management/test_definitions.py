@@ -10,8 +10,8 @@ import pytest
 from broker_core.config import parse
 from broker_core.description import Description, describe
 from broker_core.limits import UserLimits, VirtualHostLimits
-from broker_core.passwords import PasswordHash
 from broker_core.policy import ApplyTo, Policy
+from broker_core.security.passwords import PasswordHash
 from broker_core.selector import compile_selector
 from protocols.http.management import definitions
 from protocols.http.management.definitions import PAUSE_S

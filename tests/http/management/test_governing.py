@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker_core.config import parse
-from broker_core.passwords import PasswordHash
+from broker_core.security.passwords import PasswordHash
 from protocols.http.management.policies import PAUSE_S
 from tests.http.management.office import Office, told
 

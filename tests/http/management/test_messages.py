@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.access import Permissions
 from broker_core.message import Facts, Message
 from broker_core.operations import Json
+from broker_core.security.access import Permissions
 from broker_core.selector import compile_selector
 from broker_core.sieve import Sieve
 from broker_core.store.memory import MemoryStore

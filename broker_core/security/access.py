@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.checking import Checks, OffThread, Waiting, inline
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
-from broker_core.events import Events
-from broker_core.guards import Logins
 from broker_core.limits import UserLimits
-from broker_core.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
+from broker_core.security.checking import Checks, OffThread, Waiting, inline
+from broker_core.security.guards import Logins
+from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
+from broker_core.watching.events import Events
 
 if TYPE_CHECKING:
     from broker_core.catalogue import Catalogue
-    from broker_core.scopes import Scopes
-    from broker_core.tokens import Tokens
+    from broker_core.security.scopes import Scopes
+    from broker_core.security.tokens import Tokens
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know the default exchange
 IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish under any user-id (S089)

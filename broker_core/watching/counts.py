@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from broker_core.exchange import Exchange
-    from broker_core.facts import ChannelFacts
     from broker_core.operations import Connected
     from broker_core.queue import Queue
+    from broker_core.watching.facts import ChannelFacts
 
 LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
 DELIVERIES: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")

@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.counts import (
+from broker_core.turn import Turn
+from broker_core.watching.counts import (
     CHANNEL,
     CHURN,
     CONNECTION,
@@ -30,8 +31,7 @@ from broker_core.counts import (
     exchange_counts,
     queue_counts,
 )
-from broker_core.measured import measured
-from broker_core.turn import Turn
+from broker_core.watching.measured import measured
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

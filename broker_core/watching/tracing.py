@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.facts import ConsumerFacts
 from broker_core.routing import Route
-from broker_core.saying import as_message, said_of
+from broker_core.watching.facts import ConsumerFacts
+from broker_core.watching.saying import as_message, said_of
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

@@ -36,8 +36,8 @@ from broker_core.kinds import (
 )
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json
-from broker_core.passwords import ALGORITHMS, SHA256, PasswordHash
 from broker_core.policy import ApplyTo, Policies, Policy
+from broker_core.security.passwords import ALGORITHMS, SHA256, PasswordHash
 from broker_core.selector import compile_selector
 from broker_core.settings import Record, RecordOf, key
 from broker_core.values import Table

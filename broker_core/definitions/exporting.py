@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.access import Permissions, TopicPermissions, User
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json, as_json
-from broker_core.passwords import SHA256
 from broker_core.policy import Policy
+from broker_core.security.access import Permissions, TopicPermissions, User
+from broker_core.security.passwords import SHA256
 from broker_core.sieve import Sieve
 
 if TYPE_CHECKING:

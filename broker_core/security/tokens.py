@@ -22,12 +22,12 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core import scopes
-from broker_core.access import User
 from broker_core.clock import Clock
 from broker_core.config import ConfigError
 from broker_core.config_oauth import OAuthSettings
 from broker_core.kinds import Place, printed
+from broker_core.security import scopes
+from broker_core.security.access import User
 
 log: Final = logging.getLogger("leveret.security")
 

@@ -16,10 +16,10 @@ from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
-from broker_core.access import Access, User
-from broker_core.checking import Waiting
 from broker_core.errors import AccessRefused, Failure, Unsupported
-from broker_core.scram import SERVER_NONCE_SIZE, ClientFirst, Exchange, Verifier, in_base64
+from broker_core.security.access import Access, User
+from broker_core.security.checking import Waiting
+from broker_core.security.scram import SERVER_NONCE_SIZE, ClientFirst, Exchange, Verifier, in_base64
 
 
 class AuthenticationFailed(AccessRefused):

@@ -15,9 +15,9 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from broker_core.events import Event, Listener
-from broker_core.guards import Bucket
 from broker_core.operations import as_json
+from broker_core.security.guards import Bucket
+from broker_core.watching.events import Event, Listener
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker_core.counts import EXCHANGE, LENGTHS, QUEUE, exchange_counts, queue_counts
+from broker_core.watching.counts import EXCHANGE, LENGTHS, QUEUE, exchange_counts, queue_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,10 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from broker_core.errors import LimitReached
-from broker_core.passwords import NOBODYS, PasswordHash, nobodys
+from broker_core.security.passwords import NOBODYS, PasswordHash, nobodys
 
 if TYPE_CHECKING:
-    from broker_core.access import Access, User
+    from broker_core.security.access import Access, User
 
 log: Final = logging.getLogger("leveret.access")
 T = TypeVar("T")

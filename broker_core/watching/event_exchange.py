@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.events import Event, Listener
 from broker_core.exchange import Exchange
-from broker_core.saying import as_message
 from broker_core.values import Int64, Table, Value
+from broker_core.watching.events import Event, Listener
+from broker_core.watching.saying import as_message
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

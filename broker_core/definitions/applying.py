@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from broker_core.access import User
 from broker_core.broker import Broker
 from broker_core.config import ConfigError
-from broker_core.definitions import (
+from broker_core.definitions.reading import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
     BindingDefinition,
@@ -38,6 +37,7 @@ from broker_core.description import Description, describe
 from broker_core.errors import Failure
 from broker_core.exchange import Destination
 from broker_core.kinds import REFUSED, Place, Problem
+from broker_core.security.access import User
 from broker_core.selector import compile_selector
 from broker_core.topology import PREDECLARED
 

@@ -12,7 +12,7 @@ from logging import Logger
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import Failure, LimitReached
-from broker_core.sasl import (
+from broker_core.security.sasl import (
     Answer,
     AuthenticationFailed,
     Challenge,

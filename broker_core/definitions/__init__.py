@@ -1,0 +1,1 @@
+"""RabbitMQ's definitions files: read to records, put into a broker, written."""
