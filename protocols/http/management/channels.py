@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
 
 from broker_core.operations import Json
 from broker_core.turn import Turn
+from broker_core.watching.counts import CHANNEL as CHANNEL_COUNTS
+from broker_core.watching.counts import channel_counts
 from broker_core.watching.facts import ChannelFacts
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
@@ -16,7 +18,7 @@ from protocols.http.management.acting import host_of, not_there
 from protocols.http.management.connections import Open, connection_named, open_connections
 from protocols.http.management.consumers import attached_in, is_on, rows
 from protocols.http.management.listing import PAUSE_S, TURN_S, Fields, listed, told
-from protocols.http.management.rates import Rates
+from protocols.http.management.rates import TOLD_CHANNEL, Rates
 from protocols.http.portions import InPortions
 from protocols.http.replies import API
 
@@ -92,7 +94,16 @@ def order(each: OpenChannel) -> tuple[str, str, int]:
 
 
 def shown(asked: Asked, connections: Iterable[Open | None]) -> Later:
-    return listed(asked, channels_in(connections), fields(asked), order, lambda each: each.name)
+    keys = Rates(asked).keys(TOLD_CHANNEL, CHANNEL_COUNTS, counts_of, what_is_sampled)
+    return listed(asked, channels_in(connections), fields(asked), order, lambda each: each.name, keys)
+
+
+def counts_of(each: OpenChannel) -> Sequence[int]:
+    return channel_counts(each.facts)
+
+
+def what_is_sampled(each: OpenChannel) -> object:
+    return each.connection.connected, each.facts.number
 
 
 def channels(asked: Asked) -> Later:

@@ -5,7 +5,7 @@ Users are told of their own; those who monitor, of all. Administrators may end a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -153,12 +153,20 @@ def order(each: Open) -> tuple[str, str]:
 
 
 def connections(asked: Asked) -> Later:
-    return listed(asked, open_connections(asked), fields(asked), order, lambda each: each.name)
+    return shown(asked, open_connections(asked))
 
 
 def connections_of_host(asked: Asked) -> Later:
-    found = open_connections(asked, host_of(asked).name)
-    return listed(asked, found, fields(asked), order, lambda each: each.name)
+    return shown(asked, open_connections(asked, host_of(asked).name))
+
+
+def what_is_sampled(each: Open) -> object:
+    return each.connected
+
+
+def shown(asked: Asked, found: Iterable[Open | None]) -> Later:
+    keys: Fields[Open] = Rates(asked).details_keys(("recv_oct", "send_oct"), what_is_sampled)
+    return listed(asked, found, fields(asked), order, lambda each: each.name, keys)
 
 
 def connection(asked: Asked) -> Response:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from broker_core.exchange import Exchange
 from broker_core.operations import Json, as_json
 from broker_core.topology import VirtualHost
+from broker_core.watching.counts import EXCHANGE as EXCHANGE_COUNTS
+from broker_core.watching.counts import exchange_counts
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import (
@@ -18,7 +21,7 @@ from protocols.http.management.acting import (
     visible_hosts,
 )
 from protocols.http.management.listing import Fields, listed, told
-from protocols.http.management.rates import Rates
+from protocols.http.management.rates import TOLD_EXCHANGE, Rates
 from protocols.http.management.saying import body_of, table_in, text_in, truth_in
 
 PATH: Final = "/api/exchanges"
@@ -69,13 +72,16 @@ def exchange_named(host: VirtualHost, name: str) -> Exchange:
 
 
 def exchanges(asked: Asked) -> Later:
-    found = [exchange for host in visible_hosts(asked) for exchange in host.exchanges.values()]
-    return listed(asked, found, fields(asked), order, lambda exchange: exchange.name)
+    return shown(asked, [exchange for host in visible_hosts(asked) for exchange in host.exchanges.values()])
 
 
 def exchanges_of_host(asked: Asked) -> Later:
-    found = list(host_of(asked).exchanges.values())
-    return listed(asked, found, fields(asked), order, lambda exchange: exchange.name)
+    return shown(asked, list(host_of(asked).exchanges.values()))
+
+
+def shown(asked: Asked, found: Sequence[Exchange]) -> Later:
+    keys = Rates(asked).keys(TOLD_EXCHANGE, EXCHANGE_COUNTS, exchange_counts, lambda exchange: exchange)
+    return listed(asked, found, fields(asked), order, lambda exchange: exchange.name, keys)
 
 
 def exchange(asked: Asked) -> Response:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from heapq import merge
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
 import attrs
@@ -124,15 +125,19 @@ def listed(
     fields: Fields[T],
     order: Callable[[T], Key],
     name: Callable[[T], str],
+    keys: Fields[T] = MappingProxyType({}),
 ) -> Later:
     """All that are wanted of some things, in the order that is wanted.
 
     `things` are asked for in several turns, so let it not be what may change; None stands for work that was done and
     has found nothing. `fields` are never asked of a thing in
-    a way that fails, though it may have gone meanwhile. `order`: the natural one, by what can be compared. Raises
+    a way that fails, though it may have gone meanwhile. `order`: the natural one, by what can be compared.
+    `keys`: what is inside of a field, such as `message_stats.publish`, without the rest of it, to sort by. Raises
     Refused or PreconditionFailed; what is wrong with the page is found out later.
     """
-    return InPortions(asked.broker, _steps(asked, Wish.of(asked), things, fields, order, name), API).begin()
+    wish = Wish.of(asked)
+    place = _place(wish, fields, keys, order)
+    return InPortions(asked.broker, _steps(asked, wish, things, fields, place, name), API).begin()
 
 
 def _steps(
@@ -140,7 +145,7 @@ def _steps(
     wish: Wish,
     things: Iterable[T | None],
     fields: Fields[T],
-    order: Callable[[T], Key],
+    place: Callable[[T], Key],
     name: Callable[[T], str],
 ) -> Steps:
     turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
@@ -148,7 +153,6 @@ def _steps(
     first, end = wish.bounds(len(chosen))
     share = _room(asked, end - first)
     try:
-        place = _place(wish, fields, order)
         wanted = yield from _sorted(chosen, place, wish.reverse, first, end, turn)
         begin, finish = ("[", "]") if wish.page is None else _frame(wish, total, len(chosen), len(wanted))
         made = Gathered()
@@ -188,11 +192,13 @@ def _room(asked: Asked, rows: int) -> Share | None:
     return share
 
 
-def _place(wish: Wish, fields: Fields[T], order: Callable[[T], Key]) -> Callable[[T], Key]:
+def _place(wish: Wish, fields: Fields[T], keys: Fields[T], order: Callable[[T], Key]) -> Callable[[T], Key]:
     """By what the things are sorted."""
     if not wish.sort:
         return order
-    field, way = fields.get(wish.sort[0]), wish.sort[1:]
+    field, way = keys.get(".".join(wish.sort)), wish.sort[:0]
+    if field is None:
+        field, way = fields.get(wish.sort[0]), wish.sort[1:]
     if field is None:
         return order
     return lambda thing: (*rank(within(field(thing), way)), *order(thing))

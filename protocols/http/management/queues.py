@@ -6,7 +6,7 @@ reads them, and how far behind each reader is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
@@ -15,6 +15,8 @@ from broker_core.operations import Json, as_json
 from broker_core.policy import Policy
 from broker_core.queue import Queue
 from broker_core.stream import StreamQueue
+from broker_core.watching.counts import QUEUE as QUEUE_COUNTS
+from broker_core.watching.counts import queue_counts
 from broker_core.work_queue import WorkQueue
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
@@ -28,7 +30,7 @@ from protocols.http.management.acting import (
 )
 from protocols.http.management.consumers import Attached, attached_to, rows
 from protocols.http.management.listing import Fields, listed, told
-from protocols.http.management.rates import LENGTH_NAMES, Rates
+from protocols.http.management.rates import LENGTH_NAMES, TOLD_QUEUE, Rates
 from protocols.http.management.saying import bad, body_of, table_in, text_in, truth_in
 
 PATH: Final = "/api/queues"
@@ -121,7 +123,7 @@ def fields(asked: Asked) -> Fields[Queue]:
     """With `disable_stats`, only what can be told without looking far. Raises PreconditionFailed."""
     operations = asked.broker.operations
     node = "" if operations is None else operations.name
-    if asked.one("disable_stats", "false") == "true":
+    if is_terse(asked):
         return {**{name: QUEUE[name] for name in FEW}, "node": lambda queue: node}
     rates = Rates(asked)
     return {
@@ -130,6 +132,10 @@ def fields(asked: Asked) -> Fields[Queue]:
         "message_stats": rates.of_queue,
         "node": lambda queue: node,
     }
+
+
+def is_terse(asked: Asked) -> bool:
+    return asked.one("disable_stats", "false") == "true"
 
 
 def length_details(rates: Rates, name: str) -> Callable[[Queue], Json]:
@@ -167,17 +173,34 @@ def order(queue: Queue) -> tuple[str, str]:
     return queue.virtual_host.name, queue.name
 
 
+def keys(asked: Asked) -> Fields[Queue]:
+    """What is sorted by inside of fields. Raises PreconditionFailed."""
+    if is_terse(asked):
+        return {}
+    rates = Rates(asked)
+    return {
+        **rates.keys(TOLD_QUEUE, QUEUE_COUNTS, queue_counts, itself),
+        **rates.details_keys(LENGTH_NAMES, itself),
+    }
+
+
+def itself(queue: Queue) -> Queue:
+    return queue
+
+
+def shown(asked: Asked, found: Sequence[Queue]) -> Later:
+    return listed(asked, found, fields(asked), order, lambda queue: queue.name, keys(asked))
+
+
 # Routes.
 
 
 def queues(asked: Asked) -> Later:
-    found = [queue for host in visible_hosts(asked) for queue in host.queues.values()]
-    return listed(asked, found, fields(asked), order, lambda queue: queue.name)
+    return shown(asked, [queue for host in visible_hosts(asked) for queue in host.queues.values()])
 
 
 def queues_of_host(asked: Asked) -> Later:
-    found = list(host_of(asked).queues.values())
-    return listed(asked, found, fields(asked), order, lambda queue: queue.name)
+    return shown(asked, list(host_of(asked).queues.values()))
 
 
 def queue(asked: Asked) -> Response:

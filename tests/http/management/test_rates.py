@@ -151,3 +151,55 @@ def test_without_a_history_counts_are_told_and_nothing_changes(lobby: Lobby) -> 
     assert (told["publish"], told["publish_details"]) == (5, {"rate": 0.0})
     assert lobby.get("/api/overview")["queue_totals"]["messages"] == 5
     assert lobby.get("/api/nodes/leveret")["mem_used"] > 0
+
+
+def test_each_column_that_has_a_quick_way_is_sorted_by_what_is_told_in_it(lobby: Lobby) -> None:
+    """Rates, counts and averages of all kinds: no two are alike, and some go down."""
+    channel = lobby.client().channel(1)
+    for number, name in enumerate("abcd"):
+        channel.call(m.QueueDeclare(name))
+        channel.call(m.ExchangeDeclare(f"x{name}", "fanout"))
+        channel.call(m.QueueBind(name, f"x{name}"))
+        for _ in range(7 * number % 5 + 1):
+            channel.publish(f"x{name}", "", b"hello")
+    lobby.sample()
+    lobby.queue("c").purge()
+    channel.publish("xb", "", b"hello")
+    lobby.sample()
+    for kind, keys in COLUMNS.items():
+        for column in keys:
+            rows = lobby.get(f"/api/{kind}?{CURVES}&sort={column}")
+            told = [inner(row, column) for row in rows]
+            assert told == sorted(told), (kind, column)
+            backwards = lobby.get(f"/api/{kind}?{CURVES}&sort={column}&sort_reverse=true")
+            assert [inner(row, column) for row in backwards] == sorted(told, reverse=True), (kind, column)
+
+
+DETAILS = ("rate", "avg_rate", "avg")
+COUNTED = ("publish", "deliver", "deliver_get", "ack")
+LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
+COLUMNS = {
+    "queues": [
+        *(f"message_stats.{name}" for name in COUNTED),
+        *(f"message_stats.{name}_details.{part}" for name in COUNTED for part in DETAILS),
+        *(f"{name}_details.{part}" for name in LENGTHS for part in DETAILS),
+    ],
+    "exchanges": [
+        "message_stats.publish_in",
+        *(
+            f"message_stats.{name}_details.{part}"
+            for name in ("publish_in", "publish_out")
+            for part in DETAILS
+        ),
+    ],
+    "channels": ["message_stats.publish", "message_stats.publish_details.rate"],
+    "connections": [f"{name}_oct_details.{part}" for name in ("recv", "send") for part in DETAILS],
+}
+
+
+def inner(row: Json, column: str) -> float:
+    for name in column.split("."):
+        assert isinstance(row, dict)
+        row = row[name]
+    assert isinstance(row, int | float)
+    return row
