@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from broker_core.errors import PreconditionFailed
+from broker_core.expressions import Expression
 from broker_core.limits import (
     Check,
     Overflow,
@@ -46,6 +47,7 @@ from broker_core.watching.events import Events
 if TYPE_CHECKING:
     from broker_core.catalogue import Catalogue
 
+REPETITIONS: Final = re.compile(r"\)?(?:[*+{]|(?<!\()\?)")
 Definition: TypeAlias = Table
 """Policy keys such as `message-ttl` and their values."""
 
@@ -143,8 +145,9 @@ class Policy:
     apply_to: ApplyTo = ApplyTo.ALL
 
     @cached_property
-    def regular_expression(self) -> re.Pattern[str]:
-        return re.compile(self.pattern)
+    def found_in(self) -> Callable[[str], object]:
+        """Whether the pattern is found in a name: quickly, unless it takes `re` to understand it."""
+        return quick(self.pattern) or re.compile(self.pattern).search
 
     def reaches_queue(self, virtual_host: str, name: str, type_: QueueType) -> bool:
         return type_ in REACH[self.apply_to] and self._names(virtual_host, name)
@@ -154,7 +157,7 @@ class Policy:
         return reaches and name != "" and self._names(virtual_host, name)
 
     def _names(self, virtual_host: str, name: str) -> bool:
-        return virtual_host == self.virtual_host and self.regular_expression.search(name) is not None
+        return virtual_host == self.virtual_host and bool(self.found_in(name))
 
 
 class Policies:
@@ -250,6 +253,24 @@ class Policies:
         """What policy says about an exchange; always empty for the default exchange (S145)."""
         policy = self.exchange_policy(virtual_host, name)
         return policy.definition if policy else {}
+
+
+def quick(pattern: str) -> Callable[[str], bool] | None:
+    """Whether it is found in a text, in a time that no pattern makes long; None: not this one."""
+    try:
+        return Expression(pattern).found_in
+    except ValueError:
+        return None
+
+
+def may_take_long(pattern: str) -> bool:
+    """Whether there is a name that a pattern is looked for in for long: it takes `re`, with repetitions to go back in.
+
+    One repetition is fine, unless it is a group's; that is as much as `^(?!amq\\.).*` has.
+    """
+    repetitions = REPETITIONS.findall(pattern)
+    many = len(repetitions) > 1 or any(each.startswith(")") for each in repetitions)
+    return many and quick(pattern) is None
 
 
 def refuse_invalid(policy: Policy, kind: str, known: dict[str, Check]) -> None:

@@ -11,7 +11,7 @@ from broker_core.catalogue import OPERATOR_POLICY, POLICY
 from broker_core.definitions.exporting import policy_json
 from broker_core.errors import Failure
 from broker_core.operations import Json
-from broker_core.policy import ApplyTo, Policy
+from broker_core.policy import ApplyTo, Policy, may_take_long
 from broker_core.topology import VirtualHost
 from broker_core.turn import Turn
 from protocols.http.asked import Asked, Level, Refused, Route
@@ -24,7 +24,7 @@ from protocols.http.management.acting import (
     to_the_end,
     visible_hosts,
 )
-from protocols.http.management.saying import Said, bad, body_of, table_in, text_in, whole_in
+from protocols.http.management.saying import Said, bad, body_of, shown, table_in, text_in, whole_in
 from protocols.http.management.tables import table
 
 PATH: Final = "/api/policies"
@@ -102,6 +102,10 @@ def found(asked: Asked, host: VirtualHost, operator: bool) -> Policy:
 
 def put(asked: Asked, host: VirtualHost, set_policy: Callable[[Policy], None], operator: bool) -> Later:
     policy = policy_in(body_of(asked, "pattern", "definition"), host, asked.arguments["name"])
+    if not Level.ADMINISTRATOR.admits(asked.user) and may_take_long(policy.pattern):
+        raise invalid(
+            f"only administrators may have patterns that can take long, such as '{shown(policy.pattern)}'"
+        )
     created = all(each.name != policy.name for each in listed(asked, host, operator))
     said_as_validation(lambda: set_policy(policy))
     kind = OPERATOR_POLICY if operator else POLICY

@@ -386,3 +386,21 @@ def test_limits_of_a_user_come_one_by_one(office: Office) -> None:
     assert told(refused) == (400, ["no_such_user", "none"])
     assert office.put("/api/user-limits/plain/max-x", {"value": 1}).status == 400
     assert told(office.ask("GET", "/api/user-limits/none")) == NOT_THERE
+
+
+# Patterns that could take long.
+
+
+def test_a_pattern_that_python_would_take_years_for_is_quick() -> None:
+    office = Office()
+    evil = {"pattern": "(a+)+$", "definition": {"max-length": 10}}
+    assert office.put("/api/policies/%2F/evil", evil, user="maker").status == 201
+    assert office.put(f"/api/queues/%2F/{'a' * 60}!", {}).status == 201
+
+
+def test_only_administrators_may_have_patterns_that_can_take_long() -> None:
+    office = Office()
+    evil = {"pattern": "(?!x)(a|aa)*$", "definition": {"max-length": 10}}
+    refused = office.put("/api/policies/%2F/evil", evil, user="maker")
+    assert (refused.status, "only administrators" in refused.json["reason"]) == (400, True)
+    assert office.put("/api/policies/%2F/evil", evil).status == 201

@@ -136,25 +136,14 @@ def test_some_columns_and_parts_of_columns_can_be_asked_for(lobby: Lobby) -> Non
     assert lobby.get(path) == {"name": "amq.topic", "message_stats": {"publish_in": 0}}
 
 
-# Expressions that could take long.
+# Expressions.
 
 
 @pytest.mark.parametrize(
-    "expression",
-    [
-        "(a+)+$",
-        "(a|aa)*b",
-        "a*b*c*d",
-        "(?=a)b",
-        r"(a)\1",
-        "(x?)*",
-        "(a{1,9}){1,9}",
-        "a?" * 15,
-        "|".join("a" * 20),
-    ],
+    "expression", [r"(a)\1", "(?=a)", "(?!a)", "(?<=a)b", "a++", "(?s:.)", "(a{1,30}){1,30}"]
 )
 def test_an_expression_that_could_take_long_is_not_tried(expression: str) -> None:
-    with pytest.raises(PreconditionFailed):
+    with pytest.raises(PreconditionFailed, match="cannot be looked for"):
         name_filter(expression, is_expression=True)
 
 

@@ -1,0 +1,268 @@
+"""Regular expressions that are quick on every text: one step for each character, whatever the expression.
+
+    "^a(b|c)*$" ──parse──> parts ──emit──> states ──find──> yes or no
+
+Python's `re` goes back and tries again, which takes exponential time for some expressions, and nobody else has a turn
+meanwhile. Here all ways are gone at once (K. Thompson, 1968): a set of states, as the bits of a number, becomes the
+next set with each character, and what set follows is remembered. That can say whether an expression is found in a
+text and not where; look-around and references to groups are beyond it.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+LENGTH_MAX: Final = 1000  # characters of an expression
+STATES_MAX: Final = 300  # with its repetitions written out: 15 ms for the worst of 255 characters, once
+EMITTED_MAX: Final = 3000  # parts that are written out, though no state may come of them
+REMEMBERED_MAX: Final = 4096  # steps
+CLASSES_MAX: Final = 4096  # characters that it is known of which states they suit
+IGNORING_CASE: Final = "(?i)"
+CHARACTER, EITHER, BEGIN, END, FOUND = range(5)
+TOKENS: Final = re.compile(
+    r"""
+    (?P<open>   \( (?: \?: | \?P<[A-Za-z_]\w*> | (?!\?) ) )
+  | (?P<close>  \) )
+  | (?P<choice> \| )
+  | (?P<repeat> (?: [*+?] | \{ (?=[\d,]) (?P<low>\d*) (?P<comma>,?) (?P<high>\d*) \} ) \?? (?!\+) )
+  | (?P<begin>  \^ | \\A )
+  | (?P<end>    \$ )
+  | (?P<atom>   \\[dDsSwW] | \\[ntrfva] | \\x[0-9a-fA-F]{2} | \\[^0-9A-Za-z]
+              | \[ \^? \]? (?: \\. | [^\]\\] )* \] | [^\\()|*+?[^$] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Part(ABC):
+    """A part of an expression."""
+
+    @abstractmethod
+    def emit(self, states: States, following: int) -> int:
+        """Add the states of this part, in front of what follows it. Returns the first. Raises ValueError: too many."""
+
+
+@attrs.frozen
+class One(Part):
+    """One of some characters, as `re` has it, or one of the ends of the text."""
+
+    kind: int
+    atom: str = ""
+
+    def emit(self, states: States, following: int) -> int:
+        return states.add(self.kind, states.atom(self.atom), following)
+
+
+@attrs.frozen
+class Series(Part):
+    parts: Sequence[Part]
+
+    def emit(self, states: States, following: int) -> int:
+        for part in reversed(self.parts):
+            following = states.emit(part, following)
+        return following
+
+
+@attrs.frozen
+class Choice(Part):
+    parts: Sequence[Part]
+
+    def emit(self, states: States, following: int) -> int:
+        *others, last = (states.emit(part, following) for part in self.parts)
+        for each in others:
+            last = states.add(EITHER, each, last)
+        return last
+
+
+@attrs.frozen
+class Repeated(Part):
+    part: Part
+    low: int
+    high: int | None
+
+    def emit(self, states: States, following: int) -> int:
+        at = following
+        if self.high is None:
+            at = states.add(EITHER, 0, following)
+            states.table[at] = EITHER, states.emit(self.part, at), following
+        for _ in range((self.high or self.low) - self.low):
+            at = states.add(EITHER, states.emit(self.part, at), following)
+        for _ in range(self.low):
+            at = states.emit(self.part, at)
+        return at
+
+
+class States:
+    """What an expression becomes: kind, atom or way, and the following state, of each."""
+
+    def __init__(self) -> None:
+        self.table: list[tuple[int, int, int]] = [(FOUND, 0, 0)]
+        self.atoms: list[str] = []
+        self._emitted = 0
+
+    def emit(self, part: Part, following: int) -> int:
+        self._emitted += 1
+        if self._emitted > EMITTED_MAX:
+            raise ValueError("it is too large with its repetitions written out")
+        return part.emit(self, following)
+
+    def add(self, kind: int, first: int, following: int) -> int:
+        if len(self.table) >= STATES_MAX:
+            raise ValueError("it is too large with its repetitions written out")
+        self.table.append((kind, first, following))
+        return len(self.table) - 1
+
+    def atom(self, text: str) -> int:
+        if text not in self.atoms:
+            self.atoms.append(text)
+        return self.atoms.index(text)
+
+
+class Expression:
+    """An expression that is looked for. Raises ValueError for what is none, or is beyond us."""
+
+    def __init__(self, text: str, ignore_case: bool = False) -> None:
+        if len(text) > LENGTH_MAX:
+            raise ValueError(f"it has more than {LENGTH_MAX} characters")
+        if text.startswith(IGNORING_CASE):
+            text, ignore_case = text.removeprefix(IGNORING_CASE), True
+        flags = re.IGNORECASE if ignore_case else re.NOFLAG
+        try:
+            re.compile(text, flags)
+            states = States()
+            start = states.emit(parsed(text), 0)
+        except (re.error, OverflowError) as error:
+            raise ValueError(f"it is no regular expression: {error}") from None
+        except RecursionError:
+            raise ValueError("it is nested too deep") from None
+        self._states = states.table
+        self._atoms = [re.compile(atom, flags) for atom in states.atoms]
+        self._suiting: dict[str, int] = {}  # the states of a character
+        self._reached: dict[int, int] = {}  # the states that one leads to without a character
+        self._following: dict[tuple[int, str], int] = {}
+        self._again = self._reach(start)
+        self._first = self._reach_any(start, (BEGIN,))
+        self._fits_nothing = self._reach_any(start, (BEGIN, END)) & 1 == 1
+        self._ending = sum(1 << at for at in range(len(self._states)) if self._reach_any(at, (END,)) & 1)
+
+    def found_in(self, text: str) -> bool:
+        """Whether any part of the text is as the expression says."""
+        if not text:
+            return self._fits_nothing
+        last = text.endswith("\n")
+        states = self._walk(self._first, text[:-1] if last else text)
+        if last:  # before it there is an end, too
+            states = self._walk(self._past_ends(states), "\n")
+        return states & (1 | self._ending) != 0
+
+    def _walk(self, states: int, text: str) -> int:
+        """The states after a text, or those in which the expression was found."""
+        following = self._following
+        for character in text:
+            if states & 1:
+                break
+            known = following.get((states, character))
+            states = self._step(states, character) if known is None else known
+        return states
+
+    def _past_ends(self, states: int) -> int:
+        for at, (kind, _, _) in enumerate(self._states):
+            if kind == END and states >> at & 1:
+                states |= self._reach_any(at, (END,))
+        return states
+
+    def _step(self, states: int, character: str) -> int:
+        suiting = self._suiting.get(character)
+        if suiting is None:
+            suiting = self._suits(character)
+        left, reached = states & suiting, self._again
+        while left:
+            lowest = left & -left
+            reached |= self._reach(self._states[lowest.bit_length() - 1][2])
+            left ^= lowest
+        if len(self._following) >= REMEMBERED_MAX:
+            self._following.clear()
+        self._following[states, character] = reached
+        return reached
+
+    def _suits(self, character: str) -> int:
+        fitting = {at for at, atom in enumerate(self._atoms) if atom.fullmatch(character)}
+        suiting = sum(
+            1 << at
+            for at, (kind, atom, _) in enumerate(self._states)
+            if kind == CHARACTER and atom in fitting
+        )
+        if len(self._suiting) >= CLASSES_MAX:
+            self._suiting.clear()
+        self._suiting[character] = suiting
+        return suiting
+
+    def _reach(self, state: int) -> int:
+        """What a state leads to in the middle of a text."""
+        if state not in self._reached:
+            self._reached[state] = self._reach_any(state, ())
+        return self._reached[state]
+
+    def _reach_any(self, state: int, passing: Sequence[int]) -> int:
+        """What a state leads to where these kinds hold."""
+        reached, seen, left = 0, set[int](), [state]
+        while left:
+            at = left.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            kind, first, following = self._states[at]
+            if kind == EITHER:
+                left += first, following
+            elif kind in passing:
+                left.append(following)
+            else:
+                reached |= 1 << at
+        return reached
+
+
+def parsed(text: str) -> Part:
+    """An expression that `re` takes. Raises ValueError for what is beyond us."""
+    open_: list[tuple[list[Part], list[Part]]] = [
+        ([], [])
+    ]  # of each group: choices that are whole, and the last
+    at = 0
+    while at < len(text):
+        token = TOKENS.match(text, at)
+        if token is None:
+            raise ValueError("look-around, references to groups and the like could take too long")
+        at = token.end()
+        choices, series = open_[-1]
+        match token.lastgroup:
+            case "open":
+                open_.append(([], []))
+            case "close":
+                open_.pop()
+                open_[-1][1].append(Choice((*choices, Series(series))))
+            case "choice":
+                open_[-1] = ([*choices, Series(series)], [])
+            case "begin":
+                series.append(One(BEGIN))
+            case "end":
+                series.append(One(END))
+            case "atom":
+                series.append(One(CHARACTER, token["atom"]))
+            case _:
+                series[-1] = Repeated(series[-1], *bounds(token))
+    choices, series = open_[-1]
+    return Choice((*choices, Series(series)))
+
+
+def bounds(repeat: re.Match[str]) -> tuple[int, int | None]:
+    """How often at least and at most."""
+    if not repeat["repeat"].startswith("{"):
+        return {"*": (0, None), "+": (1, None), "?": (0, 1)}[repeat["repeat"][0]]
+    low = int(repeat["low"] or 0)
+    if repeat["high"]:
+        return low, int(repeat["high"])
+    return low, None if repeat["comma"] else low
