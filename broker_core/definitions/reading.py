@@ -104,11 +104,6 @@ class Tolerant(Record):
     others: Mapping[str, object] = key(OTHERS, "Passed over.", IGNORED, rest=True)
 
 
-def limit(count: int | None) -> int | None:
-    """A limit as RabbitMQ writes it: a negative one is none."""
-    return None if count is None or count < 0 else count
-
-
 @attrs.frozen(kw_only=True)
 class LimitsDefinition(Tolerant):
     """How much a virtual host or a user may hold."""
@@ -119,11 +114,11 @@ class LimitsDefinition(Tolerant):
 
     @property
     def of_virtual_host(self) -> VirtualHostLimits:
-        return VirtualHostLimits(limit(self.connections_max), limit(self.queues_max))
+        return VirtualHostLimits(self.connections_max, self.queues_max)
 
     @property
     def of_user(self) -> UserLimits:
-        return UserLimits(limit(self.connections_max), limit(self.channels_max))
+        return UserLimits(self.connections_max, self.channels_max)
 
 
 @attrs.frozen(kw_only=True)

@@ -9,10 +9,11 @@ from .samples import GREETING, Sample
 
 
 class Ear(Reader):
-    """Sessions are on all channels but those named deaf. `hear` feeds it."""
+    """The connection is open, with sessions on all channels but those named deaf. `hear` feeds it."""
 
     def __init__(self, body_size_max: int = 1 << 20, deaf: frozenset[int] = frozenset()) -> None:
         super().__init__(body_size_max)
+        self._opened()
         self.deaf = set(deaf)
         self.greeted: list[bytes] = []
         self.welcome = True

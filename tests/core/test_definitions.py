@@ -121,7 +121,7 @@ def test_users_come_with_password_tags_and_limits(broker: Broker):
     assert shop is not None
     assert shop.password is not None
     assert shop.tags == {"administrator", "monitoring"}
-    assert (shop.limits.max_connections, shop.limits.max_channels) == (5, None)
+    assert (shop.limits.max_connections, shop.limits.max_channels) == (5, -1)  # negative: no limit
     assert old is not None
     assert old.tags == {"management", "policymaker"}
     assert broker.access.authenticate_password("old", "secret") is old
@@ -136,7 +136,8 @@ def test_permissions_come_by_user_and_virtual_host(broker: Broker):
 
 def test_limits_and_policies_hold_for_what_is_declared(broker: Broker):
     host = broker.virtual_host("/prod")
-    assert (host.limits.max_connections, host.limits.max_queues) == (None, 9)
+    assert (host.limits.max_connections, host.limits.max_queues) == (-1, 9)  # negative: no limit
+    host.limits.require_connection("/prod", "shop", 1000)
     limits = host.queue("a").limits
     assert (limits.message_ttl_ms, limits.max_length) == (1000, 7)
 
