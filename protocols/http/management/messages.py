@@ -20,6 +20,7 @@ from broker_core.queue import Queue
 from broker_core.turn import Turn
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
+from protocols.http.making import Rows
 from protocols.http.management.acting import DONE, changed, client_of, entered
 from protocols.http.management.saying import Said, bad, body_of, shown, text_in, whole_in
 from protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
@@ -122,22 +123,20 @@ def get(asked: Asked) -> Later:
 def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
     """Raises what the queue raises."""
     turn, taken = Turn(asked.broker.clock, TURN_S, PAUSE_S), Taken(queue)
-    rows: list[bytes] = []
-    octets = 0
-    try:
-        while len(rows) < wanted.count and octets < OCTETS_MAX:
-            if (delivery := client.get(queue, settled=False)) is None:
-                break
-            taken.deliveries.append(delivery)
-            more = {"message_count": queue.ready}
-            rows.append(shown_message(delivery.message, delivery.redelivered, wanted.look, more))
-            octets += len(rows[-1])
-            if turn.is_over():
-                yield PAUSE_S
-        taken.settle(wanted.mode)
-    finally:
-        taken.release()  # those that are settled are not in it any more
-    return Response(HTTPStatus.OK, b"[" + b",".join(rows) + b"]")
+    with Rows(asked.broker) as rows:
+        try:
+            while rows.count < wanted.count and rows.octets < OCTETS_MAX:
+                if (delivery := client.get(queue, settled=False)) is None:
+                    break
+                taken.deliveries.append(delivery)
+                more = {"message_count": queue.ready}
+                rows.append(shown_message(delivery.message, delivery.redelivered, wanted.look, more))
+                if turn.is_over(is_slow=True):
+                    yield PAUSE_S
+            taken.settle(wanted.mode)
+        finally:
+            taken.release()  # those that are settled are not in it any more
+        return rows.response()
 
 
 class Taken:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from http import HTTPStatus
 from itertools import islice
 from typing import Final
 
@@ -21,6 +20,7 @@ from broker_core.stream import StreamQueue
 from broker_core.turn import Turn
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
+from protocols.http.making import Rows
 from protocols.http.management.acting import client_of, entered
 from protocols.http.management.messages import OCTETS_MAX, PAUSE_S, TURN_S, encoding_in
 from protocols.http.management.shapes import AUTO, Look, shown_message
@@ -60,34 +60,32 @@ def steps(asked: Asked, queue: Queue, offset: int, count: int, look: Look) -> St
 
 
 def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Steps:
-    turn, octets = Turn(asked.broker.clock, TURN_S, PAUSE_S), 0
-    rows: list[bytes] = []
-    for delivery in waiting:
-        if octets >= OCTETS_MAX:
-            break
-        rows.append(shown_message(delivery.message, delivery.redelivered, look, {}))
-        octets += len(rows[-1])
-        if turn.is_over():
-            yield PAUSE_S
-    return answer(rows)
+    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    with Rows(asked.broker) as rows:
+        for delivery in waiting:
+            if rows.octets >= OCTETS_MAX:
+                break
+            rows.append(shown_message(delivery.message, delivery.redelivered, look, {}))
+            if turn.is_over(is_slow=True):
+                yield PAUSE_S
+        return rows.response()
 
 
 def read(asked: Asked, stream: StreamQueue, offset: int, count: int, look: Look) -> Steps:
     """Each with its offset. Those that retention has dropped are passed over. Raises NotFound."""
-    turn, octets = Turn(asked.broker.clock, TURN_S, PAUSE_S), 0
-    rows: list[bytes] = []
-    while len(rows) < count and octets < OCTETS_MAX:
-        offsets, messages = yield from found_at(stream, offset, count - len(rows))
-        if not messages:
-            break
-        for at, message in zip(offsets, messages, strict=True):
-            more: dict[str, Json] = {"offset": at}
-            rows.append(shown_message(message, False, look, more))
-            octets += len(rows[-1])
-            if turn.is_over():
-                yield PAUSE_S
-        offset = offsets[-1] + 1
-    return answer(rows)
+    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    with Rows(asked.broker) as rows:
+        while rows.count < count and rows.octets < OCTETS_MAX:
+            offsets, messages = yield from found_at(stream, offset, count - rows.count)
+            if not messages:
+                break
+            for at, message in zip(offsets, messages, strict=True):
+                more: dict[str, Json] = {"offset": at}
+                rows.append(shown_message(message, False, look, more))
+                if turn.is_over(is_slow=True):
+                    yield PAUSE_S
+            offset = offsets[-1] + 1
+        return rows.response()
 
 
 def found_at(stream: StreamQueue, offset: int, quota: int) -> Generator[float, None, Found]:
@@ -100,10 +98,6 @@ def found_at(stream: StreamQueue, offset: int, quota: int) -> Generator[float, N
                 raise no_queue(stream.name, stream.virtual_host.name)
             yield FETCH_S
     return found
-
-
-def answer(rows: list[bytes]) -> Response:
-    return Response(HTTPStatus.OK, b"[" + b",".join(rows) + b"]")
 
 
 ROUTES: Final = (Route("GET", PEEK, Level.MANAGEMENT, peek),)
