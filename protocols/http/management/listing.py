@@ -23,11 +23,10 @@ from broker_core.operations import Json
 from broker_core.turn import Turn
 from protocols.http.asked import Asked, Refused
 from protocols.http.connection import Later, Response
+from protocols.http.making import Making
 from protocols.http.management.patterns import name_filter
 from protocols.http.portions import InPortions
 from protocols.http.replies import API
-from protocols.http.room import Share, lists_of, taken_now
-from protocols.pieces import Gathered
 
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, Callable[[T], Json]]
@@ -40,8 +39,9 @@ RUN: Final = 1000  # things that are sorted in one go: 1 ms
 TURN_S: Final = 0.003
 PAUSE_S: Final = 0.0005
 ROW_OCTETS: Final = 2048  # of JSON, roughly
-SHORT: Final = 1000  # rows that need no room
+SHORT: Final = 1000  # rows whose room is asked for only when it is known how long they are
 COLUMNS_MAX: Final = 200
+ENCODER: Final = json.JSONEncoder(check_circular=False, separators=(",", ":"))  # made once: 2 us less a row
 
 
 @attrs.frozen
@@ -151,19 +151,15 @@ def _steps(
     turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
     total, chosen = yield from _chosen(wish, things, name, turn)
     first, end = wish.bounds(len(chosen))
-    share = _room(asked, end - first)
-    try:
+    with Making(asked.broker) as made:
+        if end - first > SHORT:
+            made.expect((end - first) * ROW_OCTETS)
         wanted = yield from _sorted(chosen, place, wish.reverse, first, end, turn)
         begin, finish = ("[", "]") if wish.page is None else _frame(wish, total, len(chosen), len(wanted))
-        made = Gathered()
         made.add(begin.encode())
         yield from _rows(wish, wanted, fields, turn, made)
         made.add(finish.encode())
-    except BaseException:
-        if share is not None:
-            share.end()
-        raise
-    return Response(HTTPStatus.OK, sent=None if share is None else share.end, pieces=made.pieces())
+        return made.response()
 
 
 def _chosen(
@@ -176,20 +172,9 @@ def _chosen(
             total += 1
             if wish.page is None or wish.name(name(thing)):
                 chosen.append(thing)
-        if turn.is_over():
+        if turn.is_over(is_slow=wish.page is not None):
             yield turn.pause_s
     return total, chosen
-
-
-def _room(asked: Asked, rows: int) -> Share | None:
-    """Room in memory for many rows. Raises Refused if there is none now."""
-    if rows <= SHORT:
-        return None
-    share = taken_now(lists_of(asked.broker), asked.broker, rows * ROW_OCTETS)
-    if share is None:
-        reason = "other long lists take up the memory for them; ask for a page, or again later"
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
-    return share
 
 
 def _place(wish: Wish, fields: Fields[T], keys: Fields[T], order: Callable[[T], Key]) -> Callable[[T], Key]:
@@ -235,7 +220,7 @@ def place_in(found: Key) -> int:
 
 
 def _rows(
-    wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn, made: Gathered
+    wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn, made: Making
 ) -> Generator[float, None, None]:
     comma = ""
     for thing in things:
@@ -318,4 +303,4 @@ def rank(value: Json) -> Key:
 
 def compact(content: Json) -> str:
     """JSON without spaces; `indent` would have it made in Python, at ten times the time."""
-    return json.dumps(content, separators=(",", ":"))
+    return ENCODER.encode(content)

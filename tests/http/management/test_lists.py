@@ -245,3 +245,21 @@ def test_long_lists_share_a_room(lobby: Lobby) -> None:
 def asked_with(lobby: Lobby, query: str) -> Asked:
     pairs = [pair.partition("=") for pair in query.split("&") if pair]
     return Asked(lobby.broker, {}, {name: [value] for name, _, value in pairs})
+
+
+# Memory.
+
+
+def test_curves_of_many_things_take_no_more_memory_than_there_is_for_lists(lobby: Lobby) -> None:
+    host = lobby.broker.virtual_host("/")
+    for number in range(20):
+        host.declare_queue(f"q{number}")
+    lobby.sample()
+    path = "/api/queues?page=1&lengths_age=990&lengths_incr=1&msg_rates_age=990&msg_rates_incr=1"
+    rooms = lists_of(lobby.broker)
+    rooms.taken = rooms.octets - (1 << 20)
+    assert lobby.ask("GET", path).status == 503
+    assert rooms.taken == rooms.octets - (1 << 20)
+    rooms.taken = 0
+    assert len(lobby.ask("GET", path).body) > 1 << 20
+    assert rooms.taken == 0
