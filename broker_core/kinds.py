@@ -25,6 +25,8 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
+BARE: Final = re.compile(r"[\w-]+")  # names that stand in a path as they are
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -59,7 +61,7 @@ class Problem:
 class Place:
     """Where in the settings a value stands, and the list that its problems go to."""
 
-    __slots__ = ("folder", "origins", "path", "problems")
+    __slots__ = ("_above", "_step", "folder", "origins", "problems")
 
     def __init__(
         self,
@@ -69,18 +71,27 @@ class Place:
         origins: dict[str, str] | None = None,
     ) -> None:
         self.problems = problems
-        self.path = path
+        self._above: Place | None = None
+        self._step: str | int = path  # below that place: a path, or the number of an item
         self.folder = folder or Path()  # relative file names start here
         self.origins = {} if origins is None else origins  # path -> what set it, where that is not the file
 
     def at(self, name: str) -> Place:
-        return self.within(name if re.fullmatch(r"[\w-]+", name) else json.dumps(name))
+        return self._below(name if BARE.fullmatch(name) else json.dumps(name))
 
     def item(self, index: int) -> Place:
-        return self._inner(f"{self.path}[{index}]")
+        return self._below(index)
 
     def within(self, path: str) -> Place:
-        return self._inner(f"{self.path}.{path}" if self.path else path)
+        return self._below(path)
+
+    @property
+    def path(self) -> str:
+        """Put together when somebody asks: files have a hundred thousand places, and few with a problem."""
+        above = "" if self._above is None else self._above.path
+        if isinstance(self._step, int):
+            return f"{above}[{self._step}]"
+        return f"{above}.{self._step}" if above else self._step
 
     @property
     def refused(self) -> bool:
@@ -92,8 +103,11 @@ class Place:
         self.problems.append(Problem(self.path, found, accepted, hint, self._origin()))
         return REFUSED
 
-    def _inner(self, path: str) -> Place:
-        return Place(self.problems, path, self.folder, self.origins)
+    def _below(self, step: str | int) -> Place:
+        place = object.__new__(Place)
+        place.problems, place.folder, place.origins = self.problems, self.folder, self.origins
+        place._above, place._step = self, step
+        return place
 
     def _origin(self) -> str:
         for path, origin in self.origins.items():

@@ -101,6 +101,9 @@ class RecordOf(Kind[R], Generic[R]):
     def __init__(self, record: type[R]) -> None:
         self.record = record
         self._keys = keys_of(record)  # once: definitions files have thousands of the same kind
+        self._named = {name: (each.field, each.kind) for name, each in self._keys.items() if not each.rest}
+        self._rest = next((each for each in self._keys.values() if each.rest), None)
+        self._needed = {name: each for name, each in self._keys.items() if each.default is UNSET}
 
     def read(self, value: object, place: Place) -> R | Refused:
         if isinstance(value, self.record):
@@ -108,7 +111,7 @@ class RecordOf(Kind[R], Generic[R]):
         if not isinstance(value, Mapping):
             return place.refuse(type_word(value), self.accepted)
         values = self._values(value, place)
-        if any(known.default is UNSET and known.field not in values for known in self._keys.values()):
+        if any(known.field not in values for known in self._needed.values()):
             return REFUSED
         record = self.record(**values)
         for problem in record.contradictions():
@@ -119,22 +122,25 @@ class RecordOf(Kind[R], Generic[R]):
 
     def _values(self, table: Raw, place: Place) -> dict[str, object]:
         """What the table gives for each key. Refused values are left out, so that their defaults apply."""
-        keys = self._keys
-        rest = next((known for known in keys.values() if known.rest), None)
-        table = {name: item for name, item in table.items() if item is not None}  # None: as if not there
-        named = {name: item for name, item in table.items() if name in keys and not keys[name].rest}
-        others = {name: item for name, item in table.items() if name not in named}
-        values = {
-            keys[name].field: keys[name].kind.read(item, place.at(name)) for name, item in named.items()
-        }
-        if rest is not None:
-            values[rest.field] = rest.kind.read(others, place)
-        else:
+        values: dict[str, object] = {}
+        others: dict[str, object] = {}
+        for name, item in table.items():
+            if item is None:  # as if not there
+                continue
+            if name not in self._named:
+                others[name] = item
+                continue
+            field, kind = self._named[name]
+            if (value := kind.read(item, place.at(name))) is not REFUSED:
+                values[field] = value
+        if self._rest is None:
             self._refuse_unknown(others, place)
-        for name, known in keys.items():
-            if known.default is UNSET and name not in table:
+        elif (rest := self._rest.kind.read(others, place)) is not REFUSED:
+            values[self._rest.field] = rest
+        for name, known in self._needed.items():
+            if table.get(name) is None:
                 place.at(name).refuse("nothing", known.kind.accepted)
-        return {name: item for name, item in values.items() if item is not REFUSED}
+        return values
 
     def _refuse_unknown(self, names: Iterable[str], place: Place) -> None:
         keys = self._keys

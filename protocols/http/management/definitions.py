@@ -1,7 +1,7 @@
 """Definitions files over HTTP: everything, or one virtual host, written and read a portion a turn.
 
     export   sections ──items, a turn's worth at a time──> JSON
-    import   JSON ──read in a thread──> records ──applied one after the other──> nothing to say, or what was refused
+    import   JSON ──read item by item──> records ──applied one after the other──> nothing to say, or what was refused
 
 What an import cannot put in place does not keep the rest out; the answer names each. Who wants all or nothing tries it
 on another node before.
@@ -12,15 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Mapping
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Final, TypeVar
 
 import attrs
 
 from broker_core.compat import INTRODUCTIONS, Product
 from broker_core.config import ConfigError
-from broker_core.definitions import applying, exporting
-from broker_core.definitions import reading as definitions
+from broker_core.definitions import applying, exporting, gradually
 from broker_core.definitions.exporting import Sections
+from broker_core.definitions.gradually import Steps
 from broker_core.definitions.reading import Definitions, UserDefinition
 from broker_core.kinds import Problem
 from broker_core.operations import Json
@@ -29,11 +29,11 @@ from broker_core.turn import Turn
 from broker_core.version import VERSION
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
+from protocols.http.making import Making
 from protocols.http.management.acting import DONE, to_the_end
 from protocols.http.management.saying import bad
 from protocols.http.portions import InPortions
 from protocols.http.replies import API
-from protocols.pieces import Gathered
 
 PATH: Final = "/api/definitions"
 ONE: Final = PATH + "/{vhost}"
@@ -44,7 +44,7 @@ PAUSE_S: Final = 0.0005
 LOOK_S: Final = 0.01  # between two looks at what a thread does
 PROBLEMS_MAX: Final = 100  # that are named
 
-Read: TypeAlias = "Definitions | list[Problem]"
+T = TypeVar("T")
 
 
 # Export.
@@ -71,19 +71,19 @@ def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response
         "product_name": "Leveret",
         "product_version": VERSION,
     }
-    made = Gathered()
-    made.add(json.dumps(head, separators=(",", ":")).removesuffix("}").encode())
-    for name, items in sections:
-        made.add(f",{json.dumps(name)}:[".encode())
-        comma = ""
-        for item in items:
-            made.add((comma + json.dumps(item)).encode())
-            comma = ","
-            if turn.is_over():
-                yield turn.pause_s
-        made.add(b"]")
-    made.add(b"}")
-    return Response(HTTPStatus.OK, headers=attachment(asked), pieces=made.pieces())
+    with Making(asked.broker) as made:
+        made.add(json.dumps(head, separators=(",", ":")).removesuffix("}").encode())
+        for name, items in sections:
+            made.add(f",{json.dumps(name)}:[".encode())
+            comma = ""
+            for item in items:
+                made.add((comma + json.dumps(item)).encode())
+                comma = ","
+                if turn.is_over():
+                    yield turn.pause_s
+            made.add(b"]")
+        made.add(b"}")
+        return made.response(attachment(asked))
 
 
 def attachment(asked: Asked) -> tuple[tuple[str, str], ...]:
@@ -107,17 +107,9 @@ def take_in_virtual_host(asked: Asked) -> Later:
 
 
 def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response]:
-    done: list[Read] = []
-    body = asked.body
-    asked.operations.off_thread(lambda: read(body, host), done.append)
-    while not done:
-        yield LOOK_S
-    said = done[0]
-    if not isinstance(said, Definitions):
-        raise refused(said)
-    said = yield from hashed(asked, said)
-    problems: list[Problem] = []
     turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    said = yield from hashed(asked, (yield from read(asked.body, host, turn)))
+    problems: list[Problem] = []
     for problem in applying.steps(said, asked.broker):
         if problem is not None:
             problems.append(problem)
@@ -128,30 +120,45 @@ def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response
     return DONE
 
 
-def read(body: bytes, host: str | None) -> Read:
-    """The records, or what is wrong with them. In a thread."""
+def read(body: bytes, host: str | None, turn: Turn) -> Generator[float, None, Definitions]:
+    """The records. Not in a thread, which would hold Python's lock for long. Raises Refused."""
     try:
-        content: object = json.loads(body)
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+        content = yield from taking_turns(gradually.parsed(text), turn)
     except (ValueError, RecursionError):
-        return [Problem("", "not_json")]
+        raise refused([Problem("", "not_json")]) from None
     if not isinstance(content, dict):
-        return [Problem("", "failed_to_parse_json")]
+        raise refused([Problem("", "failed_to_parse_json")])
+    if host is not None:
+        content = yield from taking_turns(placed(content, host), turn)
     try:
-        return definitions.read_content(content if host is None else placed(content, host))
+        return (yield from taking_turns(gradually.records(content), turn))
     except ConfigError as error:
-        return list(error.problems)
+        raise refused(list(error.problems)) from None
 
 
-def placed(content: Mapping[str, object], host: str) -> Mapping[str, object]:
+def taking_turns(steps: Steps[T], turn: Turn) -> Generator[float, None, T]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        if turn.is_over():
+            yield turn.pause_s
+
+
+def placed(content: Mapping[str, object], host: str) -> Steps[Mapping[str, object]]:
     """What a virtual host's file says, in that virtual host."""
     found: dict[str, object] = {}
     for section in OF_VIRTUAL_HOST:
         items = content.get(section, [])
-        found[section] = (
-            [{**each, "vhost": host} if isinstance(each, dict) else each for each in items]
-            if isinstance(items, list)
-            else items
-        )
+        if isinstance(items, list):
+            for index, each in enumerate(items):
+                if isinstance(each, dict):
+                    items[index] = {**each, "vhost": host}
+                yield
+        found[section] = items
     return found
 
 

@@ -1,0 +1,129 @@
+"""Definitions read an item at a time, so that who has others to serve can do that between: as `reading.py` reads them.
+
+    text ──parsed──> JSON ──records──> Definitions       both yield after each item of a list at the top level
+
+An item is a queue or a user, and small; what has one huge item takes its time with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from broker_core.config import ConfigError
+from broker_core.definitions.reading import Definitions
+from broker_core.kinds import REFUSED, Kind, ListOf, Place
+from broker_core.settings import RecordOf, keys_of
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+
+SPACE: Final = re.compile(r"[ \t\n\r]*")
+DECODER: Final = json.JSONDecoder()
+MADE: Final[Callable[..., Definitions]] = Definitions
+WHOLE: Final = RecordOf(Definitions)
+ITEMS: Final[Mapping[str, Kind[object]]] = {
+    name: known.kind.item for name, known in keys_of(Definitions).items() if isinstance(known.kind, ListOf)
+}
+
+
+def parsed(text: str) -> Steps[object]:
+    """What `json.loads` returns. Raises ValueError, RecursionError."""
+    at = after_space(text, 0)
+    if text[at : at + 1] != "{":
+        found: object = json.loads(text)
+        return found
+    table: dict[str, object] = {}
+    at = after_space(text, at + 1)
+    if text[at : at + 1] == "}":
+        at = at + 1
+    else:
+        at = yield from _members(text, at, table)
+    if after_space(text, at) != len(text):
+        raise ValueError("there is more behind the end")
+    return table
+
+
+def _members(text: str, at: int, table: dict[str, object]) -> Steps[int]:
+    """All of a table, from the first name to behind its end."""
+    while True:
+        name, at = value_at(text, at)
+        if not isinstance(name, str):
+            raise ValueError("a name is no text")
+        at = after_space(text, expected(text, at, ":"))
+        if text[at : at + 1] == "[":
+            table[name], at = yield from _list(text, after_space(text, at + 1))
+        else:
+            table[name], at = value_at(text, at)
+            yield
+        if is_end(text, at, "}"):
+            return after_space(text, at) + 1
+        at = after_space(text, expected(text, at, ","))
+
+
+def _list(text: str, at: int) -> Steps[tuple[list[object], int]]:
+    """From its first item on."""
+    items: list[object] = []
+    if is_end(text, at, "]"):
+        return items, at + 1
+    while True:
+        item, at = value_at(text, at)
+        items.append(item)
+        yield
+        if is_end(text, at, "]"):
+            return items, after_space(text, at) + 1
+        at = after_space(text, expected(text, at, ","))
+
+
+def value_at(text: str, at: int) -> tuple[object, int]:
+    """A whole value, and where it ends."""
+    found: tuple[object, int] = DECODER.raw_decode(text, at)
+    return found
+
+
+def after_space(text: str, at: int) -> int:
+    space = SPACE.match(text, at)
+    assert space is not None
+    return space.end()
+
+
+def is_end(text: str, at: int, sign: str) -> bool:
+    return text.startswith(sign, after_space(text, at))
+
+
+def expected(text: str, at: int, sign: str) -> int:
+    """Behind a sign that has to stand here. Raises ValueError."""
+    at = after_space(text, at)
+    if not text.startswith(sign, at):
+        raise ValueError(f"expected '{sign}' at {at}")
+    return at + 1
+
+
+def records(content: object) -> Steps[Definitions]:
+    """What `read_content` returns. Raises `ConfigError`."""
+    place = Place([])
+    sections: dict[str, tuple[object, ...]] = {}
+    if not isinstance(content, Mapping):
+        WHOLE.read(content, place)
+        raise ConfigError(place.problems)
+    for name, value in content.items():
+        kind = ITEMS.get(name)
+        if kind is None or not isinstance(value, list):
+            WHOLE.read({name: value}, place)  # for what is wrong with it
+            continue
+        sections[name] = yield from _items(kind, value, place.at(name))
+    if place.problems:
+        raise ConfigError(place.problems)
+    return MADE(**sections)  # each is the field of its name
+
+
+def _items(kind: Kind[object], values: Sequence[object], place: Place) -> Steps[tuple[object, ...]]:
+    found = []
+    for index, value in enumerate(values):
+        item = kind.read(value, place.item(index))
+        if item is not REFUSED:
+            found.append(item)
+        yield
+    return tuple(found)
