@@ -215,6 +215,8 @@ class ControlConnection(Handler, FrontEnd):
         if not route.large or (was_stranger and (size or 0) <= BODY_MAX):
             return Allowance(BODY_MAX, final=not route.large)
         most = self._config.limits.message_size_max + AROUND_OCTETS
+        if route.octets_max is not None:
+            most = min(most, route.octets_max)
         if size is not None and size > most:
             return Allowance(most)
         share = taken_now(bodies_of(self.broker), self.broker, size or most)

@@ -132,3 +132,4 @@ class Route:
     level: Level
     answer: Answer
     large: bool = False  # its body may have as many octets as a message, and some
+    octets_max: int | None = None  # of such a body, if that is too many

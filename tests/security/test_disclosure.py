@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from broker_core.operations import Json
@@ -74,3 +76,26 @@ def test_the_longest_names_and_keys_are_fine(lobby: Lobby) -> None:
 def test_a_header_to_explain_may_be_nested_however_deep(lobby: Lobby) -> None:
     header = "x=" + "[" * 1500
     assert lobby.ask("GET", f"/api/leveret/explain?key=q&header={header}", user=MONITOR).status == 200
+
+
+MANY = "[" + "[]," * 60_000 + "0]"
+
+
+def test_a_body_with_very_many_values_is_not_read(lobby: Lobby) -> None:
+    refused = lobby.octets("PUT", "/api/queues/%2F/mine", b'{"arguments": %s}' % MANY.encode(), CLERK)
+    assert (refused.status, refused.json["reason"]) == (400, "too_many_values")
+
+
+def test_a_text_may_have_as_many_brackets_and_commas_as_it_likes(lobby: Lobby) -> None:
+    text = json.dumps({"description": 'a "quote" \\ ' + MANY}).encode()
+    assert lobby.octets("PUT", "/api/vhosts/described", text, ADMINISTRATOR).status == 201
+
+
+def test_no_message_by_hand_is_longer_than_can_be_read_in_one_go(lobby: Lobby) -> None:
+    body = b" " * ((8 << 20) + 1)
+    assert lobby.octets("POST", "/api/exchanges/%2F/amq.default/publish", body, ADMINISTRATOR).status == 413
+
+
+def test_a_curve_has_no_more_points_than_are_quickly_found(lobby: Lobby) -> None:
+    assert lobby.ask("GET", "/api/queues?lengths_age=250&lengths_incr=1", user=CLERK).status == 400
+    assert lobby.ask("GET", "/api/queues?lengths_age=249&lengths_incr=1", user=CLERK).status == 200

@@ -31,6 +31,7 @@ from protocols.http.replies import API
 
 QUEUE: Final = "/api/queues/{vhost}/{name}"
 DEFAULT_EXCHANGE: Final = "amq.default"  # as paths name it
+PUBLISHED_MAX: Final = 8 << 20  # octets of a body, which are read in one go: 20 ms
 FETCHED_MAX: Final = 10_000  # messages of an answer
 OCTETS_MAX: Final = 32 << 20  # of an answer, and one message
 TURN_S: Final = 0.005
@@ -182,7 +183,14 @@ def act(asked: Asked) -> Response:
 
 
 ROUTES: Final = (
-    Route("POST", "/api/exchanges/{vhost}/{name}/publish", Level.MANAGEMENT, publish, large=True),
+    Route(
+        "POST",
+        "/api/exchanges/{vhost}/{name}/publish",
+        Level.MANAGEMENT,
+        publish,
+        large=True,
+        octets_max=PUBLISHED_MAX,
+    ),
     Route("POST", QUEUE + "/get", Level.MANAGEMENT, get),
     Route("DELETE", QUEUE + "/contents", Level.MANAGEMENT, purge),
     Route("POST", QUEUE + "/actions", Level.MANAGEMENT, act),

@@ -110,7 +110,18 @@ class Lobby(World):
         user: str = "guest",
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        body = b"" if content is ABSENT else json.dumps(content).encode()
+        return self.octets(
+            method, path, b"" if content is ABSENT else json.dumps(content).encode(), user, headers
+        )
+
+    def octets(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        user: str = "guest",
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
         connection = PROTOCOL.factory(self.broker, self.config, Outbox([], 1 << 30), HERE, self.broker.now)
         assert isinstance(connection, ControlConnection)
         said = {
