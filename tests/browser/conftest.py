@@ -18,8 +18,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from broker_core.composition import populate
 from tests.interop.conftest import RunningNode, missing
+from tests.security.issuer import settings, write_keys
 
 TIMEOUT_MS: Final = 20_000  # for anything that should happen soon, on a busy machine
+LEEWAY_S: Final = 30  # that a token is good for after its end
 PHONE: Final = {"width": 360, "height": 740}
 DESK: Final = {"width": 1280, "height": 900}
 SETTINGS: Final = """
@@ -108,6 +110,13 @@ class Visit:
         self.page.get_by_role("button", name="Log in", exact=True).click()
         return self.page
 
+    def log_in_with(self, token: str) -> Page:
+        self.page.goto(self.url)
+        self.page.get_by_role("button", name="Log in with a token").click()
+        self.page.get_by_label("Token").fill(token)
+        self.page.get_by_role("button", name="Log in", exact=True).click()
+        return self.page
+
     def expect_errors(self, *parts: str) -> None:
         """Forget what the page reported because the test made it: refusals are errors to the browser's console."""
         rest = [error for error in self.errors if not any(part in error for part in parts)]
@@ -163,8 +172,9 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture(scope="session")
-def standing() -> Iterator[PageNode]:
-    node = PageNode()
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageNode]:
+    keys = write_keys(tmp_path_factory.mktemp("issuer"))
+    node = PageNode(SETTINGS + settings(keys, f"leeway_s = {LEEWAY_S}"))
     node.start()
     yield node
     node.stop()

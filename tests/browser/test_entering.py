@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from playwright.sync_api import Page, expect
 
-from .conftest import PageNode, Visit
+from tests.security.issuer import token
+
+from .conftest import LEEWAY_S, PageNode, Visit
 from .walking import go, headed
 
 pytestmark = pytest.mark.system
@@ -78,4 +82,61 @@ def test_a_password_that_is_taken_back_ends_the_visit(visit: Visit, page: Page, 
     node.call(lambda: node.node.broker.access.delete_user("guest"))
     go(page, "queues")
     expect(page.get_by_role("button", name="Log in", exact=True)).to_be_visible()
+    visit.expect_errors("401")
+
+
+# With a token.
+
+
+def token_until(end: float, tag: str = "administrator") -> str:
+    return token(exp=int(end), iat=int(end) - 600, sub="shop", scope=f"leveret.tag:{tag} leveret.read:*/*")
+
+
+def test_a_token_lets_its_bearer_in_and_stands_in_no_address(visit: Visit) -> None:
+    given = token_until(time.time() + 600)
+    page = visit.log_in_with(given)
+    expect(headed(page, "Overview")).to_be_visible()
+    expect(page.locator(".session .user")).to_have_text("shop")
+    page.reload()
+    go(page, "queues")
+    expect(headed(page, "Queues")).to_be_visible()
+    assert given not in page.content() + page.url
+    assert page.evaluate("document.cookie") == ""
+
+
+@pytest.mark.parametrize("given", ["no token", "e30.e30.e30", "ÿ"])
+def test_what_is_no_good_token_lets_nobody_in(visit: Visit, given: str) -> None:
+    page = visit.log_in_with(given)
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    visit.expect_errors("401")
+
+
+def test_a_token_that_has_run_out_is_asked_for_again(
+    visit: Visit, node: PageNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = visit.log_in_with(token_until(time.time() - LEEWAY_S / 3))
+    expect(headed(page, "Overview")).to_be_visible()
+    monkeypatch.setattr(node.node.broker.access, "tokens", None)
+    go(page, "queues")
+    expect(page.get_by_role("alert")).to_contain_text("Your token has run out")
+    expect(page.get_by_label("Token")).to_be_focused()
+    expect(page.get_by_label("User name")).to_be_hidden()
+    monkeypatch.undo()
+    page.get_by_label("Token").fill(token_until(time.time() + 600))
+    page.get_by_role("button", name="Log in", exact=True).click()
+    expect(headed(page, "Queues")).to_be_visible()
+    visit.expect_errors("401")
+
+
+def test_a_token_that_is_refused_before_its_end_is_told_so(
+    visit: Visit, node: PageNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = visit.log_in_with(token_until(time.time() + 600))
+    expect(headed(page, "Overview")).to_be_visible()
+    monkeypatch.setattr(node.node.broker.access, "tokens", None)
+    go(page, "queues")
+    expect(page.get_by_role("alert")).to_contain_text("does not take your token any more")
+    page.get_by_role("button", name="Log in with a password").click()
+    expect(page.get_by_label("User name")).to_be_focused()
     visit.expect_errors("401")

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from .conftest import SETTINGS, PageNode, Visit
-from .walking import fill, go, headed, opened, refresh, row
+from .walking import fill, go, headed, opened, refresh, refresh_in_vain, row
 
 pytestmark = pytest.mark.system
 
@@ -14,10 +14,12 @@ MANY = 10_000
 
 
 def test_new_figures_come_by_themselves(page: Page, node: PageNode) -> None:
+    page.clock.install()
     go(page, "queues")
     expect(page.get_by_text("There are no queues.")).to_be_visible()
     node.declare("orders", durable=True)
-    expect(row(page, "orders")).to_be_visible()  # nobody does anything: the page asks every five seconds
+    page.clock.run_for(5000)  # nobody does anything
+    expect(row(page, "orders")).to_be_visible()
 
 
 def test_a_refresh_leaves_the_reader_alone(page: Page, node: PageNode) -> None:
@@ -56,15 +58,20 @@ def test_the_page_survives_the_nodes_restart(browser: Browser) -> None:
     page = visit.log_in()
     go(page, "queues")
     expect(headed(page, "Queues")).to_be_visible()
+    page.clock.install()
     first.stop()
+    refresh_in_vain(page)
     expect(page.get_by_text("Not up to date: the node does not answer")).to_be_visible()
+    expect(page.get_by_role("banner").get_by_text("Unreachable")).to_be_visible()
     expect(headed(page, "Queues")).to_be_visible()
     port = url.rsplit(":", 1)[1].strip("/")
     second = PageNode(SETTINGS.replace('http.address = "127.0.0.1:0"', f'http.address = "127.0.0.1:{port}"'))
     second.start()
     second.declare("after", durable=True)
+    page.clock.run_for(5000)
     expect(row(page, "after")).to_be_visible()
     expect(page.get_by_text("Not up to date")).to_have_count(0)
+    expect(page.get_by_role("banner").get_by_text("Running")).to_be_visible()
     context.close()
     second.stop()
     visit.expect_errors("ERR_")

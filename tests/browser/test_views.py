@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -181,10 +182,59 @@ def test_a_route_of_nowhere_is_refused_in_words(visit: Visit, page: Page) -> Non
     visit.expect_errors("404")
 
 
+def test_a_row_has_a_curve_of_the_last_ten_minutes(page: Page, channel: BlockingChannel) -> None:
+    published(channel, "bills", b"1", b"2", b"3")
+    go(page, "queues")
+    curve = row(page, "bills").locator("svg.spark")
+    expect(curve).to_have_attribute("aria-label", "Last ten minutes: Messages 0 to 3")
+    go(page, "connections")
+    expect(row(page, "guest").locator("svg.spark")).to_have_attribute(
+        "aria-label", re.compile("In .*/s; Out ")
+    )
+
+
+def test_what_is_told_beside_a_chart_is_what_the_tiles_tell(page: Page, channel: BlockingChannel) -> None:
+    published(channel, "bills", b"1", b"2", b"3")
+    refresh(page)
+    expect(page.locator(".tile", has_text="Ready").locator("b")).to_have_text("3")
+    legend = page.locator("figure", has_text="Queued messages").locator(".legend li")
+    expect(legend.filter(has_text="Ready").locator("b")).to_have_text("3")
+
+
+def bound(node: PageNode, many: int) -> None:
+    host = node.node.broker.virtual_hosts["/"]
+    for number in range(many):
+        queue = host.declare_queue(f"q{number:03}", durable=True)
+        host.bind(host.exchanges["amq.fanout"], queue, "", {})
+
+
+def test_many_bindings_are_asked_for_in_part_and_seldom(page: Page, node: PageNode) -> None:
+    node.call(lambda: bound(node, 500))
+    page.clock.install()
+    go(page, "topology")
+    expect(page.get_by_text("300 bindings more are left out")).to_be_visible()
+    expect(page.locator(".drawn [data-id='e:amq.fanout']")).to_be_visible()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(25_000)
+    assert asked == []
+    with page.expect_response(lambda response: "amq.fanout/bindings/source" in response.url) as answer:
+        page.clock.run_for(10_000)
+    assert len(answer.value.json()["items"]) == 200
+    go(page, "exchanges", "/", "amq.fanout")
+    bindings = page.locator("section", has_text="Bindings from here")
+    expect(bindings.get_by_text("50 of 500 bindings.")).to_be_visible()
+    bindings.get_by_role("link", name="Last page").click()
+    expect(bindings.get_by_role("link", name="q499")).to_be_visible()
+
+
 def test_an_alarm_is_told_everywhere(page: Page, node: PageNode) -> None:
+    health = page.get_by_role("banner").locator(".health")
+    expect(health).to_have_text("Running")
     node.raise_alarm("low on disk")
     go(page, "queues")
     expect(page.get_by_role("alert").get_by_text("low on disk")).to_be_visible()
+    expect(health).to_have_text("Alarm")
     node.clear_alarm("low on disk")
     go(page, "alarms")
     expect(page.get_by_text("No alarm is on.")).to_be_visible()

@@ -64,5 +64,10 @@ def refresh(page: Page) -> None:
         page.evaluate("document.dispatchEvent(new Event('leveret:host'))")
 
 
+def refresh_in_vain(page: Page) -> None:
+    """The same, where no node answers."""
+    page.evaluate("document.dispatchEvent(new Event('leveret:host'))")
+
+
 def row(page: Page, text: str) -> Locator:
     return page.locator("tbody tr").filter(has_text=text)

@@ -44,6 +44,7 @@ function showLogin(reason = "") {
   session.entered(null);
   document.title = "Leveret";
   put(login(reason, enter, byToken));
+  app.querySelector("fieldset:enabled input").focus();
 }
 
 /** Let the user in who gave good credentials. Throws Failure. */
@@ -82,6 +83,7 @@ async function go() {
   const before = JSON.stringify(state.at.names);
   state.at = place(location.hash);
   await refresh();
+  if (!session.whoever()) return; // he was shown out
   if (before === JSON.stringify(state.at.names)) return;
   hostsAgain(); // others may have come; the next drawing shows them
   scrollTo(0, 0);

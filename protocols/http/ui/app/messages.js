@@ -39,7 +39,7 @@ function content(each) {
     h("pre", { tabindex: "0", "aria-label": "Body", class: kind === "octets" ? "octets" : null }, text),
     left > 0 &&
       h("p", { class: "hint" }, `${count(left)} more ${kind === "octets" ? "octets" : "characters"} are not shown.`),
-    !left && unsent > 0 && h("p", { class: "hint" }, `${octets(unsent)} more are not shown.`),
+    unsent > 0 && h("p", { class: "hint" }, `${octets(unsent)} more were not asked for.`),
   ];
 }
 

@@ -1,6 +1,6 @@
 // Curves of the size of a word, for lists: the last ten minutes of a row, without axes and legends.
 
-import { area, bounds, gauges, line, speeds } from "./curves.js";
+import { area, bounds, continued, gauges, line, speeds } from "./curves.js";
 import { s } from "./dom.js";
 
 const WIDTH = 72;
@@ -10,13 +10,14 @@ const HEIGHT = 20;
 export const LENGTHS = { lengths_age: 600, lengths_incr: 30 };
 export const OCTETS = { data_rates_age: 600, data_rates_incr: 30 };
 
-/** How much there was: `details` are of a length. */
-export const level = (label, details, told) => spark([{ label, points: gauges(details?.samples) }], told);
+/** How much there was, and is now: `details` are of a length. */
+export const level = (label, details, now, told) =>
+  spark([{ label, points: continued(gauges(details?.samples), now) }], told);
 
 /** How fast counters rose: [[label, details], ...]. */
 export const pace = (counted, told) =>
   spark(
-    counted.map(([label, details]) => ({ label, points: speeds(details?.samples) })),
+    counted.map(([label, details]) => ({ label, points: continued(speeds(details?.samples), details?.rate) })),
     told,
   );
 

@@ -41,7 +41,7 @@ const byPassword = (taken) =>
       "label",
       {},
       h("span", {}, "User name"),
-      h("input", { name: "name", required: true, autofocus: taken, autocomplete: "username", ...HIDDEN }),
+      h("input", { name: "name", required: true, autocomplete: "username", ...HIDDEN }),
     ),
     h(
       "label",
@@ -63,7 +63,6 @@ const token = (taken) =>
         name: "token",
         type: "password",
         required: true,
-        autofocus: taken,
         autocomplete: "off",
         ...HIDDEN,
       }),

@@ -72,7 +72,7 @@ const columns = () => [
     { sort: "messages_unacknowledged", number: true },
   ],
   ["Total", (queue) => count(queue.messages), { sort: "messages", number: true }],
-  ["Last 10 min", (queue) => level("Messages", queue.messages_details, count)],
+  ["Last 10 min", (queue) => level("Messages", queue.messages_details, queue.messages, count)],
   ["Consumers", (queue) => count(queue.consumers), { sort: "consumers", number: true }],
   [
     "In",
