@@ -2,9 +2,10 @@
 
 Three things are counted. Connections, in a second, in all and from one address: what comes too fast is hung up on.
 Strangers, who have connected and not logged in: one too many in all ends the one that has been there longest, one too
-many from an address is hung up on. Logins that failed, from one address and by one name: after some of them neither
-gets another try for a second, then two, then four, up to half a minute; it is forgotten after five. Nobody shuts out
-anybody else for good like that: where a user has logged in from before, his name goes on being welcome.
+many from an address is hung up on. Logins that failed, from one address, by one name, and by one name from one address: after
+some of them there is no other try for a second, then two, then four, up to half a minute; it is forgotten after five
+minutes. Nobody shuts out anybody else for good like that: where a user has logged in from before, his name goes on
+being welcome, and that a name waits wherever it comes from takes failures from several networks.
 
 An address is one of IPv4, or the first half of one of IPv6: its other half its owner has for himself. Clients on this
 machine are counted in all, not by their address: they may be everybody, behind a proxy. What is remembered is bounded:
@@ -28,6 +29,7 @@ BURST_S: Final = 2.0  # for so long twice as many may come
 REFUSED_MAX_S: Final = 30.0
 FORGOTTEN_S: Final = 300.0  # after the last failure
 TOLD_EVERY_S: Final = 10.0  # refusals in the log
+NETWORKS_MIN: Final = 4  # that it takes to have a name wait everywhere
 HEX_OF_NETWORK: Final = 19  # characters of the first half of a whole IPv6 address
 
 T = TypeVar("T")
@@ -205,13 +207,14 @@ class Failures:
         """For how long from now nobody tries; 0: go on."""
         return max(0.0, self._failed.get(key, NEVER).until - now)
 
-    def failed(self, key: str, free: int, now: float) -> None:
-        """Once more. The first `free` are for nothing."""
+    def failed(self, key: str, free: int, now: float) -> int:
+        """Once more. The first `free` are for nothing. Returns how often that was."""
         before = self._failed.get(key, NEVER)
         count = 1 if now > before.at + FORGOTTEN_S else before.count + 1
         beyond = min(count - free, 10)
         refused_s = min(2.0 ** (beyond - 1), REFUSED_MAX_S) if beyond > 0 else 0.0
         self._failed.note(key, Failed(count, now, now + refused_s))
+        return count
 
 
 class Logins:
@@ -223,36 +226,40 @@ class Logins:
         self.refused = 0  # attempts that were not looked at
         self._networks = Failures()
         self._names = Failures()
-        self._acquainted = Failures()
-        self._known: Recent[str, None] = Recent()  # names and networks that belong together
+        self._pairs = Failures()  # by name and network
+        self._known: Recent[str, None] = Recent()  # those of them that belong together
 
     def refused_s(self, name: str, host: str, loopback: bool, now: float) -> float:
         """For how long from now this name may not be tried from there; 0: go on."""
-        wait_s = max(
-            failures.refused_s(key, now) for failures, key, _ in self._concerned(name, host, loopback)
-        )
+        wait_s = max(failures.refused_s(key, now) for failures, key in self._concerned(name, host, loopback))
         self.refused += wait_s > 0
         return wait_s
 
     def failed(self, name: str, host: str, loopback: bool, now: float) -> None:
         """The password, or token, was wrong, whether or not there is such a user."""
-        for failures, key, free in self._concerned(name, host, loopback):
-            if free is not None:
-                failures.failed(key, free, now)
+        both = pair(name, host)
+        count = self._count(self._pairs, both, self.per_user, now)
+        if both in self._known:
+            return
+        if count * NETWORKS_MIN <= max(self.per_user or 0, NETWORKS_MIN):
+            self._count(self._names, name, self.per_user, now)
+        if not loopback:
+            self._count(self._networks, network(host), self.per_address, now)
+
+    def _count(self, failures: Failures, key: str, free: int | None, now: float) -> int:
+        return 0 if free is None else failures.failed(key, free, now)
 
     def succeeded(self, name: str, host: str) -> None:
         """The user is known there from now on. His address is not forgiven: he could be trying others' names."""
         self._known.note(pair(name, host), None)
 
-    def _concerned(
-        self, name: str, host: str, loopback: bool
-    ) -> tuple[tuple[Failures, str, int | None], ...]:
+    def _concerned(self, name: str, host: str, loopback: bool) -> tuple[tuple[Failures, str], ...]:
         """What counts: who is known there has failures of his own, and suffers from nobody else's."""
         both = pair(name, host)
         if both in self._known:
-            return ((self._acquainted, both, self.per_user),)
-        by_name = (self._names, name, self.per_user)
-        return (by_name,) if loopback else (by_name, (self._networks, network(host), self.per_address))
+            return ((self._pairs, both),)
+        by_name = (self._pairs, both), (self._names, name)
+        return by_name if loopback else (*by_name, (self._networks, network(host)))
 
 
 def pair(name: str, host: str) -> str:

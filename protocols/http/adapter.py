@@ -69,6 +69,7 @@ COMMON: Final = (
     ("Server", "Leveret"),
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),  # the page has its own
 )
 
 

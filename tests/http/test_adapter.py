@@ -348,6 +348,14 @@ def test_responses_are_dated_and_kept_by_nobody(desk: Desk) -> None:
     assert headers["Content-Type"] == "application/json"
 
 
+@pytest.mark.parametrize("path", ["/", "/nowhere", "/api/leveret/health", "/api/queues", "/ui/nothing.js"])
+def test_no_answer_may_load_or_be_framed_by_anything_even_if_a_browser_shows_it(
+    desk: Desk, path: str
+) -> None:
+    policy = desk.ask(path, user=None).headers["Content-Security-Policy"]
+    assert policy == "default-src 'none'; frame-ancestors 'none'"
+
+
 # What routes answer.
 
 

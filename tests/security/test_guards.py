@@ -167,6 +167,24 @@ def test_a_name_that_is_guessed_is_refused_from_every_address_but_its_user_s_own
     assert made.refused_s("bob", THERE, False, 0.0) == 0
 
 
+@pytest.mark.parametrize("loopback", [False, True])
+def test_one_address_does_not_have_a_name_wait_elsewhere(loopback: bool):
+    made = logins()
+    now = 0.0
+    for _ in range(200):
+        made.failed("ann", HERE, loopback, now)
+        assert made.refused_s("ann", THERE, False, now) == 0
+        now += made.refused_s("ann", HERE, loopback, now)
+    assert made.refused_s("ann", HERE, loopback, now - 1) == 1
+
+
+def test_a_name_that_several_networks_guess_is_refused_though_each_is_patient():
+    made = logins(per_address=20, per_user=20)
+    for n in range(5):
+        fail(made, "ann", f"198.51.100.{n}", 5)
+    assert made.refused_s("ann", THERE, False, 0.0) == 16
+
+
 def test_an_address_that_guesses_does_not_shut_out_who_is_known_there():
     made = logins()
     made.succeeded("ann", HERE)
