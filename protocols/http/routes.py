@@ -120,9 +120,9 @@ TREE: Final = Tree(ROUTES)
 def find(method: str, path: str, tree: Tree = TREE) -> tuple[Route, dict[str, str]]:
     """The route and the arguments in the path. Raises Refused: 404, or 405 where another method would do.
 
-    HEAD is GET without the body.
+    HEAD is GET without the body. A slash at the end is passed over, unless there is a route with it.
     """
-    there = list(tree.of(path))
+    there = list(tree.of(path)) or list(tree.of(path.removesuffix("/")))
     wanted = "GET" if method == "HEAD" else method
     for route, arguments in there:
         if route.method == wanted:

@@ -2,7 +2,8 @@
 
     "", "api", "queues", {vhost}, {name}  ──> GET, PUT, DELETE
 
-What a segment says goes before what stands for any; both are looked at, for one path may be of several routes.
+What a segment says goes before what stands for any; both are looked at, for one path may be of several routes. What is
+not there at the end of a path is no name: nobody means to declare a queue without one.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Tree:
         if at == len(segments):
             yield from self.routes
             return
-        for following in (self.named.get(segments[at]), self.any):
+        nameless = at == len(segments) - 1 and not segments[at]
+        for following in (self.named.get(segments[at]), None if nameless else self.any):
             if following is not None:
                 yield from following._below(segments, at + 1)

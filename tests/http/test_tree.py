@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.http.asked import Asked, Level, Route
-from protocols.http.routes import ROUTES
+from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.routes import ROUTES, find
 from protocols.http.tree import SEGMENTS_MAX, Tree
 
 
@@ -36,6 +36,15 @@ def test_there_is_nothing_elsewhere(path: str) -> None:
     assert list(Tree([route("/a/b"), route("/{x}/y")]).of(path)) == []
 
 
+def test_nothing_at_the_end_is_no_name() -> None:
+    queues, queue = route("/queues/{host}"), route("/queues/{host}/{name}", "PUT")
+    tree = Tree([queues, queue])
+    assert find("GET", "/queues/%2F/", tree) == (queues, {"host": "/"})
+    with pytest.raises(Refused) as refused:
+        find("PUT", "/queues/%2F/", tree)
+    assert refused.value.status == 405
+
+
 def test_no_route_is_longer_than_what_is_looked_at() -> None:
     assert max(each.path.count("/") for each in ROUTES) < SEGMENTS_MAX
 
@@ -51,7 +60,8 @@ def test_it_finds_what_looking_at_each_would(paths: list[str], asked: str) -> No
     def fits(each: Route) -> bool:
         wanted, given = each.path.split("/"), asked.split("/")
         pairs = zip(wanted, given, strict=False)
-        return len(wanted) == len(given) and all(w in ("{x}", g) for w, g in pairs)
+        named = given[-1] or wanted[-1] != "{x}"
+        return bool(named) and len(wanted) == len(given) and all(w in ("{x}", g) for w, g in pairs)
 
     found = [each.path for each, _ in Tree(routes).of(asked)]
     assert sorted(found) == sorted(each.path for each in routes if fits(each))
