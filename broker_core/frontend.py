@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker_core.config import Config
     from broker_core.message import Encoding
     from broker_core.outbox import Outbox
+    from broker_core.security.checking import Waiting
     from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 
 
@@ -125,6 +126,11 @@ class FrontEnd(ABC):
     def channel_facts(self) -> Iterable[ChannelFacts]:
         """What operators are told of its channels, or sessions."""
         return ()
+
+    def wait_for(self, waiting: Waiting) -> None:
+        """Take little input until that is there, which may be at once."""
+        self.waits = True
+        waiting.tell(self.wake)
 
     def wake(self) -> None:
         """What it waited for is there. It is `halted` then, and goes on when `receive` gets b""."""

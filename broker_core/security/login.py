@@ -11,7 +11,8 @@ from __future__ import annotations
 from logging import Logger
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import Failure, LimitReached
+from broker_core.errors import Failure, LimitReached, NotAllowed
+from broker_core.security.checking import Waiting
 from broker_core.security.sasl import (
     Answer,
     AuthenticationFailed,
@@ -28,6 +29,7 @@ from broker_core.values import Value
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.frontend import Peer
+    from broker_core.security.access import User
 
 SHOWN_MAX: Final = 255  # characters of what somebody calls himself before he is known
 WORDS: Final[dict[type[Failure], str]] = {
@@ -129,6 +131,50 @@ class Login:
 
     def _facts(self, name: str) -> dict[str, Value]:
         return facts_of(self._peer, self._protocol, self._mechanism[:SHOWN_MAX], name)
+
+
+class Renewal:
+    """The fresh secrets of a user who has logged in, one after the other."""
+
+    __slots__ = ("_broker", "_log", "_peer", "waiting")
+
+    def __init__(self, broker: Broker, peer: Peer, log: Logger) -> None:
+        self._broker = broker
+        self._peer = peer
+        self._log = log
+        self.waiting: Waiting | None = None  # for one that is being checked
+
+    def begin(self, name: str, secret: bytes) -> User | Waiting | None:
+        """The user, if that is his secret now; whoever keeps the secrets may be out of order.
+
+        `Waiting`: it has to be checked, and is there when `checked` is asked then. Raises the core's failures.
+        """
+        if self.waiting is not None:
+            raise NotAllowed("another new secret is being checked")
+        try:
+            found = self._broker.access.authenticate(name, secret)
+        except Failure:
+            raise
+        except Exception:
+            self._log.exception("%s: the new secret of user '%s' could not be checked", self._peer.name, name)
+            raise NotAllowed("Secret update failed") from None
+        if isinstance(found, Waiting):
+            self.waiting = found
+        return found
+
+    def checked(self) -> Waiting | None:
+        """What has been checked since it was last asked for."""
+        waiting = self.waiting
+        if waiting is None or not waiting.is_there:
+            return None
+        self.waiting = None
+        return waiting
+
+    def drop(self) -> None:
+        """The connection has ended."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.drop()
 
 
 def facts_of(peer: Peer, protocol: str, mechanism: str, name: str) -> dict[str, Value]:

@@ -199,17 +199,16 @@ class Connection010(Handler, FrontEnd):
         except Failure as failure:
             raise _turned_away(failure) from None
         if isinstance(answer, Pending):
-            self.waits = True
-            answer.waiting.tell(self._woken)
+            self.wait_for(answer.waiting)
             return Wait.WAIT
         if isinstance(answer, Challenge):
             return answer.octets
         self.client = Client(self.broker, answer.user, self.peer.name)
         return None
 
-    def _woken(self) -> None:
+    def wake(self) -> None:
         self.wire.halted = True
-        self.wake()
+        super().wake()
 
     def on_open(self, virtual_host: str) -> None:
         name = virtual_host or self.config.virtual_hosts[0].name
@@ -249,7 +248,7 @@ class Connection010(Handler, FrontEnd):
         self.blocked = False  # its close-ok is to be read
         self._login.drop()
         if self.waits:
-            self._woken()
+            self.wake()
         if self._entered:
             self._entered = False
             self.client.leave()

@@ -30,7 +30,7 @@ from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.outbox import Outbox
 from broker_core.security.access import User
 from broker_core.security.checking import Waiting
-from broker_core.security.login import Login
+from broker_core.security.login import Login, Renewal
 from broker_core.security.sasl import (
     Answer,
     Challenge,
@@ -123,7 +123,7 @@ class Connection091(Handler, FrontEnd):
         mechanisms = config.protocols.amqp091.mechanisms
         self._mechanisms = Mechanisms(broker.access, mechanisms, (AmqPlain,), peer.certified, peer.host)
         self._login = Login(broker, self._mechanisms, peer, "AMQP 0-9-1", log)
-        self._renewing: Waiting | None = None  # a new secret that is being checked
+        self._renewal = Renewal(broker, peer, log)
         self._entered = False
         self._publishes = 0  # in this read
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
@@ -159,7 +159,7 @@ class Connection091(Handler, FrontEnd):
 
     def receive(self, data: bytes, now: float) -> None:
         self._publishes = 0
-        if self._renewing is not None:
+        if self._renewal.waiting is not None:
             self._renew_if_checked()
         self.wire.receive(data, now)
         reason = self.broker.alarms.reason
@@ -264,40 +264,34 @@ class Connection091(Handler, FrontEnd):
         except Failure as failure:
             raise reply(failure) from None
         if isinstance(answer, Pending):
-            self._wait_for(answer.waiting)
+            self.wait_for(answer.waiting)
             return Wait.WAIT
         if isinstance(answer, Challenge):
             return answer.octets
         self.client = Client(self.broker, answer.user, self.peer.name)
         return None
 
-    def _wait_for(self, waiting: Waiting) -> None:
-        self.waits = True
-        waiting.tell(self._woken)
-
-    def _woken(self) -> None:
+    def wake(self) -> None:
         self.wire.halted = True
-        self.wake()
+        super().wake()
 
     def on_update_secret(self, secret: bytes, reason: str) -> Wait | None:
         """X008."""
-        if self._renewing is not None:
-            raise AmqpError(m.NOT_ALLOWED, "another new secret is being checked")
-        found = self._user_with(secret)
+        try:
+            found = self._renewal.begin(self.client.user.name, secret)
+        except Failure as failure:
+            raise reply(failure) from None
         if isinstance(found, Waiting):
-            self._renewing = found
-            self._wait_for(found)
+            self.wait_for(found)
             return Wait.WAIT
         self._renew(found)
         return None
 
     def _renew_if_checked(self) -> None:
-        waiting = self._renewing
-        if waiting is None or not waiting.is_there:
+        if (checked := self._renewal.checked()) is None:
             return
-        self._renewing = None
         try:
-            self._renew(waiting.user)
+            self._renew(checked.user)
         except AmqpError as error:
             self.wire.fail(error)
         else:
@@ -313,17 +307,6 @@ class Connection091(Handler, FrontEnd):
             raise reply(failure, *UPDATE_SECRET) from None
         for channel in self.channels.values():
             channel.recheck_consumers()
-
-    def _user_with(self, secret: bytes) -> User | Waiting | None:
-        """The user, if that is the secret now; whoever keeps the secrets may be out of order."""
-        name = self.client.user.name
-        try:
-            return self.broker.access.authenticate(name, secret)
-        except Failure as failure:
-            raise reply(failure) from None
-        except Exception:
-            log.exception("%s: the new secret of user '%s' could not be checked", self.peer.name, name)
-            raise AmqpError(m.NOT_ALLOWED, "Secret update failed") from None
 
     def on_open(self, virtual_host: str) -> None:
         strict = self.broker.compat.unknown_virtual_host is UnknownVirtualHost.INVALID_PATH
@@ -388,11 +371,9 @@ class Connection091(Handler, FrontEnd):
 
     def _stop_waiting(self) -> None:
         self._login.drop()
-        if self._renewing is not None:
-            self._renewing.drop()
-            self._renewing = None
+        self._renewal.drop()
         if self.waits:
-            self._woken()
+            self.wake()
 
 
 PROTOCOL: Final = Protocol(

@@ -21,7 +21,7 @@ from broker_core.frontend import FrontEnd, Peer
 from broker_core.outbox import Outbox
 from broker_core.security.access import User
 from broker_core.security.checking import Waiting
-from broker_core.security.login import Login
+from broker_core.security.login import Login, Renewal
 from broker_core.security.sasl import Answer, Challenge, Mechanisms, Pending
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp10 import facts, termini
@@ -87,7 +87,7 @@ class Connection10(Handler, FrontEnd):
         self._mechanisms = Mechanisms(broker.access, mechanisms, certified=peer.certified, host=peer.host)
         self._login = Login(broker, self._mechanisms, peer, "AMQP 1.0", log, ends_with_data=True)
         self._last_words: bytes | None = None  # of the login
-        self._renewing: Waiting | None = None  # a new secret that is being checked
+        self._renewal = Renewal(broker, peer, log)
         self._renewed: Callable[[], None]  # called when it is right
         self._entered = False
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
@@ -123,7 +123,7 @@ class Connection10(Handler, FrontEnd):
     # The node's side.
 
     def receive(self, data: bytes, now: float) -> None:
-        if self._renewing is not None:
+        if self._renewal.waiting is not None:
             self._renew_if_checked()
         self.wire.receive(data, now)
         self.wire.flush()
@@ -200,7 +200,7 @@ class Connection10(Handler, FrontEnd):
         except Failure as failure:  # X046
             raise refusal(failure) from None
         if isinstance(answer, Pending):
-            self._wait_for(answer.waiting)
+            self.wait_for(answer.waiting)
             return Wait.WAIT
         if isinstance(answer, Challenge):
             return answer.octets
@@ -211,36 +211,31 @@ class Connection10(Handler, FrontEnd):
     def last_words(self) -> bytes | None:
         return self._last_words
 
-    def _wait_for(self, waiting: Waiting) -> None:
-        self.waits = True
-        waiting.tell(self._woken)
-
-    def _woken(self) -> None:
+    def wake(self) -> None:
         self.wire.halted = True
-        self.wake()
+        super().wake()
 
     def change_secret(self, secret: bytes, renewed: Callable[[], None] = nothing) -> bool:
         """The client has a fresh secret (X086). False: it has to be checked first, and `renewed` is called after that.
 
         Raises AmqpError that ends the connection if it is not good.
         """
-        if self._renewing is not None:
-            raise _unauthorized("credential update failed: another new secret is being checked")
-        found = self._user_with(secret)
+        try:
+            found = self._renewal.begin(self.client.user.name, secret)
+        except Failure as failure:
+            raise _unauthorized(str(failure)) from None
         if isinstance(found, Waiting):
-            self._renewing, self._renewed = found, renewed
-            self._wait_for(found)
+            self._renewed = renewed
+            self.wait_for(found)
             return False
         self._renew(found)
         return True
 
     def _renew_if_checked(self) -> None:
-        waiting = self._renewing
-        if waiting is None or not waiting.is_there:
+        if (checked := self._renewal.checked()) is None:
             return
-        self._renewing = None
         try:
-            self._renew(waiting.user)
+            self._renew(checked.user)
             self._renewed()
         except AmqpError as error:
             self.wire.fail(error)
@@ -255,17 +250,6 @@ class Connection10(Handler, FrontEnd):
             raise _unauthorized(str(failure)) from None
         for session in list(self.sessions):
             session.recheck()
-
-    def _user_with(self, secret: bytes) -> User | Waiting | None:
-        """The user, if that is the secret now; whoever keeps the secrets may be out of order."""
-        name = self.client.user.name
-        try:
-            return self.broker.access.authenticate(name, secret)
-        except Failure as failure:
-            raise _unauthorized(str(failure)) from None
-        except Exception:
-            log.exception("%s: the new secret of user '%s' could not be checked", self.peer.name, name)
-            raise _unauthorized("credential update failed") from None
 
     def on_open(self, open: p.Open) -> dict[str, Value]:
         name = self._virtual_host(open.hostname)
@@ -322,11 +306,9 @@ class Connection10(Handler, FrontEnd):
 
     def _stop_waiting(self) -> None:
         self._login.drop()
-        if self._renewing is not None:
-            self._renewing.drop()
-            self._renewing = None
+        self._renewal.drop()
         if self.waits:
-            self._woken()
+            self.wake()
 
 
 def _unauthorized(why: str) -> AmqpError:
