@@ -23,7 +23,10 @@ SINGULAR: Final = {
     "operator-policies": "operator policy",
     "connections": "connection",
     "permissions": "permissions of",
+    "definitions": "virtual host",
 }
+ALONE: Final = frozenset({"vhosts", "users", "connections"})  # in no virtual host
+FORBIDDEN: Final = ("reserved prefix", "system exchange", "the default exchange")  # to everybody
 
 
 class Refused(Exception):  # noqa: N818 - a state of affairs, not a mistake
@@ -117,10 +120,13 @@ def reason(answer: Answer, path: str) -> str:
     """Why the node refused. RabbitMQ's `Not Found` names nothing: the path does."""
     said = answer.reason
     unknown = f"the node does not have {path}: it may be older than this command, or a RabbitMQ"
-    if answer.lacks_right:
+    if answer.lacks_right and not any(each in said for each in FORBIDDEN):
         return f"{said}: another --user may do this, or this one with more tags or permissions"
     if answer.status == 405 or not answer.text:
         return unknown
+    if said == "vhost_or_user_not_found":
+        host, name = [unquote(part) for part in path.split("/")[3:5]]
+        return f"there is no user '{name}' or no virtual host '{host}'"
     if answer.status == 404 and said.lower() in ("not found", "object not found", "not_found"):
         return missing(path) or unknown
     return said
@@ -129,10 +135,14 @@ def reason(answer: Answer, path: str) -> str:
 def missing(path: str) -> str:
     """What a path names that is not there, in words; nothing if it names nothing."""
     section, *names = [unquote(name) for name in path.partition("?")[0].split("/")[2:]]
+    if section == "bindings" and len(names) > 4:
+        host, _, source, _, destination, *_ = names
+        return f"there is no exchange '{source}' or no '{destination}' in vhost '{host}' for it to lead to"
+    if names and section not in ALONE and (len(names) == 1 or section == "bindings"):
+        return f"there is no virtual host '{names[0]}'; `leveret list vhosts` shows those that there are"
     kind = SINGULAR.get(section)
     if kind is None or not names:
         return ""
-    alone = section in ("vhosts", "users", "connections")
-    where = "" if alone or len(names) < 2 else f" in vhost '{names[0]}'"
-    name = names[0] if alone or len(names) < 2 else names[1]
+    where = "" if section in ALONE else f" in vhost '{names[0]}'"
+    name = names[0] if section in ALONE else names[1]
     return f"there is no {kind} '{name}'{where}; `leveret list {section}` shows those that there are"

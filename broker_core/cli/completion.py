@@ -83,6 +83,16 @@ BY_COMMAND: Final[Mapping[tuple[str, ...], str]] = {
     ("operator-policy", "clear", "name"): "operator-policies",
     ("close", "connection", "name"): "connections",
 }
+# Values that are no choices of the parser, because a node may have others.
+WORDS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {
+    ("completion", "shell"): tuple(SCRIPTS),
+    ("declare", "queue", "type"): ("classic", "quorum", "stream"),
+    ("declare", "exchange", "type"): ("direct", "fanout", "headers", "topic"),
+    ("policy", "set", "apply_to"): ("all", "queues", "exchanges"),
+    ("operator-policy", "set", "apply_to"): ("queues",),
+    ("user", "tags", "tags"): ("administrator", "management", "monitoring", "policymaker"),
+    ("user", "add", "tags"): ("administrator", "management", "monitoring", "policymaker"),
+}
 OF_A_HOST: Final = frozenset({"queues", "exchanges", "policies", "operator-policies"})
 
 Names = Callable[[str, str], Sequence[str]]  # the section of the API and what a name begins with -> names
@@ -166,6 +176,9 @@ def standing(top: argparse.ArgumentParser, words: Sequence[str]) -> Standing:
             at.parser, at.positionals = actions.choices[word], 0
             at.command.append(word)
         else:
+            positionals = [each for each in at.parser._actions if not each.option_strings]
+            if at.positionals < len(positionals):
+                at.said[positionals[at.positionals].dest] = word
             at.positionals += 1
     return at
 
@@ -209,11 +222,22 @@ def _values(at: Standing, action: argparse.Action, word: str, names: Names) -> I
     if action.choices is not None:
         yield from map(str, action.choices)
         return
+    yield from WORDS.get((*at.command, action.dest), ())
+    if at.command == ["list"] and action.dest in ("sort", "columns"):
+        yield from _columns(at)
     section = BY_COMMAND.get((*at.command, action.dest)) or BY_ARGUMENT.get(action.dest)
     if action.dest == "destination" and at.said.get("to") == "exchange":
         section = "exchanges"
     if section is not None:
         yield from names(section, word)
+
+
+def _columns(at: Standing) -> Sequence[str]:
+    """Those that a list shows by itself."""
+    from broker_core.cli.listing import THINGS
+
+    what = at.said.get("what", "")
+    return THINGS[what][1] if what in THINGS else ()
 
 
 def of_node(section: str, prefix: str, at: Standing, environ: Environ) -> list[str]:

@@ -38,9 +38,8 @@ class Answer:
         content = self.content if isinstance(self.content, Mapping) else {}
         problems = content.get("problems")
         lines = [str(content.get("reason") or content.get("error") or f"the node answered {self.status}")]
-        return "\n".join(
-            lines + [str(problem) for problem in (problems if isinstance(problems, list) else ())]
-        )
+        lines += [str(problem) for problem in (problems if isinstance(problems, list) else ())]
+        return "\n".join(dict.fromkeys(lines))  # the reason may be the first of the problems
 
     @property
     def lacks_right(self) -> bool:

@@ -157,8 +157,13 @@ def clear_policy(section: str, options: argparse.Namespace, api: Api) -> int:
 
 
 def add_one(options: argparse.Namespace, api: Api) -> int:
-    from broker_core.cli.api import path
+    """The node would give a user who is there this password and these tags."""
+    from broker_core.cli.api import Refused, path
 
+    if any(row.get("name") == options.name for row in api.rows(path("users"))):
+        raise Refused(
+            f"there is a user '{options.name}' already; `leveret user password` and `leveret user tags` change him"
+        )
     login = {"password_hash": ""} if options.no_password else {"password": new_password(options)}
     tags = ",".join(filter(None, map(str.strip, options.tags.split(","))))
     api.put(path("users", options.name), {**login, "tags": tags})

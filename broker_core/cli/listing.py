@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -110,6 +111,7 @@ def count(text: str) -> int:
 def list_things(options: argparse.Namespace, api: Api) -> int:
     columns = options.columns.split(",") if options.columns else None
     rows = listed(options, api, columns)
+    _warn(rows, columns or ())
     if options.json:
         print(json.dumps([row if columns is None else shown(row, columns) for row in rows], indent=2))
         return DONE
@@ -118,6 +120,15 @@ def list_things(options: argparse.Namespace, api: Api) -> int:
     columns = columns or THINGS[options.what][1]
     print(text.table([shown(row, columns) for row in rows], columns) if rows else f"no {options.what}")
     return DONE
+
+
+def _warn(rows: Sequence[Row], columns: Iterable[str]) -> None:
+    """Of columns that nothing has; most likely they are called otherwise."""
+    for column in columns:
+        if rows and not any(column.partition(".")[0] in row for row in rows):
+            print(
+                f"leveret: nothing in this list has {column!r}; --json shows what there is", file=sys.stderr
+            )
 
 
 def listed(options: argparse.Namespace, api: Api, columns: Sequence[str] | None) -> list[Row]:

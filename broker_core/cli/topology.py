@@ -212,7 +212,8 @@ def lint(options: argparse.Namespace, api: Api) -> int:
         print(json.dumps([{name: getattr(each, name) for name in names} for each in found], indent=2))
     else:
         for each in found:
-            print(f"{shown(each.place)}: {each.code}: {shown(each.what)}\n    {shown(each.advice)}")
+            what = each.what.removeprefix(f"{each.place}: ").removeprefix(f"{each.place} ")  # told once
+            print(f"{shown(each.place)}: {each.code}: {shown(what)}\n    {shown(each.advice)}")
         print(f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing found")
     return PENDING if found else DONE
 
@@ -222,6 +223,8 @@ def _live(options: argparse.Namespace, api: Api) -> Topology:
     from broker_core.topology_file.live import whole
 
     named = [str(row.get("name")) for row in api.whole(path("vhosts"))]
+    if options.vhost and options.vhost not in named:
+        raise ValueError(f"there is no virtual host '{options.vhost}'; there are {', '.join(named)}")
     return whole([options.vhost] if options.vhost else named, api)
 
 

@@ -43,7 +43,14 @@ class Working:
         except Unreachable as error:
             return failed(str(error), UNREACHABLE)
         except (Refused, OSError, ValueError) as error:
-            return failed(str(error))
+            return failed(words_of(error))
+
+
+def words_of(error: Exception) -> str:
+    """Without the number of the error: `orders.json: No such file or directory`."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def value(text: str) -> object:

@@ -81,6 +81,13 @@ def test_what_differs_is_refused_in_the_words_of_the_node(node: Node, capsys: Ca
         (["delete", "user", "nope"], "there is no user 'nope'"),
         (["policy", "clear", "nope"], "there is no policy 'nope' in vhost '/'"),
         (["close", "connection", "nope"], "there is no connection 'nope'"),
+        (["bind", "nope", "q"], "there is no exchange 'nope' or no 'q' in vhost '/'"),
+        (["list", "queues", "--vhost", "nope"], "there is no virtual host 'nope'; `leveret list vhosts`"),
+        (["list", "bindings", "--vhost", "nope"], "there is no virtual host 'nope'"),
+        (["export", "--vhost", "nope"], "there is no virtual host 'nope'"),
+        (["lint", "--live", "--vhost", "nope"], "there is no virtual host 'nope'; there are /"),
+        (["permission", "set", "nope"], "there is no user 'nope' or no virtual host '/'"),
+        (["import", "/nope/x.json"], "leveret: /nope/x.json: No such file or directory"),
         (["close", "connection", "x", "--reason", "a\nb"], "printable"),
         (["limit", "set", "max-channels", "1"], "no limit of a vhost; there are max-connections, max-queues"),
     ],
@@ -90,6 +97,11 @@ def test_what_is_not_there_is_named_with_what_to_do(
 ):
     assert node.run(*arguments) == cli.REFUSED
     assert words in capsys.readouterr().err
+
+
+def test_no_other_user_is_offered_for_what_nobody_may_do(node: Node, capsys: Captured):
+    assert node.run("declare", "exchange", "amq.mine") == cli.REFUSED
+    assert "--user" not in capsys.readouterr().err
 
 
 def test_exchanges_lead_to_queues_and_exchanges_and_no_more(node: Node, capsys: Captured):
@@ -120,6 +132,14 @@ def test_lists_are_tables_and_programs_get_the_columns_that_they_ask_for(node: N
     assert lines.splitlines() == ["name   messages", "short  0", "long   1"]
     asked = ("queues", "--sort", "messages", "--reverse", "--limit", "1", "--columns", "name")
     assert rows(node, capsys, *asked) == [{"name": "long"}]
+
+
+def test_columns_that_nothing_has_are_told(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "queue", "q")
+    assert node.run("list", "queues", "--columns", "name,mesages,policy") == cli.DONE
+    assert (
+        capsys.readouterr().err == "leveret: nothing in this list has 'mesages'; --json shows what there is\n"
+    )
 
 
 def test_more_than_a_page_is_listed_to_the_end(node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch):
@@ -245,6 +265,14 @@ def test_a_user_is_made_with_a_password_that_no_argument_holds(
     assert [row["name"] for row in rows(node, capsys, "users")] == ["guest"]
 
 
+def test_a_user_who_is_there_is_not_made_anew(node: Node, capsys: Captured, tmp_path: Path):
+    (tmp_path / "new").write_text("sesame")
+    asked = ("user", "add", "guest", "--new-password-file", str(tmp_path / "new"))
+    assert node.run(*asked) == cli.REFUSED
+    assert "there is a user 'guest' already; `leveret user password`" in capsys.readouterr().err
+    assert node.broker.access.authenticate("guest", "guest").tags == {"administrator"}
+
+
 def test_an_empty_password_is_refused(node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch):
     with_input(monkeypatch, "")
     assert node.run("user", "add", "shop") == cli.REFUSED
@@ -294,6 +322,13 @@ def test_a_file_that_is_no_json_is_refused_before_the_node_is_asked(
     (tmp_path / "bad.json").write_text("{")
     assert node.run("import", str(tmp_path / "bad.json")) == cli.REFUSED
     assert "bad.json is not JSON" in capsys.readouterr().err
+
+
+def test_each_problem_of_a_file_is_told_once(node: Node, capsys: Captured, tmp_path: Path):
+    (tmp_path / "bad.json").write_text('{"queues": [{"vhost": "/", "name": 1}]}')
+    assert node.run("import", str(tmp_path / "bad.json")) == cli.REFUSED
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len({line.removeprefix("leveret: ") for line in lines}) > 0
 
 
 def test_a_user_without_the_right_is_told_so_and_not_that_his_password_is_wrong(node: Node, capsys: Captured):

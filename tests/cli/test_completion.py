@@ -50,6 +50,12 @@ COMPLETED = [
     (("get", "--json", "ord"), ["orders"]),
     (("get", "--ack-mode", "rej"), ["reject", "reject-requeue"]),
     (("publish", "--exchange", ""), ["amq.topic"]),
+    (("completion", ""), ["bash", "fish", "zsh"]),
+    (("declare", "queue", "q", "--type", "s"), ["stream"]),
+    (("declare", "exchange", "x", "--type", "t"), ["topic"]),
+    (("policy", "set", "p", ".*", "--apply-to", "q"), ["queues"]),
+    (("list", "queues", "--sort", "messages_u"), ["messages_unacknowledged"]),
+    (("list", "users", "--columns", ""), ["name", "tags"]),
 ]
 
 
