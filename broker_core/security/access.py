@@ -21,7 +21,7 @@ import attrs
 
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
-from broker_core.security.checking import Checks, OffThread, Waiting, inline
+from broker_core.security.checking import ANYWHERE, Checks, OffThread, Place, Waiting, inline
 from broker_core.security.guards import Logins
 from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
 from broker_core.watching.events import Events
@@ -203,14 +203,17 @@ class Access:
         """Whether it is meant to be a token, and tokens are accepted."""
         return self.tokens is not None and self.tokens.recognises(password)
 
-    def authenticate(self, name: str, password: str | bytes) -> User | Waiting | None:
+    def authenticate(
+        self, name: str, password: str | bytes, place: Place = ANYWHERE
+    ) -> User | Waiting | None:
         """The user, if that is the password, or a token; None if not. `Waiting` where that takes a thread.
 
-        An empty password is nobody's. Raises LimitReached if too many passwords are being checked.
+        `place` is where it is asked for from. An empty password is nobody's. Raises LimitReached if too many passwords
+        are being checked.
         """
         if self.tokens is not None and self.is_token(password):
             return self.tokens.authenticate(name, password)
-        return self.checks.check(name, octets_of(password))
+        return self.checks.check(name, octets_of(password), place)
 
     def authenticate_password(self, name: str, password: str | bytes) -> User | None:
         """As `authenticate`, however long it takes: for programs and tests, not for the broker's thread."""

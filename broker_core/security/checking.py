@@ -7,16 +7,22 @@
 As soon as one user has a slow hash, every refusal takes as long as such a check, whoever is asked for: time does not
 tell who is known here. What is remembered is an HMAC of name and password under a key that this process keeps to
 itself, and the hash that it fitted; when the user has another hash, it is stale. A job that nobody waits for any more
-by the time it begins is not done.
+by the time it begins is not done, nor is one from where too many others have failed meanwhile.
+
+Threads are few. Jobs wait for them in lines, one for each place they are asked from, which take turns: who brings a
+thousand wrong passwords at once keeps himself waiting.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import attrs
 
 from broker_core.errors import LimitReached
 from broker_core.security.passwords import NOBODYS, PasswordHash, nobodys
@@ -29,6 +35,8 @@ T = TypeVar("T")
 
 REMEMBERED_MAX: Final = 10_000  # passwords; the one that was used longest ago goes
 JOBS_MAX: Final = 1000  # waiting for a thread; at a quarter of a second each, more would wait for ever
+LINE_MAX: Final = 200  # of them, from one place
+RUNNING_MAX: Final = 4  # handed to threads
 
 
 class OffThread(Protocol):
@@ -42,13 +50,25 @@ def inline(work: Callable[[], T], then: Callable[[T], None]) -> None:
     then(work())
 
 
-class Waiting:
-    """For the end of a check: `user` then is who it is, or None."""
+@attrs.frozen
+class Place:
+    """Where a password is asked for from, and whether it may still be tried when a thread is free."""
 
-    __slots__ = ("_job", "_told", "is_there", "user")
+    name: str
+    may_try: Callable[[], bool]
+
+
+ANYWHERE: Final = Place("", lambda: True)
+
+
+class Waiting:
+    """For the end of a check: `user` then is who it is, or None. `was_tried`: somebody has looked at the password."""
+
+    __slots__ = ("_job", "_told", "is_there", "user", "was_tried")
 
     def __init__(self, job: Job) -> None:
         self.is_there = False
+        self.was_tried = True
         self.user: User | None = None
         self._job = job
         self._told: Callable[[], None] | None = None
@@ -75,9 +95,12 @@ class Waiting:
 class Job:
     """One check in a thread."""
 
-    __slots__ = ("mark", "name", "password", "tested", "waiting")
+    __slots__ = ("mark", "name", "password", "place", "tested", "waiting")
 
-    def __init__(self, mark: bytes, name: str, password: bytes, tested: PasswordHash) -> None:
+    def __init__(
+        self, mark: bytes, name: str, password: bytes, tested: PasswordHash, place: Place = ANYWHERE
+    ) -> None:
+        self.place = place
         self.mark = mark
         self.name = name
         self.password = password
@@ -93,9 +116,11 @@ class Checks:
         self._key = key
         self._remembered: dict[bytes, PasswordHash] = {}  # by mark, the one used last at the end
         self._jobs: dict[bytes, Job] = {}  # by mark
+        self._lines: dict[str, deque[Job]] = {}  # by place, the one whose turn it is first
+        self._running = 0
         self._completing: set[str] = set()  # users whose verifier is being made
 
-    def check(self, name: str, password: bytes) -> User | Waiting | None:
+    def check(self, name: str, password: bytes, place: Place = ANYWHERE) -> User | Waiting | None:
         """Whose password that is. Raises LimitReached: too many are being checked."""
         if not password:
             return None
@@ -111,7 +136,7 @@ class Checks:
         mark = self._mark(name, password)
         if known is not None and self._remembers(mark, known):
             return user
-        return self._wait(mark, name, password, known)
+        return self._wait(mark, name, password, known, place)
 
     def _complete(self, name: str, password: bytes, known: PasswordHash) -> None:
         """Now that the password is here: make what SCRAM needs of it, unless it has been made."""
@@ -143,21 +168,46 @@ class Checks:
         self._remembered[mark] = known
 
     def _wait(
-        self, mark: bytes, name: str, password: bytes, known: PasswordHash | None
+        self, mark: bytes, name: str, password: bytes, known: PasswordHash | None, place: Place
     ) -> User | Waiting | None:
         slow = known is not None and known.is_slow
         tested = known if slow and known is not None else nobodys(self._access.hashing.cost)
         job = self._jobs.get(mark)
         if job is not None and job.tested == tested:
             return Waiting(job)
-        if len(self._jobs) >= JOBS_MAX:
+        line = self._lines.get(place.name, deque())
+        if len(self._jobs) >= JOBS_MAX or len(line) >= LINE_MAX:
             raise LimitReached("too many passwords are being checked; try again later")
-        job = self._jobs[mark] = Job(mark, name, password, tested)
+        job = self._jobs[mark] = Job(mark, name, password, tested, place)
         waiting = Waiting(job)
-        self._begin(job)
+        line.append(job)
+        self._lines[place.name] = line
+        self._serve()
         return waiting.user if waiting.is_there else waiting
 
+    def _serve(self) -> None:
+        """Hand jobs to threads, one of each line in turn."""
+        while self._lines and self._running < RUNNING_MAX:
+            place, line = next(iter(self._lines.items()))
+            del self._lines[place]
+            job = line.popleft()
+            if line:
+                self._lines[place] = line
+            if job.waiting and job.place.may_try():
+                self._begin(job)
+            else:
+                self._give_up(job)
+
+    def _give_up(self, job: Job) -> None:
+        if self._jobs.get(job.mark) is job:
+            del self._jobs[job.mark]
+        waiting, job.waiting = job.waiting, {}
+        for each in waiting:
+            each.was_tried = False
+            each.end(None)
+
     def _begin(self, job: Job) -> None:
+        self._running += 1
         self._access.off_thread(partial(self._test, job), partial(self._ended, job))
 
     def _test(self, job: Job) -> PasswordHash | bool:
@@ -169,6 +219,11 @@ class Checks:
         return self._access.hashing.with_scram(job.tested, job.password)
 
     def _ended(self, job: Job, found: PasswordHash | bool) -> None:
+        self._running -= 1
+        self._conclude(job, found)
+        self._serve()
+
+    def _conclude(self, job: Job, found: PasswordHash | bool) -> None:
         if found is True and job.waiting:  # since then somebody has asked again
             self._begin(job)
             return

@@ -2,10 +2,10 @@
 
 Three things are counted. Connections, in a second, in all and from one address: what comes too fast is hung up on.
 Strangers, who have connected and not logged in: one too many in all ends the one that has been there longest, one too
-many from an address is hung up on. Logins that failed, from one address, by one name, and by both together: after some of
-them there is no other try for a second, then two, then four, up to half a minute; it is forgotten after five minutes.
-Nobody shuts out anybody else for good like that: where a user has logged in from before, his name goes on being
-welcome, and that a name waits wherever it comes from takes failures from several networks.
+many from an address is hung up on. Logins that failed, from one address, by one name, and by both: after some there
+is no other try for a second, then two, then four, up to half a minute; it is forgotten after five minutes. Nobody
+shuts out anybody else for good like that: where a user has logged in from before, his name goes on being welcome, and
+that a name waits wherever it comes from takes failures from several networks.
 
 An address is one of IPv4, or the first half of one of IPv6: its other half its owner has for himself. Clients on this
 machine are counted in all, not by their address: they may be everybody, behind a proxy. What is remembered is bounded:

@@ -18,7 +18,8 @@ import attrs
 
 from broker_core.errors import AccessRefused, Failure, Unsupported
 from broker_core.security.access import Access, User
-from broker_core.security.checking import Waiting
+from broker_core.security.checking import Place, Waiting
+from broker_core.security.guards import network
 from broker_core.security.scram import SERVER_NONCE_SIZE, ClientFirst, Exchange, Verifier, in_base64
 
 
@@ -109,10 +110,25 @@ class Mechanism(ABC):
         is_token = self.access.is_token(password)
         if not is_token:
             self.require_try(name)
-        found = self.access.authenticate(name, password)
+        found = self.access.authenticate(name, password, self._place(name))
         if isinstance(found, Waiting):
-            return Pending(found, partial(self._checked, name))
+            return Pending(found, partial(self._waited, name, found))
         return self._told(name, found) if is_token else self._checked(name, found)
+
+    def _place(self, name: str) -> Place:
+        """On this machine everybody may have the same address: there each name is a place."""
+        return Place(
+            f"localhost {name}" if self.peer_is_loopback else network(self.host), partial(self._may_try, name)
+        )
+
+    def _may_try(self, name: str) -> bool:
+        access = self.access
+        return not access.logins.refused_s(name, self.host, self.peer_is_loopback, access.now())
+
+    def _waited(self, name: str, waiting: Waiting, user: User | None) -> Success:
+        if not waiting.was_tried:
+            raise AuthenticationFailed(self.name, f"user '{name}': too many failures", "too_many_failures")
+        return self._checked(name, user)
 
     def _checked(self, name: str, user: User | None) -> Success:
         self.tried(name, user is not None)

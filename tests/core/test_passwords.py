@@ -21,7 +21,7 @@ from broker_core.config import parse
 from broker_core.errors import LimitReached
 from broker_core.security import checking
 from broker_core.security.access import Access, User
-from broker_core.security.checking import JOBS_MAX, Job, Waiting, inline
+from broker_core.security.checking import JOBS_MAX, LINE_MAX, RUNNING_MAX, Job, Place, Waiting, inline
 from broker_core.security.passwords import ARGON2ID, DIGESTS, SHA256, Cost, Hashing, PasswordHash, nobodys
 from tests.core.threads import CHEAP, Threads, make_slow, slow_access
 
@@ -416,15 +416,54 @@ def test_who_asks_between_the_thread_and_its_end_is_answered() -> None:
     assert late.user is access.user("u")
 
 
-def test_the_line_before_the_threads_is_bounded() -> None:
+def place(name: str, may_try: Callable[[], bool] = lambda: True) -> Place:
+    return Place(name, may_try)
+
+
+def test_the_lines_before_the_threads_are_bounded_together() -> None:
     access, threads = slow_access(u="secret")
     for number in range(JOBS_MAX):
-        waiting(access.authenticate("u", str(number)))
+        waiting(access.authenticate("u", str(number), place(f"{number % 10}")))
     with pytest.raises(LimitReached, match="too many passwords"):
-        access.authenticate("u", "one more")
+        access.authenticate("u", "one more", place("elsewhere"))
     waiting(access.authenticate("u", "0"))  # somebody waits for that anyway
     threads.run()
     waiting(access.authenticate("u", "one more"))
+
+
+def test_no_place_takes_up_all_there_is() -> None:
+    access, _ = slow_access(u="secret")
+    for number in range(RUNNING_MAX + LINE_MAX):
+        waiting(access.authenticate("u", str(number), place("here")))
+    with pytest.raises(LimitReached, match="too many passwords"):
+        access.authenticate("u", "one more", place("here"))
+    waiting(access.authenticate("u", "secret", place("there")))
+
+
+def test_places_take_turns() -> None:
+    access, threads = slow_access(u="secret")
+    checks = [waiting(access.authenticate("u", str(number), place("here"))) for number in range(100)]
+    mine = waiting(access.authenticate("u", "secret", place("there")))
+    assert len(threads.jobs) == RUNNING_MAX
+    while not mine.is_there:
+        threads.jobs.popleft()()
+    assert mine.user is access.user("u")
+    assert sum(check.is_there for check in checks) <= RUNNING_MAX + 1
+
+
+def test_what_waits_where_too_many_have_failed_meanwhile_is_not_tried() -> None:
+    access, threads = slow_access(u="secret")
+    failed: list[bool] = []
+    checks = [
+        waiting(access.authenticate("u", str(number), place("here", lambda: not failed)))
+        for number in range(100)
+    ]
+    mine = waiting(access.authenticate("u", "secret", place("there")))
+    failed.append(True)
+    assert threads.run() == RUNNING_MAX + 1
+    assert [check.was_tried for check in checks] == [True] * RUNNING_MAX + [False] * (100 - RUNNING_MAX)
+    assert all(check.is_there and check.user is None for check in checks)
+    assert mine.user is access.user("u")
 
 
 def test_as_many_passwords_are_remembered_as_there_may_be_and_the_last_used_stay(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
+
 import pytest
 
 from broker_core.config import parse
 from broker_core.config_sections import LimitsSettings
 from broker_core.security import guards
 from broker_core.security.guards import KEYS_MAX, REFUSED_MAX_S, Door, Logins, network
+from broker_core.security.sasl import AuthenticationFailed, Plain, Success
 from protocols.amqp010 import commands as c
 from protocols.amqp091 import methods as m
 from protocols.amqp10 import performatives as p
@@ -15,6 +19,7 @@ from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World
 from tests.amqp10.peer import Peer as Peer10
 from tests.amqp10.peer import plain
+from tests.core.threads import slow_access
 
 HERE, THERE, NEXT_DOOR = "192.0.2.7", "198.51.100.1", "192.0.2.8"
 
@@ -299,3 +304,27 @@ def test_by_default_a_developer_notices_nothing():
     made = logins(settings.login_failures_per_address, settings.login_failures_per_user)
     fail(made, "guest", HERE, 20)
     assert made.refused_s("guest", HERE, False, 0.0) == 0
+
+
+def test_of_a_thousand_wrong_passwords_at_once_few_are_looked_at():
+    """They all came in before the first of them had failed."""
+    access, threads = slow_access(ann="secret", bob="secret")
+    access.logins.per_user = 2
+    attempts = [Plain(access, False) for _ in range(150)]
+    pending = []
+    for number, attempt in enumerate(attempts):
+        attempt.host = HERE
+        pending.append(attempt.login("ann", f"wrong{number}"))
+    bob = Plain(access, False)
+    bob.host = THERE
+    his = bob.login("bob", "secret")
+    for each in [*pending, his]:
+        each.waiting.tell(partial(answered, each))
+    assert threads.run() < 10
+    assert isinstance(his.answer(), Success)
+
+
+def answered(pending) -> None:
+    """As a front-end asks for the answer."""
+    with contextlib.suppress(AuthenticationFailed):
+        pending.answer()
