@@ -80,7 +80,8 @@ class Operating(Operations):
         return None if self.keeper is None else self.keeper.folder
 
     def listeners(self) -> list[Listening]:
-        return [self._listening(*each) for each in zip(self._listeners, self.entrances, strict=True)]
+        """None any more when the node ends, and is still asked."""
+        return [self._listening(*each) for each in zip(self._listeners, self.entrances, strict=False)]
 
     def _listening(self, listener: socket.socket, entrance: Entrance) -> Listening:
         host, port = listener.getsockname()[:2]

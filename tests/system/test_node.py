@@ -72,6 +72,15 @@ def test_a_node_listens_inside_its_block_and_not_after_it():
     trio.run(main)
 
 
+def test_a_node_that_has_ended_can_still_be_asked_where_it_listens():
+    async def main() -> None:
+        async with Node(embedded()) as node:
+            assert len(node.listeners()) == len(node.addresses)
+        assert node.listeners() == []  # as its history does, while connections say goodbye
+
+    trio.run(main)
+
+
 def test_two_nodes_in_one_program_do_not_know_each_other():
     async def main() -> None:
         async with Node(embedded()) as one, Node(embedded()) as other:
