@@ -24,7 +24,7 @@ def offered(page: Page, *names: str) -> None:
 
 def test_a_policymaker_adds_and_deletes_policies_but_not_the_operators(visit: Visit, node: PageNode) -> None:
     policies = node.node.broker.policies
-    node.call(lambda: policies.set_operator(Policy("/", "bound", ".*", {"max-length": 9})))
+    node.call(lambda: policies.set_operator(Policy("bound", "/", ".*", {"max-length": 9})))
     page = visit.enter("maker", "sesame")
     offered(page, "policies", "queues")
     go(page, "policies")
@@ -57,13 +57,13 @@ def test_a_policymaker_is_told_that_other_views_are_not_for_him(visit: Visit) ->
 
 def test_who_monitors_sees_everything_and_changes_nothing(visit: Visit, node: PageNode) -> None:
     node.declare("orders", durable=True)
-    node.call(lambda: node.node.broker.policies.set(Policy("/", "short", ".*", {"max-length": 3})))
+    node.call(lambda: node.node.broker.policies.set(Policy("short", "/", ".*", {"max-length": 3})))
     with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
         connection.channel().basic_publish("", "orders", b"1")
         connection.process_data_events()
         page = visit.enter("watcher", "sesame")
         offered(page, "connections", "topology")
-        expect(page.get_by_role("heading", name="Node ")).to_be_visible()
+        expect(page.get_by_role("heading", name="Node leveret")).to_be_visible()
         go(page, "connections")
         row(page, "guest").get_by_role("link").first.click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("Connection 127.0.0.1")
@@ -76,9 +76,9 @@ def test_who_monitors_sees_everything_and_changes_nothing(visit: Visit, node: Pa
     expect(headed(page, "Queue orders")).to_be_visible()
     page.get_by_role("button", name="Purge").click()
     confirm(page, "Purge")
-    told(page, "refused")
+    told(page, "not authorised")
     submit(opened(page, "Look at messages"))
-    told(page, "refused")
+    expect(page.locator("#notices .failed").get_by_text("not authorised")).to_have_count(2)
     assert node.ready("orders") == 1
     visit.expect_errors("401", "403")
 

@@ -133,6 +133,7 @@ def test_a_branch_is_decided_about_and_then_forgotten(
     go(page, "transactions")
     branch = row(page, "guest")
     expect(branch.locator("td[data-label=State]")).to_have_text("prepared")
+    expect(branch.locator("td[data-label=Outcome]")).to_have_text("–")
     expect(branch.get_by_role("button", name="Forget")).to_have_count(0)
     branch.get_by_role("button", name=verb).click()
     confirm(page, verb)

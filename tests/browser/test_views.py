@@ -12,7 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
 from .conftest import PHONE, PageNode, Visit
-from .walking import arrived, go, headed, refresh, row
+from .walking import arrived, go, headed, opened, refresh, row, submit
 
 pytestmark = pytest.mark.system
 
@@ -260,6 +260,19 @@ def test_no_view_is_wider_than_a_phone(page: Page, channel: BlockingChannel) -> 
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], names
 
 
+def test_what_a_stream_holds_is_no_wider_than_a_phone(page: Page, channel: BlockingChannel) -> None:
+    published(channel, "log", bytes(range(256)), b"x" * 500)
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    go(page, "queues", "/", "log")
+    panel = opened(page, "Look at messages")
+    submit(panel)
+    expect(panel.locator("pre")).to_have_count(2)
+    for message in panel.locator(".message").all():
+        box = message.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= PHONE["width"]
+
+
 def test_the_menu_of_a_phone_opens_and_leads_on(page: Page) -> None:
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     expect(page.locator("#navigation")).to_be_hidden()
@@ -267,3 +280,19 @@ def test_the_menu_of_a_phone_opens_and_leads_on(page: Page) -> None:
     page.locator("nav a[href='#/queues']").click()
     expect(headed(page, "Queues")).to_be_visible()
     expect(page.locator("#navigation")).to_be_hidden()
+
+
+def test_charts_tell_the_same_numbers_as_the_tiles_above(page: Page) -> None:
+    samples = [{"sample": 3, "timestamp": at} for at in (1_700_000_005_000, 1_700_000_000_000)]
+    answer = {
+        "queue_totals": {"messages_ready": 7, "messages_ready_details": {"rate": 0.8, "samples": samples}},
+        "message_stats": {"publish": 3, "publish_details": {"rate": 2.5, "samples": samples}},
+        "object_totals": {},
+        "churn_rates": {},
+    }
+    page.route("**/api/overview?**", lambda route: route.fulfill(json=answer))
+    refresh(page)
+    expect(page.locator("a.tile", has_text="Ready").locator("b")).to_have_text("7")
+    expect(page.locator("figure", has_text="Queued messages").locator("li b").first).to_have_text("7")
+    expect(page.locator("a.tile", has_text="Published").locator("b")).to_have_text("2.5/s")
+    expect(page.locator("figure", has_text="Message rates").locator("li b").first).to_have_text("2.5/s")

@@ -47,7 +47,7 @@ const columns = (vhost) => [
   ["Branch", ({ xid }) => h("code", {}, xid)],
   ["User", ({ user }) => user],
   ["State", ({ state }) => badge(state, state === "prepared" || state === "heuristic" ? "warning" : "")],
-  ["Outcome", ({ verdict }) => verdict],
+  ["Outcome", ({ state, verdict }) => (state === "heuristic" ? verdict : "–")],
   ["Accepts", ({ accepted }) => count(accepted), { number: true }],
   ["Publishes", ({ published }) => count(published), { number: true }],
   ["Size", (each) => octets(each.octets), { number: true }],

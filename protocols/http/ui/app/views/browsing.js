@@ -82,9 +82,9 @@ function drawn({ found, offset, first, next }, amount, goTo) {
       { class: "row pager", role: "group", "aria-label": "Messages" },
       button("«", "First messages", offset > first, (now) => now.first),
       button("‹", "Earlier messages", offset > first, () => offset - amount),
-      h("span", {}, `${told}; ${all}.`),
       button("›", "Later messages", after < next, () => after),
       button("»", "Latest messages", true, (now) => now.next - amount),
+      h("span", {}, `${told}; ${all}.`),
     ),
     messages(found, `${count(next - first)} messages are in the stream.`),
   ];
