@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { area, bounds, ceiling, gauges, line, nearest, speeds } from "./curves.js";
+import { area, bounds, ceiling, continued, gauges, line, nearest, speeds } from "./curves.js";
 
 const SAMPLES = [
   { sample: 30, timestamp: 3000 },
@@ -99,4 +99,14 @@ test("the nearest point in time is found", () => {
     [99, 3],
   ])
     assert.equal(nearest(points, at)[1], wanted);
+});
+
+test("a curve goes on to what is told beside it", () => {
+  const points = [
+    [1000, 20],
+    [2000, 10],
+  ];
+  assert.deepEqual(continued(points, 30), [...points, [3000, 30]]);
+  assert.deepEqual(continued(points, undefined), points);
+  assert.deepEqual(continued([], 30), []);
 });
