@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from broker_core.topology import VirtualHost
 from tests.interop.conftest import wait_until
 
-from .conftest import PageNode
+from .conftest import PageNode, Visit
 from .walking import confirm, fill, go, headed, opened, row, submit, told
 
 pytestmark = pytest.mark.system
@@ -48,6 +48,39 @@ def test_a_queue_is_declared_with_type_and_arguments(page: Page, node: PageNode)
     queue = node.find("orders")
     assert queue is not None
     assert (queue.durable, queue.arguments) == (True, {"x-max-length": 5, "x-overflow": "reject-publish"})
+
+
+def test_a_name_of_blanks_is_not_sent(page: Page, node: PageNode) -> None:
+    go(page, "queues")
+    form = opened(page, "Declare a queue")
+    fill(form, name="   ")
+    submit(form)
+    assert form.locator("[name=name]").evaluate("field => field.validity.patternMismatch")
+    fill(form, name=" a b ")
+    submit(form)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("a b")
+    assert node.queue_names() == [" a b "]
+
+
+def test_what_a_form_names_and_is_not_there_is_told_by_name(page: Page, node: PageNode, visit: Visit) -> None:
+    queue_page(page, node)
+    form = opened(page, "Bind to an exchange")
+    fill(form, source="nowhere", key="k")
+    submit(form)
+    told(page, "there is no exchange “nowhere” or no “orders” in virtual host “/”")
+    go(page, "queues", "prod", "orders")
+    expect(page.get_by_text("there is no queue “orders”, or no virtual host “prod”")).to_be_visible()
+    visit.expect_errors("404")
+
+
+def test_a_user_who_is_there_is_not_made_anew(page: Page, node: PageNode) -> None:
+    go(page, "users")
+    form = opened(page, "Add a user")
+    fill(form, name="keeper", password="other", tags="administrator")
+    submit(form)
+    told(page, "There is a user “keeper” already")
+    keeper = next(user for user in node.node.broker.access.users() if user.name == "keeper")
+    assert keeper.tags == {"management"}
 
 
 def test_what_the_node_refuses_is_told_in_its_words(page: Page, node: PageNode) -> None:

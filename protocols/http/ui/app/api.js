@@ -63,7 +63,7 @@ async function ask(method, where, body, headers = {}, signal = undefined) {
   });
   const text = await response.text();
   const content = parsed(text);
-  if (!response.ok) throw new Failure(statusOf(response), reasonOf(content, response));
+  if (!response.ok) throw new Failure(statusOf(response), reasonOf(content, response, where));
   return content;
 }
 
@@ -89,10 +89,30 @@ function parsed(text) {
   }
 }
 
-function reasonOf(content, response) {
+function reasonOf(content, response, where) {
   const reason = content?.reason ?? content?.error;
+  // RabbitMQ's words, which name nothing.
+  if (reason === "Not Found" || reason === "vhost_or_user_not_found") return missing(where) ?? reason;
   if (Array.isArray(reason)) return reason.map(String).join(": ");
   return typeof reason === "string" ? reason : `the node answers ${response.status} ${response.statusText}`;
+}
+
+const THINGS = { queues: "queue", exchanges: "exchange", policies: "policy", "operator-policies": "policy" };
+
+/** What a path names that is not there, in words. */
+export function missing(where) {
+  const [kind, ...names] = where.replace(/\?.*/, "").split("/").map(decodeURIComponent);
+  const [first, second] = names;
+  if (kind === "bindings" && names.length > 4)
+    return `there is no exchange “${names[2]}” or no “${names[4]}” in virtual host “${first}”`;
+  if (kind === "permissions" || kind === "topic-permissions")
+    return `there is no user “${second}” or no virtual host “${first}”`;
+  if (THINGS[kind] && names.length > 1)
+    return `there is no ${THINGS[kind]} “${second}”, or no virtual host “${first}”`;
+  if (kind === "users" || kind === "user-limits") return `there is no user “${first}”`;
+  if (kind === "connections" || kind === "channels") return `there is no ${kind.slice(0, -1)} “${first}”`;
+  if (first !== undefined) return `there is no virtual host “${first}”`;
+  return null;
 }
 
 /** A query string of what is given; nothing for nothing. */

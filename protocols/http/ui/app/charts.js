@@ -1,4 +1,4 @@
-// Charts as SVG: some lines over the same ten minutes, with a legend that tells the latest values, or those pointed at.
+// Charts as SVG: some lines over the same ten minutes, with a legend that tells what is now, or what is pointed at.
 
 import { area, bounds, continued, gauges, line, nearest, speeds, spot } from "./curves.js";
 import { h, s } from "./dom.js";
@@ -37,6 +37,10 @@ export const flows = (title, found, names, told = rate) =>
     told,
   );
 
+// The last sample may be some seconds old; what is told elsewhere on the page is not.
+const latest = ({ points, now }, told) =>
+  Number.isFinite(now) ? told(now) : points.length ? told(points.at(-1)[1]) : "–";
+
 function chart(title, lines, told) {
   const box = bounds(lines.map(({ points }) => points));
   const key = `chart ${title}`;
@@ -62,7 +66,7 @@ function chart(title, lines, told) {
     h(
       "ul",
       { class: "legend" },
-      lines.map(({ label, points }, index) => entry(label, points, index, told)),
+      lines.map((each, index) => entry(each, index, told)),
     ),
   );
 }
@@ -76,19 +80,17 @@ const axis = (box, told) =>
     h("span", {}, "0"),
   );
 
-const entry = (label, points, index, told) =>
+const entry = (each, index, told) =>
   h(
     "li",
     { class: `tone-${index}` },
     h("span", { class: "dot" }),
-    `${label} `,
-    h("b", {}, points.length ? told(points.at(-1)[1]) : "–"),
+    `${each.label} `,
+    h("b", {}, latest(each, told)),
   );
 
 function drawing(title, lines, box, told) {
-  const summary = lines.map(
-    ({ label, points }) => `${label} ${points.length ? told(points.at(-1)[1]) : "none"}`,
-  );
+  const summary = lines.map((each) => `${each.label} ${latest(each, told)}`);
   return s(
     "svg",
     {
@@ -133,19 +135,23 @@ function point(event, lines, box, told) {
   pointer.setAttribute("x1", x);
   pointer.setAttribute("x2", x);
   svg.classList.add("pointed");
-  tell(svg, lines, told, (points) => nearest(points, shown[0]), clock(shown[0]));
+  tell(
+    svg,
+    lines,
+    ({ points }) => (points.length ? told(nearest(points, shown[0])[1]) : "–"),
+    clock(shown[0]),
+  );
 }
 
 function unpoint(event, lines, told) {
   event.currentTarget.classList.remove("pointed");
-  tell(event.currentTarget, lines, told, (points) => points.at(-1), null);
+  tell(event.currentTarget, lines, (each) => latest(each, told), null);
 }
 
-function tell(svg, lines, told, chosen, time) {
+function tell(svg, lines, chosen, time) {
   const figure = svg.closest("figure");
   figure.querySelectorAll(".legend b").forEach((shown, index) => {
-    const { points } = lines[index];
-    shown.textContent = points.length ? told(chosen(points)[1]) : "–";
+    shown.textContent = chosen(lines[index]);
   });
   const last = figure.querySelector(".times span:last-child");
   const ends = lines.map(({ points }) => points.at(-1)?.[0] ?? 0);

@@ -186,7 +186,7 @@ function box(node, { x, y }, host, way) {
     { href, class: state, "data-id": node.id, "aria-label": `${node.kind} ${node.name}` },
     s("title", {}, `${node.kind} ${node.name}`),
     s("rect", { x, y: y - HIGH / 2, width: WIDE, height: HIGH, rx: node.kind === "exchange" ? HIGH / 2 : 6 }),
-    s("text", { class: "name", x: x + WIDE / 2, y: y - 2, "text-anchor": "middle" }, cut(node.name, 22)),
+    s("text", { class: "name", x: x + WIDE / 2, y: y - 2, "text-anchor": "middle" }, cut(node.name, 18)),
     s("text", { class: "below", x: x + WIDE / 2, y: y + 12, "text-anchor": "middle" }, below),
   );
 }

@@ -87,6 +87,9 @@ function control(field) {
     value,
     placeholder,
     type: field.type ?? "text",
+    // A name of nothing but blanks is an accident.
+    pattern: required && !field.type ? ".*\\S.*" : null,
+    title: required && !field.type ? "More than blanks" : null,
     list: field.list,
     min: field.min,
     max: field.max,

@@ -85,7 +85,8 @@ const nothing = (what, at) =>
   at.query.name ? `No ${what} have “${at.query.name}” in their names.` : `There are no ${what}.`;
 
 function summary(what, { filtered_count: shown, total_count: all }) {
-  const told = shown === all ? `${count(all)} ${what}` : `${count(shown)} of ${count(all)} ${what}`;
+  const named = all === 1 ? what.replace(/s$/, "") : what;
+  const told = shown === all ? `${count(all)} ${named}` : `${count(shown)} of ${count(all)} ${named}`;
   return h("p", { class: "hint" }, told);
 }
 

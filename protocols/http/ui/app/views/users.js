@@ -6,7 +6,7 @@ import { form, panel } from "../forms.js";
 import { limits } from "../limits.js";
 import { attempt, confirmed } from "../notices.js";
 import { link } from "../routes.js";
-import { oneHost, tagsOf } from "../session.js";
+import { isLetIn, oneHost, tagsOf } from "../session.js";
 import { badge, list, page, section, table } from "../tables.js";
 
 const TAGS_HINT = "Separated by commas: management, policymaker, monitoring, administrator";
@@ -45,6 +45,9 @@ const adding = () =>
       { name: "tags", label: "Tags", hint: TAGS_HINT },
     ],
     async ({ name, password, tags }) => {
+      // The node would give a user who is there this password and these tags.
+      const known = await get("users?columns=name");
+      if (known.some((each) => each.name === name)) throw new Error(`There is a user “${name}” already`);
       await put(path`users/${name}`, { password, tags: listOf(tags) });
       location.hash = link(["users", name]);
       return `User “${name}” is there; give him permissions`;
@@ -69,7 +72,8 @@ export const user = {
     h(
       "p",
       { class: "hint" },
-      tagsOf(found).length ? tagsOf(found).map((tag) => badge(tag)) : "No tags: he cannot log in here.",
+      tagsOf(found).map((tag) => badge(tag)),
+      isLetIn(tagsOf(found)) ? null : " No tag that lets him log in here, such as management.",
     ),
     section("Permissions", permitted(permissions, "permissions", ["configure", "write", "read"])),
     panel("Set permissions", permitting(name)),
