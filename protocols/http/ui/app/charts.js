@@ -37,9 +37,7 @@ export const flows = (title, found, names, told = rate) =>
     told,
   );
 
-// The last sample may be some seconds old; what is told elsewhere on the page is not.
-const latest = ({ points, now }, told) =>
-  Number.isFinite(now) ? told(now) : points.length ? told(points.at(-1)[1]) : "–";
+const latest = ({ points }, told) => (points.length ? told(points.at(-1)[1]) : "–");
 
 function chart(title, lines, told) {
   const box = bounds(lines.map(({ points }) => points));
