@@ -33,6 +33,8 @@ FAILURE: Final = "user.authentication.failure"
 REFUSED: Final = "permission.refused"
 LOGINS: Final = (SUCCESS, FAILURE)
 RATE: Final = 50.0  # lines a second that anybody can cause, on average
+PATH_MAX: Final = 2048  # characters, of those that are refused may have six thousand
+METHOD_MAX: Final = 16
 DETAILS_MAX: Final = 4096  # characters; more are left out
 # Facts that say where, not what; and such as may be somebody's secret.
 ELSEWHERE: Final = frozenset(
@@ -119,7 +121,16 @@ class Audit(Listener):
         if refused and not self._may_write():
             return
         more: dict[str, Json] = {"status": status}
-        self._write(actor, peer, "HTTP", f"http.{method.lower()}", path, "refused" if refused else "ok", more)
+        shown = path if len(path) <= PATH_MAX else f"{path[:PATH_MAX]}..."
+        self._write(
+            actor,
+            peer,
+            "HTTP",
+            f"http.{method[:METHOD_MAX].lower()}",
+            shown,
+            "refused" if refused else "ok",
+            more,
+        )
 
     def _may_write(self) -> bool:
         if not self._bucket.take(RATE, self._broker.now):

@@ -305,12 +305,17 @@ class ControlConnection(Handler, FrontEnd):
 
     def _tell_refused(self, name: str, failure: Failure) -> None:
         why = failure.reason if isinstance(failure, AuthenticationFailed) else str(failure)
-        log.warning("%s: login refused: %s", self.peer.name, why)
+        log.warning("%s: login refused: %s", self.peer.name, shortened(why, name))
         facts = {**self._facts(name[:SHOWN_MAX]), "error": word_of(failure)}
         self.broker.events.happened("user.authentication.failure", "", facts)
 
     def _facts(self, name: str) -> dict[str, Value]:
         return facts_of(self.peer, "HTTP", Plain.name, name)
+
+
+def shortened(reason: str, name: str) -> str:
+    """Without most of a long name: whoever is refused writes no more into the log than anybody."""
+    return reason.replace(name, name[:SHOWN_MAX]) if len(name) > SHOWN_MAX else reason
 
 
 def require_own_origin(request: Request) -> None:

@@ -17,7 +17,7 @@ from broker_core.composition import observe, populate
 from broker_core.config import ConfigError, parse
 from broker_core.errors import AccessRefused
 from broker_core.security.access import Access
-from broker_core.watching.audit import Audit
+from broker_core.watching.audit import PATH_MAX, Audit
 from tests.http.test_adapter import CONFIG, Desk
 
 Line = dict[str, object]
@@ -203,6 +203,16 @@ def test_values_of_parameters_are_not_told(watched: Watched) -> None:
     facts = {"name": "up", "component": "federation-upstream", "value": {"uri": "amqp://u:canary@h"}}
     watched.broker.events.happened("parameter.set", "/", facts)
     assert "canary" not in watched.path.read_text()
+
+
+def test_a_stranger_s_line_is_no_longer_than_others(tmp_path: Path) -> None:
+    desk = Desk()
+    path = tmp_path / "audit.log"
+    composition.audit(desk.broker, str(path))
+    desk.ask("/" + "x" * 5000, "D" * 400, user=None)
+    [line] = path.read_text().splitlines()
+    assert len(line) < PATH_MAX + 300
+    assert json.loads(line)["object"] == "/" + "x" * (PATH_MAX - 1) + "..."
 
 
 def test_requests_over_http_that_change_something_are_told_with_their_outcome(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def test_a_wrong_method_is_told_the_right_ones(desk: Desk) -> None:
 
 
 def test_there_is_nothing_elsewhere(desk: Desk) -> None:
-    for path in ("/x", "/api/leveret", "/api/leveret/status/", "//", "/api/leveret/status/.."):
+    for path in ("/x", "/api/leveret", "/api/leveret/status//", "//", "/api/leveret/status/.."):
         assert desk.ask(path).status == 404
 
 
@@ -339,6 +339,15 @@ def test_a_path_may_have_names_in_it() -> None:
     assert allowed([route, delete]) == "DELETE, GET, HEAD, OPTIONS"
     with pytest.raises(Refused, match="nothing at"):
         find("GET", "/queues/a", Tree([route]))
+
+
+def test_whoever_is_refused_writes_no_long_line_into_the_log(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.ask("/api/leveret/status", user=f"{'x' * 3000}:y")
+    [line] = [each.getMessage() for each in caplog.records if "login refused" in each.getMessage()]
+    assert "x" * 255 in line
+    assert len(line) < 500
 
 
 def test_responses_are_dated_and_kept_by_nobody(desk: Desk) -> None:
