@@ -333,12 +333,15 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
 }
 
 
+ROWS: Final = RecordOf(Compat)
+
+
 def compat(profile: str = "default", **rows: object) -> Compat:
     """A profile with single rows changed. Raises ValueError, which lists all problems and what is accepted."""
     if profile not in PROFILES:
         raise ValueError(f"profile: found {printed(profile)}, accepted: {', '.join(PROFILES)}")
     problems: list[Problem] = []
-    read: Compat | Refused = RecordOf(Compat).read({**PROFILES[profile], **rows}, Place(problems, "compat"))
+    read: Compat | Refused = ROWS.read({**PROFILES[profile], **rows}, Place(problems, "compat"))
     if problems or not isinstance(read, Compat):
         raise ValueError("; ".join(map(str, problems)))
     return read

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from broker_core.compat import PROFILES, Compat, compat
+from broker_core.compat import PROFILES, ROWS, Compat, compat
 from broker_core.errors import PreconditionFailed
 from broker_core.kinds import (
     FREE_TABLE,
@@ -396,16 +397,16 @@ class CompatSettings(Record):
         rest=True,
     )
 
-    @property
+    @cached_property
     def chosen(self) -> Compat:
-        """The profile with the rows that differ."""
+        """The profile with the rows that differ. Made once: every connection looks something up."""
         return compat(self.profile, **self.rows)
 
     @property
     def problems(self) -> list[Problem]:
         """What is wrong with the rows; while there is anything, there is no `chosen`."""
         problems: list[Problem] = []
-        RecordOf(Compat).read(self.rows, Place(problems))
+        ROWS.read(self.rows, Place(problems))
         return problems
 
     def contradictions(self) -> Iterator[Problem]:

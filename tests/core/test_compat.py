@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from broker_core.compat import (
@@ -18,6 +19,7 @@ from broker_core.compat import (
     UnknownVirtualHost,
     compat,
 )
+from broker_core.config_sections import CompatSettings
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits
 from broker_core.settings import keys_of
@@ -194,3 +196,10 @@ def test_a_consumer_timeout_that_was_said_beats_the_default(
 def test_s005_x050_what_a_node_calls_itself(profile: str, product: str, version: str) -> None:
     assert compat(profile).product_and_version == (product, version)
     assert compat(profile, product="leveret").product_and_version == ("Leveret", VERSION)
+
+
+def test_what_is_chosen_is_made_once_for_each_record_of_settings() -> None:
+    """Each connection asks for it."""
+    settings = CompatSettings(profile="rabbitmq-4")
+    assert settings.chosen is settings.chosen
+    assert attrs.evolve(settings, profile="default").chosen.frame_min_size != settings.chosen.frame_min_size
