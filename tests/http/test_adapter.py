@@ -322,7 +322,7 @@ def test_a_wrong_method_is_told_the_right_ones(desk: Desk) -> None:
 
 
 def test_there_is_nothing_elsewhere(desk: Desk) -> None:
-    for path in ("/x", "/api/leveret", "/api/leveret/status//", "//", "/api/leveret/status/.."):
+    for path in ("/x", "/api/leveret", "/api/leveret/status//", "///", "/api/leveret/status/.."):
         assert desk.ask(path).status == 404
 
 
