@@ -22,7 +22,6 @@ SINGULAR: Final = {
     "policies": "policy",
     "operator-policies": "operator policy",
     "connections": "connection",
-    "permissions": "permissions of",
     "definitions": "virtual host",
 }
 ALONE: Final = frozenset({"vhosts", "users", "connections"})  # in no virtual host
@@ -140,6 +139,8 @@ def missing(path: str) -> str:
         return f"there is no exchange '{source}' or no '{destination}' in vhost '{host}' for it to lead to"
     if names and section not in ALONE and (len(names) == 1 or section == "bindings"):
         return f"there is no virtual host '{names[0]}'; `leveret list vhosts` shows those that there are"
+    if section in ("permissions", "topic-permissions") and len(names) > 1:
+        return f"there is no user '{names[1]}' with permissions in vhost '{names[0]}'"
     kind = SINGULAR.get(section)
     if kind is None or not names:
         return ""

@@ -37,7 +37,10 @@ class Answer:
         """Why the node refused, in its own words: `reason` (or `error`) and each of `problems` on a line."""
         content = self.content if isinstance(self.content, Mapping) else {}
         problems = content.get("problems")
-        lines = [str(content.get("reason") or content.get("error") or f"the node answered {self.status}")]
+        said = content.get("reason") or content.get("error") or f"the node answered {self.status}"
+        if isinstance(said, list):  # RabbitMQ's `["no_such_user", "shop"]`
+            said = ": ".join([str(each) for each in said]).replace("_", " ", str(said[:1]).count("_"))
+        lines = [str(said)]
         lines += [str(problem) for problem in (problems if isinstance(problems, list) else ())]
         return "\n".join(dict.fromkeys(lines))  # the reason may be the first of the problems
 

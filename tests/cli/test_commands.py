@@ -86,6 +86,8 @@ def test_what_differs_is_refused_in_the_words_of_the_node(node: Node, capsys: Ca
         (["list", "bindings", "--vhost", "nope"], "there is no virtual host 'nope'"),
         (["export", "--vhost", "nope"], "there is no virtual host 'nope'"),
         (["lint", "--live", "--vhost", "nope"], "there is no virtual host 'nope'; there are /"),
+        (["permission", "clear", "nope"], "there is no user 'nope' with permissions in vhost '/'"),
+        (["limit", "set", "max-channels", "1", "--of-user", "nope"], "leveret: no such user: nope"),
         (["permission", "set", "nope"], "there is no user 'nope' or no virtual host '/'"),
         (["import", "/nope/x.json"], "leveret: /nope/x.json: No such file or directory"),
         (["close", "connection", "x", "--reason", "a\nb"], "printable"),
