@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count, pairwise
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -25,7 +27,7 @@ from benchmarks import stalls
 from benchmarks.brokers import TREE, Running, free_port, leveret, processor_s, resident_kib
 from benchmarks.crowd import GUEST, all_descriptors, tell
 from benchmarks.flood import Wire, flood
-from benchmarks.latency import confirm_latency
+from benchmarks.latency import Latencies, confirm_latency
 from benchmarks.tables import spread
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
@@ -33,7 +35,10 @@ from protocols.amqp091 import wire
 AT_REST_S = 5.0
 SETTLED_S = 3.0  # after a crowd has gone
 SCRAPED_S = 1.0
-LOOKED_S = 5.0  # between two looks of the page
+LOOKED = 5  # scrapes between two looks of the page
+ROUND_S = 3.0  # of a flood, alone or watched
+BATCH_S = 2.0  # of a client's confirms, among strangers or not
+NICENESS = 10  # of those who ask or dawdle: in life they have a processor of their own
 PATIENCE_S = 110.0
 
 CONFIG = """
@@ -66,9 +71,10 @@ def node(folder: Path) -> Iterator[tuple[Running, int]]:
 
 
 @contextlib.contextmanager
-def crowd(what: str, port: int, count: int) -> Iterator[Callable[[], Told]]:
+def crowd(what: str, port: int, count: int, niceness: int = 0) -> Iterator[Callable[[], Told]]:
     """A crowd in a process of its own. What is yielded waits for its next word; at the end it goes home."""
-    command = [sys.executable, "-m", "benchmarks.crowd", what, str(port), str(count)]
+    nice = ["nice", "-n", str(niceness)]
+    command = [*nice, sys.executable, "-m", "benchmarks.crowd", what, str(port), str(count)]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, cwd=TREE, stdin=pipe, stdout=pipe, text=True)
     assert process.stdin is not None
@@ -146,46 +152,70 @@ def churn(folder: Path, count: int = 100_000) -> None:
     print(f"connections that the node still counts: {status['connections']}")
 
 
-def loris(folder: Path, count: int = 400, rounds: int = 5, seconds: float = 4) -> None:
-    """A client's confirms while strangers dawdle: headers, frames and bodies that never end."""
-    quiet, besieged, each = [], [], []
+def loris(folder: Path, count: int = 400, rounds: int = 8) -> None:
+    """A client's confirms while strangers dawdle: headers, frames and bodies that never end.
+
+    Each batch among them is compared with those before and after it. How much two quiet ones in a row differ is told
+    as well: less than that means nothing.
+    """
+    besieged, each, shares = [], [], []
     with node(folder) as (running, _):
-        confirm_latency(running.port, rate=500, seconds=1, durable=False)
+
+        def batch() -> Latencies:
+            return confirm_latency(running.port, rate=500, seconds=BATCH_S, durable=False)
+
+        quiet = [batch() for _ in range(2)][1:]
         for _ in range(rounds):
-            quiet.append(confirm_latency(running.port, rate=500, seconds=seconds, durable=False).p99)
             before = resident_kib(running.process)
-            with crowd("dawdle", running.port, count) as strangers:
+            with crowd("dawdle", running.port, count, NICENESS) as strangers:
                 strangers()
                 time.sleep(1)
-                besieged.append(confirm_latency(running.port, rate=500, seconds=seconds, durable=False).p99)
+                used, started = processor_s(running.process), time.perf_counter()
+                besieged.append(batch())
+                shares.append((processor_s(running.process) - used) / (time.perf_counter() - started))
                 each.append((resident_kib(running.process) - before) / count)
             time.sleep(SETTLED_S)
-    ratio = statistics.median(b / q for b, q in zip(besieged, quiet, strict=True))
+            quiet.append(batch())
     print(f"\n## {count} strangers who dawdle, and one client's confirms at 500 a second\n")
-    print(f"p99 alone {spread(quiet, 1)} ms, among them {spread(besieged, 1)} ms: {ratio:.2f} times")
+    for what in ("p50", "p99"):
+        alone, among = ([getattr(found, what) for found in founds] for founds in (quiet, besieged))
+        ratio = statistics.median(b / (q + r) * 2 for b, q, r in zip(among, alone, alone[1:], strict=False))
+        noise = statistics.median(max(q, r) / min(q, r) for q, r in pairwise(alone))
+        print(f"{what} alone {spread(alone, 2)} ms, among them {spread(among, 2)} ms: {ratio:.2f} times")
+        print(f"  (the median of {rounds}; two quiet ones in a row differ {noise:.2f} times)")
+    print(f"the node, with them and the client: {spread([100 * share for share in shares], 1)} % of a core")
     print(f"memory for each stranger {spread(each, 1)} KiB, at most")
 
 
-def looked_on(folder: Path, rounds: int = 5, messages: int = 100_000, queues: int = 200) -> None:
-    """Throughput, alone and with metrics scraped each second and the page open, in turn."""
-    alone, watched = [], []
-    with node(folder) as (running, web):
+def looked_on(folder: Path, rounds: int = 8, queues: int = 200) -> None:
+    """Throughput, alone and with metrics scraped each second and the page open, in turn.
+
+    The node's processor time for a message tells what it costs, whatever else the machine does; by the clock, the
+    onlooker's own work is in it, too.
+    """
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    costs: dict[bool, list[float]] = {False: [], True: []}
+    with node(folder) as (running, web), onlooker(web) as looks:
         declare(running.port, queues)
-        flood(running.port, messages // 4)
+        messages = round(flood(running.port, 50_000) * ROUND_S)
         for number in range(rounds):
             for is_watched in (False, True) if number % 2 else (True, False):
-                with contextlib.ExitStack() as stack:
-                    if is_watched:
-                        stack.enter_context(onlooker(web))
-                    (watched if is_watched else alone).append(flood(running.port, messages))
-        with onlooker(web):
-            used, started = processor_s(running.process), time.perf_counter()
-            time.sleep(2 * LOOKED_S)
-            share = (processor_s(running.process) - used) / (time.perf_counter() - started)
-    ratio = statistics.median(w / a for w, a in zip(watched, alone, strict=True))
+                looks(is_watched)
+                used = processor_s(running.process)
+                rates[is_watched].append(flood(running.port, messages))
+                costs[is_watched].append((processor_s(running.process) - used) / messages * 1e6)
+        looks(True)
+        used, started = processor_s(running.process), time.perf_counter()
+        time.sleep(2 * LOOKED * SCRAPED_S)
+        share = (processor_s(running.process) - used) / (time.perf_counter() - started)
     print("\n## Throughput while metrics are scraped each second and the page is open\n")
-    print(f"messages a second: alone {spread(alone)}, looked on {spread(watched)}: {ratio - 1:+.1%}")
-    print(f"looking on takes {share:.1%} of the node's core")
+    for what, found, digits in (("messages a second", rates, 0), ("the node's us for each", costs, 2)):
+        ratio = statistics.median(w / a for w, a in zip(found[True], found[False], strict=True))
+        noise = statistics.median(max(a, b) / min(a, b) for a, b in pairwise(found[False]))
+        alone, watched = spread(found[False], digits), spread(found[True], digits)
+        print(f"{what}: alone {alone}, looked on {watched}: {ratio - 1:+.1%}, the median of {rounds} pairs")
+        print(f"  (two alone in a row differ by {noise - 1:.1%})")
+    print(f"looking on takes {share:.1%} of the node's core when it does nothing else")
 
 
 def pages(folder: Path, queues: int = 10_000, connections: int = 1000, rounds: int = 10) -> None:
@@ -225,29 +255,35 @@ def ask(port: int, path: str) -> bytes:
 
 
 @contextlib.contextmanager
-def onlooker(port: int) -> Iterator[None]:
-    """A process that scrapes metrics and asks what the page asks."""
-    command = [sys.executable, "-m", "benchmarks.proofs", str(port)]
+def onlooker(port: int) -> Iterator[Callable[[bool], None]]:
+    """A process that scrapes metrics and asks what the page asks, while it is told to; it begins at rest."""
+    command = ["nice", "-n", str(NICENESS), sys.executable, "-m", "benchmarks.proofs", str(port)]
     process = subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, text=True)
-    try:
-        heard(process.stdout)  # it has looked once
-        yield
+
+    def looks(may: bool) -> None:
         if process.poll() is not None:
             raise SystemExit("the onlooker has failed")
+        process.send_signal(signal.SIGCONT if may else signal.SIGSTOP)
+
+    try:
+        heard(process.stdout)  # it has looked once
+        looks(False)
+        yield looks
+        looks(True)
     finally:
         process.kill()
         process.wait()
 
 
 def look_on(port: int) -> None:
-    looked_at = 0.0
-    while True:
+    """Time at rest does not count: in all that it looks on, the page is asked for once in so many seconds."""
+    for second in count():
         started = time.perf_counter()
         ask(port, "/metrics")
-        if started - looked_at > LOOKED_S:
-            looked_at = started
+        if second % LOOKED == 0:
             for path in PAGE:
                 ask(port, path)
+        if second == 0:
             tell(looked=started)
         time.sleep(max(0.0, SCRAPED_S - (time.perf_counter() - started)))
 

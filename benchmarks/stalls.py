@@ -29,7 +29,7 @@ CONFIG = """
 address = "127.0.0.1:0"
 protocols = ["amqp091", "amqp10", "http"]
 [http]
-enabled = false
+address = "127.0.0.1:0"
 [log]
 level = "error"
 """
