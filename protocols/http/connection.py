@@ -275,7 +275,13 @@ class Connection:
         if len(request.headers) > self._bounds.headers_max:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "there are too many headers")
             return
-        size = int(dict(request.headers).get(b"content-length", b"0"))
+        said = dict(request.headers)
+        if (
+            b"content-length" in said and b"transfer-encoding" in said
+        ):  # a proxy may believe the other (RFC 9112, 6.3)
+            self._refuse(HTTPStatus.BAD_REQUEST, "the body's length is said twice")
+            return
+        size = int(said.get(b"content-length", b"0"))
         if size > self._body_max:
             self._ask_for_more(size)
 

@@ -206,6 +206,7 @@ MALFORMED = {
     b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 2\r\n\r\n": 400,
     b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n": 501,
     b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n": 400,
+    b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": 400,
     b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n": 413,
     b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999\r\n\r\n": 413,
     b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9" + b"9" * 40 + b"\r\n\r\n": 400,

@@ -293,12 +293,15 @@ def renewed(given: str) -> m.ConnectionUpdateSecret:
 # Over HTTP.
 
 
-def ask(world: World, authorization: str, target: str = "/api/leveret/status") -> Response:
+def ask(
+    world: World, authorization: str, target: str = "/api/leveret/status", method: str = "GET"
+) -> Response:
     address = Address("192.0.2.7", 40000, "192.0.2.1", 15672, False)
     front = ControlConnection(world.broker, world.config, Outbox([]), address, world.broker.tick())
-    head = f"GET {target} HTTP/1.1\r\nHost: broker.example\r\nAuthorization: {authorization}\r\n\r\n"
+    head = f"{method} {target} HTTP/1.1\r\nHost: broker.example\r\nAuthorization: {authorization}\r\n\r\n"
     front.receive(head.encode(), world.broker.now)
-    return Response(b"".join(front.outbox.take()), "GET")
+    world.settle()
+    return Response(b"".join(front.outbox.take()), method)
 
 
 MANAGER = "leveret.tag:management leveret.read:*/*"
@@ -315,6 +318,15 @@ def test_over_http_a_token_stands_alone_or_as_password(world: World):
 def test_over_http_tags_come_from_the_token(world: World):
     world.broker.access.add_user("shop", "shop", ("administrator",))
     assert ask(world, f"Bearer {token()}", "/api/whoami").status in (401, 403)
+
+
+def test_what_a_token_makes_is_not_opened_to_a_user_of_that_name(world: World):
+    world.user("shop")
+    made = token(scope="leveret.tag:administrator")
+    assert ask(world, f"Bearer {made}", "/api/vhosts/made", "PUT").status == 201
+    shop = world.broker.access.user("shop")
+    assert shop is not None
+    assert not world.broker.access.may_enter(shop, "made")
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, "none at all", "password"])
