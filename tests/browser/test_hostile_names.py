@@ -8,6 +8,8 @@ import pika
 import pytest
 from playwright.sync_api import Page, expect
 
+from broker_core.lease import opened as lease_opened
+
 from .conftest import PageNode, Visit
 from .hostile import NAMES
 from .walking import arrived, confirm, fill, go, headed, opened, refresh, submit
@@ -19,6 +21,8 @@ OURS = (
     "exchanges",
     "topology",
     "streams",
+    "leases",
+    "transactions",
     "connections",
     "channels",
     "consumers",
@@ -40,6 +44,7 @@ def populate(node: PageNode) -> None:
         queue = host.declare_queue(name, durable=True, arguments={f"x-{name}"[:40]: name})
         exchange = host.declare_exchange(name, "topic", durable=True)
         host.bind(exchange, queue, name, {name: name})
+        lease_opened(queue, name)
         broker.access.add_user(name, b"sesame", tags=(name,))
         for each in ("/", *host_names):
             broker.access.set_permissions(name, each, "", "", "")
@@ -71,7 +76,7 @@ def require_text_only(page: Page) -> None:
 
 
 def test_every_list_shows_them_as_they_are(page: Page, full: PageNode) -> None:
-    for view in ("queues", "exchanges", "consumers", "users"):
+    for view in ("queues", "exchanges", "leases", "consumers", "users"):
         go(page, view)
         for name in NAMES:
             shown = page.locator("tbody td").filter(has_text=name.strip("\ufeff\u200b\u2028"))

@@ -21,6 +21,7 @@ const state = {
   problem: "", // why nothing newer is shown
   unreachable: false, // the node does not answer at all
   status: null, // the node's, as of last time
+  loaded_at: 0, // when all of the view was asked for
   asking: new AbortController(),
   timer: 0,
 };
@@ -90,18 +91,19 @@ async function go() {
   document.getElementById("main")?.focus({ preventScroll: true });
 }
 
-async function refresh() {
+/** Ask for what is shown; with `inBrief`, only how the node is. */
+async function refresh(inBrief = false) {
   clearTimeout(state.timer);
   state.asking.abort();
   const asking = new AbortController();
   state.asking = asking;
   try {
-    await draw(asking.signal);
+    await (inBrief ? drawStatus(asking.signal) : draw(asking.signal));
   } catch (problem) {
     if (asking.signal.aborted) return;
     failed(problem);
   }
-  if (!asking.signal.aborted) state.timer = setTimeout(again, viewAt(state.at)?.refresh_ms ?? REFRESH_MS);
+  if (!asking.signal.aborted) state.timer = setTimeout(again, REFRESH_MS);
 }
 
 async function draw(signal) {
@@ -113,10 +115,23 @@ async function draw(signal) {
   }
   const [found, status] = await Promise.all([view.load(at, signal), api.get("leveret/status", signal)]);
   if (signal.aborted) return;
-  Object.assign(state, { problem: "", unreachable: false, status });
+  Object.assign(state, { problem: "", unreachable: false, status, loaded_at: Date.now() });
   document.title = `${view.title(at)} · Leveret`;
   shown(main(at, view.title(at), view.draw(found, at)));
 }
+
+async function drawStatus(signal) {
+  const status = await api.get("leveret/status", signal);
+  if (signal.aborted) return;
+  state.status = status;
+  shown(kept());
+}
+
+/** What is shown stays. */
+const kept = () => {
+  const { key } = document.getElementById("main").dataset;
+  return h("main", { "data-key": key, "data-keep": true });
+};
 
 const main = ({ names }, title, content) =>
   h("main", { id: "main", tabindex: "-1", "data-key": JSON.stringify(names) }, h("h1", {}, title), content);
@@ -139,7 +154,7 @@ function failed(problem) {
   const there = document.getElementById("main");
   const same = there?.dataset.key === JSON.stringify(state.at.names);
   // What is shown may be old, and is still the best there is. If the thing itself is gone, it is not.
-  if (same && problem.status !== 404) shown(h("main", { "data-key": there.dataset.key, "data-keep": true }));
+  if (same && problem.status !== 404) shown(kept());
   else showFailure(problem);
 }
 
@@ -161,7 +176,8 @@ function showFailure(problem) {
 
 function again() {
   if (document.hidden) return; // `visibilitychange` goes on
-  refresh();
+  const isNew = Date.now() - state.loaded_at < (viewAt(state.at)?.refresh_ms ?? 0);
+  refresh(isNew && !state.problem);
 }
 
 async function start() {
