@@ -218,7 +218,7 @@ class OutOfOrder:
     def __init__(self, access: object) -> None:
         self._access = access
 
-    def authenticate(self, name: str, password: bytes) -> None:
+    def authenticate(self, name: str, password: bytes, place: object = None) -> None:
         raise ConnectionError("the directory does not answer")
 
     def __getattr__(self, name: str) -> object:

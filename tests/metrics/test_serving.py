@@ -220,7 +220,7 @@ def test_answers_are_bounded_in_size_and_number(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_else_is_served_there_and_nothing_is_changed() -> None:
     stand = Stand()
-    for path in ("/", "/api/leveret/status", "/api/overview", "/ui/index.html", "/metrics/", "/metrics/x"):
+    for path in ("/", "/api/leveret/status", "/api/overview", "/ui/index.html", "/metrics/x", "/metrics/x/"):
         assert stand.ask(path).response.status == 404
     for method in ("POST", "PUT", "DELETE"):
         assert stand.ask(method=method).response.status == 405
