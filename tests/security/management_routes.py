@@ -99,7 +99,7 @@ RULES: Final[dict[str, Row]] = {
         "administrator", target="/api/vhost-limits/%2F/max-connections"
     ),
     "GET /api/user-limits": Row("management"),
-    "GET /api/user-limits/{user}": Row("management"),
+    "GET /api/user-limits/{user}": Row("monitoring"),
     "PUT /api/user-limits/{user}/{name}": Row(
         "administrator", body={"value": 5}, target="/api/user-limits/bob/max-channels"
     ),
