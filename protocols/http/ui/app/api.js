@@ -27,7 +27,8 @@ export function logIn(name, password) {
 
 /** Throws Failure for what no header can hold. */
 export function logInWith(token) {
-  if (!/^[\x21-\x7e]+$/.test(token)) throw new Failure(401, "a token is one word of letters, digits and signs");
+  if (!/^[\x21-\x7e]+$/.test(token))
+    throw new Failure(401, "a token is one word of letters, digits and signs");
   login = BEARER + token;
 }
 

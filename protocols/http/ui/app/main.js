@@ -161,7 +161,8 @@ function failed(problem) {
 function whyOut(problem) {
   if (!api.isByToken()) return problem.message;
   const end = api.endsAt();
-  if (end !== null && end <= Date.now()) return `Your token has run out, at ${clock(end)}. Log in with a new one.`;
+  if (end !== null && end <= Date.now())
+    return `Your token has run out, at ${clock(end)}. Log in with a new one.`;
   return "The node does not take your token any more. Log in with another one.";
 }
 

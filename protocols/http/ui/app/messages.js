@@ -38,7 +38,11 @@ function content(each) {
     kind !== "text" && h("h3", {}, kind === "JSON" ? "Body, JSON" : "Body, octets that are no text"),
     h("pre", { tabindex: "0", "aria-label": "Body", class: kind === "octets" ? "octets" : null }, text),
     left > 0 &&
-      h("p", { class: "hint" }, `${count(left)} more ${kind === "octets" ? "octets" : "characters"} are not shown.`),
+      h(
+        "p",
+        { class: "hint" },
+        `${count(left)} more ${kind === "octets" ? "octets" : "characters"} are not shown.`,
+      ),
     unsent > 0 && h("p", { class: "hint" }, `${octets(unsent)} more were not asked for.`),
   ];
 }

@@ -17,7 +17,10 @@ export const level = (label, details, now, told) =>
 /** How fast counters rose: [[label, details], ...]. */
 export const pace = (counted, told) =>
   spark(
-    counted.map(([label, details]) => ({ label, points: continued(speeds(details?.samples), details?.rate) })),
+    counted.map(([label, details]) => ({
+      label,
+      points: continued(speeds(details?.samples), details?.rate),
+    })),
     told,
   );
 

@@ -42,7 +42,10 @@ export const alarms = {
           [
             "Disk free",
             node.disk_free_limit > 0
-              ? told(node.disk_free_alarm, `${octets(node.disk_free)}, at least ${octets(node.disk_free_limit)}`)
+              ? told(
+                  node.disk_free_alarm,
+                  `${octets(node.disk_free)}, at least ${octets(node.disk_free_limit)}`,
+                )
               : "not watched: the node keeps nothing on disk, or has no limit",
           ],
         ]),

@@ -10,13 +10,19 @@ export const definitions = {
   title: () => "Definitions",
   load: async () => null,
   draw: () =>
-    has() ? [exporting(), section("Import", importing())] : h("p", { class: "empty" }, "These are for administrators."),
+    has()
+      ? [exporting(), section("Import", importing())]
+      : h("p", { class: "empty" }, "These are for administrators."),
 };
 
 const exporting = () =>
   section(
     "Export",
-    h("p", {}, "Virtual hosts, users and what they may, queues, exchanges, bindings and policies; no messages."),
+    h(
+      "p",
+      {},
+      "Virtual hosts, users and what they may, queues, exchanges, bindings and policies; no messages.",
+    ),
     h(
       "div",
       { class: "row" },

@@ -23,7 +23,11 @@ export function login(reason, enter, byToken) {
       byPassword(!byToken),
       token(byToken),
       h("button", { type: "submit", class: "main" }, "Log in"),
-      h("button", { type: "button", class: "plain other", onclick: (event) => change(event, told) }, other(byToken)),
+      h(
+        "button",
+        { type: "button", class: "plain other", onclick: (event) => change(event, told) },
+        other(byToken),
+      ),
     ),
   );
 }

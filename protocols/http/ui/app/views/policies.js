@@ -59,7 +59,11 @@ function listed(kind, found) {
       ["Applies to", (each) => each["apply-to"]],
       ["Definition", ({ definition }) => written(definition)],
       ["Priority", ({ priority }) => String(priority), { number: true }],
-      ["", (each) => mayChange(kind) && h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete")],
+      [
+        "",
+        (each) =>
+          mayChange(kind) && h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete"),
+      ],
     ],
     found,
     ({ vhost, name }) => JSON.stringify([vhost, name]),
