@@ -75,7 +75,7 @@ class Wish:
         if first >= count and self.page > 1:
             raise Refused(
                 HTTPStatus.BAD_REQUEST,
-                f"there is no page {self.page}: {count} make {pages(count, self.page_size)} of {self.page_size} each",
+                f"there is no page {self.page}: the last one is {max(pages(count, self.page_size), 1)}",
                 {"error": "page_out_of_range"},
             )
         return first, min(first + self.page_size, count)
