@@ -90,3 +90,11 @@ def test_who_closes_connections_is_offered_his_own_only(visit: Visit, node: Page
         go(page, "connections")
         row(page, "maker").get_by_role("link").first.click()
         expect(page.get_by_text("Close this connection")).to_be_visible()
+
+
+def test_a_link_to_what_is_for_others_is_told_once_and_not_tried_on(visit: Visit) -> None:
+    page = visit.enter("keeper", "sesame")
+    go(page, "users")
+    expect(page.get_by_text("Not administrator user")).to_have_count(1)
+    expect(page.get_by_text("Not up to date")).to_have_count(0)
+    visit.expect_errors("401", "403")

@@ -57,8 +57,13 @@ async function enter({ name, password, token }) {
   await arrive();
 }
 
+function inWords(problem) {
+  if (problem.status !== 403) throw problem;
+  throw new api.Failure(403, "This user has no tag that lets him in, such as management.");
+}
+
 async function admit() {
-  const user = await api.get("whoami");
+  const user = await api.get("whoami").catch(inWords);
   user.tags = session.tagsOf(user);
   if (!session.isLetIn(user.tags)) {
     throw new api.Failure(403, `user “${user.name}” has no tag that lets him in, such as management`);
@@ -171,7 +176,7 @@ function showFailure(problem) {
   document.title = `${title} · Leveret`;
   const reason =
     problem.status === 404 ? `The node knows nothing of it: ${problem.message}.` : problem.message;
-  state.problem = problem.status === 404 ? "" : state.problem; // that is how it is
+  if (problem.status === 404 || problem.status === 403) state.problem = ""; // that is how it is
   shown(main(state.at, title, h("p", { class: "empty" }, reason)));
 }
 
