@@ -27,7 +27,7 @@ from protocols.amqp091.sasl import AmqPlain
 from tests.amqp010 import client as of_010
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok
-from tests.http.test_adapter import Desk
+from tests.http.desk import Desk
 
 CANARY = "canary-8b1f2c"
 CONFIG = f"""\

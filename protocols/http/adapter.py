@@ -62,6 +62,7 @@ T = TypeVar("T")
 
 ONLY_READ: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 PARAMETERS_MAX: Final = 1000
+PATH_LOGGED_MAX: Final = 300  # characters
 BODY_MAX: Final = 1 << 20  # octets of any user's body; some routes take more
 STRANGERS_UNREAD_MAX: Final = 4096  # octets of answers, after which no further request is answered
 AROUND_OCTETS: Final = 1 << 20  # of a body that brings messages, besides the largest message
@@ -190,7 +191,8 @@ class ControlConnection(Handler, FrontEnd):
         route, arguments = find(request.method, request.path)
         user = None if route.level is Level.ANYBODY else self._admitted(request, route)
         if route.method != "GET" and route.level is not Level.USER:  # users' programs ask all the time
-            log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, route.path)
+            asked = f"{request.method} {request.path[:PATH_LOGGED_MAX]}"
+            log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, asked)
         if is_rabbitmqs(route.path) and route.method == "GET":
             require_json_wanted(request)
         query, size_max = parameters(request.query), self._config.limits.message_size_max

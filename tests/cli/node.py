@@ -19,7 +19,7 @@ from broker_core.outbox import Outbox
 from broker_core.security.passwords import Cost, Hashing
 from protocols.amqp091.encoding import ENCODING
 from protocols.http.adapter import PROTOCOL, ControlConnection
-from tests.http.test_adapter import HERE, FakeNode, Response, basic
+from tests.http.desk import HERE, FakeNode, Response, basic
 
 CONFIG = parse("""
 [[virtual_hosts]]

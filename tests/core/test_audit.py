@@ -18,7 +18,7 @@ from broker_core.config import ConfigError, parse
 from broker_core.errors import AccessRefused
 from broker_core.security.access import Access
 from broker_core.watching.audit import PATH_MAX, Audit
-from tests.http.test_adapter import CONFIG, Desk
+from tests.http.desk import CONFIG, Desk
 
 Line = dict[str, object]
 

@@ -12,7 +12,7 @@ from broker_core.values import Table
 from broker_core.watching.event_exchange import EVENTS, PENDING_MAX, AlarmEvents, EventExchange
 from protocols.amqp091.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, calls
-from tests.http.test_adapter import FakeNode
+from tests.http.desk import FakeNode
 from tests.metrics.stand import Link
 
 WALL_MS = 1_000_000_000_000

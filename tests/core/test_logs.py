@@ -8,7 +8,7 @@ import sys
 
 from broker_core.logs import JsonLines, TextLines, Whose
 from broker_core.watching.facts import ConnectionFacts
-from tests.http.test_adapter import FakeNode
+from tests.http.desk import FakeNode
 from tests.metrics.stand import Front, Link
 
 FACTS = ConnectionFacts(protocol="AMQP 0-9-1", user="shop", virtual_host="/")

@@ -14,7 +14,7 @@ from protocols.amqp010.encoding import ENCODING as ENCODING_0_10
 from protocols.amqp091.encoding import ENCODING as ENCODING_0_9_1
 from protocols.amqp10.encoding import ENCODING as ENCODING_1_0
 from tests.core.fakes import FakeConsumer, World, calls, message
-from tests.http.test_adapter import FakeNode
+from tests.http.desk import FakeNode
 from tests.metrics.stand import Front, Link
 
 ENCODINGS = (ENCODING_0_9_1, ENCODING_1_0, ENCODING_0_10)

@@ -22,7 +22,7 @@ from broker_core.values import Properties, Value
 from protocols.amqp091.encoding import ENCODING
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.core.fakes import waiting
-from tests.http.test_adapter import HERE, Response, basic
+from tests.http.desk import HERE, Response, basic
 from tests.store.site import Site
 
 CONFIG = parse("""

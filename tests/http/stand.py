@@ -22,7 +22,7 @@ from broker_core.values import Table
 from protocols.http import room
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.core.fakes import ENCODING
-from tests.http.test_adapter import HERE, Response, basic
+from tests.http.desk import HERE, Response, basic
 
 CONFIG = parse("""
 [[virtual_hosts]]

@@ -19,8 +19,8 @@ from protocols.http.connection import (
     Response,
     refusal,
 )
+from tests.http.desk import basic
 from tests.http.press import BASE, Line, Press, request, rows
-from tests.http.test_adapter import basic
 from tests.http.test_connection import Wire, responses
 
 BOUNDS = Bounds(head_size_max=512, body_size_max=10, request_timeout_s=10.0, stall_size=20)

@@ -9,8 +9,8 @@ from broker_core.operations import Json
 from broker_core.security.access import User
 from tests.core.branching import Crew, xid
 from tests.core.fakes import waiting
+from tests.http.desk import Response
 from tests.http.stand import Asking, Stand
-from tests.http.test_adapter import Response
 
 NAME = "/1-61-31"
 

@@ -13,8 +13,8 @@ from broker_core.store.contract import DamagedError, StoreError
 from broker_core.stream import StreamQueue
 from protocols.http import arrow, bulk, streams
 from tests.core.fakes import ENCODING
+from tests.http.desk import Response, basic
 from tests.http.stand import CONFIG, STREAM, Asking, HeldLog, Stand, bodies, told
-from tests.http.test_adapter import Response, basic
 from tests.store.site import Site
 
 

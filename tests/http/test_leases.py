@@ -13,8 +13,8 @@ from broker_core.security.access import Permissions
 from broker_core.store import block
 from broker_core.work_queue import WorkQueue
 from tests.core.leased import settle_down
+from tests.http.desk import Response
 from tests.http.stand import Asking, Stand, bodies, told
-from tests.http.test_adapter import Response
 
 
 class LeaseStand(Stand):
@@ -253,7 +253,7 @@ REFUSED = {
         400,
         "queue 's-auto' in vhost '/' is auto-delete: it would go when the first reading ends",
     ),
-    "PUT /sw/": (400, "the name of a reader has 1 to 255 octets"),
+    "PUT /sw/": (404, "there is nothing at '/api/leveret/leases/%2F/sw/'"),
     "PUT /sw/r?fence=1": (400, "unknown parameter 'fence'; known are none"),
     "GET /sw/other": (404, "no lease 'other' of queue 'sw' in vhost '/'"),
     "GET /sold-out/r": (404, "no queue 'sold-out' in vhost '/'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.http.ui.serving import shipped
-from tests.http.test_adapter import Desk
+from tests.http.desk import Desk
 
 BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
 

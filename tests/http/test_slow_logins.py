@@ -7,7 +7,7 @@ import pytest
 from broker_core.watching.events import Event, Listener
 from protocols.http.adapter import ControlConnection
 from tests.core.threads import Threads, make_slow
-from tests.http.test_adapter import Desk, Response, basic
+from tests.http.desk import Desk, Response, basic
 
 WHOAMI = "/api/whoami"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.http.test_adapter import Desk
+from tests.http.desk import Desk
 
 PATH = "/api/leveret/super-streams/%2F/sup"
 

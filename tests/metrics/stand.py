@@ -20,7 +20,7 @@ from broker_core.outbox import Outbox
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.http.metrics.listener import PROTOCOL, MetricsConnection
 from tests.core.fakes import World
-from tests.http.test_adapter import HERE, FakeNode, Response
+from tests.http.desk import HERE, FakeNode, Response
 
 Labels = tuple[tuple[str, str], ...]
 Samples = dict[tuple[str, Labels], float]

@@ -8,7 +8,7 @@ from broker_core.clock import ManualClock
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.http.metrics import serving
 from tests.core.fakes import FakeConsumer, message
-from tests.http.test_adapter import ELSEWHERE, HERE, Desk, Response, basic
+from tests.http.desk import ELSEWHERE, HERE, Desk, Response, basic
 from tests.metrics.stand import OPEN, Front, Labels, Link, Stand, families, samples
 
 FACTS = ConnectionFacts(protocol="AMQP 0-9-1", user="shop", virtual_host="/")

@@ -20,8 +20,8 @@ from broker_core.super_streams import add_super_stream
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.core.branching import Crew
+from tests.http.desk import HERE, FakeNode, Response, basic
 from tests.http.press import rows
-from tests.http.test_adapter import HERE, FakeNode, Response, basic
 from tests.metrics.stand import Front, Link
 from tests.store.site import Site
 

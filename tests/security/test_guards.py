@@ -249,7 +249,7 @@ def login_010(world: World, name: str, password: str, address=LOOPBACK) -> bool:
 def login_http(world: World, name: str, password: str, address=LOOPBACK) -> bool:
     from broker_core.outbox import Outbox
     from protocols.http.adapter import ControlConnection
-    from tests.http.test_adapter import Response, basic
+    from tests.http.desk import Response, basic
 
     front = ControlConnection(world.broker, world.config, Outbox([]), address, world.broker.tick())
     head = (

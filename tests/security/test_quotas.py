@@ -19,7 +19,7 @@ from tests.amqp091.peer import LOOPBACK, Peer, World
 from tests.amqp10.peer import Peer as Peer10
 from tests.amqp10.peer import told
 from tests.amqp10.test_s14_management import Pair
-from tests.http.test_adapter import Response, basic
+from tests.http.desk import Response, basic
 
 OF_NODE = "node connection limit (1) is reached"
 OF_HOST = "access to vhost '/' refused for user 'guest': {}connection limit (1) is reached"

@@ -22,7 +22,7 @@ from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok
 from tests.amqp10.peer import Peer as Peer10
 from tests.amqp10.peer import told
 from tests.amqp10.test_s14_management import Pair
-from tests.http.test_adapter import Response
+from tests.http.desk import Response
 
 from .issuer import LASTS_S, WALL, settings, token, write_keys
 

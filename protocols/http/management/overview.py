@@ -18,6 +18,7 @@ from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import sees_all, visible_hosts
 from protocols.http.management.connections import open_connections
+from protocols.http.management.definitions import RABBITMQ_VERSION
 from protocols.http.management.listing import PAUSE_S, TURN_S, told
 from protocols.http.management.nodes import (
     churn,
@@ -79,7 +80,7 @@ def _product(asked: Asked) -> dict[str, Json]:
         "management_version": version,
         "product_name": product,
         "product_version": version,
-        "rabbitmq_version": version,
+        "rabbitmq_version": RABBITMQ_VERSION,
         "leveret_version": VERSION,
     }
 

@@ -20,7 +20,7 @@ from broker_core.watching.history import History
 from protocols.amqp091 import methods as m
 from protocols.http.adapter import PROTOCOL, ControlConnection
 from tests.amqp091.peer import Peer, World
-from tests.http.test_adapter import HERE, FakeNode, Response, basic
+from tests.http.desk import HERE, FakeNode, Response, basic
 
 CONFIG = """
 [[virtual_hosts]]

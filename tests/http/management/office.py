@@ -18,7 +18,7 @@ from broker_core.queue import Queue
 from broker_core.security.passwords import Cost, Hashing
 from broker_core.store.memory import MemoryStore
 from protocols.http.adapter import PROTOCOL, ControlConnection
-from tests.http.test_adapter import HERE, FakeNode, Response, basic
+from tests.http.desk import HERE, FakeNode, Response, basic
 from tests.store.site import Site
 
 CONFIG = parse("""
