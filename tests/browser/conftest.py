@@ -3,7 +3,8 @@
 `page` is a page of the browser where somebody has logged in; `visit` opens others. A test fails if the page reported
 an error or a violation of its policy, or opened a dialog of the browser's, unless the test says that it made it so
 with `expect_errors`. Browser and node serve all tests, so that files are loaded once; each test has a tab of its own,
-and finds the node as its configuration has it.
+and finds the node as its configuration has it. They end with the last test here: Playwright keeps a loop of asyncio
+running in this thread, where tests elsewhere want one of their own.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class PageNode(RunningNode):
         return f"http://127.0.0.1:{port}/"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     chromium = (
         shutil.which("chromium")
@@ -164,14 +165,14 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport=DESK, accept_downloads=True)
     yield context
     context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageNode]:
     keys = write_keys(tmp_path_factory.mktemp("issuer"))
     node = PageNode(SETTINGS + settings(keys, f"leeway_s = {LEEWAY_S}"))
