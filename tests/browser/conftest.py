@@ -87,6 +87,7 @@ class Visit:
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.url = url
         self.errors: list[str] = []
+        self._expected: list[str] = []
         self.page = context.new_page()
         self.page.set_default_timeout(TIMEOUT_MS)
         self.page.add_init_script(WATCH)
@@ -119,9 +120,12 @@ class Visit:
         return self.page
 
     def expect_errors(self, *parts: str) -> None:
-        """Forget what the page reported because the test made it: refusals are errors to the browser's console."""
-        rest = [error for error in self.errors if not any(part in error for part in parts)]
-        self.errors[:] = rest
+        """What the test made the page report, sooner or later: refusals are errors to the browser's console."""
+        self._expected += parts
+
+    @property
+    def unexpected(self) -> list[str]:
+        return [error for error in self.errors if not any(part in error for part in self._expected)]
 
 
 class PageNode(RunningNode):
@@ -193,7 +197,7 @@ def visit(context: BrowserContext, node: PageNode) -> Iterator[Visit]:
     yield visit
     for page in context.pages:
         page.close()
-    assert visit.errors == []
+    assert visit.unexpected == []
 
 
 @pytest.fixture
