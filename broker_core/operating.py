@@ -121,7 +121,7 @@ class Operating(Operations):
             ],
             "alarm": broker.alarms.reason,
             "storage": "memory" if self.keeper is None else "durable",
-            "data_dir": str(self.keeper.folder) if self.keeper and self.keeper.folder else None,
+            "data_dir": None if self.data_folder is None else str(self.data_folder),
             "connections": len(broker.clients),
             "virtual_hosts": sorted(broker.virtual_hosts),
             "exchanges": sum(len(host.exchanges) for host in broker.hosts()),

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Actions, Add, Environ, control, header, parts_of, put, virtual_host
+from broker_core.cli.adding import Actions, Add, Environ, control, header, parts_of, virtual_host
 from broker_core.cli.codes import DONE
-from broker_core.cli.working import Work, Working, say, table
+from broker_core.cli.working import Work, Working, asking_part, say, table
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row
@@ -38,9 +38,11 @@ examples:
 
 def add_declare(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
-    queue = _part(actions, environ, "queue", declare_queue, "Declare a queue.", DECLARE_EXAMPLES)
+    queue = _named(actions, environ, "queue", declare_queue, "Declare a queue.", DECLARE_EXAMPLES)
     queue.add_argument("--type", metavar="TYPE", help="classic, quorum, stream or another that the node has")
-    exchange = _part(actions, environ, "exchange", declare_exchange, "Declare an exchange.", DECLARE_EXAMPLES)
+    exchange = _named(
+        actions, environ, "exchange", declare_exchange, "Declare an exchange.", DECLARE_EXAMPLES
+    )
     exchange.add_argument("--type", metavar="TYPE", default="direct", help="how it routes (default: direct)")
     exchange.add_argument("--internal", action="store_true", help="clients cannot publish to it")
     for part in (queue, exchange):
@@ -48,21 +50,21 @@ def add_declare(parser: argparse.ArgumentParser, environ: Environ) -> None:
         part.add_argument("--transient", action="store_true", help="it does not outlive the node")
         part.add_argument("--auto-delete", action="store_true", help="it goes with its last user")
         _arguments(part)
-    host = _part(actions, environ, "vhost", declare_host, "Make a virtual host.", DECLARE_EXAMPLES)
+    host = _named(actions, environ, "vhost", declare_host, "Make a virtual host.", DECLARE_EXAMPLES)
     host.add_argument("--description", help="what it is for")
 
 
 def add_delete(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
-    queue = _part(actions, environ, "queue", delete_queue, "Delete a queue, with its messages.")
+    queue = _named(actions, environ, "queue", delete_queue, "Delete a queue, with its messages.")
     queue.add_argument("--if-empty", action="store_true", help="only if it has no message")
-    exchange = _part(actions, environ, "exchange", delete_exchange, "Delete an exchange, with its bindings.")
+    exchange = _named(actions, environ, "exchange", delete_exchange, "Delete an exchange, with its bindings.")
     for part in (queue, exchange):
         virtual_host(part)
         part.add_argument("--if-unused", action="store_true", help="only if nobody uses it")
     text = "Delete a virtual host, with everything that is in it."
-    _part(actions, environ, "vhost", delete_host, text)
-    _part(actions, environ, "user", delete_user, "Delete a user.")
+    _named(actions, environ, "vhost", delete_host, text)
+    _named(actions, environ, "user", delete_user, "Delete a user.")
 
 
 def add_bind(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -77,11 +79,11 @@ def add_unbind(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 def add_close(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
-    part = _part(actions, environ, "connection", close_connection, "Close a connection of a client.")
+    part = _named(actions, environ, "connection", close_connection, "Close a connection of a client.")
     part.add_argument("--reason", metavar="TEXT", help="what the client is told")
 
 
-def _part(
+def _named(
     actions: Actions[argparse.ArgumentParser],
     environ: Environ,
     name: str,
@@ -89,10 +91,9 @@ def _part(
     text: str,
     examples: str = "",
 ) -> argparse.ArgumentParser:
-    part = put(actions, name, text)
-    control(part, environ, Working(work), examples)
-    part.add_argument("name", metavar="NAME")
-    return part
+    parser = asking_part(actions, environ, name, work, text, examples)
+    parser.add_argument("name", metavar="NAME")
+    return parser
 
 
 def _ends(parser: argparse.ArgumentParser) -> None:

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Actions, Add, Environ, control, header, parts_of, put, virtual_host
+from broker_core.cli.adding import Actions, Add, Environ, header, parts_of, virtual_host
 from broker_core.cli.codes import DONE
 from broker_core.cli.listing import list_things, pattern
-from broker_core.cli.working import Work, Working, say, table
+from broker_core.cli.working import asking_part, say, table
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api
@@ -49,7 +49,9 @@ LIMITS: Final = {"vhost": ("max-connections", "max-queues"), "user": ("max-conne
 def add_policies(section: str, text: str, parser: argparse.ArgumentParser, environ: Environ) -> None:
     """Both kinds of policies have the same commands."""
     actions = parts_of(parser)
-    setting = _part(actions, environ, "set", partial(set_policy, section), f"Set {text}.", POLICY_EXAMPLES)
+    setting = asking_part(
+        actions, environ, "set", partial(set_policy, section), f"Set {text}.", POLICY_EXAMPLES
+    )
     setting.add_argument("name", metavar="NAME")
     setting.add_argument("pattern", metavar="PATTERN", type=pattern, help="the names it applies to")
     setting.add_argument(
@@ -57,7 +59,7 @@ def add_policies(section: str, text: str, parser: argparse.ArgumentParser, envir
     )
     setting.add_argument("--apply-to", metavar="KIND", default="all", help="all, queues, exchanges, ...")
     setting.add_argument("--priority", type=int, default=0, help="of several that match the highest holds")
-    clearing = _part(actions, environ, "clear", partial(clear_policy, section), f"Clear {text}.")
+    clearing = asking_part(actions, environ, "clear", partial(clear_policy, section), f"Clear {text}.")
     clearing.add_argument("name", metavar="NAME")
     for part in (setting, clearing):
         virtual_host(part)
@@ -66,10 +68,12 @@ def add_policies(section: str, text: str, parser: argparse.ArgumentParser, envir
 
 def add_user(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
-    adding = _part(actions, environ, "add", add_one, "Make a user.", USER_EXAMPLES)
-    changing = _part(actions, environ, "password", set_password, "Give a user a new password.", USER_EXAMPLES)
-    tagging = _part(actions, environ, "tags", set_tags, "Set the tags of a user.")
-    deleting = _part(actions, environ, "delete", delete_user, "Delete a user.")
+    adding = asking_part(actions, environ, "add", add_one, "Make a user.", USER_EXAMPLES)
+    changing = asking_part(
+        actions, environ, "password", set_password, "Give a user a new password.", USER_EXAMPLES
+    )
+    tagging = asking_part(actions, environ, "tags", set_tags, "Set the tags of a user.")
+    deleting = asking_part(actions, environ, "delete", delete_user, "Delete a user.")
     for part in (adding, changing, tagging, deleting):
         part.add_argument("name", metavar="NAME")
     for part in (adding, changing):
@@ -85,8 +89,8 @@ def add_user(parser: argparse.ArgumentParser, environ: Environ) -> None:
 def add_permission(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
     text = "Say what a user may configure, write and read."
-    setting = _part(actions, environ, "set", set_permission, text, PERMISSION_EXAMPLES)
-    clearing = _part(actions, environ, "clear", clear_permission, "Take a user's permissions away.")
+    setting = asking_part(actions, environ, "set", set_permission, text, PERMISSION_EXAMPLES)
+    clearing = asking_part(actions, environ, "clear", clear_permission, "Take a user's permissions away.")
     for part in (setting, clearing):
         part.add_argument("name", metavar="USER")
         virtual_host(part)
@@ -100,8 +104,8 @@ def add_permission(parser: argparse.ArgumentParser, environ: Environ) -> None:
 def add_limit(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
     text = "Limit a virtual host or, with --of-user, a user."
-    setting = _part(actions, environ, "set", set_limit, text, LIMIT_EXAMPLES)
-    clearing = _part(actions, environ, "clear", clear_limit, "Take a limit away.", LIMIT_EXAMPLES)
+    setting = asking_part(actions, environ, "set", set_limit, text, LIMIT_EXAMPLES)
+    clearing = asking_part(actions, environ, "clear", clear_limit, "Take a limit away.", LIMIT_EXAMPLES)
     for part in (setting, clearing):
         names = sorted({name for each in LIMITS.values() for name in each})
         part.add_argument("limit", metavar="LIMIT", choices=names, help=", ".join(names))
@@ -111,23 +115,10 @@ def add_limit(parser: argparse.ArgumentParser, environ: Environ) -> None:
     _listing(actions, environ, "limits", by_host=False)
 
 
-def _part(
-    actions: Actions[argparse.ArgumentParser],
-    environ: Environ,
-    name: str,
-    work: Work,
-    text: str,
-    examples: str = "",
-) -> argparse.ArgumentParser:
-    part = put(actions, name, text)
-    control(part, environ, Working(work), examples)
-    return part
-
-
 def _listing(
     actions: Actions[argparse.ArgumentParser], environ: Environ, what: str, by_host: bool = True
 ) -> None:
-    part = _part(actions, environ, "list", list_things, f"The same as `leveret list {what}`.")
+    part = asking_part(actions, environ, "list", list_things, f"The same as `leveret list {what}`.")
     part.set_defaults(what=what, vhost=None, columns=None, sort=None, reverse=False, filter=None, limit=None)
     if by_host:
         part.add_argument("--vhost", metavar="NAME", help="only of this virtual host")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker_core.cli.adding import Environ
+from broker_core.cli.adding import Actions, Environ, control, put
 from broker_core.cli.codes import UNREACHABLE, failed
 
 if TYPE_CHECKING:
@@ -44,6 +44,20 @@ class Working:
             return failed(str(error), UNREACHABLE)
         except (Refused, OSError, ValueError) as error:
             return failed(words_of(error))
+
+
+def asking_part(
+    actions: Actions[argparse.ArgumentParser],
+    environ: Environ,
+    name: str,
+    work: Work,
+    text: str,
+    examples: str = "",
+) -> argparse.ArgumentParser:
+    """The parser of a command that is one of several, and asks a node."""
+    parser = put(actions, name, text)
+    control(parser, environ, Working(work), examples)
+    return parser
 
 
 def words_of(error: Exception) -> str:

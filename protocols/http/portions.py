@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from broker_core.broker import Broker
 from broker_core.errors import Failure
+from broker_core.turn import Turn
 from protocols.http.asked import Refused
 from protocols.http.connection import Later, Response
 from protocols.http.on_disk import OnDisk
@@ -28,6 +29,11 @@ log: Final = logging.getLogger("leveret.http")
 
 TURN_S: Final = 0.003  # of all requests together
 PAUSE_S: Final = 0.0005
+
+
+def turn_of(broker: Broker) -> Turn:
+    """Tells a portion's steps when it has been long enough."""
+    return Turn(broker.clock, TURN_S, PAUSE_S)
 
 
 class Line:

@@ -14,10 +14,13 @@ import shutil
 from collections.abc import Iterator
 from typing import Final
 
+import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from broker_core.composition import populate
+from broker_core.topology import VirtualHost
 from tests.interop.conftest import RunningNode, missing
 from tests.security.issuer import settings, write_keys
 
@@ -134,6 +137,14 @@ class PageNode(RunningNode):
     def __init__(self, toml: str = SETTINGS, port: int = 0) -> None:
         super().__init__(toml, port)
 
+    @property
+    def host(self) -> VirtualHost:
+        return self.node.broker.virtual_hosts["/"]
+
+    def publish(self, queue: str, *bodies: bytes) -> None:
+        with pika.BlockingConnection(pika.URLParameters(self.url)) as connection:
+            publish(connection.channel(), queue, *bodies)
+
     def restore(self) -> None:
         """As it was when it began."""
 
@@ -152,6 +163,12 @@ class PageNode(RunningNode):
         listening = self.call(self.node.listeners)
         port = next(each.port for each in listening if "http" in each.protocols)
         return f"http://127.0.0.1:{port}/"
+
+
+def publish(channel: BlockingChannel, queue: str, *bodies: bytes) -> None:
+    channel.confirm_delivery()
+    for body in bodies:
+        channel.basic_publish("", queue, body, pika.BasicProperties(headers={"origin": "shop"}))
 
 
 @pytest.fixture(scope="package")

@@ -9,7 +9,6 @@ import pika
 import pytest
 from playwright.sync_api import Page, expect
 
-from broker_core.topology import VirtualHost
 from tests.interop.conftest import wait_until
 
 from .conftest import PageNode, Visit
@@ -18,22 +17,10 @@ from .walking import confirm, fill, go, headed, opened, row, submit, told
 pytestmark = pytest.mark.system
 
 
-def host_of(node: PageNode) -> VirtualHost:
-    return node.node.broker.virtual_hosts["/"]
-
-
-def publish(node: PageNode, queue: str, *bodies: bytes) -> None:
-    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        for body in bodies:
-            channel.basic_publish("", queue, body, pika.BasicProperties(headers={"origin": "shop"}))
-
-
 def queue_page(page: Page, node: PageNode, *bodies: bytes) -> None:
     """The page of a queue `orders` that holds these."""
     node.declare("orders", durable=True)
-    publish(node, "orders", *bodies)
+    node.publish("orders", *bodies)
     go(page, "queues", "/", "orders")
     expect(headed(page, "Queue orders")).to_be_visible()
 
@@ -99,7 +86,7 @@ def test_looking_at_messages_leaves_them_as_they_are(page: Page, node: PageNode)
     expect(panel.locator("pre")).to_have_text(["first", "second"])
     expect(panel.get_by_text("origin").first).to_be_visible()
     assert (node.ready("orders"), node.unsettled("orders")) == (2, 0)
-    assert not any(node.call(lambda: [each.redelivered for each in host_of(node).queues["orders"].waiting()]))
+    assert not any(node.call(lambda: [each.redelivered for each in node.host.queues["orders"].waiting()]))
 
 
 def test_messages_are_put_back_or_taken_out_as_was_chosen(page: Page, node: PageNode) -> None:
@@ -185,7 +172,7 @@ def test_an_exchange_is_declared_bound_used_and_deleted(page: Page, node: PageNo
     page.get_by_role("button", name="Delete exchange").click()
     confirm(page, "Delete")
     expect(headed(page, "Exchanges")).to_be_visible()
-    assert "shop" not in node.call(lambda: list(host_of(node).exchanges))
+    assert "shop" not in node.call(lambda: list(node.host.exchanges))
 
 
 def test_a_connection_is_closed_with_a_reason(page: Page, node: PageNode) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pika
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from broker_core.branch import Verb
 from broker_core.lease import opened as lease_opened
-from broker_core.topology import VirtualHost
 from tests.core.branching import Crew
 
 from .conftest import PageNode
@@ -19,23 +17,11 @@ pytestmark = pytest.mark.system
 MANY = 25
 
 
-def host_of(node: PageNode) -> VirtualHost:
-    return node.node.broker.virtual_hosts["/"]
-
-
-def publish(node: PageNode, queue: str, *bodies: bytes) -> None:
-    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        for body in bodies:
-            channel.basic_publish("", queue, body, pika.BasicProperties(headers={"origin": "shop"}))
-
-
 @pytest.fixture
 def browsed(page: Page, node: PageNode) -> Locator:
     """The panel that goes through the stream `log`."""
     node.declare("log", durable=True, arguments={"x-queue-type": "stream"})
-    publish(node, "log", *[b"%d" % number for number in range(MANY)])
+    node.publish("log", *[b"%d" % number for number in range(MANY)])
     go(page, "queues", "/", "log")
     return opened(page, "Look at messages")
 
@@ -74,7 +60,7 @@ def test_a_stream_is_looked_at_from_a_time_on(browsed: Locator) -> None:
 
 def test_bodies_are_shown_as_what_they_are(page: Page, node: PageNode) -> None:
     node.declare("orders", durable=True)
-    publish(node, "orders", b'{"id":12345678901234567890,"to":["x"]}', b"\x00\xffAB<b>", b"x" * 60_000)
+    node.publish("orders", b'{"id":12345678901234567890,"to":["x"]}', b"\x00\xffAB<b>", b"x" * 60_000)
     go(page, "queues", "/", "orders")
     panel = opened(page, "Look at messages")
     submit(panel)
@@ -92,7 +78,7 @@ def test_bodies_are_shown_as_what_they_are(page: Page, node: PageNode) -> None:
 
 def test_a_lease_is_released_when_that_is_confirmed(page: Page, node: PageNode) -> None:
     node.declare("orders", durable=True)
-    publish(node, "orders", b"1", b"2", b"3")
+    node.publish("orders", b"1", b"2", b"3")
     queue = node.find("orders")
     assert queue is not None
     node.call(lambda: lease_opened(queue, "billing").reserve(0, 2, 1 << 20, 0, lambda why: None))
@@ -114,7 +100,7 @@ def test_a_lease_is_released_when_that_is_confirmed(page: Page, node: PageNode) 
 
 def prepare(node: PageNode) -> None:
     """A branch that publishes one message to `orders`, and waits for a decision."""
-    host = host_of(node)
+    host = node.host
     user = node.node.broker.access.user("guest")
     assert user is not None
     crew = Crew(host, user)

@@ -11,7 +11,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
-from .conftest import PHONE, PageNode, Visit
+from .conftest import PHONE, PageNode, Visit, publish
 from .walking import arrived, go, headed, opened, refresh, row, submit
 
 pytestmark = pytest.mark.system
@@ -54,12 +54,6 @@ def channel(node: PageNode) -> Iterator[BlockingChannel]:
         connection.close()
 
 
-def published(channel: BlockingChannel, queue: str, *bodies: bytes) -> None:
-    channel.confirm_delivery()
-    for body in bodies:
-        channel.basic_publish("", queue, body, pika.BasicProperties(headers={"origin": "shop"}))
-
-
 def test_every_view_is_a_link_away(page: Page) -> None:
     for name, title in VIEWS.items():
         page.locator(f"nav a[href='#/{name}']").click()
@@ -69,7 +63,7 @@ def test_every_view_is_a_link_away(page: Page) -> None:
 
 
 def test_the_overview_counts_what_there_is(page: Page, node: PageNode, channel: BlockingChannel) -> None:
-    published(channel, "bills", b"1", b"2", b"3")
+    publish(channel, "bills", b"1", b"2", b"3")
     refresh(page)
     tiles = page.locator(".tile")
     for tile, shown in {"Ready": "3", "Connections": "1", "Channels": "1", "Queues": "3"}.items():
@@ -83,7 +77,7 @@ def test_the_overview_counts_what_there_is(page: Page, node: PageNode, channel: 
 def test_a_queue_tells_its_messages_consumers_and_bindings(page: Page, channel: BlockingChannel) -> None:
     channel.basic_qos(prefetch_count=1)
     channel.basic_consume("bills", lambda *_: None, consumer_tag="cashier")
-    published(channel, "bills", b"1", b"2", b"3")
+    publish(channel, "bills", b"1", b"2", b"3")
     go(page, "queues")
     expect(row(page, "bills").locator("td[data-label=Total]")).to_have_text("3")
     page.get_by_role("link", name="bills").click()
@@ -111,7 +105,7 @@ def test_who_is_connected_is_told_with_channels_and_consumers(page: Page, channe
 
 
 def test_a_streams_readers_are_shown_with_their_lag(page: Page, channel: BlockingChannel) -> None:
-    published(channel, "log", b"1", b"2", b"3")
+    publish(channel, "log", b"1", b"2", b"3")
     channel.basic_qos(prefetch_count=1)
     channel.basic_consume("log", lambda *_: None, consumer_tag="slow", arguments={"x-stream-offset": "first"})
     go(page, "streams")
@@ -183,7 +177,7 @@ def test_a_route_of_nowhere_is_refused_in_words(visit: Visit, page: Page) -> Non
 
 
 def test_a_row_has_a_curve_of_the_last_ten_minutes(page: Page, channel: BlockingChannel) -> None:
-    published(channel, "bills", b"1", b"2", b"3")
+    publish(channel, "bills", b"1", b"2", b"3")
     go(page, "queues")
     curve = row(page, "bills").locator("svg.spark")
     expect(curve).to_have_attribute("aria-label", "Last ten minutes: Messages 0 to 3")
@@ -194,7 +188,7 @@ def test_a_row_has_a_curve_of_the_last_ten_minutes(page: Page, channel: Blocking
 
 
 def test_what_is_told_beside_a_chart_is_what_the_tiles_tell(page: Page, channel: BlockingChannel) -> None:
-    published(channel, "bills", b"1", b"2", b"3")
+    publish(channel, "bills", b"1", b"2", b"3")
     refresh(page)
     expect(page.locator(".tile", has_text="Ready").locator("b")).to_have_text("3")
     legend = page.locator("figure", has_text="Queued messages").locator(".legend li")
@@ -265,7 +259,7 @@ def test_no_view_is_wider_than_a_phone(page: Page, channel: BlockingChannel) -> 
 
 
 def test_what_a_stream_holds_is_no_wider_than_a_phone(page: Page, channel: BlockingChannel) -> None:
-    published(channel, "log", bytes(range(256)), b"x" * 500)
+    publish(channel, "log", bytes(range(256)), b"x" * 500)
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     go(page, "queues", "/", "log")
     panel = opened(page, "Look at messages")

@@ -94,7 +94,8 @@ class Site:
     def stop(self) -> None:
         self.worker.stop()
         if self.app.backend.supports_autoexpire:  # rpc://, which has a connection of its own
-            with contextlib.suppress(amqp.ConnectionError):  # the broker has closed it before
+            # The broker may have closed it before, and have given up waiting for the answer.
+            with contextlib.suppress(amqp.ConnectionError, OSError):
                 self.app.backend.result_consumer.stop()
         self.app.pool.force_close_all()
         self.app.close()

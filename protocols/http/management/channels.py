@@ -8,7 +8,6 @@ from typing import Final
 import attrs
 
 from broker_core.operations import Json
-from broker_core.turn import Turn
 from broker_core.watching.counts import CHANNEL as CHANNEL_COUNTS
 from broker_core.watching.counts import channel_counts
 from broker_core.watching.facts import ChannelFacts
@@ -17,9 +16,9 @@ from protocols.http.connection import Later, Response
 from protocols.http.management.acting import host_of, not_there
 from protocols.http.management.connections import Open, connection_named, open_connections
 from protocols.http.management.consumers import attached_in, is_on, rows
-from protocols.http.management.listing import PAUSE_S, TURN_S, Fields, listed, told
+from protocols.http.management.listing import Fields, listed, told
 from protocols.http.management.rates import TOLD_CHANNEL, Rates
-from protocols.http.portions import InPortions
+from protocols.http.portions import InPortions, turn_of
 from protocols.http.replies import API
 
 PATH: Final = "/api/channels"
@@ -129,7 +128,7 @@ def _channel(asked: Asked) -> Generator[float, None, Response]:
     found = [each for each in channel_facts(connection) if f"{each.number})" == number]
     if not found:
         raise not_there()
-    turn, consumers = Turn(asked.broker.clock, TURN_S, PAUSE_S), []
+    turn, consumers = turn_of(asked.broker), []
     host = asked.broker.virtual_hosts.get(connection.facts.virtual_host)
     for each in attached_in(() if host is None else (host,)):
         if each is not None and is_on(each, connection.name, found[0].number):

@@ -32,15 +32,13 @@ from protocols.http.connection import Later, Response
 from protocols.http.making import Making
 from protocols.http.management.acting import DONE, to_the_end
 from protocols.http.management.saying import bad
-from protocols.http.portions import InPortions
+from protocols.http.portions import InPortions, turn_of
 from protocols.http.replies import API
 
 PATH: Final = "/api/definitions"
 ONE: Final = PATH + "/{vhost}"
 RABBITMQ_VERSION: Final = INTRODUCTIONS[Product.RABBITMQ_3][1]  # whose shapes these are
 OF_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
-TURN_S: Final = 0.003
-PAUSE_S: Final = 0.0005
 LOOK_S: Final = 0.01  # between two looks at what a thread does
 PROBLEMS_MAX: Final = 100  # that are named
 
@@ -64,7 +62,7 @@ def written(asked: Asked, sections: Sections) -> Later:
 
 
 def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response]:
-    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    turn = turn_of(asked.broker)
     head: dict[str, Json] = {
         "rabbit_version": RABBITMQ_VERSION,
         "rabbitmq_version": RABBITMQ_VERSION,
@@ -107,7 +105,7 @@ def take_in_virtual_host(asked: Asked) -> Later:
 
 
 def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response]:
-    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    turn = turn_of(asked.broker)
     said = yield from hashed(asked, (yield from read(asked.body, host, turn)))
     problems: list[Problem] = []
     for problem in applying.steps(said, asked.broker):

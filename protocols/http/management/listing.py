@@ -25,7 +25,7 @@ from protocols.http.asked import Asked, Refused
 from protocols.http.connection import Later, Response
 from protocols.http.making import Making
 from protocols.http.management.patterns import name_filter
-from protocols.http.portions import InPortions
+from protocols.http.portions import InPortions, turn_of
 from protocols.http.replies import API
 
 T = TypeVar("T")
@@ -36,8 +36,6 @@ Key: TypeAlias = "tuple[object, ...]"
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 RUN: Final = 1000  # things that are sorted in one go: 1 ms
-TURN_S: Final = 0.003
-PAUSE_S: Final = 0.0005
 ROW_OCTETS: Final = 2048  # of JSON, roughly
 SHORT: Final = 1000  # rows whose room is asked for only when it is known how long they are
 COLUMNS_MAX: Final = 200
@@ -130,10 +128,10 @@ def listed(
     """All that are wanted of some things, in the order that is wanted.
 
     `things` are asked for in several turns, so let it not be what may change; None stands for work that was done and
-    has found nothing. `fields` are never asked of a thing in
-    a way that fails, though it may have gone meanwhile. `order`: the natural one, by what can be compared.
-    `keys`: what is inside of a field, such as `message_stats.publish`, without the rest of it, to sort by. Raises
-    Refused or PreconditionFailed; what is wrong with the page is found out later.
+    has found nothing. `fields` are never asked of a thing in a way that fails, though it may have gone meanwhile.
+    `order`: the natural one, by what can be compared. `keys`: what is inside of a field, such as
+    `message_stats.publish`, without the rest of it, to sort by. Raises Refused or PreconditionFailed; what is wrong
+    with the page is found out later.
     """
     wish = Wish.of(asked)
     place = _place(wish, fields, keys, order)
@@ -148,7 +146,7 @@ def _steps(
     place: Callable[[T], Key],
     name: Callable[[T], str],
 ) -> Steps:
-    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    turn = turn_of(asked.broker)
     total, chosen = yield from _chosen(wish, things, name, turn)
     first, end = wish.bounds(len(chosen))
     with Making(asked.broker) as made:

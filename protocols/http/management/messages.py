@@ -17,7 +17,6 @@ from broker_core.client import Client
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
 from broker_core.queue import Queue
-from broker_core.turn import Turn
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
 from protocols.http.making import Rows
@@ -25,7 +24,7 @@ from protocols.http.management.acting import DONE, changed, client_of, entered
 from protocols.http.management.saying import Said, bad, body_of, shown, text_in, whole_in
 from protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
 from protocols.http.on_disk import OnDisk
-from protocols.http.portions import InPortions
+from protocols.http.portions import InPortions, turn_of
 from protocols.http.publish import require_no_alarm
 from protocols.http.replies import API
 
@@ -34,8 +33,6 @@ DEFAULT_EXCHANGE: Final = "amq.default"  # as paths name it
 PUBLISHED_MAX: Final = 8 << 20  # octets of a body, which are read in one go: 20 ms
 FETCHED_MAX: Final = 10_000  # messages of an answer
 OCTETS_MAX: Final = 32 << 20  # of an answer, and one message
-TURN_S: Final = 0.005
-PAUSE_S: Final = 0.0005
 REQUEUES: Final = {  # by ackmode: whether they go back
     "ack_requeue_true": True,
     "ack_requeue_false": False,
@@ -123,7 +120,7 @@ def get(asked: Asked) -> Later:
 
 def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
     """Raises what the queue raises."""
-    turn, taken = Turn(asked.broker.clock, TURN_S, PAUSE_S), Taken(queue)
+    turn, taken = turn_of(asked.broker), Taken(queue)
     with Rows(asked.broker) as rows:
         try:
             while rows.count < wanted.count and rows.octets < OCTETS_MAX:
@@ -133,7 +130,7 @@ def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Genera
                 more = {"message_count": queue.ready}
                 rows.append(shown_message(delivery.message, delivery.redelivered, wanted.look, more))
                 if turn.is_over(is_slow=True):
-                    yield PAUSE_S
+                    yield turn.pause_s
             taken.settle(wanted.mode)
         finally:
             taken.release()  # those that are settled are not in it any more

@@ -11,7 +11,6 @@ from typing import Final
 
 from broker_core.operations import Json
 from broker_core.topology import VirtualHost
-from broker_core.turn import Turn
 from broker_core.version import VERSION
 from broker_core.watching.counts import HOST, LENGTHS
 from protocols.http.asked import Asked, Level, Route
@@ -19,7 +18,7 @@ from protocols.http.connection import Later, Response
 from protocols.http.management.acting import sees_all, visible_hosts
 from protocols.http.management.connections import open_connections
 from protocols.http.management.definitions import RABBITMQ_VERSION
-from protocols.http.management.listing import PAUSE_S, TURN_S, told
+from protocols.http.management.listing import told
 from protocols.http.management.nodes import (
     churn,
     constant,
@@ -28,7 +27,7 @@ from protocols.http.management.nodes import (
     protocol_of,
 )
 from protocols.http.management.rates import LENGTH_NAMES, Rates, amount
-from protocols.http.portions import InPortions
+from protocols.http.portions import InPortions, turn_of
 from protocols.http.replies import API
 
 PATH: Final = "/api/overview"
@@ -88,7 +87,7 @@ def _product(asked: Asked) -> dict[str, Json]:
 def _objects(asked: Asked, hosts: list[VirtualHost]) -> Generator[float, None, Counter[str]]:
     """How much there is now, counted a little at a time."""
     found: Counter[str] = Counter()
-    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    turn = turn_of(asked.broker)
     for host in hosts:
         found["exchanges"] += len(host.exchanges)
         found["queues"] += len(host.queues)

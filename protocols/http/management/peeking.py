@@ -17,14 +17,13 @@ from broker_core.log import Found
 from broker_core.operations import Json
 from broker_core.queue import Queue
 from broker_core.stream import StreamQueue
-from broker_core.turn import Turn
 from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
 from protocols.http.making import Rows
 from protocols.http.management.acting import client_of, entered
-from protocols.http.management.messages import OCTETS_MAX, PAUSE_S, TURN_S, encoding_in
+from protocols.http.management.messages import OCTETS_MAX, encoding_in
 from protocols.http.management.shapes import AUTO, Look, shown_message
-from protocols.http.portions import InPortions
+from protocols.http.portions import InPortions, turn_of
 from protocols.http.replies import OWN
 from protocols.http.streams import OFFSET_MAX
 
@@ -60,20 +59,20 @@ def steps(asked: Asked, queue: Queue, offset: int, count: int, look: Look) -> St
 
 
 def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Steps:
-    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    turn = turn_of(asked.broker)
     with Rows(asked.broker) as rows:
         for delivery in waiting:
             if rows.octets >= OCTETS_MAX:
                 break
             rows.append(shown_message(delivery.message, delivery.redelivered, look, {}))
             if turn.is_over(is_slow=True):
-                yield PAUSE_S
+                yield turn.pause_s
         return rows.response()
 
 
 def read(asked: Asked, stream: StreamQueue, offset: int, count: int, look: Look) -> Steps:
     """Each with its offset. Those that retention has dropped are passed over. Raises NotFound."""
-    turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+    turn = turn_of(asked.broker)
     with Rows(asked.broker) as rows:
         while rows.count < count and rows.octets < OCTETS_MAX:
             offsets, messages = yield from found_at(stream, offset, count - rows.count)
@@ -83,7 +82,7 @@ def read(asked: Asked, stream: StreamQueue, offset: int, count: int, look: Look)
                 more: dict[str, Json] = {"offset": at}
                 rows.append(shown_message(message, False, look, more))
                 if turn.is_over(is_slow=True):
-                    yield PAUSE_S
+                    yield turn.pause_s
             offset = offsets[-1] + 1
         return rows.response()
 

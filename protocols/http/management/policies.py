@@ -13,7 +13,6 @@ from broker_core.errors import Failure
 from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy, may_take_long
 from broker_core.topology import VirtualHost
-from broker_core.turn import Turn
 from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management.acting import (
@@ -26,13 +25,12 @@ from protocols.http.management.acting import (
 )
 from protocols.http.management.saying import Said, bad, body_of, shown, table_in, text_in, whole_in
 from protocols.http.management.tables import table
+from protocols.http.portions import turn_of
 
 PATH: Final = "/api/policies"
 OPERATORS: Final = "/api/operator-policies"
 IN_HOST: Final = "/{vhost}"
 ONE: Final = "/{vhost}/{name}"
-TURN_S: Final = 0.003
-PAUSE_S: Final = 0.0005
 
 
 def policies(asked: Asked) -> Later:
@@ -116,7 +114,7 @@ def obeyed(asked: Asked, host: VirtualHost, response: Response) -> Later:
     """Answered when every queue and exchange of the virtual host obeys what is set now (10 000 queues: 0.2 s)."""
 
     def steps() -> Generator[float, None, Response]:
-        turn = Turn(asked.broker.clock, TURN_S, PAUSE_S)
+        turn = turn_of(asked.broker)
         for _ in host.policy_steps():
             if turn.is_over():
                 yield turn.pause_s
