@@ -46,7 +46,17 @@ def leveret(
     """
     port = configured_port or free_port()
     listen = [] if configured_port else ["--listen", f"127.0.0.1:{port}"]
-    command = [sys.executable, "-P", "-c", SERVE, "serve", *listen, "--http", f"127.0.0.1:{free_port()}", *flags]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        SERVE,
+        "serve",
+        *listen,
+        "--http",
+        f"127.0.0.1:{free_port()}",
+        *flags,
+    ]
     with _process(command, {"PYTHONPATH": str(tree.resolve())}, port) as process:
         yield Running(name, port, process)
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr, trait
+
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.compat import Compat
 from broker_core.delivery import UNLIMITED
@@ -63,6 +65,8 @@ UNROUTABLE: Final = Outcome.UNROUTABLE
 REFUSED: Final = Outcome.REFUSED
 
 
+@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Publisher(ABC):
     """Somebody who wants to know when what was published so far is safe (confirms, accepted, completion).
 
@@ -86,6 +90,7 @@ class Publisher(ABC):
         """
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Broker:
     """All state of one node that is not about sockets."""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.values import Table
 from broker_core.watching.facts import ConsumerFacts
 
@@ -25,6 +27,7 @@ NEVER: Final = float("inf")  # a deadline that does not come
 FIRST: Final = 1 << 62  # the priority of those who only look: they should see what others take
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Delivery:
     """A message's place in one queue. The queue alone changes it."""
 
@@ -85,6 +88,7 @@ class Window:
         self.credit = credit
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Consumer(ABC):
     """Somebody who takes messages from one queue, or reads them there.
 

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.delivery import NEVER
 from broker_core.errors import PreconditionFailed
 from broker_core.holding import Held, Holding
@@ -42,6 +44,7 @@ class LooksAt(Enum):
     MESSAGE = "message"  # anything else: headers, body, chance, time
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Destination:
     """A place a binding leads to: a queue or another exchange.
 
@@ -96,6 +99,7 @@ class Binding:
         return f"<Binding {self.source.name!r} --{self.key!r}--> {self.destination.kind} {self.destination.name!r}>"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ExchangeType(ABC):
     """How one kind of exchange routes. One instance per exchange; subclass it, name it, write `route`.
 
@@ -172,6 +176,7 @@ class ExchangeType(ABC):
         return next((n for n in self.argument_names if current.get(n) != arguments.get(n)), None)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange(Destination):
     """A declared exchange: properties, its type's instance, its bindings, and remembered routes."""
 

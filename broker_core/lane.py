@@ -19,6 +19,8 @@ from heapq import heapify, heappop, heappush, merge
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.delivery import NEVER, Delivery
 from broker_core.store.backlog import PAGE_MESSAGES, POSITION, first_run, last_run
 
@@ -50,6 +52,7 @@ class Pages:
             self.on_disk[-1] = joined
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lane:
     """Waiting messages of one priority, oldest first."""
 

@@ -11,12 +11,14 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 import attrs
+from mypy_extensions import mypyc_attr
 
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import text
 from broker_core.values import Properties, Table, Value, printed, type_name
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Facts:
     """What the core needs to know of a message's properties, projected once when it is published."""
 
@@ -98,6 +100,7 @@ class Death:
         self.ttl_ms = ttl_ms  # the message's own TTL when it first died here, if it had one
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Notes:
     """What the broker adds to a message that has a history or a place in a stream. Most messages have none."""
 
@@ -124,6 +127,7 @@ PARTICULAR: Final = frozenset(
 )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Encoding(ABC):
     """How one protocol's property bytes are read. One instance a protocol, stateless."""
 
@@ -192,6 +196,7 @@ class Encoding(ABC):
         return found
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Message:
     """One published message. `properties` and `body` are the publisher's bytes in `encoding`.
 

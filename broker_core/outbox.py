@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Outbox:
     """Pieces of bytes for one peer. The node takes and sends them; a full outbox gets no further deliveries.
 

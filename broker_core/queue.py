@@ -13,6 +13,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.delivery import Consumer, Delivery
 from broker_core.errors import Locked, Unsupported
 from broker_core.exchange import Destination
@@ -38,6 +40,7 @@ DELETED: Final = (
 OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides properties and body, roughly
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Queue(Destination):
     """One queue. Declared, bound and deleted by its `VirtualHost`; the data path runs through the verbs here."""
 

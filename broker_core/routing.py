@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.exchange import HANDLED, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.queue import Queue
 
@@ -61,6 +63,7 @@ class Route:
         return Route(queues, self.handled, keepers, lasting=False)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Trace(ABC):
     """Told what the walk does (see `explain.py`). A traced walk is a dry run: nothing is counted or logged."""
 

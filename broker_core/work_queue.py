@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
 from broker_core.disuse import Disuse
 from broker_core.dropping import drop_over_limit
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class WorkQueue(Queue):
     """A queue of work to do: each message goes to one consumer, and is gone once that has dealt with it."""
 

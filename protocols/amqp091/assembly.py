@@ -4,6 +4,8 @@ from enum import Enum
 from struct import Struct
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from protocols.amqp091.methods import CHANNEL_ERROR, FRAME_ERROR, PRECONDITION_FAILED, UNEXPECTED_FRAME
 from protocols.amqp091.wire import CLASS_BASIC, CONTENT_HEADER_SIZE, AmqpError, MalformedError
 
@@ -33,6 +35,7 @@ UNEXPECTED: Final[dict[Expects, tuple[int, str]]] = {
 }
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Channel:
     """One channel: what it expects, its last publish, and as much of the content as came.
 

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.compat import GlobalQos
 from broker_core.delivery import UNLIMITED, Delivery, Window
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from protocols.amqp091.adapter import Connection091
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Channel:
     """The broker's side of one open channel."""
 

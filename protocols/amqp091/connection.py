@@ -22,6 +22,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from protocols.amqp091 import methods as m
 from protocols.amqp091.assembly import UNEXPECTED, Channel, Expects
 from protocols.amqp091.contract import Handler, Tuning, Wait, Writer
@@ -54,6 +56,7 @@ HEARTBEAT: Final = heartbeat_frame()
 KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(Reader):
     """One connection, from its first octet to its last. See the top of the module."""
 

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from struct import Struct
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from protocols.amqp091.assembly import FLAGS_SIZE, Channel, Expects
 from protocols.amqp091.contract import Handler
 from protocols.amqp091.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
@@ -34,6 +36,7 @@ BASIC: Final = CLASS_BASIC << 16  # and that one: class 60, weight 0
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Reader(ABC):
     """Takes what comes apart. The five abstract methods are the machine around it.
 
