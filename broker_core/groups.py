@@ -115,6 +115,10 @@ class GroupedQueue(WorkQueue):
         super().accept(delivery)
         self._answered(delivery)
 
+    def accept_run(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self.accept(delivery)
+
     def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
         super().release(delivery, failed, redelivered)
         self._answered(delivery)

@@ -40,6 +40,12 @@ class NumberedQueue(WorkQueue):
         number = Int64(self.position + 1)
         return super().push(message.saying({self.limits.sequence_header or "": number}))
 
+    def takes_of(self, messages: list[Message]) -> int:
+        return 0  # each has a number of its own
+
+    def push_run(self, messages: list[Message]) -> int:
+        return 0
+
     def dispatch(self) -> None:
         if self.number and not self.touched:  # the batch is over: this is said once for all of it
             self.virtual_host.note(self, {**self.notes, NUMBERED: self.position})

@@ -188,7 +188,7 @@ class Pouring:
                 queue = None if exchange is None else broker.sole_queue(exchange, message)
                 if queue is not None and exchange is not None:  # as most
                     exchange.published += run - at
-                    batch.published += push_all(queue, messages[at:run])
+                    batch.published += push_all(queue, list(messages[at:run]))
                     at = run
                     continue
             outcome = UNROUTABLE if exchange is None else broker.publish_if_room(exchange, message)

@@ -158,6 +158,20 @@ class Queue(Destination):
     def push(self, message: Message) -> bool:
         """Take a message in. False: the queue is full and refuses (S082)."""
 
+    def takes_of(self, messages: list[Message]) -> int:
+        """How many of a run of messages, from its first on, `push_run` would take now: as many as are taken for sure.
+
+        A run: messages with the same key and facts, from the same exchange, that differ in their bodies only.
+        """
+        return 0
+
+    def push_run(self, messages: list[Message]) -> int:
+        """As `push` of each in a run, as far as nothing stands in the way: returns how many were taken, perhaps none.
+
+        The others have not been touched: the next is for `push`, which knows what to do with it.
+        """
+        return 0
+
     def admit(self, message: Message) -> None:
         """Take a message in that there once was room for, however full it is now."""
         self.push(message)
@@ -260,6 +274,12 @@ class Queue(Destination):
         self.accepted += 1
         if delivery.stored and self.journal is not None:
             self.journal.settled.append(delivery)
+
+    def accept_run(self, deliveries: list[Delivery]) -> None:
+        """As `accept` of each; all of them are this queue's."""
+        self.unsettled -= len(deliveries)
+        self.accepted += len(deliveries)
+        self.forget(deliveries)
 
     def seeks_for(self, consumer: Consumer) -> bool:
         """Whether there may be more for an attached consumer than it was given: the queue goes on by itself."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker_core.delivery import NEVER, PENDING, Delivery
-from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from broker_core.message import Message
     from broker_core.queue import Queue
+    from broker_core.work_queue import WorkQueue
 
 
 def end_of_run(messages: Sequence[Message], begin: int) -> int:
@@ -25,30 +25,54 @@ def end_of_run(messages: Sequence[Message], begin: int) -> int:
     return end
 
 
-def push_all(queue: Queue, messages: Sequence[Message]) -> int:
-    """Push a run into a queue that takes whatever comes. Returns how many it took."""
+def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
+    """How many of a run a queue that is watched takes for sure, whatever else becomes of what is in it."""
+    limits, count = queue.limits, len(messages)
+    if limits.no_local:
+        return 0
+    if limits.max_length is not None:
+        count = max(0, min(count, limits.max_length - queue.ready))
+    if limits.max_bytes is not None and count:
+        octets = sum([message.size for message in messages])
+        return count if queue.ready_bytes + octets <= limits.max_bytes else 0
+    return count
+
+
+def push(queue: WorkQueue, messages: list[Message]) -> int:
+    """Push as many of a run as are taken for sure. Returns how many."""
+    count = queue.takes_of(messages)
+    if not count:
+        return 0
+    if count < len(messages):
+        messages = messages[:count]
     facts = messages[0].facts
-    if (
-        len(messages) == 1
-        or type(queue) is not WorkQueue
-        or queue.watched
-        or queue.ttl_s != NEVER
-        or facts.ttl_ms is not None
-        or len(queue.lanes) > 1
-    ):
-        return sum([queue.push(message) for message in messages])
-    arrived = [
-        Delivery(message, queue, place, NEVER) for place, message in enumerate(messages, queue.position)
-    ]
-    queue.position += len(arrived)
+    expires_at = NEVER
+    if facts.ttl_ms is not None or queue.ttl_s != NEVER:
+        expires_at = queue.end_of(messages[0])
+        queue.expiring += count
+    position, octets = queue.position, 0
+    arrived: list[Delivery] = []
+    for message in messages:
+        arrived.append(Delivery(message, queue, position, expires_at))
+        position += 1
+        octets += message.size
+    queue.position = position
     if queue.journal is not None and facts.durable and queue.number:
         for delivery in arrived:
             delivery.stored = PENDING
         queue.journal.arrivals += arrived
-    queue.lanes[0].arrivals += arrived
-    queue.ready += len(arrived)
-    queue.ready_bytes += sum([message.size for message in messages])
-    queue.published += len(arrived)
+    queue.lane_of(arrived[0]).arrivals.extend(arrived)
+    queue.ready += count
+    queue.ready_bytes += octets
+    queue.published += count
     if not queue.touched and (queue.rings or queue.expiring):
         queue.touch()
-    return len(arrived)
+    return count
+
+
+def push_all(queue: Queue, messages: list[Message]) -> int:
+    """Push a run into a queue that takes whatever comes. Returns how many it took."""
+    taken = queue.push_run(messages)
+    for message in messages[taken:]:
+        taken += queue.push(message)
+    return taken

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from broker_core import runs
 from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
 from broker_core.disuse import Disuse
 from broker_core.dropping import drop_over_limit
@@ -96,7 +97,6 @@ class WorkQueue(Queue):
     # Limits.
 
     def apply(self, limits: QueueLimits) -> None:
-        """Obey these limits from now on (arguments and policies merged)."""
         if limits.expires_ms != self.limits.expires_ms:
             self.used_at = self.virtual_host.broker.now  # a new term begins now
         self.limits = limits
@@ -146,7 +146,6 @@ class WorkQueue(Queue):
         return chain.from_iterable(lane.marked() for lane in self.lanes)
 
     def push(self, message: Message) -> bool:
-        """Take a message in. False: the queue is full and refuses (S082)."""
         if self.watched and self._refuses(message):
             return self._turned_away(message)
         delivery = Delivery(message, self, self.position, NEVER)
@@ -155,9 +154,9 @@ class WorkQueue(Queue):
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
         if message.facts.ttl_ms is not None or self.ttl_s != NEVER:
-            delivery.expires_at = self._end_of(message)
+            delivery.expires_at = self.end_of(message)
             self.expiring += 1
-        (self.lanes[0] if len(self.lanes) == 1 else self._lane(delivery)).arrivals.append(delivery)
+        (self.lanes[0] if len(self.lanes) == 1 else self.lane_of(delivery)).arrivals.append(delivery)
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
@@ -166,6 +165,12 @@ class WorkQueue(Queue):
         if self.watched and self.over_limit():
             self.dispatch()  # what a consumer takes at once was never over the limit
         return True
+
+    def takes_of(self, messages: list[Message]) -> int:
+        return runs.takes_of(self, messages) if self.watched else len(messages)
+
+    def push_run(self, messages: list[Message]) -> int:
+        return runs.push(self, messages)
 
     def admit(self, message: Message) -> None:
         if self.limits.no_local and self.is_local(message):
@@ -178,7 +183,7 @@ class WorkQueue(Queue):
         if watched:
             self.touch()
 
-    def _end_of(self, message: Message) -> float:
+    def end_of(self, message: Message) -> float:
         """When it expires, if its term begins now."""
         own_ms = message.facts.ttl_ms
         return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
@@ -274,7 +279,6 @@ class WorkQueue(Queue):
         return taken
 
     def take_one(self, settled: bool) -> Delivery | None:
-        """Fetch the next message without being a consumer; `settled`: it is not expected to be answered."""
         self.used_at = self.virtual_host.broker.now
         self._load_head()
         while not (taken := self._take(1, 1)):
@@ -291,7 +295,6 @@ class WorkQueue(Queue):
         return True
 
     def can_deliver_now(self, message: Message) -> bool:
-        """Whether `message` would reach a consumer at once if it arrived now (S086)."""
         self.dispatch()
         return not self._waits() and any(
             takes_now(consumer, message) for ring in self.rings for consumer in ring.able
@@ -340,7 +343,7 @@ class WorkQueue(Queue):
                 return
             if limit is not None and self.journal is not None:
                 self.journal.attempted(delivery)
-        self._lane(delivery).put_back(delivery)
+        self.lane_of(delivery).put_back(delivery)
         self.ready += 1
         self.ready_bytes += delivery.message.size
         if delivery.expires_at != NEVER:
@@ -352,11 +355,10 @@ class WorkQueue(Queue):
         if self.journal is not None and delivery.message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
-        delivery.expires_at = self._end_of(delivery.message)
+        delivery.expires_at = self.end_of(delivery.message)
         self.release(delivery, failed=False)
 
     def reject(self, delivery: Delivery) -> None:
-        """The consumer does not want it, and nobody else should get it."""
         self.unsettled -= 1
         if self.deleted:
             self.forget((delivery,))
@@ -366,7 +368,7 @@ class WorkQueue(Queue):
     def rank(self, priority: int) -> int:
         return max(0, min(priority - self.limits.priority_base, len(self.lanes) - 1))
 
-    def _lane(self, delivery: Delivery) -> Lane:
+    def lane_of(self, delivery: Delivery) -> Lane:
         lanes = self.lanes
         return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
 
@@ -389,7 +391,6 @@ class WorkQueue(Queue):
     # Looking and emptying.
 
     def waiting(self) -> Iterable[Delivery]:
-        """The waiting messages in the order in which they would be delivered. For looking only."""
         return (delivery for lane in reversed(self.lanes) for delivery in lane)
 
     def purge(self) -> int:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.broker import TAKEN, Outcome
+from broker_core.exchange import Exchange
 from broker_core.message import Facts, Message
-from broker_core.runs import end_of_run, push_all
+from broker_core.queue import Queue
+from broker_core.runs import end_of_run
+from broker_core.store.journal import Journal
+from broker_core.store.memory import MemoryStore
 from broker_core.values import Value
-from tests.core.fakes import ENCODING, FakeConsumer, World, waiting
+from tests.core.fakes import DEAD, ENCODING, FakeConsumer, World, calls
 
 PLAIN, OTHER = Facts(durable=True), Facts(durable=True)
 ARGUMENTS: dict[str, dict[str, Value]] = {
@@ -19,8 +25,35 @@ ARGUMENTS: dict[str, dict[str, Value]] = {
     "short": {"x_max_length": 2},
     "full": {"x_max_length": 2, "x_overflow": "reject-publish"},
     "time to live": {"x_message_ttl": 1000},
+    "few octets": {"x_max_length_bytes": 3},
+    "few octets or refused": {"x_max_length_bytes": 3, "x_overflow": "reject-publish"},
+    "buried": {"x_max_length": 2, "x_overflow": "reject-publish-dlx", **DEAD},
+    "brief": {"x_message_ttl": 0, **DEAD},
+    "not mine": {"x_no_local": True},
+    "last value": {"x_last_value_key": "subject"},
+    "groups": {"x_message_group_key": "subject"},
+    "shared": {"x_max_priority": 3, "x_fair_share": 1},
+    "numbered": {"x_sequence_header": "n"},
     "stream": {"x_queue_type": "stream"},
 }
+
+
+class Sent(Message):
+    """A message that knows over which connection it came."""
+
+    __slots__ = ("peer",)
+
+
+class From(FakeConsumer):
+    """A consumer of which that is known."""
+
+    peer = "me"
+
+
+def sent(key: str, facts: Facts, body: bytes, peer: str | None) -> Message:
+    made = Sent(ENCODING, "amq.topic", key, b"", body, facts)
+    made.peer = peer
+    return made
 
 
 def message(key: str, facts: Facts, exchange: str = "", body: bytes = b"body") -> Message:
@@ -44,31 +77,135 @@ def test_runs_are_as_long_as_can_be(given: list[Message]) -> None:
     assert all(before != after for before, after in pairwise(kinds))
 
 
-@given(
-    kind=st.sampled_from(sorted(ARGUMENTS)),
-    facts=st.sampled_from([PLAIN, Facts(), Facts(ttl_ms=5), Facts(priority=2)]),
-    before=st.integers(0, 2),
-    count=st.integers(1, 4),
-    reads=st.booleans(),
+START = {"x-stream-offset": 0}
+KINDS = st.sampled_from(sorted(ARGUMENTS))
+FACTS = st.sampled_from(
+    [PLAIN, Facts(), Facts(ttl_ms=5), Facts(priority=2), Facts(durable=True, ttl_ms=5_000, priority=1)]
 )
-def test_a_run_is_pushed_as_its_messages_are(
-    kind: str, facts: Facts, before: int, count: int, reads: bool
+
+
+def declared(world: World, name: str, kind: str, key: str) -> Queue:
+    arguments = {name.replace("_", "-"): value for name, value in ARGUMENTS[kind].items()}
+    queue = world.host.declare_queue(name, durable=kind != "transient", arguments=arguments)
+    world.host.bind(world.host.exchange("amq.topic"), queue, key)
+    return queue
+
+
+def published(world: World, exchange: Exchange, run: list[Message], together: bool) -> list[Outcome]:
+    """What became of each, published as front-ends do with a run: what is not taken at once goes one by one."""
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(run):
+        rest = run[len(outcomes) :]
+        taken = world.broker.publish_run(exchange, rest) if together else 0
+        outcomes += [TAKEN] * taken
+        if taken < len(rest):
+            outcomes.append(world.broker.publish(exchange, rest[taken]))
+    return outcomes
+
+
+def told_of(queue: Queue) -> object:
+    """All that can be seen of a queue."""
+    left = [(each.position, each.expires_at, each.stored, each.message.body) for each in queue.waiting()]
+    counts = queue.ready, queue.ready_bytes, queue.published, queue.refused, queue.unsettled, queue.delivered
+    return left, counts, queue.touched
+
+
+def seen_by(consumer: FakeConsumer) -> object:
+    return [(each.position, each.message.body) for each in consumer.got]
+
+
+@given(
+    kinds=st.lists(KINDS, min_size=0, max_size=3),
+    facts=FACTS,
+    before=st.integers(0, 3),
+    counts=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    credit=st.sampled_from([None, 0, 1, 4]),
+    traced=st.booleans(),
+    kept=st.booleans(),
+    peer=st.sampled_from([None, "me"]),
+)
+def test_a_run_is_published_as_its_messages_are(
+    kinds: list[str],
+    facts: Facts,
+    before: int,
+    counts: list[int],
+    credit: int | None,
+    traced: bool,
+    kept: bool,
+    peer: str | None,
 ) -> None:
+    """Whatever the queues are, and whoever takes from them: as if each had been published for itself."""
     found = []
     for together in (True, False):
         world = World()
-        arguments = {name.replace("_", "-"): value for name, value in ARGUMENTS[kind].items()}
-        queue = world.host.declare_queue("q", durable=True, arguments=arguments)
-        for number in range(before):
-            queue.push(message("q", PLAIN, body=b"before-%d" % number))
-        consumer = FakeConsumer(queue, credit=2, arguments={"x-stream-offset": 0}) if reads else None
+        exchange = world.host.exchange("amq.topic")
+        queues = [declared(world, f"q{n}", kind, "k.*") for n, kind in enumerate(kinds)]
+        journal = Journal(MemoryStore(), world.broker, {})
+        for number, queue in enumerate(queues if kept else [], 1):
+            queue.keep_in(journal, number)
+        watch = world.queue("watch")
+        dead = world.queue("dead")
+        if traced:
+            world.host.set_tracing(True)
+            world.host.bind(world.host.exchange("amq.rabbitmq.trace"), watch, "#")
+        readers = [
+            From(queue, credit=credit, exclusive=True, arguments=START)
+            for queue in queues
+            if credit is not None
+        ]
+        first = [sent("k.a", PLAIN, b"before-%d" % number, None) for number in range(before)]
+        published(world, exchange, first, together=False)
         world.settle()
-        run = [message("q", facts, body=b"%d" % number) for number in range(count)]
-        taken = push_all(queue, run) if together else sum([queue.push(each) for each in run])
-        world.settle()
-        got = [] if consumer is None else [(each.position, each.message.body) for each in consumer.got]
-        left = [(each.position, each.expires_at, each.stored) for each in queue.waiting()]
-        counted = queue.ready, queue.ready_bytes, queue.published, queue.refused
+        seen: list[object] = []
+        for count in counts:
+            run = [sent("k.a", facts, b"%d" % number, peer) for number in range(count)]
+            seen.append(published(world, exchange, run, together))
+            seen.append([told_of(queue) for queue in queues])
+            seen.append([(each.queue.name, each.position) for each in journal.arrivals])
+            world.settle()
+        seen.append([told_of(queue) for queue in queues])
         world.advance(2)
-        found.append((taken, got, left, counted, waiting(queue)))
+        seen.append([told_of(queue) for queue in (*queues, watch, dead)])
+        seen.append([seen_by(reader) for reader in readers])
+        seen.append((exchange.published, exchange.routed, exchange.unroutable, world.broker.work))
+        found.append(seen)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "kinds", [["plain"], ["full"], ["short", "priorities", "time to live"], ["few octets"]]
+)
+def test_a_run_goes_in_one_piece_where_nothing_stands_in_the_way(kinds: list[str]) -> None:
+    """Limits that are far away, times to live, priorities and several queues do not."""
+    world = World()
+    exchange = world.host.exchange("amq.topic")
+    queues = [declared(world, f"q{n}", kind, "k.*") for n, kind in enumerate(kinds)]
+    world.broker.publish(exchange, sent("k.a", PLAIN, b"", None))  # now the way is known
+    for queue in queues:
+        queue.purge()
+    run = [sent("k.a", PLAIN, b"1", None), sent("k.a", PLAIN, b"2", None)]
+    counted = calls(lambda: world.broker.publish_run(exchange, run))
+    assert counted["push"] == len(kinds)
+    assert [queue.ready for queue in queues] == [2] * len(kinds)
+
+
+@given(kind=KINDS.filter(lambda kind: kind != "stream"), count=st.integers(1, 5), durable=st.booleans())
+def test_a_run_is_accepted_as_its_messages_are(kind: str, count: int, durable: bool) -> None:
+    found = []
+    for together in (True, False):
+        world = World()
+        queue = declared(world, "q", kind, "k")
+        journal = Journal(MemoryStore(), world.broker, {})
+        queue.keep_in(journal, 1)
+        reader = FakeConsumer(queue)
+        for number in range(count):
+            queue.push(sent("k", PLAIN if durable else Facts(), b"%d" % number, None))
+        world.settle()
+        if together:
+            queue.accept_run(reader.held)
+        else:
+            for delivery in reader.held:
+                queue.accept(delivery)
+        settled = [(each.position, each.message.body) for each in journal.settled]
+        found.append((told_of(queue), queue.accepted, settled))
     assert found[0] == found[1]
