@@ -1,27 +1,191 @@
-"""Compiles what pyproject.toml lists under `[tool.leveret]` with mypyc, if there is a C compiler.
+"""Builds Leveret: what pyproject.toml lists under `[tool.leveret]` is compiled with mypyc, from the same `.py` files.
 
-LEVERET_COMPILE=never   do not compile       LEVERET_COMPILE=always   fail where it cannot be done
+LEVERET_COMPILE=auto     compile where there is a C compiler with Python's headers, install plain Python elsewhere
+LEVERET_COMPILE=always   fail where it cannot be compiled
+LEVERET_COMPILE=never    install plain Python
+
+How it went is written into `broker_core/built.txt` beside the code, for `leveret --version` (`broker_core/build.py`).
+An editable install is always plain, and nothing is ever compiled into the source tree: a compiled module that lies
+beside its `.py` file would be imported instead of it, whatever is edited afterwards.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).parent
-MODE = os.environ.get("LEVERET_COMPILE", "auto")
+ROOT = Path(__file__).resolve().parent
+MODES = ("auto", "always", "never")
+MODE = os.environ.get("LEVERET_COMPILE") or "auto"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LISTED = PROJECT["tool"]["leveret"]["compiled"]
+BUILT = "broker_core/built.txt"
+MYPY = "mypy>=2.1,<3"  # asked for only where it is needed: it has no wheels for rare machines
+# Debug information doubles the time, and is of no use without the C files. Hidden symbols let modules call each
+# other without the linker's table.
+FLAGS = [] if sys.platform == "win32" else ["-g0", "-fvisibility=hidden", "-Wno-error"]
+# `make lint` is where types are checked; a newer mypy that finds more is no reason to install a slower broker.
+CHECKS = [
+    "--follow-imports=silent",
+    "--no-warn-unused-ignores",
+    "--no-warn-unreachable",
+    "--no-warn-redundant-casts",
+]
+PROBE = "#include <Python.h>\nint probe(void) { return PY_VERSION_HEX; }\n"
 
 
-def extensions() -> list[Extension]:
+def missing() -> str | None:
+    """What this machine lacks for compiling; a C compiler that finds Python's headers is tried out."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    includes = [f"-I{sysconfig.get_path(each)}" for each in ("include", "platinclude")]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text(PROBE)
+        command = [*compiler, *includes, "-c", str(source), "-o", str(source.with_suffix(".o"))]
+        try:
+            tried = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError:
+            return "there was no C compiler"
+    if tried.returncode == 0:
+        return None
+    return "there were no headers of Python" if "Python.h" in tried.stderr else "the C compiler did not work"
+
+
+def reason() -> str | None:
+    """Why this build is plain Python; None: it is to be compiled."""
+    if MODE not in MODES:
+        raise SystemExit(f"leveret: LEVERET_COMPILE is {MODE!r}; it may be {', '.join(MODES)}")
     if MODE == "never":
-        return []
-    from mypyc.build import mypycify
+        return "LEVERET_COMPILE was never"
+    lacking = missing()
+    if lacking is not None and MODE == "always":
+        raise SystemExit(f"leveret: LEVERET_COMPILE is always, but {lacking}")
+    return lacking
 
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return mypycify(settings["tool"]["leveret"]["compiled"], opt_level="2", multi_file=True)
+
+def say(text: str) -> None:
+    print(f"leveret: {text}", file=sys.stderr, flush=True)
 
 
-setup(ext_modules=extensions())
+def note(target: str, how: str) -> None:
+    """What `broker_core/build.py` reads: how it was built, and which modules would be compiled."""
+    modules = [each.removesuffix(".py").replace("/", ".") for each in LISTED]
+    Path(target, BUILT).write_text("\n".join([how, *modules, ""]))
+
+
+class Copy(build_py):
+    """Copies the Python files, and says beside them how they were built."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        if WHY is None:
+            note(self.build_lib, "compiled")
+            return
+        if MODE != "never":
+            say(f"building plain Python, several times slower: {WHY}")
+        note(self.build_lib, WHY)
+
+
+class Compile(build_ext):
+    """Has mypyc write C when there is something to build, and compiles all of it at once, not file after file."""
+
+    def run(self) -> None:
+        self.extensions = []
+        if self.inplace or self.editable_mode:
+            return
+        self._forget()
+        try:
+            self.distribution.ext_modules = self._translated()
+            self.initialize_options()
+            self.finalize_options()  # takes in the extensions that there are now
+            super().run()
+        except (Exception, SystemExit) as error:  # mypyc ends the program when it cannot translate a module
+            if MODE == "always":
+                raise
+            self._forget()
+            say(f"building plain Python, several times slower: compiling failed: {error}")
+            note(self.build_lib, "compiling failed")
+
+    def get_outputs(self) -> list[str]:
+        return [str(path) for path in self._made()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+    def _made(self) -> list[Path]:
+        return sorted(Path(self.build_lib).rglob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}"))
+
+    def _forget(self) -> None:
+        """What an earlier build left would be installed too, though its source may be gone or changed."""
+        for path in self._made():
+            path.unlink()
+
+    def _translated(self) -> list[Extension]:
+        from mypyc.build import mypycify
+
+        say(f"compiling {len(LISTED)} modules, about a minute")
+        os.makedirs(self.build_temp, exist_ok=True)
+        extensions = mypycify(
+            [*CHECKS, *LISTED],
+            opt_level="2",
+            multi_file=True,
+            group_name="leveret",
+            target_dir=self.build_temp,
+        )
+        for extension in extensions:
+            extension.extra_compile_args += FLAGS
+        return extensions
+
+    def build_extensions(self) -> None:
+        self.parallel = os.cpu_count()
+        self.compiler.compile = partial(at_once, self.compiler, self.compiler.compile)
+        super().build_extensions()
+
+
+def at_once(compiler, compile_, sources, output_dir=None, depends=None, **options):
+    """`compiler.compile` for many files: as many at a time as there are cores, and only those that have changed."""
+
+    def one(source: str) -> list[str]:
+        objects = compiler.object_filenames([source], output_dir=output_dir)
+        if all(is_fresh(each, [source, *(depends or ()), *SETTINGS]) for each in objects):
+            return objects
+        return compile_([source], output_dir=output_dir, **options)
+
+    # The largest first: the last to end should not be one that began late.
+    largest = sorted(sources, key=os.path.getsize, reverse=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = dict(zip(largest, pool.map(one, largest), strict=True))
+    return [each for source in sources for each in objects[source]]
+
+
+def is_fresh(made: str, sources: list[str]) -> bool:
+    return os.path.exists(made) and os.path.getmtime(made) > max(map(os.path.getmtime, sources))
+
+
+SETTINGS = [__file__, str(ROOT / "pyproject.toml")]
+WHY = reason()
+# The modules that are not compiled are looked at too, for their types: so what they import has to be there.
+NEEDED = [] if WHY or find_spec("mypyc") else [MYPY, *PROJECT["project"]["dependencies"]]
+PLACEHOLDER = Extension(
+    "leveret__mypyc", []
+)  # tells setuptools early that a wheel is for one kind of machine
+
+setup(
+    cmdclass={"build_py": Copy, "build_ext": Compile},
+    ext_modules=[] if WHY else [PLACEHOLDER],
+    setup_requires=NEEDED,
+)

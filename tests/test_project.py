@@ -77,9 +77,13 @@ def test_what_is_pinned_is_what_is_asked_for():
         *project["dependencies"],
         *(each for extra in project["optional-dependencies"].values() for each in extra),
     ]
-    names = {re.split(r"[<>=\[]", each)[0].lower() for each in asked}
-    pinned = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    names = {normal(re.split(r"[<>=\[]", each)[0]) for each in asked}
+    pinned = {normal(line.split("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert names <= pinned
+
+
+def normal(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 # Marks of unfinished work, and folders of somebody's own machine. Written so that this page is none itself.
@@ -102,7 +106,7 @@ FOLDERS = [
 def sources() -> list[Path]:
     inside = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
     skipped = {"node_modules", "__pycache__"}
-    files = [path for path in inside if not skipped & set(path.parts)] + list(ROOT.glob("*"))
+    files = [path for path in inside if not skipped & set(path.parts)] + list(ROOT.glob("[!.]*"))
     return [path for path in files if path.is_file() and path.suffix in TEXT]
 
 
