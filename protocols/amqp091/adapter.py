@@ -46,6 +46,7 @@ from protocols.amqp091.channel import METHODS, Channel
 from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Wait, Writer
 from protocols.amqp091.encoding import ENCODING
 from protocols.amqp091.fields import values_in
+from protocols.amqp091.publishing import WORK_MAX
 from protocols.amqp091.sasl import AmqPlain
 from protocols.amqp091.wire import FieldTable, Method
 
@@ -53,7 +54,6 @@ log: Final = logging.getLogger("leveret.amqp091")
 P = ParamSpec("P")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
 PROPERTIES_MAX: Final = 100  # of a client; each takes several times the octets that it has on the wire
-WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
 
 CODES: Final[dict[type[Failure], int]] = {
     NotFound: m.NOT_FOUND,
@@ -342,6 +342,13 @@ class Connection091(Handler, FrontEnd):
             raise reply(failure, m.BasicPublish.class_id, m.BasicPublish.method_id) from None
         if self.broker.work > WORK_MAX:
             self.wire.halted = True
+
+    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        taken = self.channels[channel].publishing.publish_run(publish, properties, bodies)
+        self._publishes += taken
+        if self.broker.work > WORK_MAX:
+            self.wire.halted = True
+        return taken
 
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         try:

@@ -40,16 +40,32 @@ class Channel:
     """One channel: what it expects, its last publish, and as much of the content as came.
 
     `publish_frame` is the whole frame of that publish and `publish` the arguments in it; both stay the same objects
-    while the channel repeats itself.
+    while the channel repeats itself. `repeated` are the properties of its last message. Once two in a row had the same,
+    `alike` is what comes before the size of the body in a message like these, and `joint` what lies between that size
+    and its second mention, in the frame of the body.
     """
 
-    __slots__ = ("body", "expects", "number", "properties", "publish", "publish_frame", "remaining")
+    __slots__ = (
+        "alike",
+        "body",
+        "expects",
+        "joint",
+        "number",
+        "properties",
+        "publish",
+        "publish_frame",
+        "remaining",
+        "repeated",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.expects = Expects.OPEN
         self.publish_frame = b""
         self.publish = b""
+        self.repeated = b""
+        self.alike = b""  # empty: no two were alike
+        self.joint = b""
         self.properties = b""
         # One growing array, not a list of parts: a million tiny body frames must not cost more than their octets.
         self.body = bytearray()

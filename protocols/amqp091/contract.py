@@ -86,6 +86,14 @@ class Handler(ABC):
         its flags on, unchecked as well.
         """
 
+    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        """Messages that differ in their bodies only, whose sizes may differ, too. Answers how many were taken.
+
+        Only as many as raise nothing and need no answer of their own: what follows has not been touched, and the next
+        one comes in `on_publish`, like all of them if this is 0. Must not call the connection, but to halt it.
+        """
+        return 0
+
     @abstractmethod
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         """basic.ack."""

@@ -1,7 +1,9 @@
 """The quick corner of AMQP 0-9-1: bytes as they come in, whole messages, acks and other frames out.
 
 Nearly all traffic is publishes whose three frames lie whole in one read, and acks: `_take_frames` handles them in
-straight code, with one call of the handler each and no other call of ours. Every other frame is passed on whole to
+straight code, with one call of the handler each and no other call of ours. Publishers repeat themselves: once two
+messages in a row have had the same method and properties, `_take_alike` hands on those that follow all at once, as long
+as nothing but the body differs, and neither size nor properties are looked at again. Every other frame is passed on whole to
 `_take_frame`, also the header and the body of a publish that a read cuts in two, so the quick way never waits: a
 publish is looked up by the octets of its whole frame, and either its content lies behind it or the channel is left
 expecting the header. What is incomplete is kept in the pieces it came in and joined once.
@@ -11,7 +13,7 @@ from abc import ABC, abstractmethod
 from struct import Struct
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from protocols.amqp091.assembly import FLAGS_SIZE, Channel, Expects
 from protocols.amqp091.contract import Handler
@@ -29,11 +31,17 @@ from protocols.pieces import keep
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"
 BASIC_ACK: Final = b"\x00\x3c\x00\x50"
-ACK_SIZE: Final = 13
-TAG_AND_BITS: Final = Struct(">QB")
+ACK_START: Final = b"\x00\x00\x00\x0d" + BASIC_ACK  # its size and method, behind kind and channel
+ACK_FRAME_SIZE: Final = 21
+METHOD: Final = Expects.METHOD  # a name of the module is found at once, what an Enum has is looked up
+HEADER: Final = Expects.HEADER
+TAG: Final = Struct(">Q")
 QUICK_CONTENT: Final = Struct(">BHIIQ")  # CONTENT_START with class and weight in one
 BASIC: Final = CLASS_BASIC << 16  # and that one: class 60, weight 0
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
+SIZE_AT: Final = 16  # in a header frame: the last three octets of the body's size
+SIZE_OCTETS: Final = 3
+REPEATED_MAX: Final = 1024  # octets of properties that are remembered for the next message
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -115,11 +123,18 @@ class Reader(ABC):
         handler = self.handler
         while at + FRAME_OVERHEAD <= end and not self.halted:
             channel = self._publishing
-            if channel is not None and data.startswith(channel.publish_frame, at):
+            if channel is not None and data[at : at + len(channel.publish_frame)] == channel.publish_frame:
+                if channel.alike:
+                    after = self._take_alike(channel, data, at)
+                    if after > at:
+                        at = after
+                        continue
                 at += len(channel.publish_frame)
             else:
-                kind, number, size = FRAME_START.unpack_from(data, at)
-                start, after = at, at + FRAME_OVERHEAD + size
+                start = at
+                kind, number = data[at], data[at + 1] << 8 | data[at + 2]
+                size = data[at + 3] << 24 | data[at + 4] << 16 | data[at + 5] << 8 | data[at + 6]
+                after = at + FRAME_OVERHEAD + size
                 if (
                     size > self._payload_max
                     or kind not in KINDS
@@ -132,21 +147,22 @@ class Reader(ABC):
                     return at
                 at = after
                 channel = self._channels.get(number)
-                quick = kind == FRAME_METHOD and channel is not None and channel.expects is Expects.METHOD
-                if quick and size == ACK_SIZE and data.startswith(BASIC_ACK, start + 7):
-                    tag, bits = TAG_AND_BITS.unpack_from(data, start + 11)
+                quick = kind == FRAME_METHOD and channel is not None and channel.expects is METHOD
+                if quick and data[start + 3 : start + 11] == ACK_START:
+                    (tag,) = TAG.unpack_from(data, start + 11)
                     try:
-                        handler.on_ack(number, tag, bits & 1 == 1)
+                        handler.on_ack(number, tag, data[start + 19] & 1 == 1)
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_ACK)
                     continue
-                if not quick or channel is None or not data.startswith(BASIC_PUBLISH, start + 7):
+                if not quick or channel is None or data[start + 7 : start + 11] != BASIC_PUBLISH:
                     self._take_frame(kind, number, data, start + 7, after - 1)
                     self.halted = self.halted or self._is_full()
                     continue
-                if not data.startswith(channel.publish_frame, start) or not channel.publish_frame:
+                if data[start:after] != channel.publish_frame:
                     channel.publish_frame = data[start:after]
                     channel.publish = data[start + 11 : after - 1]
+                    channel.alike = channel.repeated = b""
                 self._publishing = channel
             # A publish on `channel`. If its content lies here in one header and one body, hand it on at once.
             if at + CONTENT_START.size < end:
@@ -160,12 +176,70 @@ class Reader(ABC):
                     and FRAME_START.unpack_from(data, body_at - 7) == (FRAME_BODY, number, body_size)
                 ):
                     properties = data[at + CONTENT_START.size : body_at - 8]
+                    if properties != channel.repeated:
+                        channel.alike = b""
+                        channel.repeated = properties if len(properties) <= REPEATED_MAX else b""
+                    elif not channel.alike and body_size < 1 << 8 * SIZE_OCTETS:
+                        channel.alike = channel.publish_frame + data[at : at + SIZE_AT]
+                        channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
                     at = body_end + 1
                     try:
                         handler.on_publish(number, channel.publish, properties, data[body_at:body_end])
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_PUBLISH)
                     continue
-            channel.expects = Expects.HEADER
+            channel.expects = HEADER
             self._publishing = None
         return at
+
+    def _take_alike(self, channel: Channel, data: bytes, at: int) -> int:
+        """Handle the whole messages from `at` on that are like the last; answer where the first one that is left begins.
+
+        An octet that differs elsewhere than in a body, or a body that is not all here, ends the run: `_take_frames` then
+        looks at it as it would have without.
+        """
+        bodies, after = self._alike(channel, data, at)
+        number, publish, properties = channel.number, channel.publish, channel.repeated
+        taken = self.handler.on_publish_run(number, publish, properties, bodies) if len(bodies) > 1 else 0
+        while taken < len(bodies) and self._publishing is channel and not self.halted:
+            taken += 1
+            try:
+                self.handler.on_publish(number, publish, properties, bodies[taken - 1])
+            except AmqpError as error:
+                self._refuse(number, error, BASIC_PUBLISH)
+        around = len(channel.alike) + len(channel.joint) + 2 * SIZE_OCTETS + 1
+        for body in bodies[taken:]:
+            after -= around + len(body)
+        return after
+
+    def _alike(self, channel: Channel, data: bytes, at: int) -> tuple[list[bytes], int]:
+        """The bodies of the whole messages from `at` on that are like the last, and where these end.
+
+        Of the size, which is there twice, no octet above these three is set: `alike` and `joint` say so.
+        """
+        bodies: list[bytes] = []
+        start: i64 = at
+        end: i64 = len(data)
+        alike, joint = channel.alike, channel.joint
+        to_size: i64 = len(alike)
+        to_body: i64 = to_size + len(joint) + 2 * SIZE_OCTETS
+        size_max: i64 = self._whole_body_max
+        while True:
+            size_at = start + to_size
+            body_at = start + to_body
+            if (
+                body_at >= end
+                or data[start:size_at] != alike
+                or data[size_at + SIZE_OCTETS : body_at - SIZE_OCTETS] != joint
+            ):
+                break
+            high, middle, low = data[size_at], data[size_at + 1], data[size_at + 2]
+            size = high << 16 | middle << 8 | low
+            body_end = body_at + size
+            if (body_end >= end or data[body_end] != FRAME_END or not 0 < size <= size_max) or (
+                data[body_at - 3] != high or data[body_at - 2] != middle or data[body_at - 1] != low
+            ):
+                break
+            bodies.append(data[body_at:body_end])
+            start = body_end + 1
+        return bodies, int(start)

@@ -306,10 +306,17 @@ def python_calls_of_receive(peer: Peer, octets: bytes) -> int:
 PER_READ = 5  # receive, closed, _take, _take_greeting, _take_frames
 
 
-@pytest.mark.parametrize("octets", [message(b"x" * 100), ACK], ids=["publish", "ack"])
-def test_a_message_or_an_ack_costs_one_python_call_which_is_the_handlers(octets: bytes) -> None:
-    peer = opened(handler=Unheeding()).says(octets)
-    assert python_calls_of_receive(peer, octets * 1000) == PER_READ + 1000
+def test_an_ack_costs_one_python_call_which_is_the_handlers() -> None:
+    peer = opened(handler=Unheeding()).says(ACK)
+    assert python_calls_of_receive(peer, ACK * 1000) == PER_READ + 1000
+
+
+def test_a_message_costs_one_python_call_at_most_which_is_the_handlers() -> None:
+    """None if the handler takes runs: a run costs three."""
+    one, other = message(b"x" * 100), message(b"x" * 100, key="other")
+    peer = opened(handler=Unheeding()).says(one)
+    assert python_calls_of_receive(peer, (one + other) * 500) == PER_READ + 1000
+    assert python_calls_of_receive(peer, one * 1000) == PER_READ + 2 + 3 + 998
 
 
 def test_a_message_with_a_new_target_costs_no_more() -> None:

@@ -1,0 +1,292 @@
+"""Runs of messages that differ in their bodies only: handed on together, and nothing comes of it but speed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.amqp091 import methods as m
+from protocols.amqp091.connection import AmqpError
+from protocols.amqp091.wire import BasicProperties, method_frame
+
+from . import machine
+from .machine import content, message, opened, publish_arguments
+from .peer import ClientChannel, World
+
+
+class InRuns(machine.Recorder):
+    """Notes what came in runs, and how long they were. Takes no more than `most` of each; what `stops` has, halts it."""
+
+    def __init__(self, most: int = 1 << 30) -> None:
+        super().__init__()
+        self.most = most
+        self.runs: list[int] = []
+
+    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        taken = bodies[: self.most]
+        self.runs.append(len(taken))
+        for body in taken:
+            self.note("publish", channel, publish, properties, body)
+        return len(taken)
+
+
+class Refusing(InRuns):
+    """Refuses the body `no`, as a broker would: never in a run."""
+
+    error = AmqpError(m.NOT_FOUND, "not here")
+
+    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        good = bodies[: bodies.index(b"no")] if b"no" in bodies else bodies
+        return super().on_publish_run(channel, publish, properties, good)
+
+    def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
+        super().on_publish(channel, publish, properties, body)
+        if body == b"no":
+            raise self.error
+
+
+def bodies(peer: machine.Peer) -> list[object]:
+    return [call[-1] for call in peer.handler.taken() if call[0] == "publish"]
+
+
+PROPERTIES = b"\x10\x00\x02"
+BODIES = [b"a", b"bb", b"", b"\xce" * 30, b"c" * 300, b"d", b"e", b"f" * 70_000, b"g", b"h", b"i"]
+
+
+def test_messages_that_differ_in_their_bodies_come_in_one_call() -> None:
+    sent = [bytes(size) for size in range(1, 100)]
+    handler = InRuns()
+    peer = opened(handler=handler).says(b"".join(map(message, sent)))
+    assert bodies(peer) == sent
+    assert handler.runs == [97]  # from two of them it learns what they have in common
+
+
+def test_a_read_goes_on_with_what_the_last_one_began() -> None:
+    handler = InRuns()
+    peer = opened(handler=handler).says(message(b"a") * 2).says(message(b"b") * 3).says(message(b"c") * 4)
+    assert bodies(peer) == [b"a"] * 2 + [b"b"] * 3 + [b"c"] * 4
+    assert handler.runs == [3, 4]
+
+
+def test_a_run_may_be_cut_at_every_octet() -> None:
+    sent = [b"1", b"22", b"\xce", b"4444", b"5"]
+    octets = b"".join(map(message, sent))
+    for cut in range(len(octets) + 1):
+        peer = opened(handler=InRuns()).says(octets[:cut]).says(octets[cut:])
+        assert bodies(peer) == sent, cut
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_what_is_not_taken_in_a_run_comes_one_by_one(most: int) -> None:
+    handler = InRuns(most)
+    peer = opened(handler=handler).says(b"".join(map(message, BODIES)))
+    assert bodies(peer) == BODIES
+
+
+DEVIATIONS = {
+    "key": message(b"x", key="yek"),
+    "longer key": message(b"x", key="another key"),
+    "properties": message(b"x", properties=b"\x10\x00\x01"),
+    "more properties": message(b"x", properties=b"\x18\x00\x01\x01"),
+    "channel": message(b"x", channel=2),
+    "no body": message(b""),
+    "two frames of body": message(b"x" * 20, frame_max=20),
+    "heartbeat": b"\x08\0\0\0\0\0\0\xce",
+    "ack": method_frame(1, m.BasicAck(7, True).encode()),
+}
+
+
+@pytest.mark.parametrize("between", DEVIATIONS.values(), ids=DEVIATIONS)
+def test_what_deviates_is_found_in_the_middle_of_a_run(between: bytes) -> None:
+    octets = message(b"a") * 5 + between + message(b"b") * 5
+    together, apart = opened(handler=InRuns(), channels=2).says(octets), opened(channels=2)
+    for at in range(len(octets)):
+        apart.says(octets[at : at + 1])
+    assert together.handler.taken() == apart.handler.taken()
+    assert (together.frames(), together.gone()) == (apart.frames(), apart.gone())
+
+
+def spoilt() -> list[tuple[int, bytes]]:
+    """A message of a run with one octet changed, for each that is not in its body."""
+    whole = message(b"body")
+    at_body = len(whole) - 5
+    places = [at for at in range(len(whole)) if not at_body <= at < at_body + 4]
+    return [(at, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]) for at in places]
+
+
+@pytest.mark.parametrize(("at", "wrong"), spoilt())
+def test_a_wrong_octet_in_a_run_is_what_it_is_without(at: int, wrong: bytes) -> None:
+    """Bad frame ends, sizes that do not agree, other classes, ...: whatever comes of it, and of what follows."""
+    octets = message(b"1234") * 4 + wrong + message(b"1234") * 3
+    together, apart = opened(handler=InRuns()).says(octets), opened()
+    for at in range(len(octets)):
+        apart.says(octets[at : at + 1])
+    assert together.handler.taken() == apart.handler.taken()
+    assert (together.frames(), together.gone()) == (apart.frames(), apart.gone())
+
+
+@pytest.mark.parametrize("code", [m.NOT_FOUND, m.FRAME_ERROR])
+def test_an_error_in_a_run_ends_the_channel_or_the_connection_there(code: int) -> None:
+    sent = [b"1", b"2", b"3", b"4", b"no", b"5", b"6", b"7"]
+    handler = Refusing()
+    handler.error = AmqpError(code, "not here")
+    peer = opened(handler=handler, channels=2)
+    peer.says(b"".join(map(message, sent)) + message(b"elsewhere", channel=2))
+    survives = [b"elsewhere"] if code == m.NOT_FOUND else []
+    assert bodies(peer) == sent[:5] + survives
+    close = peer.channel_close_heard() if code == m.NOT_FOUND else peer.close_heard()
+    assert (close.reply_code, close.failing_class_id, close.failing_method_id) == (code, 60, 40)
+
+
+def test_a_handler_that_halts_in_a_run_gets_the_rest_when_it_goes_on() -> None:
+    class Halting(InRuns):
+        def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+            peer.connection.halted = True
+            return super().on_publish_run(channel, publish, properties, bodies)
+
+    peer = opened(handler=Halting(most=2))
+    sent = [b"%d" % number for number in range(9)]
+    peer.says(b"".join(map(message, sent)))
+    seen = bodies(peer)
+    while peer.connection.halted:
+        seen += bodies(peer.says(b""))
+    assert seen == sent
+
+
+def test_a_channel_that_is_opened_again_knows_nothing_of_the_last_one() -> None:
+    peer = opened(handler=InRuns()).says(
+        message(b"a") * 4, (1, m.ChannelClose(200, "", 0, 0)), (1, m.ChannelOpen())
+    )
+    peer.handler.taken()
+    peer.says(content(b"b") * 2)
+    assert not bodies(peer)
+    assert peer.gone() or peer.frames()
+
+
+messages = st.lists(
+    st.tuples(
+        st.binary(max_size=40) | st.just(b"x" * 7),
+        st.sampled_from(["a", "a", "a", "bb"]),
+        st.sampled_from([PROPERTIES, PROPERTIES, PROPERTIES, b"\x00\x00"]),
+        st.sampled_from([1, 1, 1, 2]),
+    ),
+    max_size=30,
+)
+
+
+@given(messages, st.integers(0, 5), st.integers(1, 400))
+def test_a_stream_of_messages_is_the_same_in_runs_and_one_by_one(
+    sent: list[tuple[bytes, str, bytes, int]], most: int, step: int
+) -> None:
+    octets = b"".join(message(body, key, properties, channel, 60) for body, key, properties, channel in sent)
+    peer = opened(channels=2, handler=InRuns(most))
+    for at in range(0, len(octets), step):
+        peer.says(octets[at : at + step])
+    assert peer.handler.taken() == [
+        ("publish", channel, publish_arguments(key), properties, body)
+        for body, key, properties, channel in sent
+    ]
+
+
+# With a broker behind.
+
+
+def publishes(key: str, sent: list[bytes], properties: BasicProperties | None = None, **flags: bool) -> bytes:
+    method = method_frame(1, m.BasicPublish("", key, **flags).encode())
+    raw = (properties or BasicProperties()).encode()
+    return b"".join(method + content(body, raw) for body in sent)
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def got(channel: ClientChannel, queue: str) -> list[bytes]:
+    found = []
+    while (what := channel.get(queue)) is not None:
+        found.append(what.body)
+    return found
+
+
+def test_a_run_is_confirmed_with_one_ack() -> None:
+    channel = World().channel()
+    channel.declare("q")
+    peer = channel.confirms()
+    peer.send_bytes(publishes("q", numbers(20)))
+    assert channel.all() == [m.BasicAck(20, True)]
+    assert got(channel, "q") == numbers(20)
+    assert peer.front.channels[1].publishing.published == 20
+
+
+def test_a_queue_that_fills_up_in_a_run_refuses_what_is_too_much_and_nothing_else() -> None:
+    channel = World().channel()
+    channel.declare("q", arguments={"x-max-length": 7, "x-overflow": "reject-publish"})
+    peer = channel.confirms()
+    peer.send_bytes(publishes("q", numbers(10)))
+    assert channel.all() == [
+        m.BasicAck(7, True),
+        *(m.BasicNack(number, False, False) for number in (8, 9, 10)),
+    ]
+    assert got(channel, "q") == numbers(7)
+
+
+def test_each_message_of_a_run_that_nobody_takes_is_returned() -> None:
+    channel = World().channel()
+    channel.peer.send_bytes(publishes("nowhere", numbers(9), mandatory=True))
+    assert [content.body for content in channel.all()] == numbers(9)
+
+
+def test_a_transaction_keeps_a_run_until_it_commits() -> None:
+    channel = World().channel()
+    channel.declare("q")
+    channel.call(m.TxSelect())
+    channel.peer.send_bytes(publishes("q", numbers(9)))
+    assert channel.peer.world.queue("q").ready == 0
+    channel.call(m.TxCommit())
+    assert got(channel, "q") == numbers(9)
+
+
+def test_a_permission_that_goes_between_two_reads_stops_the_run() -> None:
+    world = World()
+    world.user("ann")
+    channel = world.channel("ann")
+    channel.declare("q")
+    channel.peer.send_bytes(publishes("q", numbers(5)))
+    world.broker.access.set_permissions("ann", "/", ".*", "", ".*")
+    channel.peer.send_bytes(publishes("q", numbers(5)))
+    assert world.queue("q").ready == 5
+    assert "403" in str(channel.next())
+
+
+def test_a_run_on_behalf_of_somebody_else_is_refused() -> None:
+    channel = World().channel()
+    channel.declare("q")
+    other = BasicProperties(user_id="ann")
+    channel.peer.send_bytes(publishes("q", numbers(3)) + publishes("q", numbers(5), other))
+    assert channel.peer.world.queue("q").ready == 3
+    assert "406" in str(channel.next())
+
+
+def test_a_run_to_many_queues_halts_between_two_messages() -> None:
+    """As many copies as one message may cause beyond what is allowed, and no more."""
+    world = World()
+    channel = world.channel()
+    for number in range(300):
+        channel.declare(f"q{number}")
+        channel.call(m.QueueBind(f"q{number}", "amq.fanout", ""))
+    frame = method_frame(1, m.BasicPublish("amq.fanout", "").encode()) + content(b"x")
+    channel.peer.front.receive(frame * 50, world.broker.tick())
+    ready = [world.queue(f"q{number}").ready for number in range(300)]
+    assert channel.peer.front.halted
+    assert set(ready) == {34}  # 300 times that is just above 10 000
+    world.settle()
+    channel.peer.send_bytes(b"")
+    assert {world.queue(f"q{number}").ready for number in range(300)} == {50}
+
+
+def test_what_is_published_in_a_run_counts_for_alarms() -> None:
+    channel = World().channel()
+    channel.declare("q")
+    channel.peer.send_bytes(publishes("q", numbers(3)))
+    channel.peer.world.broker.alarms.reason = "low on memory"
+    channel.peer.send_bytes(publishes("q", numbers(5)))
+    assert channel.peer.front.blocked
