@@ -94,6 +94,7 @@ FOLDERS = [
     "protocols",
     "plugins",
     "pipeline",
+    "perf",
     "tests",
     "examples",
     "benchmarks",

@@ -1,0 +1,128 @@
+"""From what was said on the command line to a plan, and from its outcome to what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+import attrs
+
+from perf import report
+from perf.block import HEAD, STAMP
+from perf.conductor import Conductor
+from perf.errors import PerfError
+from perf.plan import Plan
+from perf.topology import Topology
+from perf.workers import run
+
+
+def perf(options: argparse.Namespace) -> int:
+    """The exit code."""
+    try:
+        if options.churn:
+            from perf.churn import churn
+
+            told, code = churn(plan_of(options), options.churn)
+        else:
+            told, code = measure(plan_of(options), quiet=options.quiet)
+    except PerfError as error:
+        print(f"leveret: {error.text}", file=sys.stderr)
+        return error.code
+    _tell(told, options.json)
+    return code
+
+
+def measure(plan: Plan, quiet: bool = True) -> tuple[report.Told, int]:
+    """Do it, and tell. Raises PerfError."""
+    lines = report.Lines(plan, sys.stderr) if not quiet else None
+    conductor = Conductor(plan, lines.second if lines else lambda second: None)
+    topology = Topology(plan)
+    try:
+        topology.declare()
+        sights = run(plan, conductor)
+    finally:
+        if lines:
+            lines.end()
+        topology.remove()
+    verdict = report.verdict(plan, conductor.outcome(), sights) if plan.verify else None
+    told = report.told(plan, conductor.outcome(), verdict)
+    return told, 1 if verdict is not None and any(verdict.values()) else 0
+
+
+def _tell(told: report.Told, where: str | None) -> None:
+    if where != "-":
+        print(report.text(told))
+    if where == "-":
+        print(json.dumps(told, indent=2))
+    elif where:
+        with open(where, "w") as file:
+            json.dump(told, file, indent=2)
+            file.write("\n")
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """Raises PerfError for what makes no sense together."""
+    least = min(options.size.octets)
+    if options.verify and least < HEAD:
+        raise PerfError(f"--verify needs bodies of {HEAD} octets or more")
+    if options.ack_every and options.prefetch and options.ack_every > options.prefetch:
+        raise PerfError(f"--ack-every {options.ack_every} never comes with --prefetch {options.prefetch}")
+    if options.think and not options.ack_every:
+        raise PerfError("--think needs --ack-every: without it, nobody waits for a consumer")
+    if not (options.publishers or options.consumers):
+        raise PerfError("there is neither a publisher nor a consumer")
+    if options.processes > options.publishers + options.consumers and not options.churn:
+        raise PerfError("there are more processes than publishers and consumers")
+    arguments = dict(options.argument)
+    if options.queue_type:
+        arguments["x-queue-type"] = options.queue_type
+    return Plan(
+        url=attrs.evolve(options.url, ca_file=options.ca_file, verify=not options.insecure),
+        protocol=options.protocol,
+        publishers=options.publishers,
+        consumers=options.consumers,
+        per_connection=options.per_connection,
+        queues=options.queues,
+        queue_name=_numbered(options.queue_name, options.queues),
+        exchange=options.exchange,
+        exchange_type=options.type,
+        keys=options.keys,
+        key_count=options.key_count,
+        bind=options.bind or options.keys,
+        address=options.address,
+        arguments=arguments,
+        predeclared=options.predeclared,
+        delete=options.delete,
+        keep=options.keep,
+        sizes=options.size,
+        stamped=not options.no_stamps and least >= STAMP,
+        verify=options.verify,
+        persistent=options.persistent,
+        mandatory=options.mandatory,
+        rate=_rate(options.rate, options.total_rate, options.publishers),
+        confirms=options.confirms,
+        prefetch=options.prefetch,
+        ack_every=options.ack_every,
+        think_s=options.think,
+        messages=options.messages,
+        time_s=options.time,
+        warm_up_s=options.warm_up,
+        drain_s=options.drain,
+        processes=options.processes,
+    )
+
+
+def _numbered(pattern: str, count: int) -> str:
+    if count > 1 and "%d" not in pattern:
+        raise PerfError(f"{count} queues cannot all be called '{pattern}': %d stands for a number")
+    return pattern
+
+
+def _rate(
+    each: Sequence[tuple[float, float]], total: float, publishers: int
+) -> tuple[tuple[float, float], ...]:
+    if each and total:
+        raise PerfError("--rate is of each publisher, --total-rate of all: say one")
+    return ((total / max(publishers, 1), 1.0),) if total else tuple(each)

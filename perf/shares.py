@@ -1,0 +1,35 @@
+"""What of a plan falls to one publisher or consumer, in whichever protocol."""
+
+from __future__ import annotations
+
+from itertools import islice, product
+from typing import Final
+
+from perf.ends import Subscription, Tally
+from perf.plan import Plan
+from perf.seen import Seen
+
+SeenBy = list[tuple[str, Seen]]  # of each subscription, with the queue
+CYCLE_MAX: Final = 1024  # kinds of messages of one publisher
+
+
+def cycle_of(plan: Plan, publisher: int) -> list[tuple[str, int]]:
+    """Keys and sizes of its messages, in turn: every key with every size."""
+    return [
+        (key, size) for size, key in islice(product(plan.sizes.octets, plan.keys_of(publisher)), CYCLE_MAX)
+    ]
+
+
+def body_of(plan: Plan, publisher: int, size: int) -> bytes:
+    """What does not change of a body: the publisher's number, and the rest."""
+    start = bytes(8) + publisher.to_bytes(4, "little") + bytes(8) if plan.verify else b""
+    return start + b"x" * (size - len(start))
+
+
+def subscription(plan: Plan, number: int, tally: Tally, seen: SeenBy) -> Subscription:
+    """Of the queue of this number. With the default exchange each message is in but one, whichever that is."""
+    queue = plan.queue(number)
+    mine = Seen() if plan.verify else None
+    if mine is not None:
+        seen.append((queue if plan.exchange else "", mine))
+    return Subscription(queue, tally, plan.ack_every, int(plan.think_s * 1e9), mine)

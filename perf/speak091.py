@@ -1,0 +1,303 @@
+"""AMQP 0-9-1 as a load speaks it: set up with questions and answers, and then blocks of publishes, and acks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Sequence
+from struct import Struct, error
+from typing import Final
+
+from perf.block import Block, Pattern
+from perf.connection import Connection, Inbox
+from perf.deliveries import Run, Shape, Strides
+from perf.ends import ENDLESS, Source, Subscription, Tally, count_run
+from perf.errors import REFUSED, UNREACHABLE, PerfError
+from perf.pacing import Pacing
+from perf.plan import Plan, Url
+from perf.shares import SeenBy, body_of, cycle_of, subscription
+from protocols.amqp091 import methods as m
+from protocols.amqp091 import wire
+from protocols.amqp091.wire import BasicProperties, Method
+
+HEADER: Final = b"AMQP\x00\x00\x09\x01"
+FRAME: Final = wire.FRAME_START
+OVERHEAD: Final = wire.FRAME_OVERHEAD
+BASIC_DELIVER: Final = b"\x00\x3c\x00\x3c"
+BASIC_ACK: Final = b"\x00\x3c\x00\x50"
+BASIC_NACK: Final = b"\x00\x3c\x00\x78"
+TAG_AND_MULTIPLE: Final = Struct(">Q?")
+TAG_AND_BITS: Final = Struct(">QB")
+ACK: Final = Struct(">BHI4sQBB")  # a whole frame of basic.ack
+FRAME_MAX: Final = 131072
+PRODUCT: Final = "leveret perf"
+TIMEOUT_S: Final = 30.0
+
+
+class Talk:
+    """A connection that asks and waits: to set things up. Raises PerfError."""
+
+    def __init__(self, url: Url) -> None:
+        self.socket = connected(url)
+        self.buffer = b""
+        self.channels = 0
+        try:
+            self._log_in(url)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def _log_in(self, url: Url) -> None:
+        self.socket.sendall(HEADER)
+        self.expect(m.ConnectionStart)
+        capabilities: wire.FieldTable = {
+            "authentication_failure_close": True,
+            "consumer_cancel_notify": True,
+            "publisher_confirms": True,
+            "basic.nack": True,
+        }
+        login = f"\0{url.user}\0{url.password}".encode()
+        about: wire.FieldTable = {"product": PRODUCT, "capabilities": capabilities}
+        self.send(0, m.ConnectionStartOk(about, "PLAIN", login, "en_US"))
+        try:
+            tune = self.expect(m.ConnectionTune)
+        except PerfError as refused:
+            raise PerfError(f"{url} does not let us in: {refused.text}", UNREACHABLE) from None
+        assert isinstance(tune, m.ConnectionTune)
+        self.frame_max = min(tune.frame_max or FRAME_MAX, FRAME_MAX)
+        self.channel_max = tune.channel_max or 65535
+        self.send(0, m.ConnectionTuneOk(tune.channel_max, self.frame_max, 0))
+        self.send(0, m.ConnectionOpen(url.vhost))
+        try:
+            self.expect(m.ConnectionOpenOk)
+        except PerfError as refused:
+            raise PerfError(f"{url} does not open '{url.vhost}': {refused.text}", UNREACHABLE) from None
+
+    def open_channel(self) -> int:
+        self.channels += 1
+        if self.channels > self.channel_max:
+            raise PerfError(f"a connection has {self.channel_max} channels here: use more of them")
+        self.call(m.ChannelOpen(), m.ChannelOpenOk, self.channels)
+        return self.channels
+
+    def send(self, channel: int, method: Method) -> None:
+        self.socket.sendall(wire.method_frame(channel, method.encode()))
+
+    def call(self, method: Method, answer: type[Method], channel: int = 1) -> Method:
+        self.send(channel, method)
+        return self.expect(answer)
+
+    def expect(self, kind: type[Method]) -> Method:
+        """The next answer of this kind; PerfError if something is closed instead."""
+        while True:
+            size = FRAME.unpack_from(self.buffer)[2] if len(self.buffer) >= OVERHEAD else 0
+            if self.buffer[:4] == b"AMQP":
+                raise PerfError("this is no AMQP 0-9-1 broker", UNREACHABLE)
+            if size and len(self.buffer) >= size + OVERHEAD:
+                is_method = self.buffer[0] == m.FRAME_METHOD
+                frame, self.buffer = self.buffer[: size + OVERHEAD], self.buffer[size + OVERHEAD :]
+                if not is_method:
+                    continue
+                method = wire.method_at(frame, 7, 7 + size)
+                if isinstance(method, kind):
+                    return method
+                if isinstance(method, m.ConnectionClose | m.ChannelClose):
+                    raise Closed(method.reply_code, method.reply_text)
+                continue
+            self.buffer += self._heard()
+
+    def _heard(self) -> bytes:
+        try:
+            octets = self.socket.recv(65536)
+        except OSError as lost:
+            raise PerfError(f"the broker does not answer: {lost}", UNREACHABLE) from None
+        if not octets:
+            raise PerfError("the broker has hung up", UNREACHABLE)
+        return octets
+
+    def close(self) -> None:
+        with contextlib.suppress(PerfError, OSError):
+            self.call(m.ConnectionClose(200, "done"), m.ConnectionCloseOk, 0)
+        self.socket.close()
+
+
+class Closed(PerfError):  # noqa: N818 - what has happened
+    """The broker has closed a channel or the connection."""
+
+    def __init__(self, reply_code: int, text: str) -> None:
+        super().__init__(f"{reply_code} {text}" if text[:1].islower() else text, REFUSED)
+        self.reply_code = reply_code
+
+
+def connected(url: Url) -> socket.socket:
+    """Raises PerfError."""
+    try:
+        made = socket.create_connection((url.host, url.port), timeout=TIMEOUT_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if url.tls:
+            made = url.tls_context().wrap_socket(made, server_hostname=url.host)
+    except ssl.SSLCertVerificationError as unknown:
+        text = f"{url}: {unknown.verify_message}; --ca-file names who is trusted, --insecure trusts anybody"
+        raise PerfError(text, UNREACHABLE) from None
+    except OSError as refused:
+        raise PerfError(f"{url} cannot be reached: {refused.strerror or refused}", UNREACHABLE) from None
+    return made
+
+
+# What a publisher sends.
+
+
+def publish_pattern(plan: Plan, channel: int, publisher: int, key: str, size: int, frame_max: int) -> Pattern:
+    body = body_of(plan, publisher, size)
+    method = m.BasicPublish(plan.exchange, key, mandatory=plan.mandatory).encode()
+    properties = BasicProperties(delivery_mode=2 if plan.persistent else 1).encode()
+    frames: list[bytes] = []
+    wire.append_content(frames, channel, method, properties, body, frame_max)
+    start = len(wire.method_frame(channel, method)) + wire.CONTENT_START.size + len(properties) + 1 + 7
+    return Pattern(b"".join(frames), body_at=start if plan.head else -1)
+
+
+# What comes.
+
+
+class Connection091(Connection):
+    def __init__(self, talk: Talk, inbox: Inbox, tally: Tally) -> None:
+        super().__init__(talk.socket, talk.buffer, inbox)
+        self._tally = tally
+        self._now = 0
+        self._strides = Strides(self._shape_at, self._on_run)
+        self.by_channel: dict[int, Source] = {}  # the publishers
+
+    def take(self, octets: bytearray, end: int, now: int) -> int:
+        self._now = now
+        return self._strides.take(octets, end)
+
+    def _on_run(self, run: Run) -> None:
+        count_run(run, self.subscriptions, self._tally, self._now)
+
+    def acknowledge(self, channel: int, subscription: Subscription, at_least: int = 0) -> None:
+        if subscription.to_acknowledge(at_least):
+            self.say(
+                ACK.pack(m.FRAME_METHOD, channel, 13, BASIC_ACK, subscription.acknowledged, 1, m.FRAME_END)
+            )
+
+    def _shape_at(self, octets: bytearray, at: int, end: int) -> Shape | int:
+        """A delivery; or the size of another frame, which was handled."""
+        if at + OVERHEAD > end:
+            return 0
+        kind: int
+        channel: int
+        size: int
+        kind, channel, size = FRAME.unpack_from(octets, at)
+        after = at + size + OVERHEAD
+        if after > end:
+            return 0
+        if kind != m.FRAME_METHOD:
+            self._take_content(kind)
+            return size + OVERHEAD
+        method = octets[at + 7 : at + 11]
+        if method == BASIC_DELIVER:
+            return delivery_shape(octets, at, end)
+        if method == BASIC_ACK:
+            tag, multiple = TAG_AND_MULTIPLE.unpack_from(octets, at + 11)
+            self.by_channel[channel].confirm(tag, multiple, self._now)
+        elif method == BASIC_NACK:
+            tag, bits = TAG_AND_BITS.unpack_from(octets, at + 11)
+            self.by_channel[channel].refuse(tag, bits & 1 == 1, self._now)
+        else:
+            self._take_method(wire.method_at(bytes(octets[at + 7 : after - 1]), 0, size))
+        return size + OVERHEAD
+
+    def _take_content(self, kind: int) -> None:
+        """Of a message that was returned; or a heartbeat."""
+        if kind not in (m.FRAME_HEADER, m.FRAME_BODY, m.FRAME_HEARTBEAT):
+            raise PerfError("the broker's frames cannot be understood")
+
+    def _take_method(self, method: Method) -> None:
+        if isinstance(method, m.BasicReturn):
+            self._tally.returned += 1
+        elif isinstance(method, m.ConnectionClose | m.ChannelClose):
+            raise Closed(method.reply_code, method.reply_text)
+        elif isinstance(method, m.BasicConsumeOk):
+            self.unanswered -= 1
+        elif isinstance(method, m.BasicCancel):
+            raise PerfError(f"the broker has cancelled the consumer '{method.consumer_tag}'")
+
+
+def delivery_shape(octets: bytearray, at: int, end: int) -> Shape | int:
+    """Of the delivery that begins there: method, header and body, if they are whole. Raises PerfError."""
+    try:
+        _, channel, size = FRAME.unpack_from(octets, at)
+        header = size + OVERHEAD
+        kind, channel_2, header_size, _, _, body_size = wire.CONTENT_START.unpack_from(octets, at + header)
+        body = header + header_size + OVERHEAD
+        if at + body > end:
+            return 0
+        if kind != m.FRAME_HEADER or channel_2 != channel:
+            raise PerfError("frames of several messages are mixed, which is not understood")
+        checked = [0, 3, 4, 5, 6, 8, 10, header - 1, header, header + 5, header + 6]
+        checked += [*range(header + 14, header + 19), body - 1]
+        last, left = body, body_size
+        while left > 0:
+            if at + last + 7 > end:
+                return 0
+            kind, _, size = FRAME.unpack_from(octets, at + last)
+            if kind != m.FRAME_BODY or not 0 < size <= left:
+                raise PerfError("frames of several messages are mixed, which is not understood")
+            checked += [last, last + 4, last + 5, last + 6, last + size + 7]
+            last += size + OVERHEAD
+            left -= size
+    except error:
+        return 0
+    if at + last > end:
+        return 0
+    return Shape(last, 1, body + 7, body_size, tuple(checked))
+
+
+def publishing(
+    plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, block_max: int
+) -> Connection091:
+    """A connection with these publishers, a channel for each."""
+    talk = Talk(plan.url)
+    made = Connection091(talk, inbox, tally)
+    talk.socket.setblocking(True)
+    limit = plan.messages or ENDLESS
+    pacing = Pacing(plan.rate) if plan.rate else None
+    for number in numbers:
+        channel = talk.open_channel()
+        if plan.confirms:
+            talk.call(m.ConfirmSelect(), m.ConfirmSelectOk, channel)
+        patterns = [
+            publish_pattern(plan, channel, number, key, size, talk.frame_max)
+            for key, size in cycle_of(plan, number)
+        ]
+        block = Block(patterns, block_max, plan.verify)
+        made.by_channel[channel] = Source(block, tally, limit, plan.confirms, pacing)
+    made.sources = list(made.by_channel.values())
+    talk.socket.setblocking(False)
+    return made
+
+
+def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, seen: SeenBy) -> Connection091:
+    """A connection with these consumers, a channel for each and each of its queues."""
+    talk = Talk(plan.url)
+    subscriptions = {}
+    for number in numbers:
+        for queue in plan.queues_of(number, plan.consumers):
+            channel = talk.open_channel()
+            if plan.ack_every and plan.prefetch:
+                talk.call(m.BasicQos(0, plan.prefetch), m.BasicQosOk, channel)
+            subscriptions[channel] = subscription(plan, queue, tally, seen)
+    arguments: wire.FieldTable = {"x-stream-offset": "next"} if plan.is_stream else {}
+    for (
+        channel,
+        each,
+    ) in subscriptions.items():  # from here on messages may come, and are taken by the connection
+        no_ack = not plan.ack_every
+        method = m.BasicConsume(each.queue, f"perf-{channel:05d}", no_ack=no_ack, arguments=arguments)
+        talk.send(channel, method)
+    made = Connection091(talk, inbox, tally)
+    made.subscriptions = subscriptions
+    made.unanswered = len(subscriptions)
+    return made
