@@ -111,14 +111,20 @@ class Channel:
         if self.publishing.tx is not None:
             self._answer(tag, multiple, Delivery.accept)
             return
-        pop = self.unsettled.pop
-        for each in (tag,) if tag in self.unsettled and not multiple else self._tags(tag, multiple):
-            delivery = pop(each)
-            delivery.queue.accept(delivery)
-            consumer = delivery.consumer
+        unsettled = self.unsettled
+        taken: list[Delivery] = []
+        for each in (tag,) if tag in unsettled and not multiple else self._tags(tag, multiple):
+            taken.append(unsettled[each])
+            del unsettled[each]
+        at, count = 0, len(taken)
+        while at < count:  # mostly once: a consumer takes from one queue
+            queue, consumer, start = taken[at].queue, taken[at].consumer, at
+            while at < count and taken[at].consumer is consumer and taken[at].queue is queue:
+                at += 1
+            queue.accept_run(taken if at - start == count else taken[start:at])
             if consumer is not None:
-                consumer.credit += 1
-                consumer.window.credit += 1
+                consumer.credit += at - start
+                consumer.window.credit += at - start
                 if self.sharing or not consumer.able:
                     self._wake(consumer)
 

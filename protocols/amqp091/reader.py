@@ -2,11 +2,11 @@
 
 Nearly all traffic is publishes whose three frames lie whole in one read, and acks: `_take_frames` handles them in
 straight code, with one call of the handler each and no other call of ours. Publishers repeat themselves: once two
-messages in a row have had the same method and properties, `_take_alike` hands on those that follow all at once, as long
-as nothing but the body differs, and neither size nor properties are looked at again. Every other frame is passed on whole to
-`_take_frame`, also the header and the body of a publish that a read cuts in two, so the quick way never waits: a
-publish is looked up by the octets of its whole frame, and either its content lies behind it or the channel is left
-expecting the header. What is incomplete is kept in the pieces it came in and joined once.
+messages in a row have had the same method and properties, `_take_alike` hands on those that follow all at once, as
+long as nothing but the body differs. Every other frame is passed on whole to `_take_frame`, also the header and the
+body of a publish that a read cuts in two, so the quick way never waits: a publish is looked up by the octets of its
+whole frame, and either its content lies behind it or the channel is left expecting the header. What is incomplete
+is kept in the pieces it came in and joined once.
 """
 
 from abc import ABC, abstractmethod
@@ -24,6 +24,7 @@ from protocols.amqp091.wire import (
     CONTENT_START,
     FRAME_OVERHEAD,
     FRAME_START,
+    REPEATED_MAX,
     AmqpError,
 )
 from protocols.pieces import keep
@@ -41,7 +42,6 @@ BASIC: Final = CLASS_BASIC << 16  # and that one: class 60, weight 0
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 SIZE_AT: Final = 16  # in a header frame: the last three octets of the body's size
 SIZE_OCTETS: Final = 3
-REPEATED_MAX: Final = 1024  # octets of properties that are remembered for the next message
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -179,9 +179,11 @@ class Reader(ABC):
                     if properties != channel.repeated:
                         channel.alike = b""
                         channel.repeated = properties if len(properties) <= REPEATED_MAX else b""
-                    elif not channel.alike and body_size < 1 << 8 * SIZE_OCTETS:
-                        channel.alike = channel.publish_frame + data[at : at + SIZE_AT]
-                        channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
+                    else:
+                        properties = channel.repeated
+                        if not channel.alike and body_size < 1 << 8 * SIZE_OCTETS:
+                            channel.alike = channel.publish_frame + data[at : at + SIZE_AT]
+                            channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
                     at = body_end + 1
                     try:
                         handler.on_publish(number, channel.publish, properties, data[body_at:body_end])
@@ -193,10 +195,10 @@ class Reader(ABC):
         return at
 
     def _take_alike(self, channel: Channel, data: bytes, at: int) -> int:
-        """Handle the whole messages from `at` on that are like the last; answer where the first one that is left begins.
+        """Handle the whole messages from `at` on that are like the last; answer where what is left begins.
 
-        An octet that differs elsewhere than in a body, or a body that is not all here, ends the run: `_take_frames` then
-        looks at it as it would have without.
+        An octet that differs elsewhere than in a body, or a body that is not all here, ends the run: `_take_frames`
+        then looks at it as it would have without.
         """
         bodies, after = self._alike(channel, data, at)
         number, publish, properties = channel.number, channel.publish, channel.repeated

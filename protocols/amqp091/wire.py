@@ -103,7 +103,9 @@ METHOD_TO_HEADER: Final = Struct(">BBHIHHQ")
 HEADER_TO_BODY: Final = Struct(">BBHI")
 
 CLASS_BASIC: Final = 60
+BODY_SIZE_AT: Final = 15  # in a header frame: the lower four octets of the body's size
 CONTENT_HEADER_SIZE: Final = 12  # class, weight, body size
+REPEATED_MAX: Final = 1024  # octets of properties that are kept for the next message, which may have the same
 SMALL_BODY_MAX: Final = 16_384  # up to here a copy costs less than two more pieces to send
 
 DELIVERY: Final = Struct(
@@ -161,7 +163,7 @@ def append_content(
     A small body becomes one bytes object; a large one is sliced once and otherwise left alone.
     """
     size = len(body)
-    if size > SMALL_BODY_MAX or (frame_max and size > frame_max - FRAME_OVERHEAD) or not size:
+    if not is_small(size, frame_max):
         return _append_frames(out, channel, method, content_frames(channel, properties, body, frame_max))
     frames = b"".join(
         (
@@ -184,6 +186,11 @@ def append_content(
     )
     out.append(frames)
     return len(frames)
+
+
+def is_small(body_size: int, frame_max: int) -> bool:
+    """Whether a body has a single frame, and costs less to copy than to send on its own."""
+    return 0 < body_size <= SMALL_BODY_MAX and not (frame_max and body_size > frame_max - FRAME_OVERHEAD)
 
 
 def _append_frames(out: list[bytes], channel: int, method: bytes, content: list[bytes]) -> int:

@@ -14,7 +14,7 @@ from .peer import ClientChannel, World
 
 
 class InRuns(machine.Recorder):
-    """Notes what came in runs, and how long they were. Takes no more than `most` of each; what `stops` has, halts it."""
+    """Notes what came in runs, and how long they were. Takes no more than `most` of each."""
 
     def __init__(self, most: int = 1 << 30) -> None:
         super().__init__()
