@@ -68,7 +68,7 @@ def reason() -> str | None:
     if MODE not in MODES:
         raise SystemExit(f"leveret: LEVERET_COMPILE is {MODE!r}; it may be {', '.join(MODES)}")
     if MODE == "never":
-        return "LEVERET_COMPILE was never"
+        return "LEVERET_COMPILE was set to never"
     lacking = missing()
     if lacking is not None and MODE == "always":
         raise SystemExit(f"leveret: LEVERET_COMPILE is always, but {lacking}")
@@ -95,9 +95,8 @@ class Copy(build_py):
         if WHY is None:
             note(self.build_lib, "compiled")
             return
-        if MODE != "never":
-            say(f"building plain Python, several times slower: {WHY}")
-        note(self.build_lib, WHY)
+        say(f"building plain Python, several times slower: {WHY}")
+        note(self.build_lib, f"{WHY} when it was built")
 
 
 class Compile(build_ext):
@@ -117,8 +116,9 @@ class Compile(build_ext):
             if MODE == "always":
                 raise
             self._forget()
-            say(f"building plain Python, several times slower: compiling failed: {error}")
-            note(self.build_lib, "compiling failed")
+            why = "mypyc refused a module" if isinstance(error, SystemExit) else str(error).splitlines()[0]
+            say(f"building plain Python, several times slower: compiling failed: {why}")
+            note(self.build_lib, "compiling failed when it was built")
 
     def get_outputs(self) -> list[str]:
         return [str(path) for path in self._made()]

@@ -11,13 +11,12 @@ are told when it is there.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from mypy_extensions import mypyc_attr, trait
+from mypy_extensions import mypyc_attr
 
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.compat import Compat
@@ -31,6 +30,7 @@ from broker_core.limits import NodeLimits, VirtualHostLimits
 from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.parameters import Parameters
 from broker_core.policy import Policies
+from broker_core.publisher import Publisher as Publisher
 from broker_core.queue import DELETED, REJECTED, Queue
 from broker_core.routing import Route, route, walk
 from broker_core.security.access import Access
@@ -63,31 +63,6 @@ class Outcome(Enum):
 TAKEN: Final = Outcome.TAKEN
 UNROUTABLE: Final = Outcome.UNROUTABLE
 REFUSED: Final = Outcome.REFUSED
-
-
-@trait
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Publisher(ABC):
-    """Somebody who wants to know when what was published so far is safe (confirms, accepted, completion).
-
-    It joins `Broker.publishers`. At the end of the settle it is asked for its `mark`, and with that it is off the list.
-    Then it is told: at once if nothing of it is `persistent`, else when all of it is on disk. More may be published
-    meanwhile, and several marks be on their way.
-    """
-
-    __slots__ = ()
-    persistent: bool = False  # whether something published since the last `mark` is to be on disk
-
-    @abstractmethod
-    def mark(self) -> int:
-        """Where it stands now; never less than before. Its next publish joins the list again."""
-
-    @abstractmethod
-    def taken(self, mark: int) -> None:
-        """Everything published before it stood at `mark` is with its queues, and on disk where it must be.
-
-        Marks come in order; one may be passed over. It may have ended in the meantime.
-        """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -21,6 +21,7 @@ import attrs
 
 from broker_core import settings
 from broker_core.broker import Broker
+from broker_core.built import built
 from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
 from broker_core.clock import Clock
 from broker_core.config import Config, ConfigError
@@ -383,7 +384,7 @@ def rehearse(config: Config) -> None:
 
 def welcome(node: Node, source: str) -> str:
     """What `leveret serve` prints when it is ready: one screen."""
-    lines = [f"Leveret {VERSION}", ""]
+    lines = [f"Leveret {VERSION}, {built()}", ""]
     for (address, protocols), entrance in zip(node.listening, node.entrances, strict=True):
         secured = ", with TLS" if entrance.is_secured else ""
         lines.append(f"  {address:24} {_names(protocols)}{secured}")

@@ -16,6 +16,7 @@ import trio
 
 from broker_core import composition
 from broker_core.broker import Broker
+from broker_core.built import built
 from broker_core.config import Config, ConfigError
 from broker_core.entrance import Entrance
 from broker_core.exchange import Exchange
@@ -114,6 +115,7 @@ class Operating(Operations):
         return {
             "name": self.config.node.name,
             "version": VERSION,
+            "build": str(built()),
             "uptime_s": round(trio.current_time() - self._started_at, 3),
             "listeners": [
                 {"address": address, "protocols": [p.name for p in protocols], "tls": entrance.is_secured}

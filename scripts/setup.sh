@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up what `make run` and `make test` need:
-#   setup.sh run    .venv with Leveret in it
+#   setup.sh run    .venv with Leveret in it, and what compiles it if there is a C compiler
 #   setup.sh test   the same with the tools and the Python clients of the tests
 #   setup.sh peers  clients that are not ours or not Python: rabbitmq-c's tools, rabbitmqadmin, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
@@ -51,7 +51,7 @@ make_venv() {
     "$python" -m venv "$VENV"
 }
 
-# Prints the Debian packages that are missing to build python-qpid-proton: it comes as C source.
+# Prints the Debian packages that are missing to compile Leveret, and python-qpid-proton, which comes as C source.
 missing_to_build() {
     echo '#include <stdio.h>' | "${CC:-cc}" -E - >/dev/null 2>&1 || printf 'gcc\nlibc6-dev\n'
     "$VENV/bin/python" - <<'EOF'
@@ -61,21 +61,18 @@ if not os.path.exists(sysconfig.get_path("include") + "/Python.h"):
 EOF
 }
 
-# Only the tests need it: a node runs without a compiler.
+# Succeeds if there is a C compiler with Python's headers, perhaps after it was installed.
 make_buildable() {
-    if "$VENV/bin/python" -c 'import cproton_ffi' 2>/dev/null; then
-        return
-    fi
     local missing
     mapfile -t missing < <(missing_to_build)
     if [ ${#missing[@]} -eq 0 ]; then
         return
     fi
-    if ! can_install; then
-        echo "setup: the tests need a C compiler and Python's headers; as root: apt-get install ${missing[*]}" >&2
-        return 1
+    if can_install && install_packages "${missing[@]}"; then
+        return
     fi
-    install_packages "${missing[@]}"
+    echo "setup: there is no C compiler with Python's headers; as root: apt-get install ${missing[*]}" >&2
+    return 1
 }
 
 # Spark runs on Java; a node, and all other tests, do without.
@@ -91,7 +88,8 @@ make_java() {
 }
 
 install_leveret() {
-    local pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e "$1")
+    # an editable install is plain in any case: what is compiled is in build/compiled
+    local pip=(env LEVERET_COMPILE=never "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e "$1")
     if ! "${pip[@]}" -c constraints.txt; then
         echo "setup: the versions in constraints.txt are not to be had here; taking others" >&2
         "${pip[@]}"
@@ -160,12 +158,17 @@ without() {
 case "${1:-}" in
     run)
         make_venv
-        install_leveret .
+        if make_buildable; then
+            install_leveret '.[compile]'
+        else
+            echo "setup: Leveret runs as plain Python, several times slower" >&2
+            install_leveret .
+        fi
         ;;
     test)
         make_venv
-        make_buildable
-        install_leveret '.[test,dev,interop,spark,delta,charts]'
+        make_buildable # the tests cannot do without, a node can
+        install_leveret '.[test,compile,dev,interop,spark,delta,charts]'
         make_java
         ;;
     peers)

@@ -62,6 +62,16 @@ def parser(environ: Environ) -> argparse.ArgumentParser:
     return Parser(environ)
 
 
+class Version(argparse.Action):
+    """Prints one line and ends; what it tells is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from broker_core.built import built
+
+        print(f"leveret {VERSION} ({built()})")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """The command line. Which commands it knows in full depends on what it is to parse."""
 
@@ -74,7 +84,9 @@ class Parser(argparse.ArgumentParser):
             description="A multi-protocol message broker.",
             epilog="`leveret COMMAND --help` tells more and shows examples.",
         )
-        self.add_argument("--version", action="version", version=f"leveret {VERSION}")
+        self.add_argument(
+            "--version", action=Version, nargs=0, help="show the version, how it was built, and exit"
+        )
         self.environ = environ
         self.own = self.add_subparsers(
             title="commands", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser

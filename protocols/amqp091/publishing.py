@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, Outcome, Publisher
+from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, Outcome
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.exchange import Exchange
 from broker_core.message import Facts, Message
@@ -27,8 +27,8 @@ NO_PUBLISH: Final = b""  # what no publish is
 WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
 
 
-class Publishing(Publisher):
-    """What one channel publishes: plainly, with confirms, or in a transaction."""
+class Publishing:
+    """What one channel publishes: plainly, with confirms, or in a transaction. It is a `Publisher`."""
 
     __slots__ = (
         "_access",
