@@ -63,6 +63,9 @@ class Keeper:
         self._broker = broker
         self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
         self._gathered = 0  # messages in the open commit, when the last feed began
+        self._fed: list[
+            tuple[Transport, bool, int]
+        ] = []  # who published, or needs that commit, in this batch
         self._switch_interval_s = sys.getswitchinterval()
 
     # The start.
@@ -114,18 +117,30 @@ class Keeper:
         self.journal.holds = False
         self._gathered = self.journal.gathered
 
-    def feed_ends(self, transport: Transport, settle: Callable[[], None]) -> None:
-        """Let the broker settle it; what the peer is told about it waits, if it has to."""
+    def feed_ends(self, transport: Transport) -> None:
+        """It has been. What the peer is told about it waits, if it has to, as `conclude` will find."""
         journal = self.journal
         published = journal.gathered != self._gathered
         needed = (journal.open if journal.dirty else journal.open - 1) if journal.holds else 0
+        if published or needed:
+            self._fed.append((transport, published, needed))
+
+    def conclude(self, settle: Callable[[], None]) -> None:
+        """Let the broker settle what peers have sent; each is then told, or read from, when the disk is there."""
+        if not self._fed:
+            settle()
+            return
+        journal = self.journal
+        fed, self._fed = self._fed, []
+        journal.holds = any(needed for _, _, needed in fed)
         settle()
-        if needed > journal.durable:
-            transport.hold(needed)
-            self._delayed[transport] = None
-        if published and journal.behind and self._broker.alarms.reason is None:
-            transport.ahead = True  # during an alarm it is held back by its front-end, which knows how to
-            self._delayed[transport] = None
+        for transport, published, needed in fed:
+            if needed > journal.durable:
+                transport.hold(needed)
+                self._delayed[transport] = None
+            if published and journal.behind and self._broker.alarms.reason is None:
+                transport.ahead = True  # during an alarm it is held back by its front-end, which knows how to
+                self._delayed[transport] = None
 
     def _landed(self) -> None:
         durable, behind = self.journal.durable, self.journal.behind

@@ -37,6 +37,7 @@ from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operating import THREADS, Operating
 from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins
+from broker_core.rounds import HAS_ROUNDS, Rounds
 from broker_core.security.guards import Door
 from broker_core.store.contract import Store, StoreError
 from broker_core.transport import Transport, is_readable
@@ -101,6 +102,8 @@ class Node(Operating):
         self.door: Door[Arriving] = Door()
         self._threads = trio.CapacityLimiter(THREADS)
 
+    rounds: Rounds  # while it runs
+
     # Life.
 
     async def __aenter__(self) -> Node:
@@ -122,10 +125,13 @@ class Node(Operating):
             elif self._store is not None:
                 self._store.close(None)
             raise
+        self.rounds = Rounds(self)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         for listener, entrance in accepting:
             self._nursery.start_soon(self._accept, listener, entrance)
         self._nursery.start_soon(self._keep_time)
+        if HAS_ROUNDS:
+            self._nursery.start_soon(self.rounds.go)
         return self
 
     def _build(self) -> None:
@@ -171,6 +177,7 @@ class Node(Operating):
             else:  # what the block raised is its own affair: it does not go into a group
                 await self._stack.aclose()
         finally:
+            self.rounds.close()
             if self.keeper is not None:
                 self._close_store(self.keeper, crashed)
             composition.audit(self.broker, "")
@@ -302,29 +309,38 @@ class Node(Operating):
 
     # The loop.
 
-    def feed(self, transport: Transport, data: bytes) -> None:
-        """Bytes from one peer, and everything they cause."""
+    def hear(self, transport: Transport, data: bytes) -> float:
+        """Bytes from one peer; `conclude` follows, perhaps after others. Returns when it began (monotonic)."""
         assert transport.front is not None
         now = self.broker.tick()
         if self.keeper is not None:
             self.keeper.feed_begins()
+        self.broker.events.actor = ""
         self.fed = transport
         try:
             transport.front.receive(data, now)
         except Exception:
             transport.end_by_mistake()
         transport.watch_deadline()
-        if self.keeper is None:
-            self._settle()
+        if self.keeper is not None:
+            self.keeper.feed_ends(transport)
+        self._unchecked += len(data)
+        return now
+
+    def conclude(self, of_one: bool = True) -> None:
+        """Everything that what was heard has caused; if it was not of one peer alone, it is nobody's doing."""
+        if not of_one:
+            self.fed = None
+        if self.keeper is not None:
+            self.keeper.conclude(self._settle)
         else:
-            self.keeper.feed_ends(transport, self._settle)
+            self._settle()
         self.fed = None
         self._flush()
-        self._unchecked += len(data)
         if self._unchecked > CHECK_OCTETS:
             self._unchecked = 0
             self.broker.alarms.check_soon()
-            self.broker.alarms.check(now)
+            self.broker.alarms.check(self.broker.now)
 
     def work(self) -> None:
         """Something besides input changed: settle and send."""

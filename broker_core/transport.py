@@ -30,6 +30,7 @@ from broker_core.arriving import READ_SIZE, Arriving
 from broker_core.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.outbox import Outbox
+from broker_core.rounds import HAS_ROUNDS
 from broker_core.secured import SecuredSocket
 from broker_core.tls import reason
 
@@ -71,6 +72,10 @@ class Transport(Arriving):
         self._meanwhile: trio.CancelScope | None = None  # of reading while the front-end waits
         self._read_while_waiting = 0
         self._paused = False  # not read from until it has read
+        self.number = connected.fileno()  # of the socket
+        self.says_much = False  # its last read was full
+        self.dismissed = False  # its task is about to go on with it
+        self._ended = False  # nothing follows
 
     # The connection's task.
 
@@ -104,19 +109,66 @@ class Transport(Arriving):
             self.front = self._recognise(data)
             self.front.on_wake = self._woken
         while data or (self.front is not None and self.front.halted):
-            self.node.feed(self, data)
+            self.node.hear(self, data)
+            self.node.conclude()
             if self._is_stranger and self.front is not None and not self.front.is_stranger:
                 self._acquainted()
-            if self.front is not None and self.front.closed:
-                return
             self._measure_turn(len(data))
-            if self.ahead or (self.front is not None and self.front.blocked):
-                await self._wait_unblocked()
-            if self.outbox.full:
-                self._paused = True
-                await self._nothing_left()
-                self._paused = False
+            if not await self._may_go_on():
+                return
+            while self._attends():
+                await self.node.rounds.attend(self)
+                if not await self._may_go_on():
+                    return
             data = await self._read()
+
+    async def _may_go_on(self) -> bool:
+        """Wait until it may be read from. False: never."""
+        if self.front is None or self.front.closed:
+            return False
+        if self.ahead or self.front.blocked:
+            await self._wait_unblocked()
+        if self.outbox.full:
+            self._paused = True
+            await self._nothing_left()
+            self._paused = False
+        return True
+
+    def _attends(self) -> bool:
+        """Whether it is one of those who are read from in rounds."""
+        front = self.front
+        assert front is not None
+        is_plain = isinstance(self._socket, socket.socket) and HAS_ROUNDS
+        return is_plain and not (self._ended or self._is_stranger or front.halted or front.waits)
+
+    def hear(self) -> float:
+        """In a round: read once, and have that worked through. Returns when it began."""
+        try:
+            data = self._socket.recv(self._read_size)
+        except (BlockingIOError, InterruptedError):
+            self.says_much = False
+            return self.node.broker.now
+        except OSError:
+            data = b""
+        self.reads += 1
+        size = len(data)
+        if not size:
+            self._ended = True
+            return self.node.broker.now
+        self.octets_received += size
+        self.says_much = size == self._read_size
+        now = self.node.hear(self, data)
+        if size >= READ_SIZE_MIN:
+            self._measure_turn(size)
+        return now
+
+    def goes_on(self) -> bool:
+        """Whether the next round may read from it, after what it said in this one was worked through."""
+        front = self.front
+        if front is None or self._ended or front.closed:
+            self._lose()
+            return False
+        return not (self.ahead or self.outbox.full or front.blocked or front.halted or front.waits)
 
     def _measure_turn(self, size: int) -> None:
         """Read less at a time while working through it takes too long: others want their turn."""
@@ -219,6 +271,8 @@ class Transport(Arriving):
         """Whether bytes have arrived that will be read, and have not been yet."""
         if self._paused or self._unblocked is not None:
             return False
+        if self.dismissed:
+            return True
         has_more = isinstance(self._socket, SecuredSocket) and self._socket.has_more
         halted = self.front is not None and self.front.halted
         return halted or has_more or is_readable(self._socket)
@@ -254,6 +308,7 @@ class Transport(Arriving):
 
     def hang_up(self) -> None:
         """End the conversation; what is in the outbox by the end of this batch is still sent."""
+        self.node.rounds.dismiss(self.number)
         self._scope.cancel()
 
     # Time.

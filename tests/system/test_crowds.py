@@ -123,6 +123,7 @@ def test_strangers_who_dawdle_are_no_clients_and_keep_nobody_out():
             await in_a_thread(partial(answer, standing.port))
             for each in strangers:
                 crowd.drips(each)
+        await trio.testing.wait_all_tasks_blocked()  # until the last who asked has been forgotten
         there = standing.counts()
         assert there["clients"] == 0
         assert 0 < there["connections"] <= 160

@@ -1,0 +1,132 @@
+"""Who is read from when: rounds gone by hand, with real sockets, in calls rather than in seconds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from broker_core import arriving
+from broker_core import transport as reading
+from broker_core.rounds import HAS_ROUNDS, TOGETHER
+
+from .scripted import Script, Scripted, run, until
+
+pytestmark = [pytest.mark.system, pytest.mark.skipif(not HAS_ROUNDS, reason="no epoll here")]
+
+READ_SIZE = 4096  # so that what the system takes at once is several reads
+
+
+@pytest.fixture(autouse=True)
+def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "READ_SIZE", READ_SIZE)
+    monkeypatch.setattr(reading, "READ_SIZE", READ_SIZE)
+
+
+def settled(node: Scripted) -> int:
+    """Go round once: how often that was settled."""
+    often: list[bool] = []
+    conclude = node.conclude
+
+    def counting(of_one: bool = True) -> None:
+        often.append(of_one)
+        conclude(of_one)
+
+    node.conclude = counting  # type: ignore[method-assign]
+    try:
+        node.rounds.go_round()
+    finally:
+        node.conclude = conclude  # type: ignore[method-assign]
+    return len(often)
+
+
+class Said:
+    """A peer that attends, and what its front-end has got since."""
+
+    def __init__(self, stream: trio.SocketStream, script: Script) -> None:
+        self.stream = stream
+        self.script = script
+        script.sizes.clear()
+
+    def say(self, octets: bytes) -> None:
+        """At once: nothing else runs meanwhile. As much of it as the system takes."""
+        self.stream.socket._sock.send(octets)  # type: ignore[attr-defined]
+
+    @property
+    def reads(self) -> list[int]:
+        return self.script.sizes
+
+
+@contextlib.asynccontextmanager
+async def attending(node: Scripted, count: int) -> AsyncIterator[list[Said]]:
+    peers: list[Said] = []
+    for number in range(count):
+        stream = await node.connect()
+        await until(lambda number=number: len(node.rounds._attending) == number + 1)  # type: ignore[misc]
+        peers.append(Said(stream, Script.last))
+    yield peers
+    for peer in peers:
+        await peer.stream.aclose()
+
+
+def test_what_many_say_at_once_costs_a_read_each_and_is_settled_together():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 10) as peers:
+            for peer in peers:
+                peer.say(b"e")
+            reads = [transport.reads for transport in node._transports.values()]
+            assert settled(node) == 1
+            assert [peer.reads for peer in peers] == [[1]] * 10
+            assert [transport.reads for transport in node._transports.values()] == [n + 1 for n in reads]
+            for peer in peers:
+                assert await peer.stream.receive_some() == b"echo"
+
+    run(test)
+
+
+def test_no_more_than_so_many_wait_for_each_other():
+    async def test(node: Scripted) -> None:
+        async with attending(node, TOGETHER + 1) as peers:
+            for peer in peers:
+                peer.say(b"e")
+            node.broker.clock.now = lambda: 0.0  # type: ignore[method-assign]
+            assert settled(node) == 2
+
+    run(test)
+
+
+def test_of_those_who_say_much_one_is_heard_in_each_round_and_they_take_turns():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 4) as (quick, *talkers):
+            for talker in talkers:
+                talker.say(b"-" * 8 * READ_SIZE)
+            node.rounds.go_round()  # now it is known who they are
+            for talker in talkers:
+                assert talker.reads.pop() == READ_SIZE
+            for _ in range(3):
+                quick.say(b"e")
+                node.rounds.go_round()
+            assert quick.reads == [1, 1, 1]
+            assert [talker.reads for talker in talkers] == [[READ_SIZE]] * 3
+
+    run(test)
+
+
+def test_who_goes_leaves_no_turn_behind():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 2) as (talker, other):
+            talker.say(b"-" * 4 * READ_SIZE)
+            node.rounds.go_round()
+            node.rounds.go_round()
+            assert talker.reads == [READ_SIZE] * 2
+            for transport in list(node._transports.values()):
+                transport.hang_up()
+            other.say(b"e")
+            node.rounds.go_round()
+            assert talker.reads == [READ_SIZE] * 2
+            assert not other.reads
+            assert not node.rounds._talkers
+
+    run(test)
