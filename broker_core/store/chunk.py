@@ -15,7 +15,6 @@ import json
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -96,7 +95,6 @@ def pack(entries: Entries) -> Chunk:
     """Octets for new entries; their records in the order of their queues, so that one queue's lie together."""
     order, records = _order(entries)
     messages = entries.messages
-    packed = records_of(map(messages.__getitem__, order))
     columns = Columns()
     columns.first, columns.volatile = entries.first, entries.volatile
     columns.arrived, columns.arrivals = entries.arrived, None
@@ -105,10 +103,8 @@ def pack(entries: Entries) -> Chunk:
     columns.priorities = entries.priorities
     columns.expiries = entries.expiries if any(entries.expiries) else None
     columns.records = records
-    columns.sizes = array("I", [messages[at].size for at in order])
-    columns.ends = array("I", accumulate(map(len, packed)))
-    columns.crcs = array("I", map(crc32, packed))
-    return Chunk(entries.first, written(columns), b"".join(packed))
+    octets = _records(messages if isinstance(order, range) else [messages[at] for at in order], columns)
+    return Chunk(entries.first, written(columns), octets)
 
 
 def _order(entries: Entries) -> tuple[Sequence[int], Sequence[int]]:
@@ -162,11 +158,16 @@ def octets_of(column: array[int]) -> bytes:
 prefixes: Final[dict[tuple[Encoding, str, str, bytes, Facts], bytes]] = {}
 
 
-def records_of(messages: Iterable[Message]) -> list[bytes]:
-    """Each message as one record. Most begin as the one before them: looking is half the price of remembering."""
-    records: list[bytes] = []
+def _records(messages: list[Message], columns: Columns) -> bytes:
+    """One record after the other; notes in columns what they are.
+
+    Most begin as the one before them: looking is half the price of remembering, and the checksum goes on from there.
+    """
+    pieces: list[bytes] = []
+    ends: list[int] = []
+    crcs: list[int] = []
     last: Message | None = None
-    prefix = b""
+    prefix, prefix_crc, end = b"", 0, 0
     for message in messages:
         if (
             last is None
@@ -178,8 +179,16 @@ def records_of(messages: Iterable[Message]) -> list[bytes]:
             or message.encoding is not last.encoding
         ):
             last, prefix = message, _remembered_prefix(message)
-        records.append(prefix + message.body)
-    return records
+            prefix_crc = crc32(prefix)
+        body = message.body
+        pieces.append(prefix)
+        pieces.append(body)
+        end += len(prefix) + len(body)
+        ends.append(end)
+        crcs.append(crc32(body, prefix_crc))
+    columns.sizes = array("I", [message.size for message in messages])
+    columns.ends, columns.crcs = array("I", ends), array("I", crcs)
+    return b"".join(pieces)
 
 
 def _remembered_prefix(message: Message) -> bytes:

@@ -8,11 +8,12 @@ chunk is rewritten: the chunk of an entry is the one with the greatest first num
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
+
+from broker_core.store.chunk_state import ChunkState
 
 SPARSE: Final = 0.3  # of the entries live: less is worth rewriting
 MERGED_OCTETS: Final = 1 << 20  # of messages in a rewritten chunk, about
@@ -22,97 +23,6 @@ SMALL_MANY: Final = 16  # if there are so many
 RECLAIMED: Final = 1 << 17  # octets that make any rewriting worth while
 YOUNGEST: Final = 4  # chunks that are left alone: what is new often goes soon
 LOOKED_AT: Final = 200  # chunks in one look for something worth rewriting: 1 ms
-
-
-class ChunkState:
-    """What is known of one chunk."""
-
-    __slots__ = ("bits", "damaged", "first", "last", "live", "numbers", "octets", "poor", "volatile")
-
-    def __init__(self, first: int, numbers: Sequence[int], octets: int, volatile: bool = False) -> None:
-        self.first = first
-        self.numbers = numbers  # of its entries, rising
-        self.last = numbers[-1]
-        self.live = len(numbers)
-        self.octets = octets  # of its messages
-        self.bits = bytearray((len(numbers) + 7) >> 3)  # settled, by place
-        self.volatile = volatile  # not to be recovered
-        self.damaged = False  # it cannot be rewritten
-        self.poor = False  # small, or sparse; kept by `Chunks`
-
-    def settle(self, numbers: Sequence[int]) -> int:
-        """Note that entries are settled; their numbers rise. Returns how many were not before, and are there."""
-        places = self._places(numbers)
-        first = places[0] if places else 0
-        if len(places) > 8 and places == list(range(first, first + len(places))):
-            settled = self._settle_run(first, len(places))  # the rule; 20 ns an entry rather than 200
-        else:
-            settled = self._settle_each(places)
-        self.live -= settled
-        return settled
-
-    def _places(self, numbers: Sequence[int]) -> list[int]:
-        """Where entries are in the chunk; those that are not there are left out."""
-        known = self.numbers
-        if isinstance(known, range):
-            start, stop = known.start, known.stop
-            return [number - start for number in numbers if start <= number < stop]
-        places = [bisect_left(known, number) for number in numbers]
-        return [
-            place
-            for place, number in zip(places, numbers, strict=True)
-            if place < len(known) and known[place] == number
-        ]
-
-    def _settle_run(self, first: int, count: int) -> int:
-        bits = self.bits
-        before = int.from_bytes(bits, "little")
-        after = before | ((1 << count) - 1) << first
-        bits[:] = after.to_bytes(len(bits), "little")
-        return (after ^ before).bit_count()
-
-    def _settle_each(self, places: Iterable[int]) -> int:
-        bits = self.bits
-        settled = 0
-        for place in places:
-            bit = 1 << (place & 7)
-            if not bits[place >> 3] & bit:
-                bits[place >> 3] |= bit
-                settled += 1
-        return settled
-
-    def settle_between(self, start: int, stop: int) -> int:
-        """Note that all entries from one number up to another are settled. Returns how many were not."""
-        numbers = self.numbers
-        if isinstance(numbers, range):
-            begin, end = max(start - numbers.start, 0), min(stop - numbers.start, len(numbers))
-        else:
-            begin, end = bisect_left(numbers, start), bisect_left(numbers, stop)
-        settled = self._settle_run(begin, end - begin) if begin < end else 0
-        self.live -= settled
-        return settled
-
-    def restore_bits(self, bits: bytes) -> None:
-        """What was settled before the node ended; empty: nothing."""
-        if len(bits) == len(self.bits):
-            self.bits[:] = bits
-            self.live = len(self.numbers) - int.from_bytes(bits).bit_count()
-
-    def live_places(self) -> Sequence[int]:
-        """Where its live entries are in its columns."""
-        if self.live == len(self.numbers):
-            return range(len(self.numbers))
-        bits = self.bits
-        return [at for at in range(len(self.numbers)) if not bits[at >> 3] & 1 << (at & 7)]
-
-    def needed(self) -> array[int]:
-        """The numbers of the live entries."""
-        return array("Q", map(self.numbers.__getitem__, self.live_places()))
-
-    @property
-    def live_octets(self) -> int:
-        """Of the messages of live entries, about."""
-        return self.octets * self.live // len(self.numbers)
 
 
 class Chunks:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import attrs
+from mypy_extensions import mypyc_attr
 
 from broker_core.delivery import NEVER
 from broker_core.message import Message
@@ -64,7 +65,7 @@ class Entries:
         self.positions = array("Q")  # order of arrival in the queue
         self.priorities = array("B")
         self.expiries = array("Q")  # ms since 1970-01-01 UTC; 0: never
-        self.records = array("H")  # which of `messages` it is a copy of
+        self.records: Sequence[int] = array("H")  # which of `messages` it is a copy of
         self.messages: list[Message] = []  # each once, however many queues have it
         self.volatile = volatile  # not to outlive the node: paged out for want of memory only
 
@@ -218,6 +219,7 @@ class Stats:
     segment_octets: int = 0  # of their files
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Reader(ABC):
     """Reads chunks, in one thread. What it reads within one job is of one moment."""
 
@@ -242,6 +244,7 @@ class Reader(ABC):
         """
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Store(ABC):
     """Where commits are kept. Opened when it is made, which raises `BadFolder`s as its own kind says."""
 

@@ -14,14 +14,15 @@ Whatever has `message`, `queue` (with its `number`), `position`, `expires_at` an
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER, PENDING, Delivery
 from broker_core.store.block_cache import BlockCache, Readings
-from broker_core.store.chunks import Chunks, ChunkState
-from broker_core.store.contract import Commit, Entries, NoSpaceError, Page, Store, StoreError
+from broker_core.store.chunk_state import ChunkState
+from broker_core.store.chunks import Chunks
+from broker_core.store.contract import Commit, NoSpaceError, Page, Store, StoreError
+from broker_core.store.gathering import Moment, gathered, given_up, octets_of
 from broker_core.store.reading import Found, Row, read_page
 from broker_core.store.recovery import ALL_UP_TO, owners_of
 from broker_core.store.rewriting import Rewriter
@@ -30,7 +31,7 @@ from broker_core.store.segment_log import SegmentLog
 if TYPE_CHECKING:
     from broker_core.broker import Broker, Publisher
     from broker_core.clock import Timer
-    from broker_core.message import Encoding, Message
+    from broker_core.message import Encoding
     from broker_core.queue import Queue
 
 log: Final = logging.getLogger("leveret.store")
@@ -38,7 +39,6 @@ log: Final = logging.getLogger("leveret.store")
 CHUNK_OCTETS: Final = 1 << 20  # of messages, and one message
 CHUNK_ENTRIES: Final = 1 << 16
 BEHIND_OCTETS: Final = 32 << 20  # gathered and not on disk: then publishers wait
-OVERHEAD: Final = 64  # octets of an entry besides properties and body, roughly
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
 QUICK_MESSAGES: Final = 8  # that consumers have, and may settle before they are written: that is waited for,
 DOUBTS: Final = 100  # unless one of so many commits before has waited in vain
@@ -50,6 +50,8 @@ class Journal:
 
     def __init__(self, store: Store, broker: Broker, encodings: Mapping[str, Callable[[], Encoding]]) -> None:
         """`encodings`: by name, how messages of each protocol are read."""
+        self.chunk_octets, self.chunk_entries = CHUNK_OCTETS, CHUNK_ENTRIES
+        self.behind_octets, self.retry_s, self.doubts = BEHIND_OCTETS, RETRY_S, DOUBTS
         self.store = store
         self.broker = broker
         broker.journal = self
@@ -88,7 +90,7 @@ class Journal:
         self._objects: dict[str, str | None] = {}
         self._numbers: list[Sequence[int]] = []  # settled, and known by their numbers only
         self._tried: list[Delivery] = []
-        self._volatile: list[Delivery] = []
+        self._paged_out: list[Delivery] = []
         self._cut: list[tuple[int, int]] = []
         self._ended: list[int] = []
         self._waiting: dict[Publisher, int] = {}  # for the open commit; where they stood
@@ -137,7 +139,7 @@ class Journal:
         """These are not to outlive the node, but to be kept on disk meanwhile."""
         for delivery in deliveries:
             delivery.stored = PENDING
-        self._volatile.extend(deliveries)
+        self._paged_out.extend(deliveries)
 
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> SegmentLog:
         """The log of a stream, which is there from now on."""
@@ -169,7 +171,7 @@ class Journal:
             or self._objects
             or self._numbers
             or self._tried
-            or self._volatile
+            or self._paged_out
             or self._rewriter.done
             or self.appends
             or self.producers
@@ -198,12 +200,12 @@ class Journal:
 
     def _measure(self) -> None:
         """How much there is that is not on disk."""
-        messages = [delivery.message for delivery in self.arrivals[self._counted :]]
-        self._gathered += sum([each.size + len(each.properties) + OVERHEAD for each in messages])
-        self._counted += len(messages)
+        if self._counted < len(self.arrivals):
+            self._gathered += octets_of(self.arrivals, self._counted)
+            self._counted = len(self.arrivals)
         if self.appends:
             self._gathered += sum([log.measured() for log in self.appends])
-        self.behind = self._gathered + self._flying_octets > BEHIND_OCTETS
+        self.behind = self._gathered + self._flying_octets > self.behind_octets
 
     # Committing.
 
@@ -233,7 +235,7 @@ class Journal:
         arrivals, settled = self.arrivals, self.settled
         if not 0 < len(arrivals) <= QUICK_MESSAGES or len(settled) > len(arrivals):
             return False
-        if self._objects or self._numbers or self._tried or self._volatile or self._rewriter.done:
+        if self._objects or self._numbers or self._tried or self._paged_out or self._rewriter.done:
             return False
         if self.appends or self.producers or self._cut or self._ended:
             return False
@@ -250,7 +252,7 @@ class Journal:
         self._put_off = None
         self._overdue = self.dirty
         if self._waiting:
-            self._doubts = DOUBTS + 1
+            self._doubts = self.doubts + 1
 
     def _closed(self) -> Commit:
         commit = Commit(self.open)
@@ -261,7 +263,7 @@ class Journal:
         self._put_off = None
         self._settle_in(commit)
         arrivals, self.arrivals = self.arrivals, []
-        volatile, self._volatile = self._volatile, []
+        volatile, self._paged_out = self._paged_out, []
         self._flying_octets = self._gather(commit, arrivals, False) + self._gather(commit, volatile, True)
         self._gather_streams(commit)
         self._gathered = self._counted = 0
@@ -274,9 +276,7 @@ class Journal:
 
     def _settle_in(self, commit: Commit) -> None:
         settled, self.settled = self.settled, []
-        numbers = [delivery.stored for delivery in settled if delivery.stored > 0]
-        for delivery in settled:
-            delivery.stored = 0
+        numbers = given_up(settled)
         ranges: list[range] = []  # of pages: to go through the numbers of a long queue takes its time
         for more in self._numbers:
             if isinstance(more, range) and more.step == 1:
@@ -300,32 +300,21 @@ class Journal:
 
     def _gather(self, commit: Commit, arrivals: list[Delivery], volatile: bool) -> int:
         """Number the arrivals that are still there, and put them into chunks. Returns their octets."""
-        total = octets = 0
-        number = self.next_entry
-        last: Message | None = None
-        portion: list[Delivery] = []
-        messages: list[Message] = []
-        records: list[int] = []
-        for delivery in arrivals:
-            if delivery.stored != PENDING:
-                continue
-            if octets > CHUNK_OCTETS or len(portion) == CHUNK_ENTRIES:
-                self._add(commit, self._entries(portion, messages, records, volatile), octets)
-                total += octets
-                last, octets, portion, messages, records = None, 0, [], [], []
-            message = delivery.message
-            if message is not last:
-                last = message
-                messages.append(message)
-                octets += message.size + len(message.properties) + OVERHEAD
-            portion.append(delivery)
-            records.append(len(messages) - 1)
-            delivery.stored = number
-            number += 1
-        self.next_entry = number
-        if portion:
-            self._add(commit, self._entries(portion, messages, records, volatile), octets)
-        return total + octets
+        if not arrivals:
+            return 0
+        clock = self.broker.clock
+        moment = Moment(clock.wall(), clock.now())
+        total = 0
+        for portion in gathered(
+            arrivals, self.next_entry, moment, volatile, self.chunk_octets, self.chunk_entries
+        ):
+            entries = portion.entries
+            commit.chunks.append(entries)
+            numbers = range(entries.first, entries.first + len(entries))
+            self.next_entry = numbers.stop
+            self.known.add(ChunkState(entries.first, numbers, portion.octets, volatile))
+            total += portion.octets
+        return total
 
     def _gather_streams(self, commit: Commit) -> None:
         logs, self.appends = self.appends, {}
@@ -338,28 +327,6 @@ class Journal:
         commit.cut, self._cut = self._cut, []
         commit.ended, self._ended = self._ended, []
         commit.producers, self.producers = self.producers, {}
-
-    def _entries(
-        self, deliveries: list[Delivery], messages: list[Message], records: list[int], volatile: bool
-    ) -> Entries:
-        """Column by column, which costs half of row by row."""
-        entries = Entries(deliveries[0].stored, volatile, int(self.broker.clock.wall() * 1000))
-        entries.messages = messages
-        entries.records = array("H", records)
-        entries.queues = array("I", [each.queue.number for each in deliveries])
-        entries.positions = array("Q", [each.position for each in deliveries])
-        entries.priorities = array("B", [min(each.message.facts.priority, 255) for each in deliveries])
-        wall_ms = wall_ms_of(self.broker)
-        entries.expiries = array(
-            "Q",
-            [0 if (at := d.expires_at) == NEVER else max(1, int(at * 1000 + wall_ms)) for d in deliveries],
-        )
-        return entries
-
-    def _add(self, commit: Commit, entries: Entries, octets: int) -> None:
-        commit.chunks.append(entries)
-        numbers = range(entries.first, entries.first + len(entries))
-        self.known.add(ChunkState(entries.first, numbers, octets, entries.volatile))
 
     # What the store reports.
 
@@ -401,7 +368,7 @@ class Journal:
                 self._short = True
                 log.error("no space for the store: publishers are held back until there is (%s)", error)
                 self.broker.alarms.set(LOW_ON_DISK)
-            self.broker.timers.at(self.broker.clock.now() + RETRY_S, self._try_again)
+            self.broker.timers.at(self.broker.clock.now() + self.retry_s, self._try_again)
         else:
             self.fail(error if isinstance(error, StoreError) else StoreError(repr(error)))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from broker_core.delivery import NEVER
 from broker_core.store import chunk
-from broker_core.store.chunks import ChunkState
+from broker_core.store.chunk_state import ChunkState
 from broker_core.store.contract import DamagedError, Kept, Page
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker_core.store import chunk
-from broker_core.store.chunks import ChunkState
+from broker_core.store.chunk_state import ChunkState
 from broker_core.store.contract import Chunk, Commit, Reader, StoreError
 from broker_core.store.reading import whole
 

@@ -11,7 +11,8 @@ from broker_core.delivery import Delivery
 from broker_core.message import Facts, Message
 from broker_core.searched_lane import SearchedLane
 from broker_core.store import backlog
-from broker_core.store.chunks import Chunks, ChunkState
+from broker_core.store.chunk_state import ChunkState
+from broker_core.store.chunks import Chunks
 from broker_core.store.contract import Page, Reader
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore

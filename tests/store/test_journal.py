@@ -12,7 +12,6 @@ from broker_core.broker import Publisher
 from broker_core.message import Facts, Message
 from broker_core.queue import Queue
 from broker_core.store import chunks, recovery, rewriting
-from broker_core.store import journal as journals
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.journal import LOW_ON_DISK, RETRY_S, Journal
 from broker_core.store.memory import MemoryStore
@@ -356,10 +355,8 @@ def test_after_a_failure_nobody_is_told_anything(kept: Kept) -> None:
     assert (publisher.safe, kept.store.flying) == (0, None)
 
 
-def test_publishers_had_better_wait_when_too_much_is_not_on_disk(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journals, "BEHIND_OCTETS", 1000)
+def test_publishers_had_better_wait_when_too_much_is_not_on_disk(kept: Kept) -> None:
+    kept.journal.behind_octets = 1000
     kept.publish("q", bytes(600))
     kept.settle()
     assert not kept.journal.behind
@@ -371,8 +368,8 @@ def test_publishers_had_better_wait_when_too_much_is_not_on_disk(
     assert not kept.journal.behind
 
 
-def test_a_commit_has_several_chunks_if_it_is_large(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "CHUNK_OCTETS", 1000)
+def test_a_commit_has_several_chunks_if_it_is_large(kept: Kept) -> None:
+    kept.journal.chunk_octets = 1000
     bodies = [b"%04d" % at + bytes(400) for at in range(20)]
     for body in bodies:
         kept.publish("q", body)
@@ -401,7 +398,6 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "PAGE_MESSAGES", 2)
-        patch.setattr(journals, "CHUNK_ENTRIES", 3)
         patch.setattr(rewriting, "LOOK_EVERY", 1)
         patch.setattr(chunks, "SMALL_MANY", 2)
         patch.setattr(chunks, "YOUNGEST", 1)
@@ -441,11 +437,17 @@ def test_what_is_settled_while_chunks_are_rewritten_is_settled(
     assert again.store.stats().chunks == 0
 
 
+def small(kept: Kept) -> Kept:
+    """Its chunks are."""
+    kept.journal.chunk_entries = 3
+    return kept
+
+
 class Model:
     """Runs a kept world beside what must be true of it."""
 
     def __init__(self) -> None:
-        self.world = Kept(MemoryStore(held=True), "q", "r")
+        self.world = small(Kept(MemoryStore(held=True), "q", "r"))
         self.publisher = Told(self.world)
         self.count = 0
         self.held: list[tuple[str, object]] = []
@@ -520,7 +522,7 @@ class Model:
 
     def crash(self, name: str, number: int) -> None:
         self.world.settle()
-        self._begin_again(self.world.crash(), self.on_disk)
+        self._begin_again(small(self.world.crash()), self.on_disk)
         self.delivered = {(each, body) for each, bodies in self.live.items() for body in bodies}
         self._check_flags()
 
@@ -529,7 +531,7 @@ class Model:
             self.world.q[owner].release(delivery)  # type: ignore[arg-type]
         self.world.land()
         self.world.journal.close()
-        self._begin_again(self.world.crash(), self.live)
+        self._begin_again(small(self.world.crash()), self.live)
         self._check_flags()
 
     def _check_flags(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.store import journal
 from broker_core.store.memory import MemoryStore
 from tests.core.fakes import FakeConsumer
 from tests.store.test_journal import Kept, Told
@@ -160,10 +159,8 @@ def test_who_is_told_early_has_been_waited_for_by_each_queue(quick: Kept) -> Non
     assert (commits(quick), publisher.safe) == (0, 2)
 
 
-def test_a_consumer_is_waited_for_no_longer_than_that_and_then_not_for_a_while(
-    quick: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal, "DOUBTS", 3)
+def test_a_consumer_is_waited_for_no_longer_than_that_and_then_not_for_a_while(quick: Kept) -> None:
+    quick.journal.doubts = 3
     publisher, waited = Told(quick), []
     FakeConsumer(quick.q["q"])
     for _ in range(9):

@@ -14,7 +14,6 @@ import trio.testing
 from broker_core import Node, ThreadedNode, embedded, keeper
 from broker_core.arriving import GOODBYE_S
 from broker_core.plugins import BadPlugin
-from broker_core.store import journal as journals
 from broker_core.store import recovery
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.memory import MemoryStore
@@ -57,8 +56,8 @@ def test_what_the_disk_has_done_is_told_at_once(slow: Slow, channel: ClientChann
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "BEHIND_OCTETS", 10_000)
+def small(slow: Slow) -> None:
+    slow.journal.behind_octets = 10_000
 
 
 def flood(channel: ClientChannel, number: int) -> None:
@@ -82,10 +81,8 @@ def test_who_is_too_fast_for_the_disk_is_not_read_from(slow: Slow, channel: Clie
     assert arrived(slow) == 10
 
 
-def test_who_is_too_fast_waits_until_the_disk_has_caught_up(
-    slow: Slow, channel: ClientChannel, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(journals, "BEHIND_OCTETS", 300)
+def test_who_is_too_fast_waits_until_the_disk_has_caught_up(slow: Slow, channel: ClientChannel):
+    slow.journal.behind_octets = 300
     channel.publish("", "q", bytes(50), PERSISTENT)
     arguments, content = m.BasicPublish("", "q").encode(), []
     for _ in range(4):
@@ -142,11 +139,9 @@ def test_during_an_alarm_who_was_too_fast_is_still_heard(slow: Slow, channel: Cl
 # A disk that is full.
 
 
-def test_without_room_publishers_are_held_back_until_there_is_some(
-    slow: Slow, channel: ClientChannel, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_room_publishers_are_held_back_until_there_is_some(slow: Slow, channel: ClientChannel):
     """S157, S158. Nothing is confirmed that was not kept."""
-    monkeypatch.setattr(journals, "RETRY_S", 0.01)
+    slow.journal.retry_s = 0.01
     channel.confirms()
     channel.publish("", "q", b"x", PERSISTENT)
     slow.fail(NoSpaceError("the disk is full"))

@@ -1,0 +1,101 @@
+"""What is known of one chunk: which of its entries are still needed. A bit for each, and some hundred octets."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+RUN_MIN: Final = 8  # entries that follow each other, and are settled at once
+
+
+class ChunkState:
+    """What is known of one chunk."""
+
+    __slots__ = ("bits", "damaged", "first", "last", "live", "numbers", "octets", "poor", "volatile")
+
+    def __init__(self, first: int, numbers: Sequence[int], octets: int, volatile: bool = False) -> None:
+        self.first = first
+        self.numbers = numbers  # of its entries, rising
+        self.last = numbers[-1]
+        self.live = len(numbers)
+        self.octets = octets  # of its messages
+        self.bits = bytearray((len(numbers) + 7) >> 3)  # settled, by place
+        self.volatile = volatile  # not to be recovered
+        self.damaged = False  # it cannot be rewritten
+        self.poor = False  # small, or sparse; kept by `Chunks`
+
+    def settle(self, numbers: Sequence[int]) -> int:
+        """Note that entries are settled; their numbers rise. Returns how many were not before, and are there."""
+        places = self._places(numbers)
+        first = places[0] if places else 0
+        if len(places) > RUN_MIN and places == list(range(first, first + len(places))):
+            settled = self._settle_run(first, len(places))  # the rule; 20 ns an entry rather than 200
+        else:
+            settled = self._settle_each(places)
+        self.live -= settled
+        return settled
+
+    def _places(self, numbers: Sequence[int]) -> list[int]:
+        """Where entries are in the chunk; those that are not there are left out."""
+        known = self.numbers
+        if isinstance(known, range):
+            start, stop = known.start, known.stop
+            return [number - start for number in numbers if start <= number < stop]
+        places = [bisect_left(known, number) for number in numbers]
+        return [
+            place
+            for place, number in zip(places, numbers, strict=True)
+            if place < len(known) and known[place] == number
+        ]
+
+    def _settle_run(self, first: int, count: int) -> int:
+        bits = self.bits
+        before = int.from_bytes(bits, "little")
+        after = before | ((1 << count) - 1) << first
+        bits[:] = after.to_bytes(len(bits), "little")
+        return (after ^ before).bit_count()
+
+    def _settle_each(self, places: Iterable[int]) -> int:
+        bits = self.bits
+        settled = 0
+        for place in places:
+            bit = 1 << (place & 7)
+            if not bits[place >> 3] & bit:
+                bits[place >> 3] |= bit
+                settled += 1
+        return settled
+
+    def settle_between(self, start: int, stop: int) -> int:
+        """Note that all entries from one number up to another are settled. Returns how many were not."""
+        numbers = self.numbers
+        if isinstance(numbers, range):
+            begin, end = max(start - numbers.start, 0), min(stop - numbers.start, len(numbers))
+        else:
+            begin, end = bisect_left(numbers, start), bisect_left(numbers, stop)
+        settled = self._settle_run(begin, end - begin) if begin < end else 0
+        self.live -= settled
+        return settled
+
+    def restore_bits(self, bits: bytes) -> None:
+        """What was settled before the node ended; empty: nothing."""
+        if len(bits) == len(self.bits):
+            self.bits[:] = bits
+            self.live = len(self.numbers) - int.from_bytes(bits).bit_count()
+
+    def live_places(self) -> Sequence[int]:
+        """Where its live entries are in its columns."""
+        if self.live == len(self.numbers):
+            return range(len(self.numbers))
+        bits = self.bits
+        return [at for at in range(len(self.numbers)) if not bits[at >> 3] & 1 << (at & 7)]
+
+    def needed(self) -> array[int]:
+        """The numbers of the live entries."""
+        return array("Q", map(self.numbers.__getitem__, self.live_places()))
+
+    @property
+    def live_octets(self) -> int:
+        """Of the messages of live entries, about."""
+        return self.octets * self.live // len(self.numbers)
