@@ -6,8 +6,9 @@ import contextlib
 import socket
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol, TypeVar
 
 from perf.ends import Source, Subscription
 from perf.errors import UNREACHABLE, PerfError
@@ -26,6 +27,23 @@ class Inbox:
     def room(self, size: int) -> None:
         if len(self.octets) < size:
             self.octets = bytearray(2 * size)
+
+
+class HasSocket(Protocol):
+    socket: socket.socket
+
+
+Talking = TypeVar("Talking", bound=HasSocket)
+
+
+@contextmanager
+def set_up(talk: Talking) -> Iterator[Talking]:
+    """If that fails, nothing stays open."""
+    try:
+        yield talk
+    except BaseException:
+        talk.socket.close()
+        raise
 
 
 class Connection(ABC):

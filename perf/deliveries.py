@@ -22,7 +22,7 @@ ALIKE: Final = 8  # how many more are looked at, after one that stood alone
 @attrs.frozen
 class Shape:
     """A delivery, or with 1.0 a frame of one. `checked`: where the octets are that those alike have, too;
-    `whole`: a delivery begins and ends with it; `ends`: one ends."""
+    `whole`: a delivery begins and ends with it; `ends`: one ends. A frame that goes on has no body of its own: 0."""
 
     size: int
     channel_at: int
@@ -49,7 +49,7 @@ class Run:
 
     def stamps(self) -> array[int] | None:
         """The times in the bodies, if there is room for such."""
-        if not self.shape.whole or self.shape.body_size < STAMP:
+        if self.shape.body_size < STAMP:
             return None
         return self._numbers("Q", self.shape.body_at, 8, not LITTLE)
 
@@ -58,7 +58,7 @@ class Run:
         return self._numbers("I", self.shape.body_at + STAMP, 4, not LITTLE)
 
     def numbers(self) -> array[int] | None:
-        if not self.shape.whole or self.shape.body_size < HEAD:
+        if self.shape.body_size < HEAD:
             return None
         return self._numbers("Q", self.shape.body_at + HEAD - 8, 8, not LITTLE)
 

@@ -50,7 +50,6 @@ class Source:
     __slots__ = (
         "_apart",
         "_block",
-        "_low",
         "_pacing",
         "_started_ns",
         "_tally",
@@ -58,8 +57,11 @@ class Source:
         "_window",
         "credit",
         "limit",
+        "link_credit",
+        "low",
         "sent",
         "settled",
+        "window_credit",
     )
 
     def __init__(self, block: Block, tally: Tally, limit: int, window: int, pacing: Pacing | None) -> None:
@@ -69,10 +71,11 @@ class Source:
         self._pacing = pacing
         self._started_ns = 0
         self.limit = limit
-        self.credit = ENDLESS  # messages that may be sent in all
+        # Messages that may be sent in all: the lesser of what the link and the session of 1.0 allow.
+        self.credit = self.link_credit = self.window_credit = ENDLESS
         self.sent = 0
         self.settled = 0  # confirmed or refused
-        self._low = 0  # all below are
+        self.low = 0  # all below are
         self._apart: set[int] = set()  # and these
         self._under_way: deque[tuple[int, Sequence[int]]] = deque()  # end of a block, its stamps
 
@@ -122,16 +125,25 @@ class Source:
         """Message `tag - 1`, or all up to it."""
         self._tally.confirmed += self._settle(tag, multiple, now)
 
+    def settle_range(self, first: int, last: int, accepted: bool, now: int) -> None:
+        """Messages `first` to `last`."""
+        settle = self.confirm if accepted else self.refuse
+        if first <= self.low:
+            settle(last + 1, True, now)
+        else:
+            for number in range(first, last + 1):
+                settle(number + 1, False, now)
+
     def refuse(self, tag: int, multiple: bool, now: int) -> None:
         self._tally.refused += self._settle(tag, multiple, now)
 
     def _settle(self, tag: int, multiple: bool, now: int) -> int:
-        if not self._low < tag <= self.sent or tag - 1 in self._apart:
+        if not self.low < tag <= self.sent or tag - 1 in self._apart:
             return 0
         self._tally.last_ns = now
         before = self.settled
-        if multiple or tag - 1 == self._low:
-            self.settled += tag - self._low - self._passed(tag, now)
+        if multiple or tag - 1 == self.low:
+            self.settled += tag - self.low - self._passed(tag, now)
             self._catch_up(now)
         else:
             self._apart.add(tag - 1)
@@ -140,26 +152,26 @@ class Source:
         return self.settled - before
 
     def _catch_up(self, now: int) -> None:
-        while self._low in self._apart:
-            self._passed(self._low + 1, now)
+        while self.low in self._apart:
+            self._passed(self.low + 1, now)
 
     def _passed(self, to: int, now: int) -> int:
         """All below `to` are settled; how many of these had been before."""
         before = 0
         times = self._tally.confirm_times
-        while self._low < to:
+        while self.low < to:
             end, stamps = self._under_way[0]
             upto = min(end, to)
             if not self._apart and len(stamps) == 1:
-                times.add(now - stamps[0], upto - self._low)
+                times.add(now - stamps[0], upto - self.low)
             else:
-                for number in range(self._low, upto):
+                for number in range(self.low, upto):
                     if number in self._apart:
                         self._apart.remove(number)
                         before += 1
                     else:
                         times.add(now - stamps[number - end if len(stamps) > 1 else 0])
-            self._low = upto
+            self.low = upto
             if upto == end:
                 self._under_way.popleft()
         return before

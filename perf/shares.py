@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice, product
 from typing import Final
 
-from perf.ends import Subscription, Tally
+from perf.block import Block, Pattern
+from perf.ends import ENDLESS, Source, Subscription, Tally
+from perf.pacing import Pacing
 from perf.plan import Plan
 from perf.seen import Seen
 
@@ -33,3 +36,10 @@ def subscription(plan: Plan, number: int, tally: Tally, seen: SeenBy) -> Subscri
     if mine is not None:
         seen.append((queue if plan.exchange else "", mine))
     return Subscription(queue, tally, plan.ack_every, int(plan.think_s * 1e9), mine)
+
+
+def source(plan: Plan, patterns: Sequence[Pattern], block_max: int, tally: Tally) -> Source:
+    """A publisher with these messages, in turn."""
+    block = Block(patterns, block_max, plan.verify)
+    pacing = Pacing(plan.rate) if plan.rate else None
+    return Source(block, tally, plan.messages or ENDLESS, plan.confirms, pacing)

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from struct import Struct, error
 from typing import Final
 
-from perf.block import Block, Pattern
-from perf.connection import Connection, Inbox
+from perf.block import Pattern
+from perf.connection import Connection, Inbox, set_up
 from perf.deliveries import Run, Shape, Strides
-from perf.ends import ENDLESS, Source, Subscription, Tally, count_run
+from perf.ends import Source, Subscription, Tally, count_run
 from perf.errors import REFUSED, UNREACHABLE, PerfError
-from perf.pacing import Pacing
 from perf.plan import Plan, Url
-from perf.shares import SeenBy, body_of, cycle_of, subscription
+from perf.shares import SeenBy, body_of, cycle_of, source, subscription
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
 from protocols.amqp091.wire import BasicProperties, Method
@@ -259,45 +258,41 @@ def publishing(
     plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, block_max: int
 ) -> Connection091:
     """A connection with these publishers, a channel for each."""
-    talk = Talk(plan.url)
-    made = Connection091(talk, inbox, tally)
-    talk.socket.setblocking(True)
-    limit = plan.messages or ENDLESS
-    pacing = Pacing(plan.rate) if plan.rate else None
-    for number in numbers:
-        channel = talk.open_channel()
-        if plan.confirms:
-            talk.call(m.ConfirmSelect(), m.ConfirmSelectOk, channel)
-        patterns = [
-            publish_pattern(plan, channel, number, key, size, talk.frame_max)
-            for key, size in cycle_of(plan, number)
-        ]
-        block = Block(patterns, block_max, plan.verify)
-        made.by_channel[channel] = Source(block, tally, limit, plan.confirms, pacing)
-    made.sources = list(made.by_channel.values())
-    talk.socket.setblocking(False)
+    sources = {}
+    with set_up(Talk(plan.url)) as talk:
+        for number in numbers:
+            channel = talk.open_channel()
+            if plan.confirms:
+                talk.call(m.ConfirmSelect(), m.ConfirmSelectOk, channel)
+            patterns = [
+                publish_pattern(plan, channel, number, key, size, talk.frame_max)
+                for key, size in cycle_of(plan, number)
+            ]
+            sources[channel] = source(plan, patterns, block_max, tally)
+        made = Connection091(talk, inbox, tally)
+    made.by_channel = sources
+    made.sources = list(sources.values())
     return made
 
 
 def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, seen: SeenBy) -> Connection091:
     """A connection with these consumers, a channel for each and each of its queues."""
-    talk = Talk(plan.url)
     subscriptions = {}
-    for number in numbers:
-        for queue in plan.queues_of(number, plan.consumers):
-            channel = talk.open_channel()
-            if plan.ack_every and plan.prefetch:
-                talk.call(m.BasicQos(0, plan.prefetch), m.BasicQosOk, channel)
-            subscriptions[channel] = subscription(plan, queue, tally, seen)
-    arguments: wire.FieldTable = {"x-stream-offset": "next"} if plan.is_stream else {}
-    for (
-        channel,
-        each,
-    ) in subscriptions.items():  # from here on messages may come, and are taken by the connection
-        no_ack = not plan.ack_every
-        method = m.BasicConsume(each.queue, f"perf-{channel:05d}", no_ack=no_ack, arguments=arguments)
-        talk.send(channel, method)
-    made = Connection091(talk, inbox, tally)
+    with set_up(Talk(plan.url)) as talk:
+        for number in numbers:
+            for queue in plan.queues_of(number, plan.consumers):
+                channel = talk.open_channel()
+                if plan.ack_every and plan.prefetch:
+                    talk.call(m.BasicQos(0, plan.prefetch), m.BasicQosOk, channel)
+                subscriptions[channel] = subscription(plan, queue, tally, seen)
+        arguments: wire.FieldTable = {"x-stream-offset": "next"} if plan.is_stream else {}
+        for (
+            channel,
+            each,
+        ) in subscriptions.items():  # from here on messages may come: the connection takes them
+            tag, no_ack = f"perf-{channel:05d}", not plan.ack_every
+            talk.send(channel, m.BasicConsume(each.queue, tag, no_ack=no_ack, arguments=arguments))
+        made = Connection091(talk, inbox, tally)
     made.subscriptions = subscriptions
     made.unanswered = len(subscriptions)
     return made

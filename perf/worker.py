@@ -7,11 +7,12 @@ import select
 import time
 from collections.abc import Callable
 from enum import Enum
+from types import ModuleType
 from typing import Final
 
 import attrs
 
-from perf import speak091
+from perf import speak091, speak10
 from perf.connection import Connection, Inbox
 from perf.ends import Subscription, Tally
 from perf.histogram import Histogram
@@ -85,7 +86,7 @@ class Worker:
         publishing = [*_shares(plan.publishers, plan.per_connection)]
         mine = range(self._worker, len(shares) + len(publishing), plan.processes)
         block_max = min(BLOCK_MAX, BLOCKS_MAX * plan.processes // max(plan.publishers, 1))
-        speaks = speak091
+        speaks: ModuleType = speak10 if plan.protocol == "1.0" else speak091
         for each in mine:
             if each < len(shares):
                 made: Connection = speaks.consuming(plan, shares[each], self._inbox, self._tally, self._seen)
@@ -99,8 +100,8 @@ class Worker:
                 self._publishers[numbers[0]] = made
 
     def _hold(self, made: Connection) -> None:
-        made.begin(time.monotonic_ns())
         self._by_number[made.socket.fileno()] = made
+        made.begin(time.monotonic_ns())
         self._poll.register(made.socket.fileno(), READY)
 
     def _wait_for(self, made: Connection) -> None:
@@ -176,6 +177,8 @@ class Worker:
     def close(self) -> None:
         for connection in self._by_number.values():
             connection.socket.close()
+        if hasattr(self._poll, "close"):
+            self._poll.close()
 
     # One turn.
 

@@ -1,0 +1,322 @@
+"""AMQP 1.0 as a load speaks it: transfers from a pattern, dispositions in ranges, credit. A session for each end."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+from struct import Struct
+from typing import Final
+from urllib.parse import quote
+
+from perf.block import Pattern
+from perf.connection import Connection, Inbox, set_up
+from perf.deliveries import Run, Shape, Strides
+from perf.ends import Source, Subscription, Tally, count_run
+from perf.errors import PerfError
+from perf.pacing import SECOND
+from perf.plan import Plan
+from perf.shares import SeenBy, body_of, cycle_of, source, subscription
+from perf.talk10 import WINDOW, Talk10, refuse
+from protocols.amqp10 import performatives as p
+from protocols.amqp10 import wire
+from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.types import DecodeError, Symbol, skip_at
+
+START: Final = wire.FRAME_START
+UINT: Final = Struct(">I")
+ACCEPTED: Final = wire.disposition_end(True, p.Accepted(), 1 << 20)
+DATA: Final = b"\x00\x53\x75"
+CREDIT_ENDLESS: Final = 1_000_000  # for --prefetch 0
+WIDTHS: Final = {0x43: 0, 0x52: 1, 0x70: 4}  # of a uint, by its format code
+
+
+# What a publisher sends.
+
+
+def address_of(plan: Plan, key: str) -> str:
+    """Version 2 of RabbitMQ's addresses, or 1 if that is how a queue is named."""
+    if not plan.exchange:
+        return plan.address.replace("%s", quote(key, safe=""))
+    first = "/exchange" if plan.address.startswith("/amq/") else "/exchanges"
+    return f"{first}/{quote(plan.exchange, safe='')}/{quote(key, safe='')}"
+
+
+def transfer_pattern(plan: Plan, channel: int, message: bytes, size: int, frame_max: int) -> Pattern:
+    """A whole message, of which the last `size` octets are the body."""
+    head = wire.TransferHead(channel, 0)
+    ids_at = (4 + len(head.start), 4 + len(head.start) + UINT.size + 2)
+    settled = not plan.confirms
+    if head.size + len(message) <= frame_max:
+        end = wire.SETTLED if settled else wire.UNSETTLED
+        start = head.pack(head.size + len(message), head.start, 0, wire.TAG, 0, end)
+        body_at = len(start) + len(message) - size
+        return Pattern(start + message, body_at if plan.head else -1, ids_at)
+    first = wire.frame(channel, head.body(0, settled, True))
+    room = frame_max - len(first)
+    octets = UINT.pack(len(first) + room) + first[4:] + message[:room]
+    goes_on = len(wire.frame(channel, wire.continuation(0, True)))
+    for at in range(room, len(message), frame_max - goes_on):
+        piece = message[at : at + frame_max - goes_on]
+        octets += wire.frame(channel, wire.continuation(0, at + len(piece) < len(message)) + piece)
+    return Pattern(octets, len(first) + len(message) - size if plan.head else -1, ids_at)
+
+
+def message_of(plan: Plan, publisher: int, to: str | None, size: int) -> bytes:
+    sections = p.Header(durable=True).encode() if plan.persistent else b""
+    if to is not None:
+        sections += p.Properties(to=to).encode()
+    length = bytes((0xA0, size)) if size < 256 else b"\xb0" + UINT.pack(size)
+    return sections + DATA + length + body_of(plan, publisher, size)
+
+
+class Transfers:
+    """How many transfers the messages of a publisher take, who has such ones in turn."""
+
+    def __init__(self, each: Sequence[int]) -> None:
+        self._upto = [0, *accumulate(each)]
+
+    def of(self, messages: int) -> int:
+        cycles, rest = divmod(messages, len(self._upto) - 1)
+        return cycles * self._upto[-1] + self._upto[rest]
+
+    def messages_in(self, transfers: int) -> int:
+        """How many messages so many are, the last being whole."""
+        cycles, rest = divmod(transfers, self._upto[-1])
+        return cycles * (len(self._upto) - 1) + bisect_right(self._upto, rest) - 1
+
+
+# What comes.
+
+
+class Link:
+    """What a consumer's link needs besides: our channel, the first delivery id, and what the broker was granted."""
+
+    __slots__ = ("channel", "first_id", "frames", "granted")
+
+    def __init__(self, channel: int) -> None:
+        self.channel = channel
+        self.first_id = -1
+        self.frames = 0
+        self.granted = 0  # deliveries, since the beginning
+
+
+class Connection10(Connection):
+    def __init__(self, talk: Talk10, inbox: Inbox, tally: Tally, credit: int) -> None:
+        super().__init__(talk.socket, talk.buffer, inbox)
+        self._tally = tally
+        self._now = 0
+        self._strides = Strides(self._shape_at, self._on_run)
+        self._credit = credit
+        self._idle_ns = talk.idle_ms * 1_000_000 // 2
+        self._alive_ns = 0
+        self.by_channel: dict[int, Source] = {}  # the publishers, by the broker's channel
+        self.transfers: dict[int, Transfers] = {}  # and of these, too
+        self.links: dict[int, Link] = {}  # of the consumers
+
+    def take(self, octets: bytearray, end: int, now: int) -> int:
+        self._now = now
+        return self._strides.take(octets, end)
+
+    def keep_alive(self, now: int) -> None:
+        if self._idle_ns and now >= self._alive_ns + min(self._idle_ns, SECOND):
+            self._alive_ns = now
+            self.say(wire.EMPTY_FRAME)
+
+    def _on_run(self, run: Run) -> None:
+        if len(self.links) == 1:
+            (only,) = self.links.values()
+            only.frames += run.count
+        else:
+            for channel, count in Counter(run.channels()).items():
+                self.links[channel].frames += count
+        count_run(run, self.subscriptions, self._tally, self._now)
+
+    def acknowledge(self, channel: int, subscription: Subscription, at_least: int = 0) -> None:
+        link = self.links[channel]
+        count = subscription.to_acknowledge(at_least)
+        if count:
+            first = link.first_id + subscription.acknowledged - count
+            first, last = first & wire.MASK, first + count - 1 & wire.MASK
+            self.say(wire.disposition_frame(link.channel, True, first, last, ACCEPTED))
+        grant = subscription.handled + self._credit
+        if grant - link.granted > self._credit // 2:
+            link.granted = grant
+            self.say(self._flow(link, subscription, grant - subscription.received))
+
+    def _flow(self, link: Link, subscription: Subscription, credit: int) -> bytes:
+        seen = subscription.received & wire.MASK
+        return wire.link_flow(
+            link.channel, link.frames & wire.MASK, WINDOW, 0, 0, seen, max(credit, 0), 0, False
+        )
+
+    def _shape_at(self, octets: bytearray, at: int, end: int) -> Shape | int:
+        """A transfer; or the size of another frame, which was handled."""
+        if at + wire.FRAME_OVERHEAD > end:
+            return 0
+        size: int
+        size, offset, _, channel = START.unpack_from(octets, at)
+        if at + size > end:
+            return 0
+        frame = bytes(octets[at : at + size])
+        body = 4 * offset
+        if frame.startswith(wire.TRANSFER, body):
+            return self._transfer(frame, body, channel)
+        if frame.startswith(wire.DISPOSITION, body):
+            self._take_disposition(frame, body, channel)
+        elif size > wire.FRAME_OVERHEAD:
+            said = _read(frame, body)[0]
+            refuse(said)
+            if isinstance(said, p.Flow):
+                self._take_flow(said, channel)
+        return size
+
+    def _transfer(self, frame: bytes, body: int, channel: int) -> Shape:
+        transfer, payload = _read(frame, body)
+        assert isinstance(transfer, p.Transfer)
+        link = self.links[channel]
+        if link.first_id < 0 and transfer.delivery_id is not None:
+            link.first_id = transfer.delivery_id
+        return transfer_shape(frame, body, transfer, len(frame) - len(payload))
+
+    def _take_flow(self, flow: p.Flow, channel: int) -> None:
+        sender = self.by_channel.get(channel)
+        if sender is None:
+            return
+        room = (flow.next_incoming_id or 0) + flow.incoming_window
+        transfers = self.transfers[channel]
+        gone = transfers.of(sender.sent)
+        sender.window_credit = transfers.messages_in(gone + wire.distance(room, gone & wire.MASK))
+        if flow.handle is not None:
+            granted = (flow.delivery_count or 0) + (flow.link_credit or 0)
+            sender.link_credit = sender.sent + wire.distance(granted, sender.sent & wire.MASK)
+        sender.credit = max(sender.sent, min(sender.window_credit, sender.link_credit))
+
+    def _take_disposition(self, frame: bytes, body: int, channel: int) -> None:
+        sender = self.by_channel.get(channel)
+        found = wire.disposition_at(frame, body, len(frame))
+        if found is None:
+            said = _read(frame, body)[0]
+            assert isinstance(said, p.Disposition)
+            last = said.first if said.last is None else said.last
+            found = said.first, last, said.state, bool(said.settled)
+        assert found is not None
+        first, last, state, settled = found
+        if sender is not None and (settled or state is not None):
+            begin = sender.low + wire.distance(first, sender.low & wire.MASK)
+            end = begin + wire.distance(last, first)
+            sender.settle_range(begin, end, isinstance(state, p.Accepted | None), self._now)
+
+
+def _read(frame: bytes, body: int) -> tuple[p.Record, bytes]:
+    try:
+        return wire.performative_at(frame, body, len(frame))
+    except (AmqpError, DecodeError) as wrong:
+        raise PerfError(f"the broker's frames cannot be understood: {wrong}") from None
+
+
+def transfer_shape(frame: bytes, body: int, transfer: p.Transfer, payload_at: int) -> Shape:
+    """What its neighbours have in common with it: all in front of the body, but the channel, the id and the tag."""
+    more = bool(transfer.more)
+    if transfer.delivery_id is None:
+        return Shape(len(frame), 6, 0, 0, (), whole=False, ends=not more)
+    varies = {6, 7}
+    at = body + (6 if frame[body + 3] == wire.LIST_8 else 12)
+    at += 1 + WIDTHS.get(frame[at], 0)  # behind the handle
+    width = WIDTHS.get(frame[at], 0)
+    varies.update(range(at + 1, at + 1 + width))
+    at += 1 + width
+    if frame[at] == wire.BINARY:
+        varies.update(range(at + 2, at + 2 + frame[at + 1]))
+    body_at, size = body_in(frame, payload_at)
+    checked = tuple(each for each in range(body_at or payload_at) if each not in varies)
+    return Shape(len(frame), 6, body_at, size, checked, whole=not more, ends=not more)
+
+
+def body_in(frame: bytes, at: int) -> tuple[int, int]:
+    """Where the first data section of a message has its octets, and how many these are; zeros: it has none."""
+    end = len(frame)
+    try:
+        while at < end:
+            if frame.startswith(DATA, at):
+                if frame[at + 3] == 0xA0:
+                    return at + 5, frame[at + 4]
+                return at + 8, UINT.unpack_from(frame, at + 4)[0]
+            at = skip_at(frame, at, end)
+    except (DecodeError, IndexError):
+        pass
+    return 0, 0
+
+
+# Setting up.
+
+
+def publishing(
+    plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, block_max: int
+) -> Connection10:
+    """A connection with these publishers, a session and a link for each."""
+    sources = {}
+    transfers = {}
+    with set_up(Talk10(plan.url)) as talk:
+        for number in numbers:
+            channel = talk.begin()
+            patterns = _attach_sender(plan, talk, channel, number)
+            sources[channel] = made = source(plan, patterns, block_max, tally)
+            made.credit = made.link_credit = 0
+            transfers[channel] = Transfers([-(-len(each.octets) // talk.peer_frame_max) for each in patterns])
+        connection = Connection10(talk, inbox, tally, 0)
+    connection.by_channel = {theirs: sources[ours] for theirs, ours in talk.theirs.items()}
+    connection.transfers = {theirs: transfers[ours] for theirs, ours in talk.theirs.items()}
+    connection.sources = list(sources.values())
+    return connection
+
+
+def _attach_sender(plan: Plan, talk: Talk10, channel: int, number: int) -> list[Pattern]:
+    """A link to its only address; or to none, and each message says where it goes. Its messages."""
+    keys = plan.keys_of(number)
+    outcomes = [Symbol("amqp:accepted:list"), Symbol("amqp:rejected:list"), Symbol("amqp:released:list")]
+    attach = p.Attach(
+        name=f"perf-{number}",
+        handle=0,
+        role=p.ROLE_SENDER,
+        snd_settle_mode=p.SENDER_SETTLE_MODE_UNSETTLED if plan.confirms else p.SENDER_SETTLE_MODE_SETTLED,
+        source=p.Source(outcomes=outcomes),
+        target=p.Target(address=address_of(plan, keys[0]) if len(keys) == 1 else None),
+        initial_delivery_count=0,
+    )
+    talk.attach(channel, attach)
+    patterns = []
+    for key, size in cycle_of(plan, number):
+        to = address_of(plan, key) if len(keys) > 1 else None
+        message = message_of(plan, number, to, size)
+        patterns.append(transfer_pattern(plan, channel, message, size, talk.peer_frame_max))
+    return patterns
+
+
+def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, seen: SeenBy) -> Connection10:
+    """A connection with these consumers, a session and a link for each and each of its queues."""
+    subscriptions: dict[int, Subscription] = {}
+    with set_up(Talk10(plan.url)) as talk:
+        for number in numbers:
+            for queue in plan.queues_of(number, plan.consumers):
+                channel = talk.begin()
+                subscriptions[channel] = made = subscription(plan, queue, tally, seen)
+                _attach_receiver(plan, talk, channel, f"perf-{number}-{queue}", made.queue)
+        connection = Connection10(talk, inbox, tally, plan.prefetch or CREDIT_ENDLESS)
+    for theirs, ours in talk.theirs.items():
+        connection.links[theirs] = Link(ours)
+        connection.subscriptions[theirs] = subscriptions[ours]
+    return connection
+
+
+def _attach_receiver(plan: Plan, talk: Talk10, channel: int, name: str, queue: str) -> None:
+    attach = p.Attach(
+        name=name,
+        handle=0,
+        role=p.ROLE_RECEIVER,
+        snd_settle_mode=p.SENDER_SETTLE_MODE_UNSETTLED if plan.ack_every else p.SENDER_SETTLE_MODE_SETTLED,
+        source=p.Source(address=plan.address.replace("%s", quote(queue, safe=""))),
+        target=p.Target(),
+    )
+    talk.attach(channel, attach)

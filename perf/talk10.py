@@ -1,0 +1,131 @@
+"""An AMQP 1.0 connection that asks and waits: login, sessions, links. Raises PerfError."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from typing import Final, TypeVar
+
+from perf.errors import REFUSED, UNREACHABLE, PerfError
+from perf.plan import Url
+from perf.speak091 import connected
+from protocols.amqp10 import performatives as p
+from protocols.amqp10 import wire
+from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.types import DecodeError, Symbol
+
+FRAME_MAX: Final = 1 << 20  # octets that we take
+WINDOW: Final = 0x7FFF_FFFF  # transfers
+NUMBERS: Final = count()
+
+Said = TypeVar("Said", bound=p.Record)
+
+
+class Talk10:
+    """`buffer` holds what came and was not read; `peer_frame_max` and `idle_ms` are what the broker asks for."""
+
+    def __init__(self, url: Url) -> None:
+        self.socket = connected(url)
+        self.buffer = b""
+        self.channels = 0
+        self.theirs: dict[int, int] = {}  # our channel, by the broker's
+        try:
+            self._log_in(url)
+            self._open(url)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def _log_in(self, url: Url) -> None:
+        self.socket.sendall(wire.HEADER_SASL)
+        self._expect_header(wire.HEADER_SASL)
+        self.expect(p.SaslMechanisms)
+        login = f"\0{url.user}\0{url.password}".encode()
+        init = p.SaslInit(mechanism=Symbol("PLAIN"), initial_response=login)
+        self.socket.sendall(wire.frame(0, init.encode(), wire.FRAME_SASL))
+        _, outcome = self.expect(p.SaslOutcome)
+        if outcome.code != p.SASL_CODE_OK:
+            raise PerfError(f"{url} does not let us in: wrong user or password", UNREACHABLE)
+
+    def _open(self, url: Url) -> None:
+        self.socket.sendall(wire.HEADER_AMQP)
+        self._expect_header(wire.HEADER_AMQP)
+        container = f"leveret-perf-{os.getpid()}-{next(NUMBERS)}"
+        opening = p.Open(container_id=container, hostname=f"vhost:{url.vhost}", max_frame_size=FRAME_MAX)
+        self.send(0, opening)
+        try:
+            _, opened = self.expect(p.Open)
+            self.peer_frame_max = opened.max_frame_size
+            self.idle_ms = opened.idle_time_out or 0
+            if self._is_closing():
+                self.expect(p.Begin)
+        except PerfError as refused:
+            raise PerfError(f"{url} does not open '{url.vhost}': {refused.text}", UNREACHABLE) from None
+
+    def _is_closing(self) -> bool:
+        """An open that is refused is answered by an open and a close in one go."""
+        return self.buffer[8:11] == b"\x00\x53\x18"
+
+    def begin(self) -> int:
+        """A session; its channel."""
+        channel = self.channels
+        self.channels += 1
+        self.send(channel, p.Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
+        theirs, _ = self.expect(p.Begin)
+        self.theirs[theirs] = channel
+        return channel
+
+    def attach(self, channel: int, attach: p.Attach) -> None:
+        self.send(channel, attach)
+        _, answer = self.expect(p.Attach)
+        if (answer.target if attach.role == p.ROLE_SENDER else answer.source) is None:
+            self.expect(p.End)  # the link is refused: what comes is a detach that says why
+
+    def send(self, channel: int, performative: p.Record) -> None:
+        self.socket.sendall(wire.frame(channel, performative.encode()))
+
+    def expect(self, kind: type[Said]) -> tuple[int, Said]:
+        """The next of this kind, with its channel; flows on the way are left to be read again."""
+        passed = b""
+        while True:
+            channel, frame, performative = self._next()
+            if isinstance(performative, kind):
+                self.buffer = passed + self.buffer
+                return channel, performative
+            refuse(performative)
+            if isinstance(performative, p.Flow):
+                passed += frame
+
+    def _next(self) -> tuple[int, bytes, p.Record | None]:
+        while len(self.buffer) < 8 or len(self.buffer) < int.from_bytes(self.buffer[:4]):
+            self._hear()
+        size, offset, _, channel = wire.FRAME_START.unpack_from(self.buffer)
+        frame, self.buffer = self.buffer[:size], self.buffer[size:]
+        try:
+            return channel, frame, wire.performative_at(frame, 4 * offset, size)[0] if size > 8 else None
+        except (AmqpError, DecodeError) as wrong:
+            raise PerfError(f"the broker's frames cannot be understood: {wrong}") from None
+
+    def _expect_header(self, header: bytes) -> None:
+        while len(self.buffer) < len(header):
+            self._hear()
+        if not self.buffer.startswith(header):
+            raise PerfError("this is no AMQP 1.0 broker, or it asks for no login", UNREACHABLE)
+        self.buffer = self.buffer[len(header) :]
+
+    def _hear(self) -> None:
+        try:
+            octets = self.socket.recv(65536)
+        except OSError as lost:
+            raise PerfError(f"the broker does not answer: {lost}", UNREACHABLE) from None
+        if not octets:
+            raise PerfError("the broker has hung up", UNREACHABLE)
+        self.buffer += octets
+
+
+def refuse(said: p.Record | None) -> None:
+    """Raises PerfError if something is ended."""
+    if isinstance(said, p.Detach | p.End | p.Close):
+        error = said.error
+        why = f": {error.condition}: {error.description}" if error is not None else ""
+        raise PerfError(f"the broker has ended the {type(said).__name__.lower()}{why}", REFUSED)
