@@ -10,6 +10,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from typing import Final
+
+NEVER: Final = float("inf")  # a deadline that does not come
 
 
 class Clock(ABC):
@@ -70,20 +73,22 @@ def nothing(now: float) -> None:
 
 
 class Timers:
-    """Deadlines in order. The owner sleeps until `next_at()` and then calls `run(now)`."""
+    """Deadlines in order. The owner sleeps until `sleep_until()` and then calls `run(now)`."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._order = 0
         self._cancelled = 0
-        self.on_earlier: Callable[[], None] | None = None  # told when `next_at()` moved forward
+        self._slept_until = NEVER  # what is due later need not wake anybody
+        self.on_earlier: Callable[[], None] | None = None  # told of a deadline before the owner wakes
 
     def at(self, when: float, action: Callable[[float], None]) -> Timer:
         """Call `action(now)` once, not before `when`."""
         self._order += 1
         timer = Timer(when, self._order, action)
         heappush(self._heap, timer)
-        if self._heap[0] is timer and self.on_earlier is not None:
+        if when < self._slept_until and self.on_earlier is not None:
+            self._slept_until = when
             self.on_earlier()
         return timer
 
@@ -104,6 +109,16 @@ class Timers:
             heappop(self._heap)
             self._cancelled -= 1
         return self._heap[0].at if self._heap else None
+
+    def sleep_until(self) -> float:
+        """As `next_at`, for an owner that sleeps until then, and for ever if there is nothing.
+
+        Who sets a deadline and takes it back a thousand times a second has the owner wake in vain once for each term,
+        and not each time.
+        """
+        at = self.next_at()
+        self._slept_until = NEVER if at is None else at
+        return self._slept_until
 
     def run(self, now: float) -> int:
         """Run everything due at `now`, in order of deadline. Returns how many ran."""

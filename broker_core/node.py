@@ -397,8 +397,7 @@ class Node(Operating):
         timers = self.broker.timers
         while True:
             self._earlier = trio.Event()
-            at = self.broker.now if self.broker.touched else timers.next_at()
-            with trio.move_on_at(float("inf") if at is None else at):
+            with trio.move_on_at(self.broker.now if self.broker.touched else timers.sleep_until()):
                 await self._earlier.wait()
             at = timers.next_at()
             if self.broker.touched or (at is not None and at <= trio.current_time()):

@@ -168,6 +168,7 @@ def _records(messages: list[Message], columns: Columns) -> bytes:
     crcs: list[int] = []
     last: Message | None = None
     prefix, prefix_crc, end = b"", 0, 0
+    checksum = crc32  # a name of the module is looked up each time, even where this is compiled
     for message in messages:
         if (
             last is None
@@ -185,7 +186,7 @@ def _records(messages: list[Message], columns: Columns) -> bytes:
         pieces.append(body)
         end += len(prefix) + len(body)
         ends.append(end)
-        crcs.append(crc32(body, prefix_crc))
+        crcs.append(checksum(body, prefix_crc))
     columns.sizes = array("I", [message.size for message in messages])
     columns.ends, columns.crcs = array("I", ends), array("I", crcs)
     return b"".join(pieces)

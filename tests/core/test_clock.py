@@ -65,6 +65,18 @@ def test_the_owner_is_told_when_the_first_deadline_moves_forward() -> None:
     assert told == [5.0, 3.0]
 
 
+def test_the_owner_is_not_told_of_what_is_due_after_he_wakes_anyway() -> None:
+    timers, told = Timers(), list[float]()
+    timers.on_earlier = lambda: told.append(timers.sleep_until())
+    for when in (1.0, 1.1, 1.2):  # each takes the place of the one before it
+        timers.cancel(timers.at(when, lambda now: None))
+        timers.run(0.5)
+    assert told == [1.0]
+    assert timers.sleep_until() == float("inf")
+    timers.at(9.0, lambda now: None)
+    assert told == [1.0, 9.0]
+
+
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=300), st.integers(0, 20))
 def test_exactly_those_run_that_are_due_and_not_cancelled(what: list[tuple[int, bool]], now: int) -> None:
     timers, ran = Timers(), list[int]()
