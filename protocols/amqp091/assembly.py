@@ -95,7 +95,7 @@ class Channel:
         if self.remaining < 0:
             raise AmqpError(FRAME_ERROR, "content body frame exceeds remaining content size")
         if self.remaining == 0 and not self.body:
-            return data[at:end]
+            return data if at == 0 and end == len(data) else data[at:end]
         self.body += data[at:end]
         return None if self.remaining else bytes(self.body)
 

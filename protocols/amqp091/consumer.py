@@ -42,8 +42,10 @@ class ChannelConsumer(Consumer):
         "_middle",
         "_prefix",
         "_properties",
+        "_properties_size",
         "_size",
         "_start",
+        "_tail",
         "_target",
         "channel",
         "last_tag",
@@ -74,9 +76,11 @@ class ChannelConsumer(Consumer):
         self.last_tag = 0  # of the deliveries it got
         self.timeout_s: float | None = None  # to acknowledge in, if the consumer asked for its own
         self._prefix = wire.deliver_prefix(tag)
+        self._tail = wire.END + wire.FRAME_START.pack(m.FRAME_BODY, channel.number, 0)[: -SIZE.size]
         # Of the last message, most look alike:
         self._exchange = self._key = ""
         self._properties = b""
+        self._properties_size = UNLIKE
         self._size = UNLIKE  # of its body
         self._target = self._start = b""
         self._before_size = self._after_size = b""
@@ -166,14 +170,15 @@ class ChannelConsumer(Consumer):
             self._start = wire.FRAME_START.pack(m.FRAME_METHOD, number, method_size) + self._prefix
         if len(properties) > wire.REPEATED_MAX:
             self._properties = self._before_size = self._after_size = self._middle = b""
-            self._size = UNLIKE
+            self._size = self._properties_size = UNLIKE
             return
-        if not is_alike:
+        if not is_aimed or len(properties) != self._properties_size:
+            self._properties_size = len(properties)
             header = wire.header_frame(number, wire.CLASS_BASIC, 0, properties)
-            body_frame = wire.FRAME_START.pack(m.FRAME_BODY, number, 0)
             not_redelivered = b"\x00"
             self._before_size = not_redelivered + self._target + wire.END + header[: wire.BODY_SIZE_AT]
-            self._after_size = header[wire.BODY_SIZE_AT + SIZE.size :] + body_frame[: -SIZE.size]
+        if not is_alike:
+            self._after_size = properties + self._tail
         if not is_alike or size != self._size:
             self._size = size
             octets = SIZE.pack(size)

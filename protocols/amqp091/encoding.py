@@ -26,6 +26,12 @@ OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
 REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
 REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
 
+FLAGS_SIZE: Final = 2  # in front of all properties
+DECODED: Final = (
+    0x2313  # the flags of headers, reply-to, expiration, user-id, and those that basic does not have
+)
+
+plainly: Final = [[Facts(durable, priority) for priority in range(256)] for durable in (False, True)]
 remembered: Final[dict[bytes, Facts]] = {}  # by property bytes; looked up before `project` is called
 
 
@@ -128,6 +134,10 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
 
     Raises wire.MalformedError, or PreconditionFailed for an expiration or CC that makes no sense (S090, S091).
     """
+    plain = plain_facts(properties)
+    if plain is not None:
+        _remember(properties, plain)
+        return plain, properties
     given = BasicProperties.decode(properties)
     headers = given.headers or {}
     facts = Facts(
@@ -144,6 +154,39 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
         return facts, wire.edit_headers(properties, frozenset({"BCC"}), {})
     _remember(properties, facts)
     return facts, properties
+
+
+def plain_facts(properties: bytes) -> Facts | None:
+    """The facts, if nothing has to be decoded for them; None: there is more in it, or something is wrong.
+
+    Message ids, correlation ids and the like are passed over: they differ in each message, and are not the core's.
+    """
+    if len(properties) < FLAGS_SIZE:
+        return None
+    flags, at, mode, priority = properties[0] << 8 | properties[1], FLAGS_SIZE, 0, 0
+    if flags & DECODED:
+        return None
+    try:
+        for flag in (0x8000, 0x4000):  # content type and encoding
+            if flags & flag:
+                at += 1 + properties[at]
+        if flags & 0x1000:
+            mode = properties[at]
+            at += 1
+        if flags & 0x0800:
+            priority = properties[at]
+            at += 1
+        for flag in (0x0400, 0x0080):  # correlation id, message id
+            if flags & flag:
+                at += 1 + properties[at]
+        if flags & 0x0040:  # timestamp
+            at += 8
+        for flag in (0x0020, 0x0008, 0x0004):  # type, application id, and what is reserved
+            if flags & flag:
+                at += 1 + properties[at]
+    except IndexError:
+        return None
+    return plainly[mode == DURABLE][priority] if at == len(properties) else None
 
 
 def _remember(properties: bytes, facts: Facts) -> None:

@@ -6,7 +6,7 @@ messages in a row have had the same method and properties, `_take_alike` hands o
 long as nothing but the body differs. Every other frame is passed on whole to `_take_frame`, also the header and the
 body of a publish that a read cuts in two, so the quick way never waits: a publish is looked up by the octets of its
 whole frame, and either its content lies behind it or the channel is left expecting the header. What is incomplete
-is kept in the pieces it came in and joined once.
+is kept in the pieces it came in and joined once; of a large body's frame the body alone, or it would be copied twice.
 """
 
 from abc import ABC, abstractmethod
@@ -42,6 +42,7 @@ BASIC: Final = CLASS_BASIC << 16  # and that one: class 60, weight 0
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 SIZE_AT: Final = 16  # in a header frame: the last three octets of the body's size
 SIZE_OCTETS: Final = 3
+LARGE: Final = 16_384  # octets of a body in one frame; to join less is quicker than to treat it on its own
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -54,7 +55,9 @@ class Reader(ABC):
     """
 
     __slots__ = (
+        "_body_of",
         "_channels",
+        "_missing",
         "_needed",
         "_payload_max",
         "_publishing",
@@ -76,6 +79,8 @@ class Reader(ABC):
         ] = []  # the beginning of something `_needed` octets long, in the pieces that came
         self._tail_size = 0
         self._needed = 0
+        self._missing = 0  # octets of a frame with a large body, whose beginning is the tail
+        self._body_of = 0  # its channel
         self.halted = False
 
     @abstractmethod
@@ -100,16 +105,45 @@ class Reader(ABC):
 
     def _take(self, data: bytes) -> None:
         self.halted = False
-        if self._tail:
+        start = 0
+        if self._missing:
+            start = self._take_missing(data)
+        elif self._tail:
             keep(self._tail, data)
             self._tail_size += len(data)
             if self._tail_size < self._needed:
                 return
             data = b"".join(self._tail)
+            self._tail = []
+        if self._missing:
+            return
         self._needed = FRAME_OVERHEAD
-        rest = data[self._take_frames(data, self._take_greeting(data)) :]
-        self._tail = [rest] if rest else []
-        self._tail_size = len(rest)
+        rest = data[self._take_frames(data, start or self._take_greeting(data)) :]
+        if not self._missing:
+            self._tail = [rest] if rest else []
+            self._tail_size = len(rest)
+
+    def _begin_body(self, number: int, data: bytes, at: int, missing: int) -> None:
+        """A large body of which `data[at:]` is here; that many octets are not, the frame's last one included."""
+        self._body_of, self._missing = number, missing
+        self._tail = [data[at:]]
+        self._tail_size = len(data) - at
+
+    def _take_missing(self, data: bytes) -> int:
+        """Go on with a large body; answer where what follows its frame begins."""
+        after = self._missing
+        if after > len(data):
+            self._keep(data)
+            self._missing -= len(data)
+            return len(data)
+        body = b"".join((*self._tail, memoryview(data)[: after - 1]))
+        self._missing, self._tail, self._tail_size = 0, [], 0
+        if data[after - 1] != FRAME_END:
+            self._lose_framing(FRAME_BODY, self._body_of, len(body))
+            return len(data)
+        self._take_frame(FRAME_BODY, self._body_of, body, 0, len(body))
+        self.halted = self.halted or self._is_full()
+        return after
 
     def _keep(self, data: bytes) -> None:
         """It is not its turn yet; `_take(b"")` goes on with it."""
@@ -141,6 +175,9 @@ class Reader(ABC):
                     or (after <= end and data[after - 1] != FRAME_END)
                 ):
                     self._lose_framing(kind, number, size)
+                    return end
+                if after > end and kind == FRAME_BODY and size >= LARGE and end > start + 7:
+                    self._begin_body(number, data, start + 7, after - end)
                     return end
                 if after > end:
                     self._needed = FRAME_OVERHEAD + size

@@ -275,6 +275,37 @@ def test_a_large_body_in_many_frames_comes_whole(read: int) -> None:
     assert peer.handler.taken() == [("publish", 1, publish_arguments(), PROPERTIES, body)]
 
 
+@pytest.mark.parametrize("size", [16_383, 16_384, 16_385, 40_000])
+def test_a_large_body_may_be_cut_anywhere(size: int) -> None:
+    """Into two or three reads, near every joint of its frames, with another message in front and one behind."""
+    bodies = [b"before", bytes(range(256)) * (size // 256) + b"x" * (size % 256), b"behind"]
+    octets = b"".join(map(message, bodies))
+    begin, end = len(message(bodies[0])), len(octets) - len(message(bodies[2]))
+    cuts = [*range(begin - 2, begin + 70), begin + size // 2, *range(end - 4, end + 30)]
+    expected = [("publish", 1, publish_arguments(), PROPERTIES, body) for body in bodies]
+    for first, second in [*zip(cuts, cuts, strict=True), *zip(cuts, cuts[40:], strict=False)]:
+        peer = opened().says(octets[:first], octets[first:second]).says(octets[second:])
+        assert peer.handler.taken() == expected, (first, second)
+        peer = opened().says(octets[:first]).says(octets[first:second]).says(b"").says(octets[second:])
+        assert peer.handler.taken() == expected, (first, second)
+
+
+def test_a_large_body_whose_frame_does_not_end_with_ce_is_lost_framing_in_pieces_too() -> None:
+    octets = message(b"x" * 50_000)[:-1] + b"\xcf" + message(b"never")
+    for cut in (30_000, len(message(b"x" * 50_000)) - 1):
+        peer = opened().says(octets[:cut]).says(octets[cut:])
+        assert (peer.close_heard().reply_code, peer.gone()) == (501, True)
+        assert [call[0] for call in peer.handler.taken()] == ["channel_closed", "closed"]
+
+
+def test_a_large_body_of_a_channel_that_failed_meanwhile_is_dropped() -> None:
+    octets = message(b"x" * 50_000)
+    peer = opened(channels=2).says(octets[:30_000])
+    peer.connection.fail_channel(1, AmqpError(406, "for the test"))
+    peer.says(octets[30_000:] + message(b"other", channel=2))
+    assert [call[:2] for call in peer.handler.taken()] == [("channel_closed", 1), ("publish", 2)]
+
+
 @given(
     st.lists(st.tuples(st.binary(max_size=300), st.sampled_from(["a", "b"]), st.integers(1, 2)), max_size=12)
 )

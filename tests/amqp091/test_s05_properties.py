@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
+from protocols.amqp091.encoding import plain_facts, project
+from protocols.amqp091.wire import BasicProperties
 
 from .peer import ClientChannel, World
 
@@ -147,3 +149,63 @@ def test_properties_that_cannot_be_read_are_a_syntax_error(properties: bytes) ->
     channel = World().channel()
     publish_raw(channel, properties)
     assert channel.peer.refusal().startswith("502 SYNTAX_ERROR - ")
+
+
+TEXTS = st.none() | st.text(max_size=9)
+OCTET = st.none() | st.integers(0, 255)
+PLAIN = st.builds(
+    BasicProperties,
+    content_type=TEXTS,
+    content_encoding=TEXTS,
+    delivery_mode=OCTET,
+    priority=OCTET,
+    correlation_id=TEXTS,
+    message_id=TEXTS,
+    timestamp=st.none() | st.integers(0, 2**64 - 1),
+    type=TEXTS,
+    app_id=TEXTS,
+    reserved=TEXTS,
+)
+
+
+def said(facts: object) -> list[object]:
+    return [
+        getattr(facts, name) for name in ("durable", "priority", "ttl_ms", "user_id", "reply_to", "cc", "bcc")
+    ]
+
+
+@given(PLAIN)
+def test_facts_are_read_off_without_decoding_if_nothing_else_is_said(given_: BasicProperties) -> None:
+    facts = plain_facts(given_.encode())
+    assert facts is not None
+    assert (facts.durable, facts.priority) == (given_.delivery_mode == 2, given_.priority or 0)
+    assert said(facts)[2:] == [None, None, None, (), ()]
+
+
+@given(PLAIN.map(BasicProperties.encode), st.data())
+def test_what_is_read_off_without_decoding_is_well_formed(octets: bytes, data: st.DataObject) -> None:
+    """One octet changed, or the end cut off: whatever is no properties has no plain facts, and goes the long way."""
+    at = data.draw(st.integers(0, len(octets) - 1))
+    changed = octets[:at] + bytes([data.draw(st.integers(0, 255))]) + octets[at + 1 :]
+    for each in (changed, octets[:at], octets + b"x"):
+        facts = plain_facts(each)
+        if facts is None:
+            continue
+        decoded = BasicProperties.decode(each)
+        assert decoded.headers is None
+        assert said(facts) == [decoded.delivery_mode == 2, decoded.priority or 0, None, None, None, (), ()]
+        assert (decoded.expiration, decoded.user_id, decoded.reply_to) == (None, None, None)
+
+
+def test_properties_that_say_more_are_decoded() -> None:
+    for properties in (
+        BasicProperties(user_id="ann"),
+        BasicProperties(reply_to="q"),
+        BasicProperties(expiration="10"),
+        BasicProperties(headers={"CC": ["q"]}),
+    ):
+        assert plain_facts(properties.encode()) is None
+    facts, _ = project(
+        BasicProperties(expiration="10", user_id="ann", reply_to="q", headers={"CC": ["k"]}).encode()
+    )
+    assert said(facts) == [False, 0, 10, "ann", "q", ("k",), ()]
