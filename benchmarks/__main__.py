@@ -20,6 +20,8 @@ from benchmarks import (
     amqp010,
     amqp10,
     bulk,
+    client,
+    compare,
     durable,
     embedding,
     flat,
@@ -159,6 +161,7 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "latency": durable.latency,
     "recovery": durable.recovery,
     "bulk": bulk.bulk,
+    "client": client.client,
     "start": start,
     "idle": idle,
     "large": large,
@@ -168,7 +171,7 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "tls": tls.main,
 }
 
-LONG = ("paging", "proofs")
+LONG = ("paging", "proofs", "compare")
 
 
 def main() -> None:
@@ -180,17 +183,19 @@ def main() -> None:
         "measures",
         nargs="*",
         choices=names,
-        help="which; without, all but paging and proofs, which take long",
+        help="which; without, all but paging, proofs and compare, which take long",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", metavar="FOLDER", type=Path, help="the source of an earlier version")
     paging.add_arguments(parser)
     proofs.add_arguments(parser)
+    compare.add_arguments(parser)
     given = parser.parse_args()
     measures = {
         **MEASURES,
         "paging": lambda rounds: paging.main(given),
         "proofs": lambda rounds: proofs.main(given),
+        "compare": lambda rounds: compare.main(given),
     }
     if given.against is not None:
         measures["versions"] = partial(versions.versions, given.against)

@@ -91,6 +91,16 @@ def rabbitmq(*plugins: str) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
+def lavinmq() -> Iterator[Running]:
+    """The LavinMQ on the path, with its defaults but for the ports and the folder."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        ports = ["--bind", "127.0.0.1", "--amqp-port", str(port), "--http-port", str(free_port())]
+        with _process(["lavinmq", "--data-dir", folder, *ports], {}, port) as process:
+            yield Running("LavinMQ", port, process)
+
+
+@contextlib.contextmanager
 def _process(command: list[str], environment: Mapping[str, str], port: int) -> Iterator[int]:
     quiet = subprocess.DEVNULL
     started = subprocess.Popen(command, env={**os.environ, **environment}, stdout=quiet, stderr=quiet)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
 from perf import report
 from perf.block import HEAD, STAMP
-from perf.conductor import Conductor
+from perf.conductor import Conductor, Second
 from perf.errors import PerfError
 from perf.plan import Plan
 from perf.topology import Topology
@@ -26,7 +26,8 @@ def perf(options: argparse.Namespace) -> int:
 
             told, code = churn(plan_of(options), options.churn)
         else:
-            told, code = measure(plan_of(options), quiet=options.quiet)
+            plan = plan_of(options)
+            told, code = measure(plan, _quiet if options.quiet else report.Lines(plan, sys.stderr).second)
     except PerfError as error:
         print(f"leveret: {error.text}", file=sys.stderr)
         return error.code
@@ -34,17 +35,18 @@ def perf(options: argparse.Namespace) -> int:
     return code
 
 
-def measure(plan: Plan, quiet: bool = True) -> tuple[report.Told, int]:
+def _quiet(second: Second) -> None:
+    pass
+
+
+def measure(plan: Plan, on_second: Callable[[Second], None] = _quiet) -> tuple[report.Told, int]:
     """Do it, and tell. Raises PerfError."""
-    lines = report.Lines(plan, sys.stderr) if not quiet else None
-    conductor = Conductor(plan, lines.second if lines else lambda second: None)
+    conductor = Conductor(plan, on_second)
     topology = Topology(plan)
     try:
         topology.declare()
         sights = run(plan, conductor)
     finally:
-        if lines:
-            lines.end()
         topology.remove()
     verdict = report.verdict(plan, conductor.outcome(), sights) if plan.verify else None
     told = report.told(plan, conductor.outcome(), verdict)

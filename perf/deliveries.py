@@ -97,10 +97,12 @@ class Strides:
                     break
                 at += shape
                 continue
-            count = min((end - at) // shape.size, self._so_many) if shape.whole else 1
-            if count > 1:
-                count = alike(octets, at, count, shape)
-            self._so_many = max(ALIKE, 2 * count)
+            looked_at = min((end - at) // shape.size, self._so_many) if shape.whole else 1
+            count = alike(octets, at, looked_at, shape) if looked_at > 1 else 1
+            if count < looked_at:
+                self._so_many = max(ALIKE, count)
+            elif count == self._so_many:
+                self._so_many = 2 * count
             self._on_run(Run(octets, at, count, shape))
             at += count * shape.size
         return at

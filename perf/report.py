@@ -38,9 +38,6 @@ class Lines:
                 parts.append(f"{what} {second.rate(what):,.0f}/s")
         print("  ".join(parts), file=self._out, flush=True)
 
-    def end(self) -> None:
-        self._out.flush()
-
 
 def _short(times: Histogram) -> str:
     if not times.count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 import time
@@ -21,6 +22,8 @@ END_S: Final = 30.0  # for a process to end
 
 def run(plan: Plan, conductor: Conductor) -> list[Sight]:
     """Do what is planned. Raises PerfError."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a socket is a file; other processes inherit it
     with _interrupts(conductor.interrupt):
         return _alone(plan, conductor) if plan.processes == 1 else _together(plan, conductor)
 

@@ -1,0 +1,330 @@
+"""Brokers side by side, in turn: `leveret perf` on each, round after round, and a table and a picture of what it found.
+
+python -m benchmarks compare --rounds 5 --brokers leveret,rabbitmq --picture docs/images/compare.svg
+python -m benchmarks compare --lines transient,durable --brokers leveret,other=amqp://guest:guest@127.0.0.1:5673
+
+The client is `leveret perf` with one process. Each broker gets as many messages as it carries in about `--seconds`, and
+the time is that from the first publish to the last delivery and confirm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from benchmarks.brokers import Running, has_rabbitmq, lavinmq, leveret, processor_s, rabbitmq
+from benchmarks.charts import bars
+from benchmarks.tables import BREATH_S, spread
+from perf import cli
+from perf.command import measure, plan_of
+from perf.conductor import Second
+from perf.errors import PerfError
+
+FIRST: Final = 2_000  # messages, to see how fast a broker is
+SETTINGS = {"rabbitmq": ("rabbitmq_amqp1_0",)}
+
+
+@attrs.frozen
+class Line:
+    """What is measured. `published`: msg/s of RabbitMQ 3.10 and LavinMQ 2.9, natively, in the issue's marks."""
+
+    title: str
+    load: str
+    published: tuple[int, int] | None = None
+
+
+LINES: Final[Mapping[str, Line]] = {
+    "transient": Line("transient, 100 B, neither confirms nor acks", "", (118_000, 704_000)),
+    "confirmed": Line(
+        "transient, 100 B, confirms and acks", "--confirms 1000 --ack-every 50", (68_000, 261_000)
+    ),
+    "durable": Line(
+        "persistent, 100 B, confirms and acks",
+        "--persistent --confirms 1000 --ack-every 50",
+        (40_000, 273_000),
+    ),
+    "durable-1k": Line(
+        "persistent, 1 KiB, confirms and acks",
+        "--persistent --size 1024 --confirms 1000 --ack-every 50",
+        (25_000, 139_000),
+    ),
+    "one-by-one": Line(
+        "persistent, 100 B, one by one",
+        "--persistent --confirms 1 --prefetch 1 --ack-every 1",
+        (2_100, 3_200),
+    ),
+    "large": Line(
+        "transient, 64 KiB, confirms and acks", "--size 65536 --confirms 100 --ack-every 50", (13_900, 3_500)
+    ),
+    "amqp10": Line("AMQP 1.0, 100 B, unsettled", "--protocol 1.0 --confirms 1000 --ack-every 50"),
+}
+MANY: Final = 1000
+
+
+@attrs.frozen
+class Broker:
+    """One that runs. `process` is None of one that somebody else has started."""
+
+    name: str
+    url: str
+    process: int | None
+    flags: str = ""
+
+
+@contextmanager
+def brokers(names: Sequence[str], tree: Path | None) -> Iterator[list[Broker]]:
+    """Those that are asked for and are there, started; each with its defaults, and ours with a data folder."""
+    with ExitStack() as stack:
+        found = []
+        for name in names:
+            label, is_url, url = name.partition("=")
+            if is_url:
+                found.append(Broker(label, url, None))
+            elif name == "leveret":
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                kept = {} if tree is None else {"tree": tree}
+                found.append(_started(stack.enter_context(leveret("--data", folder, **kept))))
+            elif name == "rabbitmq" and has_rabbitmq():
+                made = _started(stack.enter_context(rabbitmq(*SETTINGS[name])))
+                found.append(attrs.evolve(made, flags="--address /amq/queue/%s"))
+            elif name == "lavinmq" and shutil.which("lavinmq"):
+                found.append(_started(stack.enter_context(lavinmq())))
+            else:
+                print(f"{name} is not here, and not measured")
+        yield found
+
+
+def _started(running: Running) -> Broker:
+    return Broker(running.name, f"amqp://guest:guest@127.0.0.1:{running.port}/", running.process)
+
+
+def load(broker: Broker, said: str, on_second: Callable[[Second], None] = lambda second: None) -> Any:
+    """What `leveret perf` tells."""
+    parser = argparse.ArgumentParser()
+    cli.COMMAND.add_to(parser, {})
+    flags = broker.flags if "1.0" in said else ""
+    options = parser.parse_args(f"--url {broker.url} --delete {said} {flags}".split())
+    told, _ = measure(plan_of(options), on_second)
+    return told
+
+
+def rate(broker: Broker, said: str, messages: int) -> float:
+    """Messages per second, all of them having arrived."""
+    told = load(broker, f"{said} --messages {messages}")
+    if told["messages"]["received"] != told["messages"]["sent"]:
+        raise SystemExit(f"{broker.name}: {told['messages']} with {said}")
+    found: float = told["rates"]["received"]["mean"]
+    return found
+
+
+def messages_for(broker: Broker, said: str, seconds: float) -> int:
+    """How many it carries in about so many seconds; what is measured for that also warms it up."""
+    count = FIRST
+    for share in (4, 1):
+        count = max(FIRST, int(rate(broker, said, count) * seconds / share))
+    return count
+
+
+Rates = dict[str, list[float]]  # by broker
+
+
+def in_turn(found: Sequence[Broker], rounds: int, once: Callable[[Broker], float]) -> Rates:
+    """One broker after the other, in each round the other way round."""
+    rates: Rates = {broker.name: [] for broker in found}
+    for each in range(rounds):
+        for broker in found if each % 2 else reversed(found):
+            rates[broker.name].append(once(broker))
+            time.sleep(BREATH_S)
+    return rates
+
+
+def lines(found: Sequence[Broker], names: Sequence[str], rounds: int, seconds: float) -> dict[str, Rates]:
+    """The table of rates, a row as soon as it is measured."""
+    ours = [broker.name for broker in found]
+    others = ours[1:]
+    print(f"\n| messages/s, median (lowest to highest) | {' | '.join(ours)} |", end="")
+    print(
+        "".join(f" to {name} |" for name in others) + (" published: LavinMQ to RabbitMQ |" if others else "")
+    )
+    print(f"|---|{'---:|' * (len(ours) + len(others) + bool(others))}")
+    results = {}
+    for name in names:
+        line = LINES[name]
+        counts = {broker.name: messages_for(broker, line.load, seconds) for broker in found}
+        rates = in_turn(
+            found,
+            rounds,
+            lambda broker, said=line.load, counts=counts: rate(broker, said, counts[broker.name]),  # type: ignore[misc]
+        )
+        results[name] = rates
+        cells = [spread(each) for each in rates.values()]
+        cells += [f"{times(rates, ours[0], name):.2f}" for name in others]
+        if others:
+            cells.append(f"{line.published[1] / line.published[0]:.2f}" if line.published else "-")
+        print(f"| {line.title} | {' | '.join(cells)} |", flush=True)
+    return results
+
+
+def times(rates: Rates, one: str, other: str) -> float:
+    """The median of the ratios round by round."""
+    return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
+
+
+# Many connections.
+
+
+def many(found: Sequence[Broker], rounds: int, seconds: float) -> dict[str, Rates]:
+    """What a message costs a broker with a thousand publishers, consumers and queues, beside a single pair."""
+    titles = (
+        f"{MANY} pairs on {MANY} queues, 100 B, window 10 each",
+        "messages/s",
+        "a single pair, window 1000",
+    )
+    print(
+        f"\n| {' | '.join(titles)} | processor time of a message, to a single pair's |\n|---|---:|---:|---:|"
+    )
+    crowd = f"--publishers {MANY} --consumers {MANY} --queues {MANY} --confirms 10 --ack-every 5"
+    single = "--confirms 1000 --ack-every 50"
+    results: dict[str, Rates] = {}
+    for broker in found:
+        rates: Rates = {"many": [], "single": [], "cost": []}
+        try:
+            for _ in range(rounds):
+                costs = []
+                for key, said in (("many", crowd), ("single", single)):
+                    per_second, cost = _with_cost(broker, f"{said} --time {max(seconds, 3.0)} --warm-up 1")
+                    rates[key].append(per_second)
+                    costs.append(cost)
+                rates["cost"].append(costs[0] / costs[1] if costs[1] else 0.0)
+        except (
+            PerfError
+        ) as error:  # it may not have so many connections: RabbitMQ has about 900 with Debian's limits
+            print(f"| {broker.name}: {error.text} | - | - | - |", flush=True)
+            continue
+        results[broker.name] = rates
+        cost = spread(rates["cost"], 2) if broker.process else "-"
+        print(f"| {broker.name} | {spread(rates['many'])} | {spread(rates['single'])} | {cost} |", flush=True)
+    return results
+
+
+def _with_cost(broker: Broker, said: str) -> tuple[float, float]:
+    """Messages per second, and the broker's processor time for one, once all are connected and warm."""
+    spent: list[tuple[float, int]] = []
+    told = load(broker, said, lambda second: spent.append((_processor(broker), second.counts["received"])))
+    messages = sum(received for _, received in spent[1:])
+    return told["rates"]["received"]["mean"], (spent[-1][0] - spent[0][0]) / messages
+
+
+def _processor(broker: Broker) -> float:
+    """With its children: RabbitMQ's main process is a script."""
+    if broker.process is None:
+        return 0.0
+    return sum(processor_s(each) for each in _family(broker.process))
+
+
+def _family(process: int) -> list[int]:
+    children = Path(f"/proc/{process}/task").glob("*/children")
+    try:
+        found = [int(each) for file in children for each in file.read_text().split()]
+    except OSError:
+        return [process]
+    return [process, *(member for child in found for member in _family(child))]
+
+
+# Fairness.
+
+
+def fairness(found: Sequence[Broker], rounds: int, seconds: float) -> dict[str, Rates]:
+    """How long messages of a paced connection take while another one floods the broker."""
+    print(
+        "\n| 500 messages/s, confirmed and acknowledged: p99 of deliveries, ms | alone | beside a firehose |"
+    )
+    print("|---|---:|---:|")
+    paced = f"--queue-name paced --rate 500 --confirms 1000 --ack-every 1 --time {seconds} --warm-up 1"
+    results: dict[str, Rates] = {}
+    for broker in found:
+        rates: Rates = {"alone": [], "beside": []}
+        for _ in range(rounds):
+            rates["alone"].append(_p99(broker, paced))
+            with firehose(broker, seconds + 5):
+                rates["beside"].append(_p99(broker, paced))
+        results[broker.name] = rates
+        print(f"| {broker.name} | {spread(rates['alone'], 1)} | {spread(rates['beside'], 1)} |", flush=True)
+    return results
+
+
+def _p99(broker: Broker, said: str) -> float:
+    p99: float = load(broker, said)["delivery_us"]["p99"]
+    return p99 / 1000
+
+
+@contextmanager
+def firehose(broker: Broker, seconds: float) -> Iterator[None]:
+    """Somebody who publishes as fast as it goes, and is consumed from, in a process of its own."""
+    child = os.fork()
+    if not child:
+        try:
+            load(broker, f"--queue-name firehose --time {seconds} --ack-every 0 --keep")
+        finally:
+            os._exit(0)
+    time.sleep(1.0)
+    try:
+        yield
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        load(broker, "--queue-name firehose --messages 1")
+
+
+# All of it.
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    adding = parser.add_argument_group("compare")
+    adding.add_argument(
+        "--brokers", default="leveret,rabbitmq,lavinmq", help="names, or NAME=amqp://..., with commas"
+    )
+    adding.add_argument(
+        "--lines", default=",".join((*LINES, "many", "fairness")), help="default: %(default)s"
+    )
+    adding.add_argument("--seconds", type=float, default=2.0, help="of a measurement, about")
+    adding.add_argument(
+        "--tree", type=Path, metavar="FOLDER", help="another version of Leveret, or one compiled"
+    )
+    adding.add_argument(
+        "--picture", type=Path, metavar="FILE", help="write it as .svg or .png; needs leveret[charts]"
+    )
+    adding.add_argument("--results", type=Path, metavar="FILE", help="write all figures as JSON")
+
+
+def main(given: argparse.Namespace) -> None:
+    names = given.lines.split(",")
+    unknown = set(names) - {*LINES, "many", "fairness"}
+    if unknown:
+        raise SystemExit(f"no such lines: {', '.join(sorted(unknown))}")
+    print("\n## Brokers side by side")
+    results: dict[str, dict[str, Rates]] = {}
+    with brokers(given.brokers.split(","), given.tree) as found:
+        wanted = [name for name in names if name in LINES]
+        if wanted:
+            results["lines"] = lines(found, wanted, given.rounds, given.seconds)
+        if "many" in names:
+            results["many"] = many(found, given.rounds, given.seconds)
+        if "fairness" in names:
+            results["fairness"] = fairness(found, given.rounds, max(given.seconds, 3.0))
+    if given.results:
+        given.results.write_text(json.dumps(results, indent=2) + "\n")
+    if given.picture and wanted:
+        titles = {name: LINES[name].title for name in wanted}
+        bars(given.picture, titles, results["lines"])
