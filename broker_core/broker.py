@@ -144,6 +144,12 @@ class Broker:
             found = self._kept[kind, name] = kind()
         return found
 
+    def let_go(self) -> None:
+        """The node has ended: nobody will ask for what waits."""
+        for host in self.virtual_hosts.values():
+            for queue in (*host.queues.values(), *host.hidden_queues.values()):
+                queue.let_go()
+
     def require_room(self, name: str) -> None:
         """Whether a client may have that virtual host made. Raises TooMany."""
         if name not in self.virtual_hosts:

@@ -14,7 +14,10 @@ from typing import Final
 
 NEVER: Final = float("inf")  # a deadline that does not come
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock(ABC):
     """Two readings: `now` never goes back (deadlines), `wall` is what people call the time (timestamps)."""
 
@@ -72,6 +75,7 @@ def nothing(now: float) -> None:
     """What a cancelled timer does."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Timers:
     """Deadlines in order. The owner sleeps until `sleep_until()` and then calls `run(now)`."""
 

@@ -27,9 +27,13 @@ NEVER: Final = float("inf")  # a deadline that does not come
 FIRST: Final = 1 << 62  # the priority of those who only look: they should see what others take
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class Delivery:
-    """A message's place in one queue. The queue alone changes it."""
+    """A message's place in one queue. The queue alone changes it.
+
+    Where it is compiled the garbage collector does not look at it: what waits is let go when its queue is deleted, or
+    the node ends (`Broker.let_go`).
+    """
 
     __slots__ = (
         "attempts",
@@ -117,6 +121,7 @@ class Consumer(ABC):
         "able",
         "arguments",
         "attached",
+        "behind",
         "browses",
         "credit",
         "exclusive",
@@ -151,6 +156,7 @@ class Consumer(ABC):
         self.browses = browses
         self.searching = False
         self.attached = False  # the queue knows it
+        self.behind: Consumer | None = None  # who has a turn after it, as long as it is able
         self.able = False  # it stands in the queue's ring of those believed to take messages
 
     @property

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.branches import Branches
 from broker_core.description import NOTHING
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
@@ -48,12 +50,14 @@ PREDECLARED: Final = (
 RESERVED: Final = "amq."
 
 
+@mypyc_attr(native_class=False)
 class Remembered:
     """What a front-end has found out about the publish targets of one user. To be subclassed."""
 
     __slots__ = ("__weakref__",)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Kept:
     """What a front-end keeps in a virtual host for as long as that lasts. To be subclassed."""
 
