@@ -24,6 +24,7 @@ from broker_core.limits import (
     VirtualHostLimits,
     inequivalent_argument,
     parse_queue_arguments,
+    shared,
     text,
 )
 from broker_core.made import new_queue
@@ -452,7 +453,7 @@ class VirtualHost(Traced):
         definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)
         limits = effective_limits(queue.declared_limits, definition)
         quorum = queue.type is QueueType.QUORUM
-        queue.apply(self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms))
+        queue.apply(shared(self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)))
 
     # The end.
 

@@ -97,7 +97,7 @@ def test_a_message_of_a_run_costs_its_place_and_no_call_more() -> None:
     assert more == {"Delivery.__init__": MESSAGES}
 
 
-def test_a_queue_in_which_nothing_waits_takes_less_than_2_kib() -> None:
+def test_a_queue_in_which_nothing_waits_takes_less_than_1_kib() -> None:
     world = World()
     names = [f"queue-{n}" for n in range(1_000)]
     gc.collect()
@@ -108,7 +108,7 @@ def test_a_queue_in_which_nothing_waits_takes_less_than_2_kib() -> None:
         octets, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert octets / len(names) < 2048
+    assert octets / len(names) < 1024
 
 
 def test_settling_looks_at_touched_queues_only() -> None:
