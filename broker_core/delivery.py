@@ -80,6 +80,7 @@ class Delivery:
         self.queue.reject(self)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Window:
     """Credit shared by several consumers (a channel's prefetch across its consumers). One consumer is in one window.
 
