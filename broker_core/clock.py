@@ -12,9 +12,9 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-NEVER: Final = float("inf")  # a deadline that does not come
-
 from mypy_extensions import mypyc_attr
+
+NEVER: Final = float("inf")  # a deadline that does not come
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
