@@ -4,7 +4,7 @@
     arrivals ── gathered ───> chunks' worth of entries, numbered          what was settled meanwhile is left out
     settled  ── given_up ───> numbers of what the store has
 
-The journal's hot half; it says when. A message costs 0.15 us here, and 2 us where this is not compiled.
+The journal's hot half, which is compiled; the journal says when. It takes lists, for a call a message would cost more.
 """
 
 from __future__ import annotations

@@ -138,6 +138,20 @@ def test_what_is_packed_is_read_again(made: Entries) -> None:
     assert [columns.sizes[r] for r in columns.records] == [made.messages[r].size for r in made.records]
 
 
+@pytest.mark.parametrize("size", [4095, 4096, 4097, 9000, 1 << 17, (1 << 17) + 1])
+def test_checksums_of_long_bodies_and_many_entries_are_taken_in_pieces_and_are_the_same(size: int) -> None:
+    made = Entries(7)
+    made.messages = [
+        Message(ENCODING, "x", "k", b"p", (bytes([at]) + bytes(range(256)) * 600)[:size], Facts(True))
+        for at in range(2)
+    ]
+    for at in range(600):  # their columns have more than 4 KiB
+        made.records.append(at // 300)  # type: ignore[attr-defined]
+        for column in (made.queues, made.positions, made.priorities, made.expiries):
+            column.append(at % 3)
+    assert unpacked(chunk.pack(made)) == expected(made)
+
+
 @given(entries(), st.data())
 def test_the_records_of_a_queue_lie_together(made: Entries, data: st.DataObject) -> None:
     columns = chunk.read(chunk.pack(made).entries)
