@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Final
@@ -23,7 +23,8 @@ END_S: Final = 30.0  # for a process to end
 def run(plan: Plan, conductor: Conductor) -> list[Sight]:
     """Do what is planned. Raises PerfError."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a socket is a file; other processes inherit it
+    with suppress(ValueError, OSError):  # some systems do not mean it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a socket is a file; other processes inherit it
     with _interrupts(conductor.interrupt):
         return _alone(plan, conductor) if plan.processes == 1 else _together(plan, conductor)
 
