@@ -1,7 +1,7 @@
 """Everything that is measured, in one run: beside a RabbitMQ if the system has one, alternating, medians and spread.
 
 make bench                                # all of it, a few minutes
-python -m benchmarks --rounds 3 throughput
+python -m benchmarks --rounds 3 compare
 """
 
 from __future__ import annotations
@@ -31,20 +31,11 @@ from benchmarks import (
     tls,
     versions,
 )
-from benchmarks.brokers import Running, has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
+from benchmarks.brokers import has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from benchmarks.tables import head, row
 from protocols.amqp091 import methods as m
 from protocols.amqp091.wire import BasicProperties
-
-# What is sent: title, messages a round, and the arguments of `flood`.
-LOADS: tuple[tuple[str, int, dict[str, int]], ...] = (
-    ("100 B, confirms and acks", 100_000, {"size": 100}),
-    ("100 B, neither", 200_000, {"size": 100, "confirms": False, "acks": False}),
-    ("100 B, one at a time", 3_000, {"size": 100, "window": 1, "prefetch": 1}),
-    ("1 KiB, confirms and acks", 60_000, {"size": 1024}),
-    ("64 KiB, confirms and acks", 5_000, {"size": 65536, "window": 100}),
-)
 
 LOADS_010: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("0-9-1, confirms and acks", partial(flood, messages=100_000, size=256)),
@@ -53,22 +44,6 @@ LOADS_010: tuple[tuple[str, Callable[[int], float]], ...] = (
 )
 
 LOADS_10 = (("100 B", 100_000, 100), ("1 KiB", 60_000, 1024))
-
-
-def throughput(rounds: int) -> None:
-    """Messages per second through one queue, transient, one publisher and one consumer."""
-    print("\n## Throughput: messages per second, median (lowest to highest)\n")
-    with ExitStack() as stack:
-        brokers = [stack.enter_context(leveret())]
-        if has_rabbitmq():
-            brokers.append(stack.enter_context(rabbitmq()))
-        head("transient messages", brokers)
-        for title, messages, load in LOADS:
-            row(title, brokers, rounds, partial(_flood, messages=messages, **load))  # type: ignore[arg-type]
-
-
-def _flood(broker: Running, **load: int) -> float:
-    return flood(broker.port, **load)  # type: ignore[arg-type]
 
 
 def throughput10(rounds: int) -> None:
@@ -154,7 +129,6 @@ def embedded(rounds: int) -> None:
 
 
 MEASURES: dict[str, Callable[[int], None]] = {
-    "throughput": throughput,
     "amqp10": throughput10,
     "amqp010": throughput010,
     "durable": durable.durable,
@@ -171,19 +145,19 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "tls": tls.main,
 }
 
-LONG = ("paging", "proofs", "compare")
+LONG = ("paging", "proofs")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*MEASURES, *LONG, "versions", []]
+    names = ["compare", *MEASURES, *LONG, "versions", []]
     parser.add_argument(
         "measures",
         nargs="*",
         choices=names,
-        help="which; without, all but paging, proofs and compare, which take long",
+        help="which; without, all but paging and proofs, which take long",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", metavar="FOLDER", type=Path, help="the source of an earlier version")
@@ -192,10 +166,10 @@ def main() -> None:
     compare.add_arguments(parser)
     given = parser.parse_args()
     measures = {
+        "compare": lambda rounds: compare.main(given),
         **MEASURES,
         "paging": lambda rounds: paging.main(given),
         "proofs": lambda rounds: proofs.main(given),
-        "compare": lambda rounds: compare.main(given),
     }
     if given.against is not None:
         measures["versions"] = partial(versions.versions, given.against)

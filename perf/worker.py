@@ -16,6 +16,7 @@ from perf import speak091, speak10
 from perf.connection import Connection, Inbox
 from perf.ends import Subscription, Tally
 from perf.histogram import Histogram
+from perf.pacing import SECOND
 from perf.plan import Plan
 from perf.shares import SeenBy
 
@@ -23,6 +24,7 @@ TICK_NS: Final = 50_000_000
 REST_NS: Final = 200_000  # at least, between two looks at what is due: so that messages go together
 BLOCK_MAX: Final = 128 << 10  # octets of a block
 BLOCKS_MAX: Final = 16 << 20  # of all blocks
+SELECT_MAX: Final = 1024
 READY: Final = select.POLLIN
 ROOM: Final = select.POLLIN | select.POLLOUT
 
@@ -71,6 +73,7 @@ class Worker:
         self._inbox = Inbox()
         self._seen: SeenBy = []
         self._poll = _poll()
+        self._file = self._poll.fileno() if hasattr(self._poll, "fileno") else None  # of Linux's poll
         self._by_number: dict[int, Connection] = {}  # by file
         self._publishers: dict[int, Connection] = {}  # by the number of their first
         self._ready: dict[Connection, None] = {}  # have something to send at once
@@ -227,19 +230,21 @@ class Worker:
             heapq.heappush(self._timers, (again, self._made, connection, thinker))
 
     def _wait(self, now: int, until: int) -> list[tuple[int, int]]:
-        """What can be read or written. A poll of its own cannot wait for less than a millisecond."""
+        """What can be read or written."""
         if self._ready:
             return self._poll.poll(0)
         if self._timers and self._timers[0][0] < until:
-            seconds = max(0, self._timers[0][0] - now) / 1e9
-            if hasattr(self._poll, "fileno"):
-                select.select([self._poll], [], [], seconds)
-            else:
-                time.sleep(min(seconds, 0.0005))
+            self._wait_briefly(max(0, self._timers[0][0] - now) / SECOND)
             return self._poll.poll(0)
-        return self._poll.poll(
-            (until - now) / 1e9 if hasattr(self._poll, "fileno") else (until - now) // 1_000_000
-        )
+        left_s = (until - now) / SECOND
+        return self._poll.poll(left_s if self._file is not None else 1000 * left_s)
+
+    def _wait_briefly(self, seconds: float) -> None:
+        """A poll cannot wait for less than a millisecond, and `select` takes no large numbers of files."""
+        if self._file is not None and self._file < SELECT_MAX:
+            select.select([self._file], [], [], seconds)
+        else:
+            time.sleep(min(seconds, REST_NS / SECOND))
 
     def _on_event(self, connection: Connection, events: int) -> None:
         now = time.monotonic_ns()

@@ -24,7 +24,9 @@ def run(plan: Plan, conductor: Conductor) -> list[Sight]:
     """Do what is planned. Raises PerfError."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems do not mean it
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a socket is a file; other processes inherit it
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (most, most)
+        )  # a socket is a file; other processes inherit it
     with _interrupts(conductor.interrupt):
         return _alone(plan, conductor) if plan.processes == 1 else _together(plan, conductor)
 
