@@ -1,9 +1,9 @@
 """AMQP 0-9-1 on the broker: the wire's machine on one side, a `Client` of the core on the other.
 
-    node ──bytes──> Connection (wire) ──calls──> Connection091 ──> Channel ──> broker_core
+    node ──bytes──> Connection (wire) ──calls──> Connection091, Channels ──> Channel ──> broker_core
     node <──outbox── frames <── Channel / ChannelConsumer <── broker_core
 
-What the core refuses comes as a `Failure`; `CODES` says which reply code that is here.
+What the core refuses comes as a `Failure`; `replies` says which reply code that is here.
 """
 
 from __future__ import annotations
@@ -15,16 +15,10 @@ from typing import Final, ParamSpec
 
 from broker_core.broker import Broker
 from broker_core.client import Client
-from broker_core.compat import FlowMechanism, Product, Retired, UnknownExchangeType, UnknownVirtualHost
+from broker_core.compat import FlowMechanism, Product, UnknownVirtualHost
 from broker_core.config import Config
 from broker_core.errors import (
-    AccessRefused,
     Failure,
-    Locked,
-    NotAllowed,
-    NotFound,
-    PreconditionFailed,
-    Unsupported,
 )
 from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.outbox import Outbox
@@ -34,19 +28,18 @@ from broker_core.security.login import Login, Renewal
 from broker_core.security.sasl import (
     Answer,
     Challenge,
-    MalformedResponse,
     Mechanisms,
     Pending,
-    UnknownMechanism,
 )
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp091 import facts
 from protocols.amqp091 import methods as m
 from protocols.amqp091.channel import METHODS, Channel
+from protocols.amqp091.channels import Channels
 from protocols.amqp091.connection import AmqpError, Connection, Handler, Tuning, Wait, Writer
 from protocols.amqp091.encoding import ENCODING
 from protocols.amqp091.fields import values_in
-from protocols.amqp091.publishing import WORK_MAX
+from protocols.amqp091.replies import reply
 from protocols.amqp091.sasl import AmqPlain
 from protocols.amqp091.wire import FieldTable, Method
 
@@ -54,19 +47,6 @@ log: Final = logging.getLogger("leveret.amqp091")
 P = ParamSpec("P")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
 PROPERTIES_MAX: Final = 100  # of a client; each takes several times the octets that it has on the wire
-
-CODES: Final[dict[type[Failure], int]] = {
-    NotFound: m.NOT_FOUND,
-    AccessRefused: m.ACCESS_REFUSED,
-    Locked: m.RESOURCE_LOCKED,
-    PreconditionFailed: m.PRECONDITION_FAILED,
-    NotAllowed: m.NOT_ALLOWED,
-    Unsupported: m.NOT_IMPLEMENTED,
-    UnknownExchangeType: m.COMMAND_INVALID,
-    UnknownMechanism: m.COMMAND_INVALID,
-    MalformedResponse: m.SYNTAX_ERROR,
-    Retired: m.INTERNAL_ERROR,
-}
 
 CAPABILITIES: Final[FieldTable] = dict.fromkeys(
     (
@@ -82,12 +62,6 @@ CAPABILITIES: Final[FieldTable] = dict.fromkeys(
     ),
     True,
 )
-
-
-def reply(failure: Failure, class_id: int = 0, method_id: int = 0) -> AmqpError:
-    """A failure of the core in 0-9-1's words."""
-    code = next(CODES[kind] for kind in type(failure).__mro__ if kind in CODES)
-    return AmqpError(code, str(failure), class_id, method_id)
 
 
 class OutboxWriter(Writer):
@@ -119,14 +93,15 @@ class Connection091(Handler, FrontEnd):
         self.peer = peer
         self.is_stranger = True
         self.channels: dict[int, Channel] = {}
+        self._traffic = Channels(broker, self.channels)
         self._config = config
         mechanisms = config.protocols.amqp091.mechanisms
         self._mechanisms = Mechanisms(broker.access, mechanisms, (AmqPlain,), peer.certified, peer.host)
         self._login = Login(broker, self._mechanisms, peer, "AMQP 0-9-1", log)
         self._renewal = Renewal(broker, peer, log)
         self._entered = False
-        self._publishes = 0  # in this read
-        self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
+        self.wire = Connection(self, self._traffic, self._tuning(), OutboxWriter(outbox), now)
+        self._traffic.wire = self.wire
 
     def _tuning(self) -> Tuning:
         settings = self._config.protocols.amqp091
@@ -158,12 +133,12 @@ class Connection091(Handler, FrontEnd):
     # The node's side.
 
     def receive(self, data: bytes, now: float) -> None:
-        self._publishes = 0
+        self._traffic.published = 0
         if self._renewal.waiting is not None:
             self._renew_if_checked()
         self.wire.receive(data, now)
         reason = self.broker.alarms.reason
-        if reason and self._entered and (self._publishes or self.wire.is_receiving()):
+        if reason and self._entered and (self._traffic.published or self.wire.is_receiving()):
             self._hold_back(reason)  # but one that has left is read to its end
 
     def lost(self) -> None:
@@ -333,28 +308,6 @@ class Connection091(Handler, FrontEnd):
     def on_channel_closed(self, channel: int) -> None:
         self.client.close_channel()
         self.channels.pop(channel).close()
-
-    def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
-        self._publishes += 1
-        try:
-            self.channels[channel].publishing.publish(publish, properties, body)
-        except Failure as failure:
-            raise reply(failure, m.BasicPublish.class_id, m.BasicPublish.method_id) from None
-        if self.broker.work > WORK_MAX:
-            self.wire.halted = True
-
-    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        taken = self.channels[channel].publishing.publish_run(publish, properties, bodies)
-        self._publishes += taken
-        if self.broker.work > WORK_MAX:
-            self.wire.halted = True
-        return taken
-
-    def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
-        try:
-            self.channels[channel].ack(delivery_tag, multiple)
-        except Failure as failure:
-            raise reply(failure, m.BasicAck.class_id, m.BasicAck.method_id) from None
 
     def on_method(self, channel: int, method: Method) -> None:
         handle = METHODS.get(type(method))

@@ -32,6 +32,7 @@ from protocols.amqp091.heartbeat import Heartbeat
 from protocols.amqp091.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
 from protocols.amqp091.reader import BASIC_PUBLISH, KINDS, Reader
 from protocols.amqp091.states import AUTHENTICATING, ENDING, State
+from protocols.amqp091.traffic import Traffic
 from protocols.amqp091.wire import (
     AmqpError,
     FieldTable,
@@ -42,7 +43,7 @@ from protocols.amqp091.wire import (
     reply_text,
 )
 
-__all__ = ["AmqpError", "Connection", "Handler", "State", "Tuning", "Wait", "Writer"]
+__all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning", "Wait", "Writer"]
 
 CHANNEL_OPEN: Final = b"\x00\x14\x00\x0a"
 CHANNEL_CLOSE: Final = b"\x00\x14\x00\x28"
@@ -77,8 +78,10 @@ class Connection(Reader):
         "tuning",
     )
 
-    def __init__(self, handler: Handler, tuning: Tuning, outbox: Writer, now: float) -> None:
-        super().__init__(handler, tuning.initial_frame_max)
+    def __init__(
+        self, handler: Handler, traffic: Traffic, tuning: Tuning, outbox: Writer, now: float
+    ) -> None:
+        super().__init__(handler, traffic, tuning.initial_frame_max)
         self.tuning = tuning
         self.outbox = outbox
         self.state = State.AWAITING_HEADER
@@ -390,7 +393,7 @@ class Connection(Reader):
         channel.forget_content()
         channel.expects = Expects.METHOD
         self._publishing = channel
-        self.handler.on_publish(channel.number, channel.publish, properties, body)
+        self.traffic.on_publish(channel.number, channel.publish, properties, body)
 
     def send(self, channel: int, method: Method) -> None:
         """Send a method; dropped without a word if the channel or the connection is not open any more."""

@@ -1,4 +1,7 @@
-"""What an AMQP 0-9-1 connection needs from outside: a writer for its bytes, a handler for its calls, its limits."""
+"""What an AMQP 0-9-1 connection needs from outside: a writer for its bytes, a handler for its calls, its limits.
+
+And somebody for the traffic on its channels, who is called most: `traffic`.
+"""
 
 from abc import ABC, abstractmethod
 from enum import Enum
@@ -77,26 +80,6 @@ class Handler(ABC):
     @abstractmethod
     def on_method(self, channel: int, method: Method) -> None:
         """Any other method a client may send, on an open channel."""
-
-    @abstractmethod
-    def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
-        """A whole message. `publish` are the undecoded arguments of basic.publish, unchecked.
-
-        It is the same object for as long as a channel repeats itself. `properties` are the content header from
-        its flags on, unchecked as well.
-        """
-
-    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        """Messages that differ in their bodies only, whose sizes may differ, too. Answers how many were taken.
-
-        Only as many as raise nothing and need no answer of their own: what follows has not been touched, and the next
-        one comes in `on_publish`, like all of them if this is 0. Must not call the connection, but to halt it.
-        """
-        return 0
-
-    @abstractmethod
-    def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
-        """basic.ack."""
 
     @abstractmethod
     def on_closed(self) -> None:

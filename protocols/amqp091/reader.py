@@ -18,6 +18,7 @@ from mypy_extensions import i64, mypyc_attr
 from protocols.amqp091.assembly import FLAGS_SIZE, Channel, Expects
 from protocols.amqp091.contract import Handler
 from protocols.amqp091.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
+from protocols.amqp091.traffic import Traffic
 from protocols.amqp091.wire import (
     CLASS_BASIC,
     CONTENT_HEADER_SIZE,
@@ -66,10 +67,12 @@ class Reader(ABC):
         "_whole_body_max",
         "halted",
         "handler",
+        "traffic",
     )
 
-    def __init__(self, handler: Handler, payload_max: int) -> None:
+    def __init__(self, handler: Handler, traffic: Traffic, payload_max: int) -> None:
         self.handler = handler
+        self.traffic = traffic
         self._channels: dict[int, Channel] = {}
         self._publishing: Channel | None = None  # the channel of the last publish, if it expects a method
         self._payload_max = payload_max
@@ -154,7 +157,7 @@ class Reader(ABC):
     def _take_frames(self, data: bytes, at: int) -> int:
         """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
         end = len(data)
-        handler = self.handler
+        traffic = self.traffic
         while at + FRAME_OVERHEAD <= end and not self.halted:
             channel = self._publishing
             if channel is not None and data[at : at + len(channel.publish_frame)] == channel.publish_frame:
@@ -188,7 +191,7 @@ class Reader(ABC):
                 if quick and data[start + 3 : start + 11] == ACK_START:
                     (tag,) = TAG.unpack_from(data, start + 11)
                     try:
-                        handler.on_ack(number, tag, data[start + 19] & 1 == 1)
+                        traffic.on_ack(number, tag, data[start + 19] & 1 == 1)
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_ACK)
                     continue
@@ -223,7 +226,7 @@ class Reader(ABC):
                             channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
                     at = body_end + 1
                     try:
-                        handler.on_publish(number, channel.publish, properties, data[body_at:body_end])
+                        traffic.on_publish(number, channel.publish, properties, data[body_at:body_end])
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_PUBLISH)
                     continue
@@ -239,11 +242,11 @@ class Reader(ABC):
         """
         bodies, after = self._alike(channel, data, at)
         number, publish, properties = channel.number, channel.publish, channel.repeated
-        taken = self.handler.on_publish_run(number, publish, properties, bodies) if len(bodies) > 1 else 0
+        taken = self.traffic.on_publish_run(number, publish, properties, bodies) if len(bodies) > 1 else 0
         while taken < len(bodies) and self._publishing is channel and not self.halted:
             taken += 1
             try:
-                self.handler.on_publish(number, publish, properties, bodies[taken - 1])
+                self.traffic.on_publish(number, publish, properties, bodies[taken - 1])
             except AmqpError as error:
                 self._refuse(number, error, BASIC_PUBLISH)
         around = len(channel.alike) + len(channel.joint) + 2 * SIZE_OCTETS + 1

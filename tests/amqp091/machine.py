@@ -3,7 +3,7 @@
 from struct import unpack_from
 
 from protocols.amqp091 import methods as m
-from protocols.amqp091.connection import AmqpError, Connection, Handler, State, Tuning, Wait, Writer
+from protocols.amqp091.connection import AmqpError, Connection, Handler, State, Traffic, Tuning, Wait, Writer
 from protocols.amqp091.wire import FieldTable, Method, content_frames, method_at, method_frame
 
 HEADER = b"AMQP\x00\x00\x09\x01"
@@ -27,7 +27,7 @@ class Pieces(Writer):
         return self.count
 
 
-class Recorder(Handler):
+class Recorder(Handler, Traffic):
     """Notes every call; raises what `refusals` has for its name, answers logins with the next of `challenges`.
 
     While `checking`, a password is being checked.
@@ -113,7 +113,7 @@ class Peer:
         self.handler = handler or Recorder()
         self.outbox = Pieces()
         self.now = 0.0
-        self.connection = Connection(self.handler, tuning or Tuning(), self.outbox, self.now)
+        self.connection = Connection(self.handler, self.handler, tuning or Tuning(), self.outbox, self.now)
 
     def says(self, *what: bytes | tuple[int, Method]) -> "Peer":
         data = b"".join(

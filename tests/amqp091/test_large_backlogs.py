@@ -9,7 +9,7 @@ import pytest
 from broker_core.work_queue import WorkQueue
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire
-from protocols.amqp091.adapter import WORK_MAX
+from protocols.amqp091.publishing import WORK_MAX
 from protocols.amqp091.wire import BasicProperties
 from tests.amqp091.numbered import filled, numbers, tags
 from tests.amqp091.peer import ClientChannel, Peer, World
