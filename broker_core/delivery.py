@@ -116,8 +116,6 @@ class Consumer(ABC):
     credit and room left has all there is for it now, unless the queue `seeks_for` more: then it looks again next time.
     """
 
-    peer: object = None  # the other end of its connection (`Client.peer`), where the protocol says that
-
     __slots__ = (
         "able",
         "arguments",
@@ -126,6 +124,7 @@ class Consumer(ABC):
         "browses",
         "credit",
         "exclusive",
+        "peer",
         "priority",
         "queue",
         "searching",
@@ -157,6 +156,9 @@ class Consumer(ABC):
         self.browses = browses
         self.searching = False
         self.attached = False  # the queue knows it
+        self.peer: object = (
+            None  # the other end of its connection (`Client.peer`), where the protocol says that
+        )
         self.behind: Consumer | None = None  # who has a turn after it, as long as it is able
         self.able = False  # it stands in the queue's ring of those believed to take messages
 

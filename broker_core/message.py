@@ -203,8 +203,6 @@ class Message:
     What the body's bytes mean is the encoding's business, too: `encoding.convert` tells the plain octets.
     """
 
-    peer: object = None  # the other end of its connection (`Client.peer`), where the protocol says that
-
     __slots__ = (
         "body",
         "converted",
@@ -213,6 +211,7 @@ class Message:
         "facts",
         "key",
         "notes",
+        "peer",
         "properties",
         "size",
     )
@@ -235,6 +234,9 @@ class Message:
         self.facts = facts
         self.notes = notes
         self.converted: object = None  # the last rendering for a consumer; owned by the protocol that made it
+        self.peer: object = (
+            None  # the other end of its connection (`Client.peer`), where the protocol says that
+        )
         self.size = len(body)  # octets of body, as limits count them
 
     @property

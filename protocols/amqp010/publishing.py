@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from protocols.amqp010.served_session import ServedSession
 
 
-class Sent(Message):
-    """A message that knows over which connection it came, as long as it is in memory: for queues with no-local."""
-
-    __slots__ = ("peer",)
-
-
 class Publishing:
     """What one session publishes."""
 
@@ -80,8 +74,8 @@ class Publishing:
             self._check(target, envelope, facts)
         if body is None:
             header, body = header + NO_BODY, b""
-        message = Sent(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
-        message.peer = self.peer
+        message = Message(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
+        message.peer = self.peer  # as long as it is in memory: for queues with no-local
         if (work := self._session.tx) is not None:
             work.publish(exchange, message)
             return

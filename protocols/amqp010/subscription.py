@@ -76,7 +76,6 @@ class Subscription(Consumer, Publisher):
         "_windowed",
         "destination",
         "mode",
-        "peer",
         "session",
     )
 

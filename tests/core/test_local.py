@@ -12,20 +12,11 @@ from protocols.amqp010.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, World, waiting
 
 
-class Sent(Message):
-    """A message that knows over which connection it came."""
-
-    __slots__ = ("peer",)
-
-
-class From(FakeConsumer):
-    """A consumer of which that is known."""
-
-    client: Client
-
-    @property
-    def peer(self) -> object:
-        return self.client.peer
+def taker(queue: Queue, of: Client, exclusive: bool = False) -> FakeConsumer:
+    """A consumer of which it is known over which connection it came."""
+    made = FakeConsumer(queue, credit=0, exclusive=exclusive)
+    made.peer = of.peer
+    return made
 
 
 @pytest.fixture
@@ -50,7 +41,7 @@ def client(world: World, name: str) -> Client:
 
 
 def sent(by: Client | None, body: bytes) -> Message:
-    made = Sent(ENCODING, "", "q", ENCODING.write(Properties()), body)
+    made = Message(ENCODING, "", "q", ENCODING.write(Properties()), body)
     made.peer = None if by is None else by.peer
     return made
 
@@ -83,11 +74,10 @@ def test_an_exclusive_consumer_counts_as_an_owner_and_no_other(
     world: World, mine: Client, other: Client
 ) -> None:
     queue = world.queue("q", x_no_local=True)
-    From.client = mine
-    consumer = From(queue, credit=0)
+    consumer = taker(queue, mine)
     assert queue.push(sent(mine, b"a"))
     queue.remove_consumer(consumer)
-    From(queue, credit=0, exclusive=True)
+    taker(queue, mine, exclusive=True)
     assert queue.push(sent(mine, b"b"))
     assert queue.push(sent(other, b"c"))
     assert waiting(queue) == "a c"

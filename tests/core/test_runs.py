@@ -38,20 +38,8 @@ ARGUMENTS: dict[str, dict[str, Value]] = {
 }
 
 
-class Sent(Message):
-    """A message that knows over which connection it came."""
-
-    __slots__ = ("peer",)
-
-
-class From(FakeConsumer):
-    """A consumer of which that is known."""
-
-    peer = "me"
-
-
 def sent(key: str, facts: Facts, body: bytes, peer: str | None) -> Message:
-    made = Sent(ENCODING, "amq.topic", key, b"", body, facts)
+    made = Message(ENCODING, "amq.topic", key, b"", body, facts)
     made.peer = peer
     return made
 
@@ -148,11 +136,10 @@ def test_a_run_is_published_as_its_messages_are(
         if traced:
             world.host.set_tracing(True)
             world.host.bind(world.host.exchange("amq.rabbitmq.trace"), watch, "#")
-        readers = [
-            From(queue, credit=credit, exclusive=True, arguments=START)
-            for queue in queues
-            if credit is not None
-        ]
+        readers = []
+        for queue in queues if credit is not None else []:
+            readers.append(FakeConsumer(queue, credit=credit or 0, exclusive=True, arguments=START))
+            readers[-1].peer = "me"
         first = [sent("k.a", PLAIN, b"before-%d" % number, None) for number in range(before)]
         published(world, exchange, first, together=False)
         world.settle()
