@@ -18,10 +18,10 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.delivery import NEVER
 from broker_core.errors import PreconditionFailed
-from broker_core.holding import Held, Holding
 from broker_core.values import Table, Value, printed, type_name
 
 if TYPE_CHECKING:
+    from broker_core.holding import Held, Holding
     from broker_core.message import Message
     from broker_core.routing import Route
     from broker_core.topology import VirtualHost
@@ -273,11 +273,19 @@ class Exchange(Destination):
         For the exchange's type, in `keep`; it comes back to what is returned by a timer of its own, at `due` (monotonic
         seconds) or whenever it likes, and then calls `let_go`. What a deleted exchange holds is let go.
         """
-        if self.holding is None:
-            self.holding = Holding(self)
+        holding = self.holding
+        if holding is None:
+            holding = self.begin_to_hold()
             if (catalogue := self.virtual_host.broker.catalogue) is not None:
                 catalogue.keep_holding(self)
-        return self.holding.hold(message, due)
+        return holding.hold(message, due)
+
+    def begin_to_hold(self) -> Holding:
+        """From now on it has a place for what it holds."""
+        from broker_core.holding import Holding  # a queue, which is a destination, as exchanges are
+
+        self.holding = Holding(self)  # type: ignore[abstract]  # it has no consumers, and nobody asks
+        return self.holding
 
     def let_go(self, held: Held) -> None:
         """It has gone its way, or is not wanted any more. Twice is harmless."""
@@ -286,10 +294,9 @@ class Exchange(Destination):
 
     def hold_again(self, held: Iterable[Held]) -> None:
         """At the start of a node: it had held these on disk, in this order."""
-        if self.holding is None:
-            self.holding = Holding(self)
+        holding = self.holding or self.begin_to_hold()
         for each in held:
-            self.holding.take_back(each)
+            holding.take_back(each)
             self.give_back(each)
 
     def give_back(self, held: Held) -> None:

@@ -14,7 +14,7 @@ cursor that has passed by `LOOK_AHEAD` messages waits until it may go back, or a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from broker_core.delivery import Consumer, Delivery, Window
 from broker_core.message import said_in
@@ -59,7 +59,7 @@ class GroupedQueue(WorkQueue):
     """A work queue that keeps groups together."""
 
     __slots__ = ("_claims", "_held", "_names", "gone")
-    all_seek = True
+    all_seek: ClassVar[bool] = True
 
     def set_up(self) -> None:
         self._held: dict[str, Held] = {}  # groups that are not free

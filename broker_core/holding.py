@@ -10,27 +10,28 @@ its own, that expires when it is due.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from broker_core.delivery import PENDING, Delivery
+from broker_core.queue import Queue
 
 if TYPE_CHECKING:
     from broker_core.exchange import Exchange
     from broker_core.message import Message
-    from broker_core.queue import Queue
     from broker_core.store.contract import Page
 
 Held: TypeAlias = Delivery
 """Who holds one reads its `message`, `expires_at` (when it is due) and `position` (its order of arrival)."""
 
 
-class Holding:
-    """What one exchange holds, oldest first."""
+class Holding(Queue):
+    """What one exchange holds, oldest first. A queue for the store's eyes only: it has what the store asks for."""
 
-    __slots__ = ("_position", "exchange", "held", "number")
-    ranked = False
+    __slots__ = ("_position", "exchange", "held")
+    ranked: ClassVar[bool] = False
 
     def __init__(self, exchange: Exchange) -> None:
+        # Nothing of a queue but its number; `Queue.__init__` is for those that have consumers and limits.
         self.exchange = exchange
         self.number = 0  # as the store knows it; 0: it does not
         self.held: dict[Held, None] = {}
@@ -42,8 +43,7 @@ class Holding:
         return f"exchange '{self.exchange.name}' in vhost '{self.exchange.virtual_host.name}'"
 
     def hold(self, message: Message, due: float) -> Held:
-        # The store asks its queue for number and description only, which are here.
-        held = Delivery(message, cast("Queue", self), self._position, due)
+        held = Delivery(message, self, self._position, due)
         self._position += 1
         self.held[held] = None
         journal = self.exchange.virtual_host.broker.journal
@@ -65,7 +65,7 @@ class Holding:
         journal = self.exchange.virtual_host.broker.journal
         assert journal is not None, "only what was kept can be restored"
         for page in pages:
-            self.exchange.hold_again(journal.fetch(cast("Queue", self), page))
+            self.exchange.hold_again(journal.fetch(self, page))
 
     def rank(self, priority: int) -> int:
         return 0
@@ -74,7 +74,7 @@ class Holding:
         """Nothing that is held was ever delivered."""
         return ()
 
-    def take_back(self, held: Held) -> None:
+    def take_back(self, delivery: Held) -> None:
         """It was held when the node ended; they come in their order."""
-        self.held[held] = None
-        self._position = held.position + 1
+        self.held[delivery] = None
+        self._position = delivery.position + 1

@@ -8,7 +8,7 @@ shares the body.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 from mypy_extensions import mypyc_attr
@@ -131,7 +131,7 @@ PARTICULAR: Final = frozenset(
 class Encoding(ABC):
     """How one protocol's property bytes are read. One instance a protocol, stateless."""
 
-    name: str
+    name: ClassVar[str]
 
     @abstractmethod
     def headers(self, properties: bytes) -> Table:

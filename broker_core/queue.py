@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -80,8 +80,10 @@ class Queue(Destination):
         "warned_cycle",
     )
     is_exchange = False
-    ranked = True  # its messages may go by priority
-    has_entries = True  # the store knows each of its messages by a number; else it knows those of a log
+    ranked: ClassVar[bool] = True  # its messages may go by priority
+    has_entries: ClassVar[bool] = (
+        True  # the store knows each of its messages by a number; else it knows those of a log
+    )
 
     def __init__(
         self,

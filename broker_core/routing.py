@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ROUTES_MAX: Final = 131_072  # remembered keys in a virtual host (0.5 KiB each at most); then it starts afresh
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Route:
     """Where a message goes."""
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery
 from broker_core.errors import PreconditionFailed, Unsupported
@@ -59,7 +59,7 @@ class StreamQueue(Queue):
     """A queue of type `stream`."""
 
     __slots__ = ("age_timer", "behind", "caught_up", "cursors", "fetching", "log", "lookouts", "portions")
-    has_entries = False
+    has_entries: ClassVar[bool] = False
 
     def __init__(
         self,

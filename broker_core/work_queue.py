@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -50,7 +50,7 @@ NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)
 class WorkQueue(Queue):
     """A queue of work to do: each message goes to one consumer, and is gone once that has dealt with it."""
 
-    all_seek = False  # its consumers go through it with cursors, whatever they want
+    all_seek: ClassVar[bool] = False  # its consumers go through it with cursors, whatever they want
 
     __slots__ = (
         "active",

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, compress, count
 from operator import gt
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from broker_core.delivery import NEVER
 from broker_core.store import chunk
@@ -37,7 +37,7 @@ class Owner(Protocol):
     """Who keeps messages in the store: a queue, or what else has a number there."""
 
     number: int
-    ranked: bool  # priorities may matter; else everything is one priority
+    ranked: ClassVar[bool]  # priorities may matter; else everything is one priority
 
     def rank(self, priority: int) -> int:
         """In which line messages of this priority stand; what stands in one comes back as one."""

@@ -30,7 +30,6 @@ from broker_core.description import describe
 from broker_core.errors import Failure
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.exchanges.missing import Missing, missing
-from broker_core.holding import Holding
 from broker_core.lease import Lease
 from broker_core.limits import QueueLimits, limits_of, parse_queue_arguments, queue_type
 from broker_core.made import new_queue
@@ -282,8 +281,7 @@ class Restoring:
                 exchange.type.why,
             )
         if number:
-            exchange.holding = Holding(exchange)
-            exchange.holding.number = number
+            exchange.begin_to_hold().number = number
             self._has_number(number)
         exchange.virtual_host.add_exchange(exchange)
 

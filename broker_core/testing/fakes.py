@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
+from broker_core.broker import Broker
 from broker_core.clock import ManualClock, Timers
 from broker_core.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
 from broker_core.exchanges import STANDARD
@@ -63,8 +64,6 @@ def fake_message(
 class FakeDestination(Destination):
     """A queue, or with `is_exchange` another exchange, that keeps what it gets in a list."""
 
-    __slots__ = ("is_exchange", "messages", "name")
-
     def __init__(self, name: str, is_exchange: bool = False) -> None:
         self.name = name
         self.is_exchange = is_exchange
@@ -74,11 +73,11 @@ class FakeDestination(Destination):
         return f"<{self.kind} {self.name!r} with {len(self.messages)} messages>"
 
 
-class FakeBroker:
-    """What an exchange type may use of the broker."""
+class FakeBroker(Broker):
+    """What an exchange type may use of the broker, and no more: the rest is not there."""
 
     def __init__(self, exchange_types: Mapping[str, type[ExchangeType]] = STANDARD) -> None:
-        self.clock = ManualClock()
+        self.clock = self.hands = ManualClock()
         self.timers = Timers()
         self.exchange_types = exchange_types
         self.journal: Journal | None = None
@@ -188,5 +187,5 @@ class Bench:
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and what is due happen."""
-        self.broker.clock.advance(seconds)
+        self.broker.hands.advance(seconds)
         self.broker.timers.run(self.broker.clock.now())

@@ -7,7 +7,7 @@ the byte, unless the message has a history (deaths, failed deliveries) or came f
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 from broker_core.errors import PreconditionFailed
@@ -36,7 +36,7 @@ remembered: Final[dict[bytes, Facts]] = {}  # by property bytes; looked up befor
 
 
 class Encoding091(Encoding):
-    name = "amqp091"
+    name: ClassVar[str] = "amqp091"
 
     def headers(self, properties: bytes) -> Table:
         raw = wire.property_fields(properties).get("headers")
