@@ -6,7 +6,7 @@ NPM := tests/interop
 INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 # The packages with their hot modules compiled; whoever has it first on the path runs it in place of the source folder.
 COMPILED := build/compiled
-SOURCES := $(shell find broker_core protocols plugins pipeline -type f -not -name '*.pyc')
+SOURCES := $(shell find broker_core protocols plugins pipeline perf -type f -not -name '*.pyc')
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 .PHONY: help run test test-compiled test-plain lint compile format bench crash points power rounds docs clean
