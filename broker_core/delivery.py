@@ -69,7 +69,9 @@ class Delivery:
         return self.position < other.position
 
     def __hash__(self) -> int:
-        return id(self) >> 4  # each is itself alone; compiled, a class that can be ordered has no hash of its own
+        return (
+            id(self) >> 4
+        )  # each is itself alone; compiled, a class that can be ordered has no hash of its own
 
     # The outcomes, for those who keep one to come back to it; what it means is the queue's business.
 
