@@ -290,7 +290,7 @@ class Exchange(Destination):
     def let_go(self, held: Held) -> None:
         """It has gone its way, or is not wanted any more. Twice is harmless."""
         if self.holding is not None:
-            self.holding.let_go([held])
+            self.holding.drop([held])
 
     def hold_again(self, held: Iterable[Held]) -> None:
         """At the start of a node: it had held these on disk, in this order."""

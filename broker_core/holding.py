@@ -52,7 +52,7 @@ class Holding(Queue):
             journal.arrivals.append(held)
         return held
 
-    def let_go(self, held: Iterable[Held]) -> None:
+    def drop(self, held: Iterable[Held]) -> None:
         """Those that it does not hold are passed over."""
         journal = self.exchange.virtual_host.broker.journal
         for each in held:

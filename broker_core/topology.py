@@ -227,7 +227,7 @@ class VirtualHost(Traced):
         self._happened("exchange.deleted", {"name": exchange.name})
         exchange.gone()
         if exchange.holding is not None:
-            exchange.holding.let_go(list(exchange.holding.held))
+            exchange.holding.drop(list(exchange.holding.held))
         if (catalogue := self.broker.catalogue) is not None:
             for binding in exchange.bindings:
                 catalogue.forget_binding(binding)
