@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.connection")
 
-READ_SIZE: Final = 131_072  # octets asked for in one read: hundreds of small messages
+READ_SIZE: Final = 262_144  # octets asked for in one read: hundreds of small messages, or a few large ones
 GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 
 

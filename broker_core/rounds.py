@@ -1,10 +1,10 @@
 """One task that reads from all plain connections: who has said something is heard in turn, then all is settled.
 
-    poll ─> who said little last time: each is read from, some settled together ─> of those who said much, one ─> poll
+    poll ─> who said little last time: each is read from, some settled together ─> of those who said much, some ─> poll
 
 A task for each connection costs more than a small message does: a switch, a read that finds nothing, and telling the
-operating system again what to wait for. Here a read costs a read. Who fills what is read of him at once comes last in
-each round, and one at a time: however many of them there are, everybody else waits for one of them.
+operating system again what to wait for. Here a read costs a read. Who says much at a time comes last in each
+round, for a millisecond in all: however many of them there are, everybody else waits for one read of one of them.
 
 Whatever is not just the next read is not done here. The connection is dismissed, and its own task, which waits in
 `attend`, does it: a goodbye, an alarm, a peer that does not read, work that waits for a thread.
@@ -26,6 +26,7 @@ HAS_ROUNDS: Final = sys.platform == "linux"  # elsewhere each connection's own t
 AT_ONCE: Final = 256  # connections asked for in one poll
 TOGETHER: Final = 64  # connections read from before what they caused is settled
 TOGETHER_S: Final = 0.001  # and no longer than this: it is waited for
+MUCH: Final = 32_768  # octets in one read: whoever has so many has more, as a rule
 
 
 class Rounds:
@@ -93,12 +94,15 @@ class Rounds:
                 heard = []
         if heard:
             self._conclude(heard)
-        if talkers:
+        began = self._node.broker.tick()
+        while talkers:
             number = next(iter(talkers))
             del talkers[number]
             transport = attending[number][0]
             transport.hear()
             self._conclude([transport])
+            if self._node.broker.tick() - began > TOGETHER_S:
+                break
 
     def _conclude(self, heard: list[Transport]) -> None:
         """Settle what they caused, and see who goes on."""

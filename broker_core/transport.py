@@ -30,7 +30,7 @@ from broker_core.arriving import READ_SIZE, Arriving
 from broker_core.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.outbox import Outbox
-from broker_core.rounds import HAS_ROUNDS
+from broker_core.rounds import HAS_ROUNDS, MUCH
 from broker_core.secured import SecuredSocket
 from broker_core.tls import reason
 
@@ -42,7 +42,7 @@ log: Final = logging.getLogger("leveret.connection")
 
 READ_SIZE_MIN: Final = 1024
 WAITING_MAX: Final = BITE  # octets read while the front-end waits for work in a thread
-TURN_S: Final = 0.02  # what one read may cost; a publisher to 2000 queues has to take smaller bites
+TURN_S: Final = 0.005  # what one read may cost; a publisher to 2000 queues has to take smaller bites
 SEND_SIZE: Final = 262_144  # octets joined into one send
 SENT_MAX: Final = (
     1 << 20
@@ -73,7 +73,7 @@ class Transport(Arriving):
         self._read_while_waiting = 0
         self._paused = False  # not read from until it has read
         self.number = connected.fileno()  # of the socket
-        self.says_much = False  # its last read was full
+        self.says_much = False  # the last time it did
         self.dismissed = False  # its task is about to go on with it
         self._ended = False  # nothing follows
 
@@ -156,7 +156,7 @@ class Transport(Arriving):
             self._ended = True
             return self.node.broker.now
         self.octets_received += size
-        self.says_much = size == self._read_size
+        self.says_much = size >= MUCH or size == self._read_size
         now = self.node.hear(self, data)
         if size >= READ_SIZE_MIN:
             self._measure_turn(size)
@@ -172,7 +172,8 @@ class Transport(Arriving):
 
     def _measure_turn(self, size: int) -> None:
         """Read less at a time while working through it takes too long: others want their turn."""
-        took_s = trio.current_time() - self.node.broker.now
+        broker = self.node.broker
+        took_s = broker.clock.now() - broker.now
         if took_s > TURN_S:
             self._read_size = max(READ_SIZE_MIN, int(size * TURN_S / took_s))
         elif self._read_size < READ_SIZE and not self._is_stranger:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest
@@ -97,8 +98,10 @@ def test_no_more_than_so_many_wait_for_each_other():
     run(test)
 
 
-def test_of_those_who_say_much_one_is_heard_in_each_round_and_they_take_turns():
+def test_of_those_who_say_much_and_slowly_one_is_heard_in_each_round_and_they_take_turns():
     async def test(node: Scripted) -> None:
+        seconds = itertools.count(node.broker.clock.now(), 0.002)  # a call
+        node.broker.clock.now = lambda: next(seconds)  # type: ignore[method-assign]
         async with attending(node, 4) as (quick, *talkers):
             for talker in talkers:
                 talker.say(b"-" * 8 * READ_SIZE)
@@ -110,6 +113,20 @@ def test_of_those_who_say_much_one_is_heard_in_each_round_and_they_take_turns():
                 node.rounds.go_round()
             assert quick.reads == [1, 1, 1]
             assert [talker.reads for talker in talkers] == [[READ_SIZE]] * 3
+
+    run(test)
+
+
+def test_of_those_who_say_much_and_quickly_all_are_heard_in_a_round():
+    async def test(node: Scripted) -> None:
+        now = node.broker.clock.now()
+        node.broker.clock.now = lambda: now  # type: ignore[method-assign]
+        async with attending(node, 3) as talkers:
+            for talker in talkers:
+                talker.say(b"-" * 8 * READ_SIZE)
+            assert settled(node) == 1
+            assert settled(node) == 3
+            assert [talker.reads for talker in talkers] == [[READ_SIZE] * 2] * 3
 
     run(test)
 
