@@ -29,7 +29,7 @@ import trio
 from broker_core.arriving import READ_SIZE, Arriving
 from broker_core.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted
 from broker_core.frontend import FrontEnd, Peer
-from broker_core.outbox import Outbox
+from broker_core.outbox import SEND_SIZE, Outbox, joined
 from broker_core.rounds import HAS_ROUNDS, MUCH
 from broker_core.secured import SecuredSocket
 from broker_core.tls import reason
@@ -43,7 +43,6 @@ log: Final = logging.getLogger("leveret.connection")
 READ_SIZE_MIN: Final = 1024
 WAITING_MAX: Final = BITE  # octets read while the front-end waits for work in a thread
 TURN_S: Final = 0.005  # what one read may cost; a publisher to 2000 queues has to take smaller bites
-SEND_SIZE: Final = 262_144  # octets joined into one send
 SENT_MAX: Final = (
     1 << 20
 )  # octets sent before others have their turn, to a peer that reads as fast as we send
@@ -374,11 +373,30 @@ class Transport(Arriving):
 
     def flush(self) -> None:
         """Hand the outbox to the operating system; what it does not take now follows in a task of its own."""
-        pieces = _joined(self.outbox.take())
+        outbox = self.outbox
+        pieces = outbox.take()
         if self._held:
-            self._held[-1][1].extend(pieces)
+            self._held[-1][1].extend(joined(pieces))
+        elif self._backlog or self._all_sent is not None or outbox.size > SEND_SIZE:
+            self._backlog.extend(joined(pieces))
+            self._send_backlog()
+        elif pieces:
+            self._send_at_once(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def _send_at_once(self, octets: bytes) -> None:
+        """Nothing waits before them, and the system takes them all, as a rule. What it leaves is a backlog."""
+        piece = memoryview(octets)
+        try:
+            count = self._socket.send(piece)
+        except OSError:  # to be raised again, if the peer has gone
+            count = 0
         else:
-            self._backlog.extend(pieces)
+            self.writes += 1
+        if count < len(octets):
+            self._backlog.append(piece[count:])
+        if count and self.outbox.sent(count):
+            self._drained()
+        if self._backlog:
             self._send_backlog()
 
     def _send_backlog(self) -> None:
@@ -406,11 +424,16 @@ class Transport(Arriving):
                 self._backlog.popleft()
             else:
                 self._backlog[0] = piece[count:]
-            if self.outbox.sent(count) and self.front is not None:
-                with self.mistakes_end_it():
-                    self.front.drained()
-                self.watch_deadline()
+            if self.outbox.sent(count):
+                self._drained()
         return True
+
+    def _drained(self) -> None:
+        """Deliveries may go on."""
+        if self.front is not None:
+            with self.mistakes_end_it():
+                self.front.drained()
+            self.watch_deadline()
 
     async def _nothing_left(self) -> None:
         """Wait until everything is with the operating system."""
@@ -469,19 +492,3 @@ def is_readable(source: socket.socket | SecuredSocket) -> bool:
     poll = select.poll()
     poll.register(source, select.POLLIN)
     return bool(poll.poll(0))
-
-
-def _joined(pieces: list[bytes]) -> list[memoryview]:
-    """Small pieces joined up to `SEND_SIZE`, large ones as they are: no copy of a large body."""
-    joined: list[memoryview] = []
-    gathered: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        if gathered and size + len(piece) > SEND_SIZE:
-            joined.append(memoryview(b"".join(gathered)))
-            gathered, size = [], 0
-        gathered.append(piece)
-        size += len(piece)
-    if gathered:
-        joined.append(memoryview(b"".join(gathered)))
-    return joined
