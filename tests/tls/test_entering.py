@@ -108,7 +108,7 @@ def test_much_is_received(pki: Pki):
             await stream.send_all(b"SCRIPT" + b"-" * (8 * MIB) + b"e")
             assert await exactly(stream, 4) == b"echo"
             assert len(Script.last.received) == 8 * MIB + 7
-            assert max(Script.last.sizes) > 65_536  # many records at once
+            assert max(Script.last.sizes) > 16_384  # several records: how many, depends on a turn
 
     run(test, settings(tls=pki.settings()))
 
