@@ -1,4 +1,8 @@
-"""What the broker knows of a message without reading its properties: to JSON, and back (docs/store-format.md)."""
+"""What the broker knows of a message without reading its properties: to JSON, and back (docs/store-format.md).
+
+Never to be compiled: encodings have their names as attributes of their classes, and where a class is plain Python,
+compiled code does not find them there.
+"""
 
 from __future__ import annotations
 
