@@ -14,7 +14,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -62,7 +62,6 @@ class Outcome(Enum):
 
 TAKEN: Final = Outcome.TAKEN
 UNROUTABLE: Final = Outcome.UNROUTABLE
-K = TypeVar("K")
 REFUSED: Final = Outcome.REFUSED
 
 
@@ -119,7 +118,6 @@ class Broker:
         self.encodings: Mapping[
             str, Callable[[], Encoding]
         ] = {}  # by name, how messages of each protocol are read
-        self._kept: dict[tuple[type[object], str], object] = {}
 
     # Virtual hosts.
 
@@ -136,19 +134,6 @@ class Broker:
             self.catalogue.keep_virtual_host(host)
         self.events.happened("vhost.created", name, {"name": name})
         return host
-
-    def kept(self, kind: type[K], name: str = "") -> K:
-        """A front-end's own of that kind and name, made when it is first asked for; it goes with the broker."""
-        found = self._kept.get((kind, name))
-        if not isinstance(found, kind):
-            found = self._kept[kind, name] = kind()
-        return found
-
-    def let_go(self) -> None:
-        """The node has ended: nobody will ask for what waits."""
-        for host in self.virtual_hosts.values():
-            for queue in (*host.queues.values(), *host.hidden_queues.values()):
-                queue.let_go()
 
     def require_room(self, name: str) -> None:
         """Whether a client may have that virtual host made. Raises TooMany."""

@@ -12,12 +12,9 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from mypy_extensions import mypyc_attr
-
 NEVER: Final = float("inf")  # a deadline that does not come
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock(ABC):
     """Two readings: `now` never goes back (deadlines), `wall` is what people call the time (timestamps)."""
 
@@ -75,7 +72,6 @@ def nothing(now: float) -> None:
     """What a cancelled timer does."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Timers:
     """Deadlines in order. The owner sleeps until `sleep_until()` and then calls `run(now)`."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.dropping import refuses, turned_away
 from broker_core.fair_share import FairQueue
 from broker_core.groups import GroupedQueue
 from broker_core.last_value import LastValueQueue
@@ -35,8 +34,8 @@ class NumberedQueue(WorkQueue):
         self.position = max(self.position, whole(self.notes.get(NUMBERED)) or 0)
 
     def push(self, message: Message) -> bool:
-        if self.watched and refuses(self, message):
-            return turned_away(self, message)
+        if self.watched and self._refuses(message):
+            return self._turned_away(message)
         self.touch()  # for the notes
         number = Int64(self.position + 1)
         return super().push(message.saying({self.limits.sequence_header or "": number}))

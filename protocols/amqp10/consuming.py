@@ -14,7 +14,6 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from broker_core.broker import Publisher
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.errors import AccessRefused, Failure
 from broker_core.queue import Queue
@@ -22,13 +21,14 @@ from broker_core.watching.facts import ConsumerFacts
 from protocols.amqp10 import addresses, nodes, outcomes, sources, subscriptions
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, OutgoingOwner
-from protocols.amqp10.encoding import pieces
+from protocols.amqp10.encoding import is_like, pieces
 from protocols.amqp10.links import OutgoingLink, size_exceeded
+from protocols.amqp10.outcomes import Retiring
 from protocols.amqp10.publishing import WORK_MAX
 from protocols.amqp10.timeouts import Timeouts
-from protocols.amqp10.transactions import Retiring
 
 if TYPE_CHECKING:
+    from broker_core.message import Message
     from protocols.amqp10.outcomes import Outcome
     from protocols.amqp10.served_session import ServedSession
     from protocols.amqp10.sources import Terms
@@ -38,7 +38,7 @@ FAILED: Final = p.Modified(delivery_failed=True)
 log: Final = logging.getLogger("leveret.amqp10")
 
 
-def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> LinkConsumer:
+def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
     """Serve a receiver. Raises Failure or AmqpError."""
     session.broker.node_limits.require_consumer(len(session.consumers))
     origin = _origin(session, link, attach)
@@ -51,7 +51,7 @@ def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> Link
     origin.serve(consumer)
     if session.broker.work > WORK_MAX:
         session.connection.wire.halted = True
-    return consumer
+    return Hearing(consumer)
 
 
 def _origin(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> QueueSource | Subscription:
@@ -135,8 +135,10 @@ class QueueSource:
             self.queue.virtual_host.delete_queue(self.queue)
 
 
-class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
-    """One link from a queue."""
+class LinkConsumer(Consumer, Retiring):
+    """One link from a queue. While its peer drains, it is a `Publisher`."""
+
+    persistent: bool = False  # it publishes nothing
 
     __slots__ = (
         "_draining",
@@ -187,25 +189,40 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
 
     def room(self) -> int:
         """The window is the session's, and it alone knows how many transfers the peer takes now."""
-        transfers = self.window.credit = self.session.wire.room()
+        transfers = self.window.credit = self.session.wire.sending.room()
         return self.session.outbox.room() if transfers > 0 else 0
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         link, settled = self.link, self.settled
         if settled:
             self.session.delivered_settled += len(deliveries)
-        send, keep = link.send, not self.browses
+        keep = not self.browses
         size_max = link.message_size_max or UNLIMITED
+        tokens: list[object] = []
+        begins: list[bytes] = []
+        bodies: list[bytes] = []
+        last: Message | None = None
+        begin = b""
         for delivery in deliveries:
-            try:
-                octets, size = pieces(delivery.message, delivery)
-            except Exception:  # another protocol's encoding is at fault: others still get their messages
-                self._refuse(delivery)
+            message = delivery.message
+            fresh = not (delivery.redelivered or delivery.attempts)
+            if fresh and last is not None and is_like(message, last):
+                body = message.body
+            else:
+                try:
+                    begin, body = pieces(message, delivery)
+                except Exception:  # another protocol's encoding is at fault: others still get their messages
+                    self._refuse(delivery)
+                    continue
+                last = message if fresh else None
+            if len(begin) + len(body) > size_max:
+                self._cannot_send(delivery, len(begin) + len(body))
                 continue
-            if size > size_max:
-                self._cannot_send(delivery, size)
-                continue
-            send(delivery if keep else None, octets, size, settled)
+            tokens.append(delivery if keep else None)
+            begins.append(begin)
+            bodies.append(body)
+        if tokens:
+            link.send_all(tokens, begins, bodies, settled)
         if keep and not settled:
             self.timeouts.watch(deliveries[0])
         consumers = self.session.consumers
@@ -306,3 +323,23 @@ class LinkConsumer(Consumer, OutgoingOwner, Retiring, Publisher):
             self.retire(self.session.transactions.left(tokens), self.default_outcome)
             self.retire([*self._unsendable], FAILED)
         self.origin.left(self, closed)
+
+
+class Hearing(OutgoingOwner):
+    """What the machine says to a consumer. An object of its own: one compiled class cannot be both."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: LinkConsumer) -> None:
+        self._consumer = consumer
+
+    def on_credit(self, link: OutgoingLink) -> None:
+        self._consumer.on_credit(link)
+
+    def on_outcomes(
+        self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
+    ) -> None:
+        self._consumer.on_outcomes(ids, tokens, state, settled)
+
+    def on_detached(self, tokens: list[object], closed: bool) -> None:
+        self._consumer.on_detached(tokens, closed)

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from protocols.amqp10 import performatives as p
     from protocols.amqp10.links import IncomingLink, OutgoingLink
@@ -53,6 +55,7 @@ class AmqpError(Exception):
         self.info = info  # keys go out as symbols
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Writer(ABC):
     """Where a connection puts what it sends. Nothing is sent before the call returns, and the order is kept."""
 
@@ -85,6 +88,7 @@ class Wait(Enum):
     WAIT = "wait"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
     """The owner of a connection."""
 
@@ -124,6 +128,7 @@ class Handler(ABC):
         """The connection ended, whatever ended it; once, after its sessions and before the peer is told."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SessionOwner(ABC):
     """The owner of a session."""
 
@@ -139,13 +144,14 @@ class SessionOwner(ABC):
 
     @abstractmethod
     def on_window(self) -> None:
-        """The peer has room again for transfers, after it had none: see `Session.room`."""
+        """The peer has room again for transfers, after it had none: see `Sending.room`."""
 
     @abstractmethod
     def on_ended(self) -> None:
         """The session ended, whatever ended it; once, after its links."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class IncomingOwner(ABC):
     """The owner of a link on which the peer sends."""
 
@@ -160,6 +166,14 @@ class IncomingOwner(ABC):
         `state` is what the sender said with it: a TransactionalState, or nothing. AmqpError with `Ends.LINK` detaches.
         """
 
+    def on_messages(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
+        """Whole messages of which the sender said nothing, in order. Answers how many are dealt with, perhaps none.
+
+        As if each had come by itself, as far as nothing stands in the way: the others have not been touched, and are
+        for `on_message`. Raises nothing, and says nothing to the peer.
+        """
+        return 0
+
     @abstractmethod
     def on_detached(self, closed: bool) -> None:
         """The link ended, whatever ended it; once. `closed` False: the peer may want to come back to it.
@@ -168,6 +182,7 @@ class IncomingOwner(ABC):
         """
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OutgoingOwner(ABC):
     """The owner of a link on which we send."""
 

@@ -13,8 +13,11 @@ A modified message keeps its publisher's annotations, but for those that the rec
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from mypy_extensions import mypyc_attr, trait
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, Ends
@@ -22,10 +25,30 @@ from protocols.amqp10.encoding import annotated
 
 if TYPE_CHECKING:
     from broker_core.delivery import Delivery
+    from protocols.amqp10.links import OutgoingLink
     from protocols.amqp10.types import Value
 
 
 Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
+
+
+@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Retiring(ABC):
+    """A link whose deliveries are retired: the owner of an OutgoingLink."""
+
+    __slots__ = ()
+
+    link: OutgoingLink
+    default_outcome: Outcome  # of the attach's source; what it settles without a word gets this
+
+    @abstractmethod
+    def outcome_in(self, state: p.DeliveryState) -> Outcome:
+        """The outcome that a state is, if `retire` can do it. Raises AmqpError."""
+
+    @abstractmethod
+    def retire(self, tokens: list[object], outcome: Outcome) -> None:
+        """Apply an outcome to deliveries, also when the link has gone. Settling them with the peer is not its task."""
 
 
 def outcome_in(state: p.DeliveryState) -> Outcome:
@@ -45,9 +68,7 @@ def apply(deliveries: list[Delivery], outcome: Outcome) -> None:
 
 
 def _accept(deliveries: list[Delivery], outcome: Outcome) -> None:
-    accept = deliveries[0].queue.accept
-    for delivery in deliveries:
-        accept(delivery)
+    deliveries[0].queue.accept_run(deliveries)
 
 
 def _reject(deliveries: list[Delivery], outcome: Outcome) -> None:

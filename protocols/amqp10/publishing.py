@@ -15,6 +15,8 @@ from abc import abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.broker import TAKEN, UNROUTABLE
 from broker_core.errors import Failure, PreconditionFailed, no_queue
 from broker_core.exchange import Exchange
@@ -23,9 +25,10 @@ from broker_core.topology import Remembered
 from protocols.amqp10 import addresses, nodes, recovery, sources
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError, IncomingOwner
-from protocols.amqp10.encoding import ENCODING, project
+from protocols.amqp10.encoding import ENCODING
 from protocols.amqp10.failures import refusal
 from protocols.amqp10.links import IncomingLink
+from protocols.amqp10.projection import Projection
 from protocols.amqp10.transactions import ACCEPTED, RELEASED, rejected
 from protocols.amqp10.types import Described, Symbol, Value
 
@@ -106,6 +109,7 @@ class Aim:
         self.access_revision = access_revision
 
 
+@mypyc_attr(native_class=False)
 class Aims(Remembered):
     """What the `to` addresses used by one user in one virtual host mean."""
 
@@ -143,6 +147,7 @@ class Publishing(IncomingOwner):
         "_answers",
         "_client",
         "_host",
+        "_known",
         "_marked",
         "_session",
         "_varies",
@@ -159,6 +164,7 @@ class Publishing(IncomingOwner):
         self._host = session.client.host
         self._access = session.broker.access
         self._aim = aim  # of the last message
+        self._known: Projection | None = None  # of the last message that was projected
         self._varies = varies  # each message says where it goes
         self._accepted: list[int] = []  # deliveries to answer when the broker has settled
         self._answers: list[tuple[int, p.DeliveryState]] = []  # those with another outcome
@@ -178,17 +184,12 @@ class Publishing(IncomingOwner):
         self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
     ) -> None:
         try:
-            facts, properties, body, to, subject = project(payload)
-            aim = self._aim
-            if (
-                self._varies
-                or aim.revision != self._host.revision
-                or aim.access_revision != self._access.revision
-            ):
-                aim = self._aim = self._aimed(to, subject)
-            if facts.user_id is not None or facts.cc:
-                self._check_facts(aim, facts)
-            message = Message(ENCODING, aim.exchange.name, aim.key, properties, body, facts)
+            known = self._project(payload)
+            aim = self._aim_of(known)
+            facts = known.facts
+            message = Message(
+                ENCODING, aim.exchange.name, aim.key, known.properties, known.body(payload), facts
+            )
             if state is not None and isinstance(state, p.TransactionalState):
                 self._publish_in_tx(delivery_id, settled, state, aim.exchange, message)
                 return
@@ -211,6 +212,61 @@ class Publishing(IncomingOwner):
         if not self._accepted and not self._answers:
             self._session.published(self)
         self._accepted.append(delivery_id)
+
+    def on_messages(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
+        try:
+            known = self._project(payloads[0])
+            aim = self._aim_of(known)
+            count = self._publish_all(aim, known, payloads)
+        except (AmqpError, Failure):
+            return 0
+        if self.broker.work > WORK_MAX:
+            self._session.connection.wire.halted = True
+        if settled or not count:
+            return count
+        if known.facts.durable:
+            self._session.persistent = True
+        if not self._accepted and not self._answers:
+            self._session.published(self)
+        self._accepted += delivery_ids if count == len(delivery_ids) else delivery_ids[:count]
+        return count
+
+    def _publish_all(self, aim: Aim, known: Projection, payloads: list[bytes]) -> int:
+        """Messages as far as they are like the first, are simply taken, and as there is a turn for. Raises Failure."""
+        exchange, properties, facts = aim.exchange, known.properties, known.facts
+        name, key = exchange.name, aim.key
+        messages: list[Message] = []
+        for payload in payloads:
+            if not known.holds_for(payload):
+                break
+            messages.append(Message(ENCODING, name, key, properties, known.body(payload), facts))
+        if not messages:
+            return 0
+        copies = len(self.broker.route(exchange, messages[0]).queues)
+        if copies and len(messages) * copies > WORK_MAX - self.broker.work:
+            del messages[max(1, (WORK_MAX - self.broker.work) // copies + 1) :]
+        return self.broker.publish_run(exchange, messages)
+
+    def _project(self, payload: bytes) -> Projection:
+        """What there is to know of a message. Raises AmqpError."""
+        known = self._known
+        if known is None or not known.holds_for(payload):
+            known = Projection(payload)
+            self._known = known if known.is_general else None
+        return known
+
+    def _aim_of(self, known: Projection) -> Aim:
+        """Where a message goes, every check done. Raises Failure or AmqpError."""
+        aim = self._aim
+        if (
+            self._varies
+            or aim.revision != self._host.revision
+            or aim.access_revision != self._access.revision
+        ):
+            aim = self._aim = self._aimed(known.to, known.subject)
+        if known.facts.user_id is not None or known.facts.cc:
+            self._check_facts(aim, known.facts)
+        return aim
 
     def _check_facts(self, aim: Aim, facts: Facts) -> None:
         if facts.user_id is not None:

@@ -34,12 +34,22 @@ class Reader(ABC):
     lets it go on.
     """
 
-    __slots__ = ("_frame_size_max", "_needed", "_tail", "_tail_size", "halted", "handler", "sessions")
+    __slots__ = (
+        "_frame_size_max",
+        "_needed",
+        "_tail",
+        "_tail_size",
+        "halted",
+        "handler",
+        "sessions",
+        "singly_until",
+    )
 
     def __init__(self, handler: Handler, frame_size_max: int) -> None:
         self.handler = handler
         self.sessions: dict[int, Session] = {}  # by channel
         self.halted = False
+        self.singly_until = 0  # in what is being read: transfers up to there are not taken together
         self._frame_size_max = frame_size_max  # that we take
         # The beginning of something `_needed` octets long, in the pieces that came.
         self._tail: list[bytes] = []
@@ -71,6 +81,7 @@ class Reader(ABC):
                 return
             data = b"".join(self._tail)
         self._needed = FRAME_OVERHEAD
+        self.singly_until = 0
         rest = data[self._take_frames(data, self._take_greeting(data)) :]
         self._tail = [rest] if rest else []
         self._tail_size = len(rest)
@@ -102,11 +113,16 @@ class Reader(ABC):
             if after > end:
                 self._needed = size
                 return at
-            at = after
+            begin, at = at, after
             session = sessions.get(channel)
             if session is not None:
                 try:
                     if data.startswith(TRANSFER, body, after):
+                        if begin >= self.singly_until and shape == USUAL:
+                            taken = session.take_alike_at(data, begin, after, self._frame_size_max)
+                            if taken > begin:
+                                at = taken
+                                continue
                         session.take_transfer_at(data, body, after)
                         continue
                     if data.startswith(DISPOSITION, body, after):

@@ -24,7 +24,9 @@ MODES: Final = {p.SENDER_SETTLE_MODE_UNSETTLED: "unsettled", p.SENDER_SETTLE_MOD
 FORBIDDEN: Final = {p.SENDER_SETTLE_MODE_UNSETTLED: True, p.SENDER_SETTLE_MODE_SETTLED: False}  # as `settled`
 ACCEPTED: Final = p.Accepted()
 TXN_ID_SIZE_MAX: Final = 32  # octets; ours have 8
-UNLIMITED: Final = 1 << 64
+UNLIMITED: Final = 1 << 62
+TOGETHER_MIN: Final = 2  # messages handed on together: few, as long as they are not found to be alike
+TOGETHER_MAX: Final = 1024
 
 
 class Unfinished:
@@ -72,13 +74,14 @@ class IncomingLink(Link):
         "_low",
         "_plain",
         "_resumable",
-        "_size_max",
+        "_together",
         "_unfinished",
         "counted_from",
         "credit_max",
         "hungry",
         "owner",
         "second",
+        "size_max",
         "unanswered",
         "unsettled",
     )
@@ -95,9 +98,10 @@ class IncomingLink(Link):
         self._low = tuning.link_credit // 2
         self.hungry = False  # the session looks whether it may be granted credit
         self.second = self.rcv_settle_mode == SECOND
-        self._size_max = tuning.message_size_max or UNLIMITED
+        self.size_max = tuning.message_size_max or UNLIMITED
         self._forbidden = FORBIDDEN.get(self.snd_settle_mode)
         self._plain = not self.second  # and nothing unfinished
+        self._together = TOGETHER_MIN
         self._unfinished: Unfinished | None = None
         # By id, if the link is `second`; also while its end is told.
         self.unsettled: dict[int, Unsettled] = {}
@@ -194,7 +198,7 @@ class IncomingLink(Link):
         is_settled = settled is True
         if (
             more or not self._plain or credit < 0
-            or is_settled is self._forbidden or len(payload) > self._size_max
+            or is_settled is self._forbidden or len(payload) > self.size_max
         ):  # fmt: skip
             self.take_transfer(
                 p.Transfer(
@@ -213,6 +217,24 @@ class IncomingLink(Link):
             self.owner.on_message(delivery_id, tag, payload, is_settled, None)
         except AmqpError as error:
             self.fail(error)
+
+    def takes_together(self, settled: bool) -> int:
+        """How many whole messages it takes at once, if that is how the sender settles them."""
+        return 0 if not self._plain or settled is self._forbidden else min(self.credit, self._together)
+
+    def take_all(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
+        """As many whole messages as it `takes_together`. Answers how many were taken; the others come by themselves."""
+        count = self.owner.on_messages(delivery_ids, payloads, settled)
+        is_all = count == len(payloads)
+        self._together = min(2 * self._together, TOGETHER_MAX) if is_all else TOGETHER_MIN
+        credit = self.credit
+        self.credit = credit - count
+        self.delivery_count = self.delivery_count + count & MASK
+        if not settled:
+            self.unanswered += count
+        if credit > self._low >= self.credit:
+            self.session.is_hungry(self)
+        return count
 
     def take_transfer(self, transfer: p.Transfer, payload: bytes) -> None:
         """Any transfer. Raises no AmqpError."""
@@ -233,8 +255,8 @@ class IncomingLink(Link):
         if transfer.state is not None:
             delivery.state = _what_counts(transfer.state)
         size = len(delivery.body) + len(payload)
-        if size > self._size_max:
-            raise size_exceeded(size, self._size_max)
+        if size > self.size_max:
+            raise size_exceeded(size, self.size_max)
         if transfer.more:
             self._keep(delivery, payload)
             return

@@ -25,8 +25,11 @@ from protocols.amqp10.wire import (
     MASK,
     OFFSET_MIN,
     SETTLED,
+    SETTLED_END,
     TAG,
+    TAG_BEGIN,
     UNSETTLED,
+    UNSETTLED_END,
     TransferHead,
     continuation,
     cut,
@@ -46,6 +49,8 @@ class OutgoingLink(Link):
     """We send, the peer receives."""
 
     __slots__ = (
+        "_front",
+        "_front_size",
         "_head",
         "_outbox",
         "_sending",
@@ -69,6 +74,8 @@ class OutgoingLink(Link):
         self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
         self.unsent: deque[object] = deque()  # those of messages that wait and are not to be settled at once
         self.waiting: Waiting | None = None  # the last that waits of the link
+        self._front = b""  # how frames of `_front_size` octets begin
+        self._front_size = 0
         self._outbox = session.connection.outbox
         self._sending = session.sending
 
@@ -167,6 +174,47 @@ class OutgoingLink(Link):
         out += pieces
         self._outbox.wrote(octets)
 
+    def send_all(self, tokens: list[object], begins: list[bytes], bodies: list[bytes], settled: bool) -> None:
+        """As `send` of each, messages that are a beginning and a body."""
+        sending, outbox = self._sending, self._outbox
+        unsettled, by_id, head = self.unsettled, sending.unsettled, self._head
+        end = SETTLED_END if settled else UNSETTLED_END
+        written, last, close = 0, b"", b""
+        out = outbox.open()
+        for at, body in enumerate(bodies):
+            begin = begins[at]
+            size = len(begin) + len(body)
+            if size > self._whole_max or sending.window < 1 or sending.backlog:
+                outbox.wrote(written)
+                written = 0
+                self.send(tokens[at], [begin, body], size, settled)
+                out = outbox.open()
+                continue
+            if begin is not last or not close:
+                last, close = begin, end + begin
+            delivery_id = sending.next_delivery_id
+            sending.next_delivery_id = delivery_id + 1 & MASK
+            if not settled:
+                by_id[delivery_id] = self
+                unsettled[delivery_id] = tokens[at]
+            sending.window -= 1
+            sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
+            self.credit -= 1
+            self.delivery_count = self.delivery_count + 1 & MASK
+            size += head.size
+            if size != self._front_size:
+                self._front_size = size
+                self._front = size.to_bytes(4, "big") + head.start
+            number = delivery_id.to_bytes(4, "big")
+            out.append(self._front)
+            out.append(number)
+            out.append(TAG_BEGIN)
+            out.append(number)
+            out.append(close)
+            out.append(body)
+            written += size
+        outbox.wrote(written)
+
     def begin(self, size: int, settled: bool) -> bytes:
         """The first of the messages that wait goes now: how its first transfer begins."""
         sending = self._sending
@@ -192,6 +240,14 @@ class OutgoingLink(Link):
             self.owner.on_outcomes(ids, tokens, state, settled)
         except AmqpError as error:
             self.fail(error)
+
+    def is_all(self, first: int, last: int) -> bool:
+        """Whether every delivery from `first` to `last` is one of this link's, and unsettled."""
+        unsettled = self.unsettled
+        for each in range(first, last + 1):
+            if each not in unsettled:
+                return False
+        return first <= last
 
     def settle(self, ids: Sequence[int], state: p.DeliveryState | None = None) -> None:
         """End deliveries that the peer left unsettled; it is told by the next flush. Those that have ended are not."""
@@ -314,6 +370,11 @@ class Sending:
                 link.take_outcomes((first,), state, settled)
             return
         count = range_size(first, last)
+        if settled and count <= min(len(unsettled), RANGE_MAX):
+            link = unsettled.get(first)
+            if link is not None and link.is_all(first, last):
+                link.take_outcomes(range(first, last + 1), state, True)
+                return
         if not settled and (state is None or isinstance(state, p.Received)):
             return  # a few octets that say nothing, of perhaps a million deliveries
         if len(unsettled) > RANGE_MAX < count:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import Publisher
 from broker_core.delivery import Consumer
 from broker_core.errors import AccessRefused, Failure
 from protocols.amqp10 import consuming, coordinator, management, publishing, recovery, termini
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 MANAGEMENT: Final = "/management"
 
 
-class ServedSession(SessionOwner, Publisher):
-    """The broker's side of one session."""
+class ServedSession(SessionOwner):
+    """The broker's side of one session. It is a `Publisher`."""
 
     __slots__ = (
         "_announced",

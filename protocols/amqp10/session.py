@@ -22,6 +22,7 @@ from protocols.amqp10.contract import AmqpError, Ends, SessionOwner
 from protocols.amqp10.link import Link
 from protocols.amqp10.receiving import IncomingLink
 from protocols.amqp10.sending import OutgoingLink, Sending, Told, range_size
+from protocols.amqp10.transfers import Pattern, pattern_at
 from protocols.amqp10.types import Described
 from protocols.amqp10.wire import (
     BINARY,
@@ -57,6 +58,7 @@ class Session:
     """One session, from the peer's begin to the first end. See the top of the module."""
 
     __slots__ = (
+        "_alike",
         "_answers",
         "_begun",
         "_hungry",
@@ -96,6 +98,7 @@ class Session:
         self._next_incoming_id = int(begin.next_outgoing_id)
         self._window = connection.tuning.incoming_window  # transfers that the peer may send
         self._low = self._window // 2
+        self._alike: Pattern | None = None  # the last that was found among the transfers
         self._answers = Answers(channel)
         self._hungry: list[IncomingLink] = []  # with little credit
         self._received_before = 0  # messages, on links that have ended
@@ -266,6 +269,28 @@ class Session:
 
     # Transfers that come.
 
+    def take_alike_at(self, data: bytes, at: int, after: int, frame_size_max: int) -> int:
+        """Transfers that look like that of the frame at `at`, which ends at `after`. Answers where the next one is."""
+        alike = self._alike
+        if alike is None or not alike.is_at(data, at):
+            alike = self._alike = pattern_at(data, at, after)
+        if alike is None or not alike.is_at(data, after) or alike.handle not in self._incoming:
+            return at
+        link = self._incoming[alike.handle]
+        most = min(self._window, link.takes_together(alike.settled))
+        found = alike.found(data, at, most, min(frame_size_max, alike.payload_at + link.size_max))
+        if len(found.ids) < 2:
+            return at
+        count = link.take_all(found.ids, found.payloads, alike.settled)
+        if count < len(found.ids):
+            self.connection.singly_until = len(data)
+        window = self._window
+        self._window = window - count
+        self._next_incoming_id = self._next_incoming_id + count & MASK
+        if window > self._low >= self._window:
+            self.become_due()
+        return found.end_of(count)
+
     def take_transfer_at(self, data: bytes, at: int, end: int) -> None:
         """A transfer, whose descriptor is at `at`, and the payload behind it up to `end`. Raises AmqpError."""
         try:
@@ -296,7 +321,7 @@ class Session:
                 field += 1
             tag_size = data[field + 1] if data[field] == BINARY else MASK
             tag_end = field + 2 + tag_size
-            fields, settled, more = TRANSFER_ENDS[data[tag_end:after]]
+            fields, settled, more = TRANSFER_ENDS[data[min(tag_end, after) : after]]
             link = self._incoming[handle]
         except (KeyError, IndexError, struct.error):
             self.take(*performative_at(data, at, end))
@@ -332,10 +357,6 @@ class Session:
 
     # Windows.
 
-    def room(self) -> int:
-        """How many transfers the peer takes now."""
-        return self.sending.room()
-
     def take_flow_at(self, data: bytes, at: int, end: int) -> None:
         """A flow, whose descriptor is at `at`. Raises AmqpError."""
         flow = flow_at(data, at, end)
@@ -345,10 +366,10 @@ class Session:
             self._take_flow(flow)
 
     def _take_flow(self, flow: p.Flow) -> None:
-        had_room = self.room()
+        had_room = self.sending.room()
         self.sending.open(flow.next_incoming_id or 0, flow.incoming_window)
         self._next_incoming_id = int(flow.next_outgoing_id)
-        if not had_room and self.room():
+        if not had_room and self.sending.room():
             self._tell_room()
         if self.ended:
             return

@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Final
 from broker_core.transaction import Transaction
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import AmqpError
-from protocols.amqp10.outcomes import Outcome
+from protocols.amqp10.outcomes import Outcome, Retiring
 from protocols.amqp10.wire import error_of
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.exchange import Exchange
     from broker_core.message import Message
-    from protocols.amqp10.links import OutgoingLink
 
 OPEN_MAX: Final = 256  # transactions of one connection: clients have one a session
 HELD_SIZE_MAX: Final = 1 << 28  # octets held by them all; sixteen of the largest messages
@@ -51,23 +50,6 @@ class Controller(ABC):
     @abstractmethod
     def terminate(self, error: AmqpError) -> None:
         """Detach the link with the error; `Transactions.abandon` follows."""
-
-
-class Retiring(ABC):
-    """A link whose deliveries are retired: the owner of an OutgoingLink."""
-
-    __slots__ = ()
-
-    link: OutgoingLink
-    default_outcome: Outcome  # of the attach's source; what it settles without a word gets this
-
-    @abstractmethod
-    def outcome_in(self, state: p.DeliveryState) -> Outcome:
-        """The outcome that a state is, if `retire` can do it. Raises AmqpError."""
-
-    @abstractmethod
-    def retire(self, tokens: list[object], outcome: Outcome) -> None:
-        """Apply an outcome to deliveries, also when the link has gone. Settling them with the peer is not its task."""
 
 
 class Held:

@@ -60,6 +60,11 @@ def distance(to: int, since: int) -> int:
     return (to - since + HALF & MASK) - HALF
 
 
+def long_at(data: bytes, at: int) -> int:
+    """Four octets as a number."""
+    return data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+
+
 def frame(channel: int, body: bytes, kind: int = FRAME_AMQP) -> bytes:
     return FRAME_START.pack(FRAME_OVERHEAD + len(body), OFFSET_MIN, kind, channel) + body
 
@@ -212,6 +217,9 @@ class TransferHead:
 TAG: Final = BINARY << 8 | LONG.size  # how it begins
 SETTLED: Final = 0x4341  # message-format 0, settled: true
 UNSETTLED: Final = 0x4342
+TAG_BEGIN: Final = TAG.to_bytes(2)
+SETTLED_END: Final = SETTLED.to_bytes(2)
+UNSETTLED_END: Final = UNSETTLED.to_bytes(2)
 
 
 def continuation(handle: int, more: bool) -> bytes:
@@ -310,6 +318,8 @@ def disposition_at(data: bytes, at: int, end: int) -> tuple[int, int, p.Delivery
         else:
             last = first if code == NULL else 0 if code == UINT_ZERO else UNUSUAL
             at += 1
+        if at > end:  # compiled, a slice may not end before it begins
+            return None
         fields, settled, state = DISPOSITION_ENDS[data[at:end]]
     except (KeyError, IndexError, struct.error):
         return None
@@ -348,6 +358,8 @@ def flow_at(data: bytes, at: int, end: int) -> p.Flow | None:
                 at += 1
             else:
                 return None
+        if at > end:
+            return None
         fields, drain, echo = FLOW_ENDS[data[at:end]]
     except (KeyError, IndexError, struct.error):
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from broker_core.broker import Broker
 from protocols.http.connection import nothing
@@ -62,7 +63,7 @@ class Share:
 class Room:
     """Of one broker."""
 
-    __slots__ = ("line", "octets", "taken")
+    __slots__ = ("__weakref__", "line", "octets", "taken")
 
     def __init__(self, octets: int = ROOM_OCTETS) -> None:
         self.octets = octets
@@ -80,19 +81,24 @@ class Room:
             share.then()
 
 
+rooms: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
+rooms_of_lists: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
+rooms_of_bodies: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
+
+
 def room_of(broker: Broker) -> Room:
     """The broker's, made when it is first needed."""
-    return broker.kept(Room)
+    return rooms.setdefault(broker, Room())
 
 
 def bodies_of(broker: Broker) -> Room:
     """The broker's for bodies of requests, made when it is first needed."""
-    return broker.kept(Room, "bodies")
+    return rooms_of_bodies.setdefault(broker, Room())
 
 
 def lists_of(broker: Broker) -> Room:
     """The broker's for long lists, made when it is first needed."""
-    return broker.kept(Room, "lists")
+    return rooms_of_lists.setdefault(broker, Room())
 
 
 def taken_now(room: Room, broker: Broker, octets: int) -> Share | None:

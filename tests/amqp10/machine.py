@@ -181,7 +181,7 @@ class SessionRecorder(SessionOwner):
         return OutgoingRecorder(self.notes, link)
 
     def on_window(self) -> None:
-        self.notes.note("window", self.session.room())
+        self.notes.note("window", self.session.sending.room())
 
     def on_ended(self) -> None:
         self.notes.note("ended", self.session.channel)

@@ -52,7 +52,12 @@ class Serving(OutgoingRecorder):
 
     def serve(self) -> None:
         link = self.link
-        while not link.ended and link.credit > 0 and link.session.room() > 0 and link.delivery_count < 50:
+        while (
+            not link.ended
+            and link.credit > 0
+            and link.session.sending.room() > 0
+            and link.delivery_count < 50
+        ):
             number = link.delivery_count
             body = LARGE if number % 3 == 2 else b"small"
             link.send((link.name, number), [body], len(body), number % 4 == 3 or link.settled)

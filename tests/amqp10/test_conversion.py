@@ -53,7 +53,7 @@ def in_10(properties: BasicProperties, body: bytes = b"hello") -> peer.Delivery:
     """What a 1.0 consumer gets of a 0-9-1 message."""
     facts, raw = encoding091.project(properties.encode())
     published = Message(encoding091.ENCODING, "x", "k", raw, body, facts)
-    pieces, _ = encoding10.pieces(published, Delivery(published, None, 0, NEVER))
+    pieces = encoding10.pieces(published, Delivery(published, None, 0, NEVER))
     return peer.Delivery(0, b"", False, b"".join(pieces))
 
 

@@ -249,7 +249,7 @@ def test_a_transfer_that_comes_costs_two_calls_of_ours_and_one_of_its_owner() ->
     )
     for each in (Session.take_transfer_at, IncomingLink.take, Gathering.on_message):
         assert calls[each.__qualname__] == MESSAGES
-    assert calls.total() - 3 * MESSAGES < 10, calls.most_common(20)
+    assert calls.total() - 3 * MESSAGES < 25, calls.most_common(20)
     peer.incoming.accept_all(owner.ids)
     calls = calls_of(peer)
     assert calls.total() < 20, calls.most_common(20)

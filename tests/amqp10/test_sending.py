@@ -196,7 +196,7 @@ def test_a_large_message_waits_in_the_middle_for_the_peers_window() -> None:
     peer.outgoing.send("a", [bytes(2000)], 2000, False)
     send(peer, "b")
     assert len(peer.hears()) == 2
-    assert peer.session.room() == 0
+    assert peer.session.sending.room() == 0
     peer.says(flow(next_incoming_id=2, incoming_window=10))
     transfers = [each for each in peer.hears() if isinstance(each, p.Transfer)]
     assert [each.delivery_id for each in transfers][-1] == 1
@@ -254,7 +254,7 @@ def test_a_flow_waits_behind_what_waits_of_its_link() -> None:
     assert isinstance(transfer, p.Transfer)
     assert isinstance(told, p.Flow)
     assert (told.next_outgoing_id, told.delivery_count, told.link_credit, told.drain) == (2, 10, 0, True)
-    assert peer.session.room() == 4
+    assert peer.session.sending.room() == 4
 
 
 def test_a_flow_that_waits_tells_how_it_was_when_it_was_said() -> None:

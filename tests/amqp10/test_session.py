@@ -349,18 +349,18 @@ def payloads(peer: Peer) -> list[bytes]:
 
 def test_room_is_what_the_peer_takes_and_what_is_beyond_waits_in_order() -> None:
     peer = sending(2)
-    assert peer.session.room() == 2
+    assert peer.session.sending.room() == 2
     send(peer, 1)
-    assert peer.session.room() == 1
+    assert peer.session.sending.room() == 1
     send(peer, 2, 3, 4)
-    assert peer.session.room() == 0
+    assert peer.session.sending.room() == 0
     assert payloads(peer) == [b"m1", b"m2"]
     peer.says(flow(next_incoming_id=2, incoming_window=1))
     assert payloads(peer) == [b"m3"]
     assert peer.called() == []
     peer.says(flow(next_incoming_id=3, incoming_window=3))
     assert payloads(peer) == [b"m4"]
-    assert peer.session.room() == 2
+    assert peer.session.sending.room() == 2
     assert peer.called() == [("window", 2)]
     peer.says(flow(next_incoming_id=4, incoming_window=5))
     assert peer.called() == []  # it had room before
@@ -370,9 +370,9 @@ def test_what_is_under_way_counts_against_the_window() -> None:
     peer = sending(5)
     send(peer, 1, 2, 3)
     peer.says(flow(next_incoming_id=1, incoming_window=4))
-    assert peer.session.room() == 2
+    assert peer.session.sending.room() == 2
     peer.says(flow(next_incoming_id=1, incoming_window=1))
-    assert peer.session.room() == 0
+    assert peer.session.sending.room() == 0
 
 
 @pytest.mark.parametrize("start", [LAST, LAST - 1, 0x7FFF_FFFF, 0])
@@ -383,7 +383,7 @@ def test_windows_go_round_at_the_end_of_32_bits(start: int) -> None:
     assert payloads(peer) == [b"m1", b"m2", b"m3"]
     peer.says(flow(next_incoming_id=start + 1 & LAST, incoming_window=3))
     assert payloads(peer) == [b"m4"]
-    assert peer.session.room() == 0
+    assert peer.session.sending.room() == 0
     assert peer.session.sending.next_outgoing_id == start + 4 & LAST
 
 
@@ -391,7 +391,7 @@ def test_the_largest_window_is_taken_whole() -> None:
     peer = sending(LAST)
     send(peer, 1)
     peer.says(flow(next_incoming_id=0, incoming_window=LAST))
-    assert peer.session.room() == LAST - 1
+    assert peer.session.sending.room() == LAST - 1
 
 
 @pytest.mark.parametrize("ahead", [1, 100, 0x7FFF_FFFF])
@@ -407,7 +407,7 @@ def test_a_flow_before_the_peer_knows_our_begin_counts_from_the_beginning() -> N
     peer = sending(5)
     send(peer, 1, 2)
     peer.says(flow(next_incoming_id=None, incoming_window=5))
-    assert peer.session.room() == 3
+    assert peer.session.sending.room() == 3
 
 
 def test_a_session_that_takes_nothing_at_first_tells_when_it_does() -> None:

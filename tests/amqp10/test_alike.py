@@ -1,0 +1,238 @@
+"""Transfers that look alike are taken together: the same comes of them as if each had come by itself, whatever they say
+and wherever a read ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.wire import EMPTY_FRAME
+
+from .peer import SECOND, SETTLED, VALUE, Sender, World, bind, data, declare, frame, section, session_of
+
+SETTINGS = "protocols.amqp10.link_credit = 60\nprotocols.amqp10.incoming_window = 80"
+FULL = {"x-max-length": 5, "x-overflow": "reject-publish"}
+MESSAGES = 24
+
+
+class Case:
+    """A world with two senders in one session, before anything is sent."""
+
+    def __init__(self, address: str | None = "/queues/q", settings: str = SETTINGS, **link: object) -> None:
+        self.world = World(settings)
+        for name in ("q", "r", "fan1", "fan2"):
+            declare(self.world, name)
+        declare(self.world, "full", arguments=FULL)
+        for name in ("fan1", "fan2"):
+            bind(self.world, "amq.fanout", name)
+        self.session = session_of(self.world)
+        self.sender = self.session.sender(address, **link)
+        self.other = self.session.sender("/queues/r")
+
+    def read(self, octets: bytes) -> None:
+        """The node reads this, and takes its turns until there is nothing left of it."""
+        front = self.session.peer.front
+        front.receive(octets, self.world.broker.tick())
+        while front.halted:
+            front.receive(b"", self.world.broker.tick())
+        self.world.settle()
+
+    def outcome(self) -> tuple[object, ...]:
+        """What became of it, as everybody sees it."""
+        self.session.peer.read()
+        wire = self.session.peer.front.wire.sessions.get(self.session.channel)
+        links = {} if wire is None else wire.links
+        return (
+            [
+                [
+                    (each.message.body, each.message.properties, each.message.facts.durable, each.message.key)
+                    for each in self.world.queue(name).waiting()
+                ]
+                for name in ("q", "r", "fan1", "fan2", "full")
+            ],
+            self.session.outcomes,
+            self.session.settled,
+            self.session.ended,
+            self.sender.detached,
+            None if wire is None else (wire.received, wire.unanswered, wire._next_incoming_id),
+            [(link.delivery_count, link.credit + link.session.received) for link in links.values()],
+        )
+
+
+def transfer(case: Case, number: int, payload: bytes, sender: Sender | None = None, **said: object) -> bytes:
+    link = case.sender if sender is None else sender
+    fields = {"delivery_tag": number.to_bytes(4), "settled": False, "message_format": 0, **said}
+    performative = p.Transfer(handle=link.handle, delivery_id=number, **fields)
+    return frame(case.session.channel, performative, payload)
+
+
+def many(case: Case, payload: Callable[[int], bytes], begin: int = 0, **said: object) -> list[bytes]:
+    return [transfer(case, number, payload(number), **said) for number in range(begin, begin + MESSAGES)]
+
+
+def text(number: int) -> bytes:
+    return data(b"%03d" % number)
+
+
+def alike(case: Case) -> list[bytes]:
+    return many(case, text)
+
+
+def ids_of_both_widths(case: Case) -> list[bytes]:
+    return many(case, text, begin=245)
+
+
+def of_all_sizes(case: Case) -> list[bytes]:
+    return many(case, lambda number: data(bytes(30 * number)))
+
+
+def durable(case: Case) -> list[bytes]:
+    return many(case, lambda number: p.Header(durable=True).encode() + text(number))
+
+
+def values(case: Case) -> list[bytes]:
+    return many(case, lambda number: section(VALUE, "a" * number))
+
+
+def numbered_text(number: int) -> bytes:
+    return p.Properties(message_id=f"m{number}").encode() + text(number)
+
+
+def numbered(case: Case) -> list[bytes]:
+    return many(case, numbered_text)
+
+
+def some_durable(case: Case) -> list[bytes]:
+    return many(case, lambda number: p.Header(durable=number % 5 == 0).encode() + text(number))
+
+
+def some_in_two_sections(case: Case) -> list[bytes]:
+    return many(case, lambda number: text(number) + (data(b"more") if number % 7 == 6 else b""))
+
+
+def some_settled(case: Case) -> list[bytes]:
+    return [transfer(case, number, text(number), settled=number % 6 == 5) for number in range(MESSAGES)]
+
+
+def of_two_links(case: Case) -> list[bytes]:
+    return [
+        transfer(case, number, text(number), case.other if number % 8 > 5 else case.sender)
+        for number in range(MESSAGES)
+    ]
+
+
+def one_in_two_frames(case: Case) -> list[bytes]:
+    frames = many(case, text)
+    whole = text(10)
+    frames[10:11] = [transfer(case, 10, whole[:3], more=True), transfer(case, 10, whole[3:])]
+    return frames
+
+
+def one_aborted(case: Case) -> list[bytes]:
+    frames = many(case, text)
+    frames[10:11] = [transfer(case, 10, b"", more=True), transfer(case, 10, b"", aborted=True)]
+    return frames
+
+
+def one_that_is_no_message(case: Case) -> list[bytes]:
+    return many(case, lambda number: b"\x00\x53\x75\xa0\x09abc" if number == 12 else text(number))
+
+
+def one_with_a_long_tag(case: Case) -> list[bytes]:
+    return [*alike(case), transfer(case, MESSAGES, text(1), delivery_tag=bytes(33))]
+
+
+def one_of_another_format(case: Case) -> list[bytes]:
+    return [transfer(case, number, text(number), message_format=number // 20) for number in range(MESSAGES)]
+
+
+def more_than_the_credit(case: Case) -> list[bytes]:
+    return [transfer(case, number, text(number)) for number in range(70)]
+
+
+def more_than_the_window(case: Case) -> list[bytes]:
+    senders = [case.sender] * 45 + [case.other] * 45
+    return [transfer(case, number, text(number), sender) for number, sender in enumerate(senders)]
+
+
+def flows_between(case: Case) -> list[bytes]:
+    frames = alike(case)
+    flow = p.Flow(incoming_window=9, next_outgoing_id=12, outgoing_window=9, next_incoming_id=0)
+    frames[12:12] = [frame(case.session.channel, flow)]
+    return frames
+
+
+SCRIPTS = [
+    *(alike, ids_of_both_widths, of_all_sizes, durable, values, numbered, some_durable),
+    *(some_in_two_sections, some_settled, of_two_links, one_in_two_frames, one_aborted),
+    *(one_that_is_no_message, one_with_a_long_tag, one_of_another_format, flows_between),
+]
+MEETING_A_LIMIT = [more_than_the_credit, more_than_the_window]
+LINKS: list[dict[str, object]] = [
+    {},
+    {"address": "/queues/full"},
+    {"address": "/exchanges/amq.fanout"},
+    {"address": "/exchanges/amq.direct/nowhere"},
+    {"rcv_settle_mode": SECOND},
+    {"snd_settle_mode": SETTLED},
+]
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("script", [*SCRIPTS, *MEETING_A_LIMIT])
+def test_transfers_in_one_read_do_what_each_does_by_itself(
+    script: Callable[[Case], list[bytes]], link: dict[str, object]
+) -> None:
+    together, singly = Case(**link), Case(**link)
+    together.read(b"".join(script(together)))
+    singly.read(EMPTY_FRAME.join(script(singly)))  # no transfer follows another
+    assert together.outcome() == singly.outcome()
+
+
+@pytest.mark.parametrize("script", [each for each in SCRIPTS if each is not one_with_a_long_tag])
+def test_a_read_may_end_anywhere_among_transfers(script: Callable[[Case], list[bytes]]) -> None:
+    whole = Case()
+    octets = b"".join(script(whole))
+    whole.read(octets)
+    expected = whole.outcome()
+    for cut in range(1, len(octets), 31):
+        parts = Case()
+        parts.read(octets[:cut])
+        parts.read(octets[cut:])
+        assert parts.outcome() == expected, cut
+
+
+def test_an_anonymous_sender_says_the_same_address_many_times() -> None:
+    case = Case(address=None)
+    case.read(
+        b"".join(
+            transfer(case, number, p.Properties(to=f"/queues/{'qqr'[number % 3]}").encode() + text(number))
+            for number in range(MESSAGES)
+        )
+    )
+    case.session.peer.read()
+    assert [case.world.queue(name).ready for name in "qr"] == [16, 8]
+    assert len(case.session.settled) == MESSAGES
+
+
+def test_what_a_queue_has_no_room_for_is_refused_each_by_itself() -> None:
+    case = Case("/queues/full")
+    case.read(b"".join(alike(case)))
+    case.session.peer.read()
+    outcomes = [type(case.session.outcomes[number]) for number in range(MESSAGES)]
+    assert outcomes == [p.Accepted] * 5 + [p.Rejected] * (MESSAGES - 5)
+
+
+def test_many_copies_are_made_in_turns() -> None:
+    """So many at once that others would wait for long: a run is cut where its turn ends."""
+    case = Case("/exchanges/amq.fanout")
+    for number in range(998):
+        bind(case.world, "amq.fanout", declare(case.world, f"fan-{number}"))
+    front = case.session.peer.front
+    front.receive(b"".join(alike(case)), case.world.broker.tick())
+    assert front.halted
+    assert case.world.queue("fan1").ready < MESSAGES
+    case.read(b"")
+    assert case.world.queue("fan1").ready == MESSAGES
