@@ -38,6 +38,7 @@ class Ends(IntEnum):
     CONNECTION = 3  # close with the error
 
 
+@mypyc_attr(native_class=False)
 class AmqpError(Exception):
     """What went wrong, as the peer is told: a condition, a sentence, and perhaps a map of details."""
 
