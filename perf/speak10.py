@@ -21,7 +21,7 @@ from perf.shares import SeenBy, body_of, cycle_of, source, subscription
 from perf.talk10 import WINDOW, Talk10, refuse
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import wire
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import DecodeError, Symbol, skip_at
 
 START: Final = wire.FRAME_START

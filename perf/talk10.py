@@ -11,7 +11,7 @@ from perf.plan import Url
 from perf.speak091 import connected
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import wire
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import DecodeError, Symbol
 
 FRAME_MAX: Final = 1 << 20  # octets that we take

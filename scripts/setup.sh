@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up what `make run` and `make test` need:
-#   setup.sh run    .venv with Leveret in it, and what compiles it if there is a C compiler
+#   setup.sh run    .venv with Leveret in it
 #   setup.sh test   the same with the tools and the Python clients of the tests
 #   setup.sh peers  clients that are not ours or not Python: rabbitmq-c's tools, rabbitmqadmin, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
@@ -158,12 +158,7 @@ without() {
 case "${1:-}" in
     run)
         make_venv
-        if make_buildable; then
-            install_leveret '.[compile]'
-        else
-            echo "setup: Leveret runs as plain Python, several times slower" >&2
-            install_leveret .
-        fi
+        install_leveret .
         ;;
     test)
         make_venv

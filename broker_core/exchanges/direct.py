@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.message import Message
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Direct(ExchangeType):
     name = "direct"
     looks_at = LooksAt.KEY

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.exchange import Destination, ExchangeType, LooksAt
 from broker_core.message import Message
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Fanout(ExchangeType):
     name = "fanout"
     looks_at = LooksAt.NOTHING

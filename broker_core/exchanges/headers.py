@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, TypeAlias
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.errors import PreconditionFailed
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.message import Message
@@ -55,6 +57,7 @@ class Wanted:
         return self.any_will_do or all(criterion in met for criterion in self.criteria)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Headers(ExchangeType):
     name = "headers"
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.message import Message
 
@@ -52,6 +54,7 @@ class Node:
             self.words[word] = node
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Topic(ExchangeType):
     name = "topic"
     looks_at = LooksAt.KEY

@@ -16,7 +16,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 from zlib import crc32
 
 from broker_core.message import Encoding, Facts, Message
@@ -303,7 +303,7 @@ def _message(prefix: bytes, body: bytes, encoding_of: EncodingOf) -> Message:
     exchange_at = LENGTHS.size + origin_size
     key_at = exchange_at + exchange_size
     properties_at = key_at + key_size
-    origin: Origin = json.loads(prefix[LENGTHS.size : exchange_at])
+    origin = cast("Origin", tuple(json.loads(prefix[LENGTHS.size : exchange_at])))
     encoding = encoding_named(origin[0], encoding_of)
     properties = prefix[properties_at : properties_at + properties_size]
     facts = encoding.restored(facts_of(origin), properties)

@@ -27,7 +27,8 @@ from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp10 import facts, termini
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import Connection
-from protocols.amqp10.contract import AmqpError, Ends, Handler, Tuning, Wait, Writer
+from protocols.amqp10.contract import Handler, Tuning, Wait, Writer
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.failures import refusal
 from protocols.amqp10.served_session import ServedSession
 from protocols.amqp10.session import Session

@@ -29,7 +29,7 @@ from urllib.parse import quote, unquote_to_bytes
 import attrs
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 
 EXCHANGES: Final = "/exchanges/"
 QUEUES: Final = "/queues/"

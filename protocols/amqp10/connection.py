@@ -18,7 +18,8 @@ from enum import Enum
 from typing import Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import FRAME_SIZE_MIN, AmqpError, Ends, Handler, Tuning, Writer
+from protocols.amqp10.contract import FRAME_SIZE_MIN, Handler, Tuning, Writer
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.greeting import Greeting
 from protocols.amqp10.heartbeat import Heartbeat
 from protocols.amqp10.reader import Reader

@@ -20,8 +20,9 @@ from broker_core.queue import Queue
 from broker_core.watching.facts import ConsumerFacts
 from protocols.amqp10 import addresses, nodes, outcomes, sources, subscriptions
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, OutgoingOwner
+from protocols.amqp10.contract import OutgoingOwner
 from protocols.amqp10.encoding import is_like, pieces
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.links import OutgoingLink, size_exceeded
 from protocols.amqp10.outcomes import Retiring
 from protocols.amqp10.publishing import WORK_MAX

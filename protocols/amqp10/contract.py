@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from enum import Enum
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -26,34 +26,6 @@ if TYPE_CHECKING:
     from protocols.amqp10.links import IncomingLink, OutgoingLink
     from protocols.amqp10.session import Session
     from protocols.amqp10.types import Value
-
-Condition: TypeAlias = str  # "amqp:not-found"; the symbols of part 2, section 2.8, and part 4, section 4.5.8
-
-
-class Ends(IntEnum):
-    """What an error ends."""
-
-    LINK = 1  # detach, closed, with the error; an attach that is refused is answered first (S177)
-    SESSION = 2  # end with the error
-    CONNECTION = 3  # close with the error
-
-
-@mypyc_attr(native_class=False)
-class AmqpError(Exception):
-    """What went wrong, as the peer is told: a condition, a sentence, and perhaps a map of details."""
-
-    def __init__(
-        self,
-        condition: Condition,
-        description: str,
-        ends: Ends = Ends.LINK,
-        info: dict[str, Value] | None = None,
-    ) -> None:
-        super().__init__(condition, description)
-        self.condition = condition
-        self.description = description
-        self.ends = ends
-        self.info = info  # keys go out as symbols
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import recovery
-from protocols.amqp10.contract import AmqpError, Ends, IncomingOwner
+from protocols.amqp10.contract import IncomingOwner
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.links import IncomingLink
 from protocols.amqp10.sections import code_of
 from protocols.amqp10.transactions import Controller, rejected

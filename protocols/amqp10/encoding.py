@@ -21,7 +21,6 @@ from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.values import Properties, Table
 from protocols.amqp10 import conversion
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends
 from protocols.amqp10.conversion import LOOKED_INTO_MAX, UINT_MAX, application_at
 from protocols.amqp10.envelope import (
     COPIES,
@@ -33,6 +32,7 @@ from protocols.amqp10.envelope import (
     entry,
     envelope_of,
 )
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.neutral import printed, table, wire
 from protocols.amqp10.sections import (
     ANNOTATIONS,

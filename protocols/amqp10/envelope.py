@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.neutral import printed
 from protocols.amqp10.sections import (
     ANNOTATIONS,

@@ -16,7 +16,7 @@ from broker_core.errors import (
 )
 from broker_core.security.sasl import AuthenticationFailed, MalformedResponse, UnknownMechanism
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Condition, Ends
+from protocols.amqp10.errors import AmqpError, Condition, Ends
 
 CONDITIONS: Final[dict[type[Failure], tuple[Condition, Ends]]] = {
     NotFound: (p.NOT_FOUND, Ends.LINK),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 from uuid import UUID
 
-from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.reading import READERS, DecodeError, list_at, value_at
 from protocols.amqp10.values import (
     Array,

@@ -11,7 +11,8 @@ from enum import Enum
 from typing import Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Handler, Tuning, Wait, Writer
+from protocols.amqp10.contract import Handler, Tuning, Wait, Writer
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import Composite
 from protocols.amqp10.wire import (
     FRAME_SASL,

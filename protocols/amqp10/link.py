@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.wire import FRAME_OVERHEAD
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from uuid import UUID
 
 from broker_core.errors import Failure
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends, IncomingOwner, OutgoingOwner
+from protocols.amqp10.contract import IncomingOwner, OutgoingOwner
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.failures import refusal
 from protocols.amqp10.links import IncomingLink, OutgoingLink, size_exceeded
 from protocols.amqp10.management_requests import Administration

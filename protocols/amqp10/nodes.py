@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import Symbol, Value, array_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from mypy_extensions import mypyc_attr, trait
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends
 from protocols.amqp10.encoding import annotated
+from protocols.amqp10.errors import AmqpError, Ends
 
 if TYPE_CHECKING:
     from broker_core.delivery import Delivery

@@ -24,8 +24,9 @@ from broker_core.message import Facts, Message
 from broker_core.topology import Remembered
 from protocols.amqp10 import addresses, nodes, recovery, sources
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, IncomingOwner
+from protocols.amqp10.contract import IncomingOwner
 from protocols.amqp10.encoding import ENCODING
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.failures import refusal
 from protocols.amqp10.links import IncomingLink
 from protocols.amqp10.projection import Projection

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from struct import Struct
 from typing import Final
 
-from protocols.amqp10.contract import AmqpError, Handler
+from protocols.amqp10.contract import Handler
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.session import Session
 from protocols.amqp10.wire import (
     DISPOSITION,

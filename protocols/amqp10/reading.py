@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.values import (
     Array,
     Byte,

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, IncomingOwner
+from protocols.amqp10.contract import IncomingOwner
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.link import Link, SourceLike, States, TargetLike, map_of, size_exceeded
 from protocols.amqp10.wire import MASK, TAG_SIZE_MAX, distance
 

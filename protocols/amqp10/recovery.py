@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, IncomingOwner
+from protocols.amqp10.contract import IncomingOwner
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.receiving import Unsettled
 from protocols.amqp10.termini import Key, Termini, Terminus, termini_of
 

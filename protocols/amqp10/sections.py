@@ -14,7 +14,7 @@ from struct import error as struct_error
 from typing import Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import DecodeError, Symbol, ULong, Value, skip_at, value_at
 
 HEADER, DELIVERY, ANNOTATIONS, PROPERTIES, APPLICATION, BODY, FOOTER, END = range(8)

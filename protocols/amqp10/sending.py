@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends, OutgoingOwner
+from protocols.amqp10.contract import OutgoingOwner
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.link import Link, SourceLike, States, TargetLike, map_of
 from protocols.amqp10.wire import (
     FRAME_AMQP,

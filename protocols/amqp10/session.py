@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.answers import Answers
-from protocols.amqp10.contract import AmqpError, Ends, SessionOwner
+from protocols.amqp10.contract import SessionOwner
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.link import Link
 from protocols.amqp10.receiving import IncomingLink
 from protocols.amqp10.sending import OutgoingLink, Sending, Told, range_size

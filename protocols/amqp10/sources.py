@@ -32,7 +32,7 @@ from broker_core.values import Timestamp as Seconds
 from broker_core.values import Value as Neutral
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.addresses import queue_address
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.nodes import DYNAMIC_NODE, TEMPORARY_QUEUE
 from protocols.amqp10.outcomes import Outcome, outcome_in
 from protocols.amqp10.types import Described, Symbol, Timestamp, Value

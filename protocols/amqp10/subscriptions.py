@@ -28,7 +28,7 @@ from broker_core.errors import Failure
 from broker_core.sieve import Sieve
 from protocols.amqp10 import addresses, sources
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.registration import SUBSCRIPTION
 from protocols.amqp10.termini import Key, Terminus, termini_of
 

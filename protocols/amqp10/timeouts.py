@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker_core.delivery import Delivery
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer

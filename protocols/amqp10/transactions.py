@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.transaction import Transaction
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.outcomes import Outcome, Retiring
 from protocols.amqp10.wire import error_of
 

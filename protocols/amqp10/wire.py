@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Final
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import DecodeError, encode
 
 HEADER_AMQP: Final = b"AMQP\x00\x01\x00\x00"

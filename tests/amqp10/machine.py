@@ -12,8 +12,6 @@ from struct import pack, unpack_from
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import Connection, State
 from protocols.amqp10.contract import (
-    AmqpError,
-    Ends,
     Handler,
     IncomingOwner,
     OutgoingOwner,
@@ -22,6 +20,7 @@ from protocols.amqp10.contract import (
     Wait,
     Writer,
 )
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.links import IncomingLink, OutgoingLink
 from protocols.amqp10.session import Session
 from protocols.amqp10.types import Described, Value

@@ -20,7 +20,7 @@ from protocols.amqp10.addresses import (
     target,
     to,
 )
-from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.errors import AmqpError, Ends
 
 Aimed = Callable[[str], object]
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends, Tuning
+from protocols.amqp10.contract import Tuning
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.link import Link
 from protocols.amqp10.receiving import IncomingLink
 from protocols.amqp10.sending import OutgoingLink

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import KEPT_MAX, State
-from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.errors import AmqpError, Ends
 from tests.amqp10.machine import AMQP_HEADER, LOGIN, SASL, SASL_HEADER, Peer, begin, frame, open_, sasl
 
 INIT = sasl(p.SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest"))

@@ -18,8 +18,8 @@ from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.values import Properties, Table
 from protocols.amqp10 import encoding, envelope
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends
 from protocols.amqp10.encoding import ENCODING, LOOKED_INTO_MAX, annotated, pieces, project
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.types import Array, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
 
 from . import messages, peer

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import State
-from protocols.amqp10.contract import AmqpError, Ends, Tuning
+from protocols.amqp10.contract import Tuning
+from protocols.amqp10.errors import AmqpError, Ends
 
 from .machine import AMQP_HEADER, LOGIN, SASL, SASL_HEADER, Peer, frame, open_, sasl
 

@@ -8,7 +8,8 @@ import pytest
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.connection import State
-from protocols.amqp10.contract import AmqpError, Ends, Tuning
+from protocols.amqp10.contract import Tuning
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.link import Link
 
 from .machine import MANY, Peer, begun, disposition, flow, receiver, sender, transfer

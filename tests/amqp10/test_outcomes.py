@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.types import Described, ULong
 
 from .machine import (

@@ -9,7 +9,7 @@ from proton import Disposition
 
 from protocols.amqp10 import fields as f
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError, Ends
+from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.spec import generate
 from protocols.amqp10.types import (
     Described,

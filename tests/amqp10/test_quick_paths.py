@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.built import built
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import Tuning
 from protocols.amqp10.receiving import IncomingLink
@@ -277,7 +278,7 @@ def test_what_clients_send_all_the_time_is_not_decoded(code: int, count: int, fi
     assert p.decode(octets, 0, len(octets))[1] == len(octets)
     calls = calls_of(linked(), frame(octets, b"body" if code == 0x14 else b""))
     assert "decode" not in calls
-    assert calls.total() > 4
+    assert calls.total() > (4 if built().compiled == 0 else 0)
 
 
 def test_a_transfer_that_goes_costs_one_call_of_ours_and_two_of_the_outbox() -> None:

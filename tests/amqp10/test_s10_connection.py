@@ -9,7 +9,7 @@ import pytest
 from broker_core.limits import UserLimits
 from broker_core.version import VERSION
 from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import UInt
 from tests.amqp091.peer import TWO_HOSTS
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp10.contract import Ends
+from protocols.amqp10.errors import Ends
 from protocols.amqp10.types import (
     Array,
     Char,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import wire
-from protocols.amqp10.contract import AmqpError
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import DecodeError, Symbol, UInt, encode
 
 from .machine import frames

@@ -80,12 +80,12 @@ class FakeConsumer(Consumer):
 
     @property
     def searching(self) -> bool:
-        return self._searching
+        return Consumer.searching.__get__(self)  # type: ignore[attr-defined]
 
     @searching.setter
     def searching(self, searching: bool) -> None:
         """It is remembered that it was; whoever wants to know of the next time forgets it."""
-        self._searching = searching
+        Consumer.searching.__set__(self, searching)  # type: ignore[attr-defined]
         self.searched = self.searched or searching
 
     def room(self) -> int:

@@ -17,6 +17,7 @@ from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Value
 from tests.core.fakes import DEAD, ENCODING, FakeConsumer, World, calls
+from tests.plain import plain_only
 
 PLAIN, OTHER = Facts(durable=True), Facts(durable=True)
 ARGUMENTS: dict[str, dict[str, Value]] = {
@@ -159,6 +160,7 @@ def test_a_run_is_published_as_its_messages_are(
     assert found[0] == found[1]
 
 
+@plain_only
 @pytest.mark.parametrize(
     "kinds", [["plain"], ["full"], ["short", "priorities", "time to live"], ["few octets"]]
 )
