@@ -69,7 +69,7 @@ def in_091(published: Message) -> BasicProperties:
 
 
 def in_10(published: Message) -> peer10.Delivery:
-    pieces, _ = encoding10.pieces(published, Delivery(published, None, 0, NEVER))
+    pieces = encoding10.pieces(published, Delivery(published, None, 0, NEVER))
     return peer10.Delivery(0, b"", False, b"".join(pieces))
 
 
