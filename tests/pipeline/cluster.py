@@ -23,7 +23,7 @@ from tests.pipeline.processes import command_of, descendants, kill
 
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ("broker_core", "pipeline", "protocols")  # and pyspark_amqp.py
-NEEDED: Final = ("attr", "attrs", "pyarrow")  # on every executor
+NEEDED: Final = ("attr", "attrs", "mypy_extensions", "pyarrow")  # on every executor
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BEGIN_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 150
@@ -48,7 +48,9 @@ def bare_python(folder: Path) -> Path:
         spec = find_spec(name)
         assert spec is not None
         assert spec.origin is not None
-        (packages / name).symlink_to(Path(spec.origin).parent)
+        found = Path(spec.origin)
+        found = found.parent if found.name == "__init__.py" else found
+        (packages / found.name).symlink_to(found)
     shim = folder / "python"
     shim.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
     shim.chmod(0o755)

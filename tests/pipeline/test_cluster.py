@@ -34,6 +34,7 @@ def test_a_query_is_the_same_on_a_cluster_and_an_executor_that_dies_costs_it_not
         program = cluster.submit(PROGRAM, node.url, str(tmp_path))
         while program.poll() is None and not (tmp_path / "bridge-checkpoint/offsets/1").exists():
             time.sleep(0.05)
+        assert program.poll() is None, output(program)
         cluster.kill_executor()
         found = output(program)
     assert found == {"rows": str(MESSAGES), "different": str(MESSAGES), "executors": "2"}
