@@ -12,9 +12,12 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 NEVER: Final = float("inf")  # a deadline that does not come
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock(ABC):
     """Two readings: `now` never goes back (deadlines), `wall` is what people call the time (timestamps)."""
 

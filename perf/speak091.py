@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
-import ssl
 from collections.abc import Sequence
 from struct import Struct, error
 from typing import Final
@@ -12,6 +10,7 @@ from typing import Final
 from perf.block import Pattern
 from perf.connection import Connection, Inbox, set_up
 from perf.deliveries import Run, Shape, Strides
+from perf.dialing import connected, heard
 from perf.ends import Source, Subscription, Tally, count_run
 from perf.errors import REFUSED, UNREACHABLE, PerfError
 from perf.plan import Plan, Url
@@ -31,7 +30,6 @@ TAG_AND_BITS: Final = Struct(">QB")
 ACK: Final = Struct(">BHI4sQBB")  # a whole frame of basic.ack
 FRAME_MAX: Final = 131072
 PRODUCT: Final = "leveret perf"
-TIMEOUT_S: Final = 30.0
 
 
 class Talk:
@@ -104,16 +102,7 @@ class Talk:
                 if isinstance(method, m.ConnectionClose | m.ChannelClose):
                     raise Closed(method.reply_code, method.reply_text)
                 continue
-            self.buffer += self._heard()
-
-    def _heard(self) -> bytes:
-        try:
-            octets = self.socket.recv(65536)
-        except OSError as lost:
-            raise PerfError(f"the broker does not answer: {lost}", UNREACHABLE) from None
-        if not octets:
-            raise PerfError("the broker has hung up", UNREACHABLE)
-        return octets
+            self.buffer += heard(self.socket)
 
     def close(self) -> None:
         with contextlib.suppress(PerfError, OSError):
@@ -127,21 +116,6 @@ class Closed(PerfError):  # noqa: N818 - what has happened
     def __init__(self, reply_code: int, text: str) -> None:
         super().__init__(f"{reply_code} {text}" if text[:1].islower() else text, REFUSED)
         self.reply_code = reply_code
-
-
-def connected(url: Url) -> socket.socket:
-    """Raises PerfError."""
-    try:
-        made = socket.create_connection((url.host, url.port), timeout=TIMEOUT_S)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if url.tls:
-            made = url.tls_context().wrap_socket(made, server_hostname=url.host)
-    except ssl.SSLCertVerificationError as unknown:
-        text = f"{url}: {unknown.verify_message}; --ca-file names who is trusted, --insecure trusts anybody"
-        raise PerfError(text, UNREACHABLE) from None
-    except OSError as refused:
-        raise PerfError(f"{url} cannot be reached: {refused.strerror or refused}", UNREACHABLE) from None
-    return made
 
 
 # What a publisher sends.

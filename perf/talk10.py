@@ -6,9 +6,9 @@ import os
 from itertools import count
 from typing import Final, TypeVar
 
+from perf.dialing import connected, heard
 from perf.errors import REFUSED, UNREACHABLE, PerfError
 from perf.plan import Url
-from perf.speak091 import connected
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import wire
 from protocols.amqp10.errors import AmqpError
@@ -98,7 +98,7 @@ class Talk10:
 
     def _next(self) -> tuple[int, bytes, p.Record | None]:
         while len(self.buffer) < 8 or len(self.buffer) < int.from_bytes(self.buffer[:4]):
-            self._hear()
+            self.buffer += heard(self.socket)
         size, offset, _, channel = wire.FRAME_START.unpack_from(self.buffer)
         frame, self.buffer = self.buffer[:size], self.buffer[size:]
         try:
@@ -108,19 +108,10 @@ class Talk10:
 
     def _expect_header(self, header: bytes) -> None:
         while len(self.buffer) < len(header):
-            self._hear()
+            self.buffer += heard(self.socket)
         if not self.buffer.startswith(header):
             raise PerfError("this is no AMQP 1.0 broker, or it asks for no login", UNREACHABLE)
         self.buffer = self.buffer[len(header) :]
-
-    def _hear(self) -> None:
-        try:
-            octets = self.socket.recv(65536)
-        except OSError as lost:
-            raise PerfError(f"the broker does not answer: {lost}", UNREACHABLE) from None
-        if not octets:
-            raise PerfError("the broker has hung up", UNREACHABLE)
-        self.buffer += octets
 
 
 def refuse(said: p.Record | None) -> None:

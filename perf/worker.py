@@ -14,6 +14,7 @@ import attrs
 
 from perf import speak091, speak10
 from perf.connection import Connection, Inbox
+from perf.dialing import TIMEOUT_S
 from perf.ends import Subscription, Tally
 from perf.histogram import Histogram
 from perf.pacing import SECOND
@@ -109,7 +110,7 @@ class Worker:
 
     def _wait_for(self, made: Connection) -> None:
         """Until the broker agrees to its consumers."""
-        made.socket.settimeout(speak091.TIMEOUT_S)
+        made.socket.settimeout(TIMEOUT_S)
         while made.unanswered:
             made.receive_once()
         made.socket.setblocking(False)
