@@ -17,12 +17,12 @@ help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 # What it keeps is in data/, unless the arguments say where.
-run: $(VENV)/.ready-to-run ## start a node on port 5672 that keeps its data in data/
-	@$(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
+run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 that keeps its data in data/
+	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
-test: lint test-plain ## check format, types and imports, and run every test
+test: lint test-compiled test-plain ## check format, types and imports, and run every test compiled and plain
 
-test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules: not all pass yet
+test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
 	LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append $(ARGS)
 
 test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
@@ -74,8 +74,8 @@ $(VENV)/.ready-to-test: $(INPUTS)
 
 # A compiled module has in it what it knows of others, so any file that changes may change it.
 $(COMPILED)/.ready: setup.py pyproject.toml $(SOURCES) | $(VENV)/.ready-to-run
-	@scripts/compile.sh
-	@touch $@
+	@scripts/setup.sh compile
+	@if [ -d $(@D) ]; then touch $@; fi
 
 $(NPM)/node_modules/.ready: $(NPM)/package-lock.json scripts/setup.sh
 	@scripts/setup.sh peers

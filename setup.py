@@ -1,7 +1,7 @@
 """Builds Leveret: what pyproject.toml lists under `[tool.leveret]` is compiled with mypyc, from the same `.py` files.
 
-LEVERET_COMPILE=never    install plain Python: the default, until every test passes compiled
-LEVERET_COMPILE=auto     compile where there is a C compiler with Python's headers, install plain Python elsewhere
+LEVERET_COMPILE=auto     compile where there is a C compiler with Python's headers, install plain Python elsewhere: the default
+LEVERET_COMPILE=never    install plain Python
 LEVERET_COMPILE=always   fail where it cannot be compiled
 
 How it went is written into `broker_core/built.txt` beside the code, for `leveret --version` (`broker_core/build.py`).
@@ -28,7 +28,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 MODES = ("auto", "always", "never")
-MODE = os.environ.get("LEVERET_COMPILE") or "never"
+MODE = os.environ.get("LEVERET_COMPILE") or "auto"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LISTED = PROJECT["tool"]["leveret"]["compiled"]
 BUILT = "broker_core/built.txt"
@@ -68,7 +68,7 @@ def reason() -> str | None:
     if MODE not in MODES:
         raise SystemExit(f"leveret: LEVERET_COMPILE is {MODE!r}; it may be {', '.join(MODES)}")
     if MODE == "never":
-        return "nobody asked for more (LEVERET_COMPILE)"
+        return "LEVERET_COMPILE is never"
     lacking = missing()
     if lacking is not None and MODE == "always":
         raise SystemExit(f"leveret: LEVERET_COMPILE is always, but {lacking}")

@@ -111,6 +111,7 @@ class Broker:
         self.bygone = Bygone()
         self.confirmed = self.returned = 0  # messages, to or back to publishers
         self.history: History | None = None  # for those who ask over HTTP
+        self.attached: dict[object, object] = {}  # what front-ends keep of it
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.journal: Journal | None = None  # without one, everything is in memory only
         self.paging: Paging | None = None  # with a journal: what is too much for the memory is on disk only

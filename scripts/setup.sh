@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Sets up what `make run` and `make test` need:
-#   setup.sh run    .venv with Leveret in it
-#   setup.sh test   the same with the tools and the Python clients of the tests
-#   setup.sh peers  clients that are not ours or not Python: rabbitmq-c's tools, rabbitmqadmin, Node.js with amqplib and rhea
+#   setup.sh run      .venv with Leveret in it
+#   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
+#   setup.sh test     .venv with the tools and the Python clients of the tests, too
+#   setup.sh peers    clients that are not ours or not Python: rabbitmq-c's tools, rabbitmqadmin, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -61,18 +62,38 @@ if not os.path.exists(sysconfig.get_path("include") + "/Python.h"):
 EOF
 }
 
+is_buildable() { [ -z "$(missing_to_build)" ]; }
+
 # Succeeds if there is a C compiler with Python's headers, perhaps after it was installed.
 make_buildable() {
     local missing
     mapfile -t missing < <(missing_to_build)
-    if [ ${#missing[@]} -eq 0 ]; then
-        return
-    fi
-    if can_install && install_packages "${missing[@]}"; then
+    if is_buildable || { can_install && install_packages "${missing[@]}"; }; then
         return
     fi
     echo "setup: there is no C compiler with Python's headers; as root: apt-get install ${missing[*]}" >&2
     return 1
+}
+
+# Builds what `pip install .` would install. Whoever has the folder first on the path runs it in place of the source:
+#   PYTHONPATH=build/compiled .venv/bin/leveret serve
+# A node does without, so nothing is installed on the system for it.
+compile_modules() {
+    local folder=build/compiled log=build/compiled.log mode="${LEVERET_COMPILE:-auto}"
+    if [ "$mode" = auto ] && ! is_buildable; then
+        echo "setup: plain Python, several times slower; on Debian, as root: apt-get install $(missing_to_build | xargs)" >&2
+        mode=never
+    fi
+    if [ "$mode" = never ]; then
+        rm -rf "$folder"
+        return
+    fi
+    "$VENV/bin/python" -c 'import mypyc' 2>/dev/null || install_leveret '.[compile]'
+    mkdir -p "$folder"
+    find "$folder" -name '*.py' -delete # what the source folder has no more must not be found here
+    "$VENV/bin/python" -W ignore setup.py -q build --build-lib "$folder" \
+        > >(tee "$log" | grep --line-buffered '^leveret: ' >&2) 2>&1 ||
+        { cat "$log" >&2; return 1; }
 }
 
 # Spark runs on Java; a node, and all other tests, do without.
@@ -160,6 +181,9 @@ case "${1:-}" in
         make_venv
         install_leveret .
         ;;
+    compile)
+        compile_modules
+        ;;
     test)
         make_venv
         make_buildable # the tests cannot do without, a node can
@@ -172,7 +196,7 @@ case "${1:-}" in
         fetch_rabbitmqadmin
         ;;
     *)
-        echo "usage: scripts/setup.sh run|test|peers" >&2
+        echo "usage: scripts/setup.sh run|compile|test|peers" >&2
         exit 2
         ;;
 esac

@@ -1,4 +1,7 @@
-"""What holds of plain Python only: of calls that are counted or replaced, compiled code makes none that could be."""
+"""What holds of plain Python only.
+
+Compiled code makes no calls that could be counted, and neither functions nor constants can be replaced in it.
+"""
 
 from __future__ import annotations
 
@@ -7,5 +10,5 @@ import pytest
 from broker_core.built import built
 
 plain_only = pytest.mark.skipif(
-    built().compiled > 0, reason="compiled code makes no call that can be counted or replaced"
+    built().compiled > 0, reason="in compiled code nothing can be counted or replaced"
 )

@@ -17,6 +17,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.delivery import NEVER, PENDING, Delivery
 from broker_core.store.block_cache import BlockCache, Readings
 from broker_core.store.chunk_state import ChunkState
@@ -45,6 +47,7 @@ DOUBTS: Final = 100  # unless one of so many commits before has waited in vain
 LOW_ON_DISK: Final = "low on disk"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Journal:
     """What one broker keeps in one store."""
 

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from mypy_extensions import mypyc_attr, trait
+from mypy_extensions import trait
 
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.encoding import annotated
@@ -33,7 +33,6 @@ Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
 
 
 @trait
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Retiring(ABC):
     """A link whose deliveries are retired: the owner of an OutgoingLink."""
 

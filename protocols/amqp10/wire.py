@@ -234,7 +234,7 @@ def cut(pieces: list[bytes], at: int, end: int) -> list[bytes]:
     for piece in pieces:
         size = len(piece)
         if at < size and end > 0:
-            found.append(piece[max(at, 0) : end])
+            found.append(piece if at <= 0 and end >= size else piece[max(at, 0) : end])
         at -= size
         end -= size
     return found

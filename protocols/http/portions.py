@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from broker_core.broker import Broker
 from broker_core.errors import Failure
 from broker_core.turn import Turn
 from protocols.http.asked import Refused
+from protocols.http.attached import Attached
 from protocols.http.connection import Later, Response
 from protocols.http.on_disk import OnDisk
 from protocols.http.replies import OWN, mistake, refused_response
@@ -39,7 +39,7 @@ def turn_of(broker: Broker) -> Turn:
 class Line:
     """Who has a portion to do, in order. Of one broker."""
 
-    __slots__ = ("__weakref__", "_ready", "_timer", "unfinished")
+    __slots__ = ("_ready", "_timer", "unfinished")
 
     def __init__(self) -> None:
         self.unfinished = 0  # requests, in line or in a pause
@@ -67,7 +67,7 @@ class Line:
             self._timer = broker.timers.at(broker.now + PAUSE_S, lambda now: self._serve(broker))
 
 
-lines: Final[WeakKeyDictionary[Broker, Line]] = WeakKeyDictionary()
+line_of: Final = Attached(Line)
 
 
 class InPortions:
@@ -87,7 +87,7 @@ class InPortions:
         self._broker = broker
         self._steps = steps
         self._path = path
-        self._line = lines.setdefault(broker, Line())
+        self._line = line_of(broker)
         self._is_done = False
         self._actor = broker.events.actor  # whose request it is, also in later turns
         self._timer: Timer | None = None

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from broker_core.broker import Broker
+from protocols.http.attached import Attached
 from protocols.http.connection import nothing
 
 ROOM_OCTETS: Final = 64 << 20
@@ -63,7 +63,7 @@ class Share:
 class Room:
     """Of one broker."""
 
-    __slots__ = ("__weakref__", "line", "octets", "taken")
+    __slots__ = ("line", "octets", "taken")
 
     def __init__(self, octets: int = ROOM_OCTETS) -> None:
         self.octets = octets
@@ -81,24 +81,9 @@ class Room:
             share.then()
 
 
-rooms: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
-rooms_of_lists: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
-rooms_of_bodies: Final[WeakKeyDictionary[Broker, Room]] = WeakKeyDictionary()
-
-
-def room_of(broker: Broker) -> Room:
-    """The broker's, made when it is first needed."""
-    return rooms.setdefault(broker, Room())
-
-
-def bodies_of(broker: Broker) -> Room:
-    """The broker's for bodies of requests, made when it is first needed."""
-    return rooms_of_bodies.setdefault(broker, Room())
-
-
-def lists_of(broker: Broker) -> Room:
-    """The broker's for long lists, made when it is first needed."""
-    return rooms_of_lists.setdefault(broker, Room())
+room_of: Final = Attached(Room)
+bodies_of: Final = Attached(Room)
+lists_of: Final = Attached(Room)
 
 
 def taken_now(room: Room, broker: Broker, octets: int) -> Share | None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import values
-from broker_core.delivery import NEVER, Delivery
 from broker_core.message import Message
 from broker_core.values import Properties
 from protocols.amqp010 import conversion
@@ -30,6 +29,7 @@ from tests.amqp10 import peer as peer10
 from tests.amqp10.messages import FOOTER, SEQUENCE, VALUE
 from tests.amqp10.parts import section
 from tests.amqp10.peer import annotations, application_properties, data, message
+from tests.core.fakes import lone
 
 from .messages import Said, header_segments, headers
 from .test_encoding import Seen, header
@@ -69,7 +69,7 @@ def in_091(published: Message) -> BasicProperties:
 
 
 def in_10(published: Message) -> peer10.Delivery:
-    pieces = encoding10.pieces(published, Delivery(published, None, 0, NEVER))
+    pieces = encoding10.pieces(published, lone(published))
     return peer10.Delivery(0, b"", False, b"".join(pieces))
 
 

@@ -7,6 +7,7 @@ import gc
 from broker_core import routing
 from protocols.amqp091 import methods as m
 from tests.amqp091.peer import Peer, World
+from tests.plain import plain_only
 
 TIMES = 5
 
@@ -76,6 +77,7 @@ def test_publish_targets_are_remembered_as_long_as_the_user_has_a_channel() -> N
     assert len(world.host.remembered) == 0
 
 
+@plain_only
 def test_remembered_routes_are_counted_over_all_exchanges(monkeypatch) -> None:
     monkeypatch.setattr(routing, "ROUTES_MAX", 10)
     channel = World().channel()

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.delivery import NEVER, Delivery
 from broker_core.message import Message
 from broker_core.values import Properties
 from protocols.amqp091 import encoding as encoding091
@@ -39,6 +38,7 @@ from protocols.amqp10.types import (
     encode,
 )
 from tests.amqp091 import samples as samples091
+from tests.core.fakes import lone
 
 from . import messages, peer, samples
 from .messages import FOOTER, SEQUENCE, VALUE, Said
@@ -53,7 +53,7 @@ def in_10(properties: BasicProperties, body: bytes = b"hello") -> peer.Delivery:
     """What a 1.0 consumer gets of a 0-9-1 message."""
     facts, raw = encoding091.project(properties.encode())
     published = Message(encoding091.ENCODING, "x", "k", raw, body, facts)
-    pieces = encoding10.pieces(published, Delivery(published, None, 0, NEVER))
+    pieces = encoding10.pieces(published, lone(published))
     return peer.Delivery(0, b"", False, b"".join(pieces))
 
 

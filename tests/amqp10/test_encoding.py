@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import values
-from broker_core.delivery import NEVER, Delivery
 from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.values import Properties, Table
 from protocols.amqp10 import encoding, envelope
@@ -21,6 +20,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.encoding import ENCODING, LOOKED_INTO_MAX, annotated, pieces, project
 from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.types import Array, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
+from tests.core.fakes import lone
 
 from . import messages, peer
 from .messages import MESSAGE_ANNOTATIONS, Said
@@ -41,7 +41,7 @@ def published(
 
 def shown(message: Message, redelivered: bool = False, attempts: int = 0) -> peer.Delivery:
     """As a consumer gets it, for the first time or not."""
-    delivery = Delivery(message, None, 0, NEVER)
+    delivery = lone(message)
     delivery.redelivered, delivery.attempts = redelivered, attempts
     return peer.Delivery(0, b"", False, b"".join(pieces(message, delivery)))
 
@@ -499,7 +499,7 @@ def test_s231_a_foreign_body_is_one_data_section_and_never_copied() -> None:
     for size in (0, 5, 300):
         message = foreign(Properties(), bytes(size))
         assert shown(message).octets.endswith(data(bytes(size)))
-        assert pieces(message, Delivery(message, None, 0, NEVER))[1] is message.body
+        assert pieces(message, lone(message))[1] is message.body
 
 
 def test_one_conversion_serves_all_consumers() -> None:
@@ -570,7 +570,7 @@ def test_a_usual_message_costs_a_handful_of_calls() -> None:
     )
     for octets, most in ((HELLO, 3), (plain, 3), (to_somebody, 5)):
         arrived = published(octets)
-        delivery = Delivery(arrived, None, 0, NEVER)
+        delivery = lone(arrived)
         pieces(arrived, delivery)
         assert calls_of(lambda octets=octets: project(octets)) <= most
         assert calls_of(lambda arrived=arrived, delivery=delivery: pieces(arrived, delivery)) == 1

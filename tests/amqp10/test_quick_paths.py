@@ -17,6 +17,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.contract import Tuning
 from protocols.amqp10.receiving import IncomingLink
 from protocols.amqp10.session import Session
+from tests.plain import plain_only
 
 from .machine import (
     LOGIN,
@@ -190,6 +191,7 @@ def test_a_conversation_in_any_pieces_is_the_same_conversation(cuts: list[int]) 
 # What it costs, in Python calls.
 
 
+@plain_only
 def test_the_pieces_of_a_large_frame_are_joined_once() -> None:
     peer = linked()
     octets = transfer(0, bytes(10))[:-10] + bytes(5000)
@@ -240,6 +242,7 @@ def calls_of(peer: Peer, *data: bytes) -> Counter[str]:
 MESSAGES = 100
 
 
+@plain_only
 def test_a_transfer_that_comes_costs_two_calls_of_ours_and_one_of_its_owner() -> None:
     peer = begun(Tuning(incoming_window=1000, link_credit=1000)).says(sender())
     peer.incoming.owner = owner = Gathering(peer.notes, peer.incoming)
@@ -271,6 +274,7 @@ OF_CLIENTS = [
 ]
 
 
+@plain_only
 @pytest.mark.parametrize("form", [0, 1])
 @pytest.mark.parametrize(("code", "count", "fields"), OF_CLIENTS)
 def test_what_clients_send_all_the_time_is_not_decoded(code: int, count: int, fields: str, form: int) -> None:
@@ -281,6 +285,7 @@ def test_what_clients_send_all_the_time_is_not_decoded(code: int, count: int, fi
     assert calls.total() > (4 if built().compiled == 0 else 0)
 
 
+@plain_only
 def test_a_transfer_that_goes_costs_one_call_of_ours_and_two_of_the_outbox() -> None:
     peer = begun().says(receiver(), flow(0, MESSAGES))
     calls: Counter[str] = Counter()

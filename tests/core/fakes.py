@@ -18,7 +18,7 @@ from types import FrameType
 from broker_core.broker import Broker, Outcome
 from broker_core.clock import ManualClock
 from broker_core.compat import Compat
-from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
+from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
 from broker_core.exchange import HANDLED, Exchange, ExchangeType, Handled
 from broker_core.message import NO_FACTS, Facts, Message
 from broker_core.queue import OVERHEAD, Queue
@@ -227,6 +227,14 @@ class World:
 
     def settle(self) -> None:
         self.broker.settle()
+
+
+NOWHERE = World().queue("nowhere")
+
+
+def lone(message: Message) -> Delivery:
+    """Of a message for which it does not matter where it was."""
+    return Delivery(message, NOWHERE, 0, NEVER)
 
 
 def waiting(queue: Queue) -> str:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import cast
 
 from broker_core.broker import Broker, Publisher
 from broker_core.store.journal import Journal
 
 
-class SlowDisk:
+class SlowDisk(Journal):
     """Each settle that has something for the disk is a commit of its own, and any number of them may be under way."""
 
     def __init__(self, broker: Broker) -> None:
-        broker.journal = cast("Journal", self)
+        broker.journal = self
         self.commits: deque[dict[Publisher, int]] = deque()  # who waits for each, and where they stood
         self.holds = False
-        self.dirty = True
+
+    @property
+    def dirty(self) -> bool:
+        return True
 
     def settle(self, publishers: Sequence[Publisher]) -> None:
         commit: dict[Publisher, int] = {}

@@ -11,6 +11,7 @@ from broker_core.delivery import Delivery
 from broker_core.exchange import Exchange
 from broker_core.lane import Lane
 from tests.core.fakes import FakeConsumer, World, calls, message
+from tests.plain import plain_only
 
 MESSAGES = 50
 
@@ -71,6 +72,7 @@ def test_a_message_costs_the_same_with_10_and_100_000_bindings(kind: str) -> Non
     assert through_bindings(kind, 10) == through_bindings(kind, 100_000)
 
 
+@plain_only
 def test_settling_looks_at_touched_queues_only() -> None:
     world = World()
     for n in range(1_000):
@@ -80,6 +82,7 @@ def test_settling_looks_at_touched_queues_only() -> None:
     assert counted["WorkQueue.dispatch"] == 1
 
 
+@plain_only
 def test_messages_to_a_full_queue_are_settled_once() -> None:
     world = World()
     queue = world.queue(x_max_length=1)

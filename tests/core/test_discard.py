@@ -11,6 +11,7 @@ from broker_core import expiry
 from broker_core.clock import Timers
 from broker_core.discard import PAUSE_S, PORTION, Discarded
 from broker_core.message import Message
+from tests.plain import plain_only
 
 from .fakes import DEAD, World, letters, message, reasons
 
@@ -91,6 +92,7 @@ def test_a_deleted_queue_leaves_no_message(kind: str) -> None:
     assert messages_left() <= before + 1
 
 
+@plain_only
 def test_a_long_queue_expires_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "PORTION", 3)
     world = World()
@@ -107,6 +109,7 @@ def test_a_long_queue_expires_in_portions(monkeypatch: pytest.MonkeyPatch) -> No
     assert world.broker.timers.next_at() is None
 
 
+@plain_only
 def test_what_has_expired_and_not_gone_yet_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "PORTION", 3)
     world = World()

@@ -24,6 +24,7 @@ from broker_core.staging import (
 )
 from broker_core.values import Value
 from tests.core.fakes import World, calls, message, waiting
+from tests.plain import plain_only
 
 DAY_S = 24 * 3600
 
@@ -271,6 +272,7 @@ def staging_costs(rows: int) -> Counter[str]:
     return counted
 
 
+@plain_only
 def test_a_row_is_appended_and_delivered_and_nothing_else_is_called_for_it() -> None:
     """Or the figure of rows a second is gone. A log in memory adds notes, and takes them off again."""
     few, many = staging_costs(100), staging_costs(200)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plain import plain_only
+
 from .cuts import Fate
 from .ledger import kinds
 from .planted import program
@@ -67,7 +69,7 @@ def test_killing_a_node_after_a_step_finds_a_planted_mistake(
     ("bug", "step", "fate", "expected"),
     [
         ("no_sync", "publish_everywhere", Fate.LOST, "LOST"),
-        ("transactions_in_two", "commit", Fate.KEPT, "HALF"),
+        pytest.param("transactions_in_two", "commit", Fate.KEPT, "HALF", marks=plain_only),
         ("ack_before_message", "reject", Fate.KEPT, "LOST"),
     ],
 )

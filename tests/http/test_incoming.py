@@ -18,7 +18,7 @@ from broker_core.values import Properties
 from protocols.amqp091.encoding import ENCODING, WRITTEN_MAX
 from protocols.http import incoming
 from tests.http.press import BASE, DURABLE, Press, packed, rows
-from tests.store.test_chunk import told
+from tests.store.test_chunk import fields, told
 
 ORIGIN: Final[list[Json]] = ["amqp091", False, 0, None, None, None, [], [], False, None, "", "q"]
 PIECE: Final = f"{BASE}/7/0/1?piece=0"
@@ -268,9 +268,7 @@ def test_nothing_is_believed_that_a_block_says_of_its_rows(press: Press, key: st
     assert press.bodies("other") == ""
     for delivery in press.host.queues[key].waiting():
         facts, notes = delivery.message.facts, delivery.message.notes
-        assert [getattr(facts, name) for name in Facts.__slots__] == [
-            getattr(Facts(durable=True), name) for name in Facts.__slots__
-        ]
+        assert fields(facts) == fields(Facts(durable=True))
         assert notes is None or (notes.deaths, notes.first_death, notes.last_death) == ((), None, None)
 
 

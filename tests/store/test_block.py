@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.message import Death, Facts, Message, Notes
+from broker_core.message import Facts, Message, Notes
 from broker_core.store import block
 from broker_core.store.contract import Append, DamagedError
 from tests.core.fakes import ENCODING
-from tests.store.test_chunk import MESSAGES, encoding_of, told
+from tests.store.test_chunk import MESSAGES, encoding_of, fields, told
 
 ARRIVED = 1_700_000_000_000
 
@@ -47,7 +47,7 @@ def expected(made: Append) -> list[object]:
     for offset, each in enumerate(made.messages, made.first):
         notes = each.notes or Notes()
         *own, _ = told(each)
-        deaths = [tuple(getattr(death, name) for name in Death.__slots__) for death in notes.deaths]
+        deaths = [fields(death) for death in notes.deaths]
         rows.append((*own, (deaths, notes.first_death, notes.last_death, offset)))
     return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from inspect import isdatadescriptor
 
 import pytest
 from hypothesis import given
@@ -85,19 +86,21 @@ def encoding_of(name: str) -> Encoding | None:
     return ENCODING if name == ENCODING.name else None
 
 
+def fields(thing: object) -> dict[str, object]:
+    """What an object with slots has; compiled, they are known as something else."""
+    return {name: getattr(thing, name) for name, kind in vars(type(thing)).items() if isdatadescriptor(kind)}
+
+
 def told(message: Message) -> object:
     """All of a message that can be compared."""
-
-    def slots(thing: object, names: tuple[str, ...]) -> tuple[object, ...]:
-        return tuple(getattr(thing, name) for name in names)
 
     notes = message.notes
     said = None
     if notes is not None:
-        deaths = [slots(death, Death.__slots__) for death in notes.deaths]
+        deaths = [fields(death) for death in notes.deaths]
         said = (deaths, notes.first_death, notes.last_death, notes.offset)
     own = (message.encoding, message.exchange, message.key, message.properties, message.body, message.size)
-    return (*own, slots(message.facts, Facts.__slots__), said)
+    return (*own, fields(message.facts), said)
 
 
 def unpacked(made: chunk.Chunk) -> list[tuple[object, ...]]:

@@ -11,6 +11,7 @@ from broker_core.store.memory import MemoryStore
 from broker_core.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, waiting
 from tests.core.leased import Leased, settle_down
+from tests.plain import plain_only
 from tests.store.paged import pages_of, small_pages
 from tests.store.site import Site
 from tests.store.test_leases import BODIES, WORDS, bodies_of, has_all, killed
@@ -101,6 +102,7 @@ def test_a_release_waits_for_its_reading_and_gives_way_to_who_opens_the_lease() 
     assert (queue.ready, bodies_of(reader.lease)) == (0, " ".join(WORDS))
 
 
+@plain_only
 @pytest.mark.usefixtures("_small")
 def test_much_that_comes_back_can_go_on_disk_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "RETURNED_MAX", 3)
@@ -125,6 +127,7 @@ def test_much_that_comes_back_can_go_on_disk_again(monkeypatch: pytest.MonkeyPat
     assert consumer.bodies() == " ".join(map(str, range(41)))
 
 
+@plain_only
 def test_what_comes_back_between_others_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "RETURNED_MAX", 3)
     site = Site()

@@ -29,6 +29,7 @@ from tests.core.fakes import (
     reasons,
     waiting,
 )
+from tests.plain import plain_only
 from tests.store.paged import PagedWorld, in_memory, paged_out, pages_of, small_pages
 
 
@@ -85,6 +86,7 @@ def test_a_consumer_gets_it_in_order_with_what_arrived_since(world: PagedWorld) 
     assert (queue.ready, queue.unsettled, pages_of(queue)) == (0, 10, [])
 
 
+@plain_only
 def test_the_next_page_is_asked_for_before_the_head_has_run_out(world: PagedWorld) -> None:
     queue = filled(world, 9, keep=3)
     consumer = FakeConsumer(queue, credit=1)
@@ -265,6 +267,7 @@ def test_s082_too_many_on_disk_are_dropped_oldest_first(world: PagedWorld) -> No
     assert reasons(world.host.queues["dead"]) == ["a maxlen", "b maxlen"]
 
 
+@plain_only
 def test_a_limit_on_a_long_backlog_drops_it_unread_where_nobody_buries_the_dead(world: PagedWorld) -> None:
     queue = filled(world, 12)
     read = world.disk.journal.fetch
@@ -275,6 +278,7 @@ def test_a_limit_on_a_long_backlog_drops_it_unread_where_nobody_buries_the_dead(
     assert world.disk.journal.known.live == 2
 
 
+@plain_only
 def test_a_limit_that_buries_a_long_backlog_leaves_others_their_turn(
     world: PagedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from broker_core.broker import Broker
 from protocols.http.asked import Refused
+from protocols.http.attached import Attached
 from protocols.http.connection import Response
 from protocols.http.metrics import node
 from protocols.http.metrics.exposition import (
@@ -107,7 +107,7 @@ def detailed(asked: Asked) -> Later:
 class Scrapes:
     """How many of one broker are under way."""
 
-    __slots__ = ("__weakref__", "count")
+    __slots__ = ("count",)
 
     def __init__(self) -> None:
         self.count = 0
@@ -116,12 +116,12 @@ class Scrapes:
         self.count -= 1
 
 
-scrapes_of: Final[WeakKeyDictionary[Broker, Scrapes]] = WeakKeyDictionary()
+scrapes_of: Final = Attached(Scrapes)
 
 
 def scraped(asked: Asked, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
     """The answer, in the format that the client prefers. Raises Refused if there are too many already."""
-    scrapes = scrapes_of.setdefault(asked.broker, Scrapes())
+    scrapes = scrapes_of(asked.broker)
     if scrapes.count >= AT_ONCE:
         reason = f"{AT_ONCE} scrapes are under way; ask again later"
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))

@@ -1,0 +1,136 @@
+"""What compiled code asks of classes, and no compiler says: found in the source (docs/compiled-build.md)."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LISTED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["leveret"]["compiled"]
+FOLDERS = ["broker_core", "protocols", "plugins", "pipeline", "perf", "examples", "benchmarks", "tests"]
+
+
+def tree_of(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text())
+
+
+def classes(module: ast.Module) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(module) if isinstance(node, ast.ClassDef))
+
+
+def module_of(name: str) -> str:
+    return name.removesuffix(".py").replace("/", ".")
+
+
+def is_open(found: ast.ClassDef) -> bool:
+    """Whether plain classes may be subclasses of it."""
+    return any(
+        isinstance(each, ast.Call)
+        and any(word.arg == "allow_interpreted_subclasses" for word in each.keywords)
+        for each in found.decorator_list
+    )
+
+
+COMPILED = {(module_of(name), found.name): found for name in LISTED for found in classes(tree_of(name))}
+
+
+def plain_files() -> list[str]:
+    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    names = [str(path.relative_to(ROOT)) for path in paths if "node_modules" not in path.parts]
+    return sorted(set(names) - set(LISTED))
+
+
+def bases(module: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Of each class: its name, and where each of its bases was imported from, and under which name there."""
+    imported = {}
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                imported[alias.asname or alias.name] = (node.module, alias.name)
+    for found in classes(module):
+        for base in found.bases:
+            if isinstance(base, ast.Name) and base.id in imported:
+                yield (found.name, *imported[base.id])
+            elif isinstance(base, ast.Attribute) and isinstance(base.value, ast.Name):
+                package, name = imported.get(base.value.id, ("", ""))
+                yield found.name, f"{package}.{name}", base.attr
+
+
+def test_plain_classes_stand_under_compiled_ones_that_say_so():
+    """Anything else is refused when the first object is made."""
+    found = [
+        f"{name}: {child} of {module}.{base}"
+        for name in plain_files()
+        for child, module, base in bases(tree_of(name))
+        if (module, base) in COMPILED and not is_open(COMPILED[module, base])
+    ]
+    assert found == []
+
+
+def test_there_are_plain_classes_under_compiled_ones():
+    """The test above looks at something."""
+    found = {
+        (module, base)
+        for name in plain_files()
+        for _, module, base in bases(tree_of(name))
+        if (module, base) in COMPILED
+    }
+    assert {("broker_core.exchange", "ExchangeType"), ("broker_core.clock", "Clock")} <= found
+
+
+def assigned(contract: ast.ClassDef) -> Iterator[tuple[str, bool]]:
+    """The names that get a value in its body, and whether they are said to be the class's."""
+    for line in contract.body:
+        if isinstance(line, ast.Assign):
+            yield from ((ast.unparse(each), False) for each in line.targets)
+        elif isinstance(line, ast.AnnAssign) and (line.value is not None or is_class_variable(line)):
+            yield ast.unparse(line.target), is_class_variable(line)
+
+
+def is_class_variable(line: ast.AnnAssign) -> bool:
+    return ast.unparse(line.annotation).startswith(("ClassVar", "Final"))
+
+
+FIXED = {"__slots__", "is_exchange"}  # no queue is an exchange, whatever its class
+# Who stands under a class that says it need not say it again.
+CLASS_VARIABLES = {name for found in COMPILED.values() for name, said in assigned(found) if said}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_what_a_contract_says_in_its_body_is_a_class_variable(name: str):
+    """What is not belongs to each object, and compiled code reads it there, past the body of a plain subclass."""
+    contracts = [found for found in classes(tree_of(name)) if is_open(found)]
+    said = {f"{found.name}.{word}": word for found in contracts for word, _ in assigned(found)}
+    assert [line for line, word in said.items() if word not in CLASS_VARIABLES | FIXED] == []
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_no_contract_is_a_trait(name: str):
+    """A plain class with a trait and another contract ends the process."""
+    contracts = [found for found in classes(tree_of(name)) if is_open(found)]
+    marks = {found.name: [ast.unparse(mark) for mark in found.decorator_list] for found in contracts}
+    assert [contract for contract, marked in marks.items() if "trait" in marked] == []
+
+
+@pytest.mark.parametrize("key", [key for key, found in COMPILED.items() if is_open(found)], ids=".".join)
+def test_a_contract_can_be_subclassed_in_plain_python(key: tuple[str, str]):
+    """Compiled or not: what a plain class overrides is what is called, and it has a place for attributes of its own."""
+    module, name = key
+    contract = getattr(import_module(module), name)
+    methods = [
+        word
+        for word, value in vars(contract).items()
+        if callable(value) and not word.startswith("_") and not isinstance(value, staticmethod | classmethod)
+    ]
+    body = {word: lambda self, *said, word=word: word for word in methods}
+    body |= {word: None for word in getattr(contract, "__abstractmethods__", ()) if word not in body}
+    plain = type(name, (contract,), {**body, "__init__": lambda self: None})
+    made = plain()
+    made.of_its_own = 1
+    assert made.of_its_own == 1
+    assert [getattr(made, word)() for word in methods] == methods
