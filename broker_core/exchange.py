@@ -115,6 +115,7 @@ class ExchangeType(ABC):
     """
 
     name: ClassVar[str]
+    description: ClassVar[str] = ""  # a line for people; without, it is the first one of the docstring
     looks_at: ClassVar[LooksAt] = LooksAt.MESSAGE
     argument_names: ClassVar[
         tuple[str, ...]

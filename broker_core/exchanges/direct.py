@@ -13,6 +13,7 @@ from broker_core.message import Message
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Direct(ExchangeType):
     name = "direct"
+    description = "the queues whose binding key equals the routing key"
     looks_at = LooksAt.KEY
 
     def __init__(self, exchange: Exchange) -> None:

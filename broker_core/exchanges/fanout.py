@@ -13,6 +13,7 @@ from broker_core.message import Message
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Fanout(ExchangeType):
     name = "fanout"
+    description = "every bound destination, whatever the key"
     looks_at = LooksAt.NOTHING
 
     def route(self, message: Message) -> Iterable[Destination]:

@@ -60,6 +60,7 @@ class Wanted:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Headers(ExchangeType):
     name = "headers"
+    description = "the queues whose binding arguments are found among the message's headers"
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)

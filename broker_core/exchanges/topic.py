@@ -57,6 +57,7 @@ class Node:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Topic(ExchangeType):
     name = "topic"
+    description = "the queues whose binding pattern matches the words of the routing key"
     looks_at = LooksAt.KEY
 
     def __init__(self, exchange: Exchange) -> None:

@@ -21,6 +21,7 @@ from protocols.amqp10.encoding import ENCODING, LOOKED_INTO_MAX, annotated, piec
 from protocols.amqp10.errors import AmqpError, Ends
 from protocols.amqp10.types import Array, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
 from tests.core.fakes import lone
+from tests.plain import plain_only
 
 from . import messages, peer
 from .messages import MESSAGE_ANNOTATIONS, Said
@@ -560,6 +561,7 @@ def calls_of(run: Callable[[], object]) -> int:
     return made - 1
 
 
+@plain_only
 def test_a_usual_message_costs_a_handful_of_calls() -> None:
     plain = message(p.Header(), p.Properties(), HELLO)
     to_somebody = message(

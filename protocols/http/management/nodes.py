@@ -52,16 +52,16 @@ def limit_of(number: int) -> int:
 
 
 def exchange_types(broker: Broker) -> list[Json]:
-    """Those that can be declared; the first line of what is written of a type describes it."""
+    """Those that can be declared, each described by itself or by the first line of what is written of it."""
     return [
-        {"name": name, "description": first_line(broker.exchange_types[name]), "enabled": True}
+        {"name": name, "description": described(broker.exchange_types[name]), "enabled": True}
         for name in sorted(broker.exchange_types)
     ]
 
 
-def first_line(type_: type[ExchangeType]) -> str:
-    described = type_.__doc__ or getattr(sys.modules.get(type_.__module__), "__doc__", None) or ""
-    return described.strip().partition("\n")[0]
+def described(type_: type[ExchangeType]) -> str:
+    written = type_.__doc__ or getattr(sys.modules.get(type_.__module__), "__doc__", None) or ""
+    return type_.description or written.strip().partition("\n")[0]
 
 
 def contexts(operations: Operations) -> list[Json]:

@@ -106,6 +106,7 @@ def test_every_type_of_exchange_is_described(lobby: Lobby) -> None:
     types = {each["name"]: each["description"] for each in lobby.get("/api/overview")["exchange_types"]}
     assert types.keys() == {"direct", "fanout", "headers", "topic"}
     assert all(types.values())
+    assert types["fanout"] == "every bound destination, whatever the key"
 
 
 def test_columns_of_the_overview_can_be_asked_for(lobby: Lobby) -> None:
