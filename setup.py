@@ -1,6 +1,6 @@
 """Builds Leveret: what pyproject.toml lists under `[tool.leveret]` is compiled with mypyc, from the same `.py` files.
 
-LEVERET_COMPILE=auto     compile where there is a C compiler with Python's headers, else install plain Python: the default
+LEVERET_COMPILE=auto     the default: compile where there is a C compiler with Python's headers, else stay plain
 LEVERET_COMPILE=never    install plain Python
 LEVERET_COMPILE=always   fail where it cannot be compiled
 
