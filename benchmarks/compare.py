@@ -25,6 +25,7 @@ import attrs
 
 from benchmarks.brokers import Running, has_rabbitmq, lavinmq, leveret, processor_s, rabbitmq
 from benchmarks.charts import bars
+from benchmarks.crowd import all_descriptors
 from benchmarks.tables import BREATH_S, spread
 from perf import cli
 from perf.command import measure, plan_of
@@ -70,6 +71,7 @@ LINES: Final[Mapping[str, Line]] = {
     "amqp10": Line("AMQP 1.0, 100 B, unsettled", "--protocol 1.0 --confirms 1000 --ack-every 50"),
 }
 MANY: Final = 1000
+WINDOWS: Final = (1000, 10)  # of each publisher of these
 
 
 @attrs.frozen
@@ -185,37 +187,37 @@ def times(rates: Rates, one: str, other: str) -> float:
 
 
 def many(found: Sequence[Broker], rounds: int, seconds: float) -> dict[str, Rates]:
-    """What a message costs a broker with a thousand publishers, consumers and queues, beside a single pair."""
-    titles = (
-        f"{MANY} pairs on {MANY} queues, 100 B, window 10 each",
-        "messages/s",
-        "a single pair, window 1000",
-    )
+    """What a message costs a broker with a thousand publishers, consumers and queues, beside one of each."""
     print(
-        f"\n| {' | '.join(titles)} | processor time of a message, to a single pair's |\n|---|---:|---:|---:|"
+        f"\n| messages/s, 100 B | a pair | {MANY} pairs on {MANY} queues | a message's processor time, to the pair's |"
     )
-    crowd = f"--publishers {MANY} --consumers {MANY} --queues {MANY} --confirms 10 --ack-every 5"
-    single = "--confirms 1000 --ack-every 50"
+    print("|---|---:|---:|---:|")
     results: dict[str, Rates] = {}
     for broker in found:
-        rates: Rates = {"many": [], "single": [], "cost": []}
-        try:
-            for _ in range(rounds):
-                costs = []
-                for key, said in (("many", crowd), ("single", single)):
-                    per_second, cost = _with_cost(broker, f"{said} --time {max(seconds, 3.0)} --warm-up 1")
-                    rates[key].append(per_second)
-                    costs.append(cost)
-                rates["cost"].append(costs[0] / costs[1] if costs[1] else 0.0)
-        except (
-            PerfError
-        ) as error:  # it may not have so many connections: RabbitMQ has about 900 with Debian's limits
-            print(f"| {broker.name}: {error.text} | - | - | - |", flush=True)
-            continue
-        results[broker.name] = rates
-        cost = spread(rates["cost"], 2) if broker.process else "-"
-        print(f"| {broker.name} | {spread(rates['many'])} | {spread(rates['single'])} | {cost} |", flush=True)
+        for window in WINDOWS:
+            name = f"{broker.name}, window {window}"
+            try:
+                rates = results[name] = _crowded(broker, window, rounds, max(seconds, 3.0))
+            except PerfError as error:
+                print(f"| {name}: {error.text} | - | - | - |", flush=True)
+                continue
+            cost = spread(rates["cost"], 2) if broker.process else "-"
+            print(f"| {name} | {spread(rates['one'])} | {spread(rates['many'])} | {cost} |", flush=True)
     return results
+
+
+def _crowded(broker: Broker, window: int, rounds: int, seconds: float) -> Rates:
+    """Messages per second of one pair and of many, each with so many unconfirmed, and how their costs compare."""
+    said = f"--confirms {window} --ack-every {min(window // 2, 50)} --time {seconds} --warm-up 1"
+    crowd = f"--publishers {MANY} --consumers {MANY} --queues {MANY}"
+    rates: Rates = {"one": [], "many": [], "cost": []}
+    for _ in range(rounds):
+        one, alone = _with_cost(broker, said)
+        many, crowded = _with_cost(broker, f"{crowd} {said}")
+        rates["one"].append(one)
+        rates["many"].append(many)
+        rates["cost"].append(crowded / alone if alone else 0.0)
+    return rates
 
 
 def _with_cost(broker: Broker, said: str) -> tuple[float, float]:
@@ -314,6 +316,7 @@ def main(given: argparse.Namespace) -> None:
     if unknown:
         raise SystemExit(f"no such lines: {', '.join(sorted(unknown))}")
     print("\n## Brokers side by side")
+    all_descriptors()  # brokers have as many as who starts them
     results: dict[str, dict[str, Rates]] = {}
     with brokers(given.brokers.split(","), given.tree) as found:
         wanted = [name for name in names if name in LINES]
