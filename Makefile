@@ -40,8 +40,8 @@ format: $(VENV)/.ready-to-test ## format the code and sort the imports
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.ready-to-test ## measure speed, beside a RabbitMQ if there is one
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(VENV)/.ready-to-test $(COMPILED)/.ready ## measure speed, compiled, beside a RabbitMQ if the system has one
+	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/python -m benchmarks $(ARGS)
 
 crash: $(VENV)/.ready-to-test ## kill a durable node under load, 200 times (ARGS="--rounds N --seed N")
 	$(BIN)/python -m tests.crash.rounds $(ARGS)

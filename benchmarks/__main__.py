@@ -1,7 +1,7 @@
 """Everything that is measured, in one run: beside a RabbitMQ if the system has one, alternating, medians and spread.
 
-make bench                                # all of it, a few minutes
-python -m benchmarks --rounds 3 compare
+make bench                                # all of it compiled, a few minutes
+python -m benchmarks --rounds 3 compare   # plain
 """
 
 from __future__ import annotations

@@ -15,8 +15,11 @@ from pathlib import Path
 
 import attrs
 
+import broker_core
+
 START_S = 60.0  # for a broker to accept connections
-TREE = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+TREE = Path(broker_core.__file__).resolve().parents[1]  # what is measured, perhaps compiled
 SERVE = "import sys; from broker_core.cli import main; sys.exit(main())"
 
 

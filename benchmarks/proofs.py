@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from benchmarks import stalls
-from benchmarks.brokers import TREE, Running, free_port, leveret, processor_s, resident_kib
+from benchmarks.brokers import ROOT, Running, free_port, leveret, processor_s, resident_kib
 from benchmarks.crowd import GUEST, all_descriptors, tell
 from benchmarks.flood import Wire, flood
 from benchmarks.latency import Latencies, confirm_latency
@@ -76,7 +76,7 @@ def crowd(what: str, port: int, count: int, niceness: int = 0) -> Iterator[Calla
     nice = ["nice", "-n", str(niceness)]
     command = [*nice, sys.executable, "-m", "benchmarks.crowd", what, str(port), str(count)]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, cwd=TREE, stdin=pipe, stdout=pipe, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -258,7 +258,7 @@ def ask(port: int, path: str) -> bytes:
 def onlooker(port: int) -> Iterator[Callable[[bool], None]]:
     """A process that scrapes metrics and asks what the page asks, while it is told to; it begins at rest."""
     command = ["nice", "-n", str(NICENESS), sys.executable, "-m", "benchmarks.proofs", str(port)]
-    process = subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
     def looks(may: bool) -> None:
         if process.poll() is not None:
