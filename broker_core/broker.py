@@ -14,7 +14,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -62,6 +62,7 @@ class Outcome(Enum):
 
 TAKEN: Final = Outcome.TAKEN
 UNROUTABLE: Final = Outcome.UNROUTABLE
+K = TypeVar("K")
 REFUSED: Final = Outcome.REFUSED
 
 
@@ -111,7 +112,6 @@ class Broker:
         self.bygone = Bygone()
         self.confirmed = self.returned = 0  # messages, to or back to publishers
         self.history: History | None = None  # for those who ask over HTTP
-        self.attached: dict[object, object] = {}  # what front-ends keep of it
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.journal: Journal | None = None  # without one, everything is in memory only
         self.paging: Paging | None = None  # with a journal: what is too much for the memory is on disk only
@@ -119,6 +119,7 @@ class Broker:
         self.encodings: Mapping[
             str, Callable[[], Encoding]
         ] = {}  # by name, how messages of each protocol are read
+        self._kept: dict[tuple[type[object], str], object] = {}
 
     # Virtual hosts.
 
@@ -135,6 +136,19 @@ class Broker:
             self.catalogue.keep_virtual_host(host)
         self.events.happened("vhost.created", name, {"name": name})
         return host
+
+    def kept(self, kind: type[K], name: str = "") -> K:
+        """A front-end's own of that kind and name, made when it is first asked for; it goes with the broker."""
+        found = self._kept.get((kind, name))
+        if not isinstance(found, kind):
+            found = self._kept[kind, name] = kind()
+        return found
+
+    def let_go(self) -> None:
+        """The node has ended: nobody will ask for what waits."""
+        for host in self.virtual_hosts.values():
+            for queue in (*host.queues.values(), *host.hidden_queues.values()):
+                queue.let_go()
 
     def require_room(self, name: str) -> None:
         """Whether a client may have that virtual host made. Raises TooMany."""

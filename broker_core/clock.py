@@ -75,6 +75,7 @@ def nothing(now: float) -> None:
     """What a cancelled timer does."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Timers:
     """Deadlines in order. The owner sleeps until `sleep_until()` and then calls `run(now)`."""
 

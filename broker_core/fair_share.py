@@ -86,6 +86,7 @@ class FairQueue(WorkQueue):
     __slots__ = ("shares",)
 
     def set_up(self) -> None:
+        self.open_lanes()
         self.shares = Shares([share or ALL for share in self.limits.fair_share])
 
     def new_search(self) -> Search:
@@ -95,15 +96,15 @@ class FairQueue(WorkQueue):
         """The level whose turn it is."""
         return next((level for level in self.shares.turns() if self.lanes[level]), None)
 
-    def _take(self, quota: int, room: int, lanes: Iterable[Lane] = ()) -> list[Delivery]:
-        if lanes or self.search is not None:
+    def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
+        if lanes is not None or self.search is not None:
             return super()._take(quota, room, lanes)
         taken: list[Delivery] = []
         while len(taken) < quota and room > 0 and (level := self._first()) is not None:
             waits = [*map(bool, self.lanes)]
             wanted = min(quota - len(taken), self.shares.in_a_row(level, waits))
             lane = self.lanes[level]
-            some = super()._take(wanted, room, (lane,))
+            some = super()._take(wanted, room, [lane])
             if some:
                 self.shares.served(level, len(some), waits)
                 taken += some

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import Delivery
+from broker_core.dropping import refuses, turned_away
 from broker_core.message import said_in
 from broker_core.work_queue import WorkQueue
 
@@ -46,8 +47,8 @@ class LastValueQueue(WorkQueue):
     # Arrival.
 
     def push(self, message: Message) -> bool:
-        if self.watched and self._refuses(message):
-            return self._turned_away(message)
+        if self.watched and refuses(self, message):
+            return turned_away(self, message)
         value = self._value_of(message)
         if (old := self._newest.get(value)) is not None:
             self._replace(old)
@@ -65,11 +66,11 @@ class LastValueQueue(WorkQueue):
     def push_run(self, messages: list[Message]) -> int:
         return 0
 
-    def _lacks_room_for(self, message: Message) -> bool:
+    def lacks_room_for(self, message: Message) -> bool:
         """What it replaces makes room."""
         old = self._newest.get(self._value_of(message))
         if old is None:
-            return super()._lacks_room_for(message)
+            return super().lacks_room_for(message)
         return self.over_limit(0, message.size - old.message.size)
 
     def _know(self, delivery: Delivery, value: str) -> None:
@@ -92,7 +93,7 @@ class LastValueQueue(WorkQueue):
 
     # Departure.
 
-    def _take(self, quota: int, room: int, lanes: Iterable[Lane] = ()) -> list[Delivery]:
+    def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
         taken = super()._take(quota, room, lanes)
         for delivery in taken:
             self._forget_value(delivery)
@@ -145,6 +146,7 @@ class LastValueQueue(WorkQueue):
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
         """Older messages may be there: consumers had them."""
+        self.open_lanes()
         books, arrivals = self.books(), self.lanes[priority].arrivals
         for page in pages:
             books.add(page)

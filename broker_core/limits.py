@@ -81,6 +81,9 @@ class QueueLimits:
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 
+KINDS_MAX: Final = 256
+known: Final[dict[QueueLimits, QueueLimits]] = {}
+
 # Checks: a value to a fault in words, or None.
 
 Check: TypeAlias = Callable[[Value], str | None]
@@ -249,7 +252,14 @@ def parse_queue_arguments(
     type_ = queue_type(arguments)
     refuse_foreign(arguments, type_, queue)
     refuse_properties(type_, durable, exclusive, auto_delete, queue)
-    return limits_of(arguments)
+    return shared(limits_of(arguments))
+
+
+def shared(limits: QueueLimits) -> QueueLimits:
+    """The same for all queues of which the same was asked, as far as these are of few kinds: 0.4 KiB each."""
+    if len(known) >= KINDS_MAX:
+        known.clear()
+    return known.setdefault(limits, limits)
 
 
 def queue_type(arguments: Table) -> QueueType:

@@ -196,7 +196,7 @@ class Encoding(ABC):
         return found
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class Message:
     """One published message. `properties` and `body` are the publisher's bytes in `encoding`.
 

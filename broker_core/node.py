@@ -180,6 +180,7 @@ class Node(Operating):
             self.rounds.close()
             if self.keeper is not None:
                 self._close_store(self.keeper, crashed)
+            self.broker.let_go()
             composition.audit(self.broker, "")
         if self._failure is not None:
             raise self._failure

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from broker_core.dropping import refuses, turned_away
 from broker_core.fair_share import FairQueue
 from broker_core.groups import GroupedQueue
 from broker_core.last_value import LastValueQueue
@@ -34,8 +35,8 @@ class NumberedQueue(WorkQueue):
         self.position = max(self.position, whole(self.notes.get(NUMBERED)) or 0)
 
     def push(self, message: Message) -> bool:
-        if self.watched and self._refuses(message):
-            return self._turned_away(message)
+        if self.watched and refuses(self, message):
+            return turned_away(self, message)
         self.touch()  # for the notes
         number = Int64(self.position + 1)
         return super().push(message.saying({self.limits.sequence_header or "": number}))

@@ -37,6 +37,7 @@ DELETED: Final = (
     "deleted"  # no death: it waited when the queue was deleted, and the alternate exchange gets it
 )
 
+NONE: Final[Table] = {}  # one for all that have none; never changed
 OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides properties and body, roughly
 
 
@@ -97,34 +98,36 @@ class Queue(Destination):
         arguments: Table | None = None,
     ) -> None:
         """Every kind is made with the same arguments, and obeys `limits` before it is used."""
+        # First what every message needs: it stands together in memory.
         self.virtual_host = virtual_host
+        self.limits = limits  # with policies
+        self.journal: Journal | None = None  # of what outlives the node; set when it is declared
+        self.number = 0  # in the store
+        self.ready = 0  # messages waiting
+        self.ready_bytes = 0  # octets of their bodies
+        self.unsettled = 0  # messages given and not answered
+        self.touched = False  # on the broker's list for the next settle
+        self.deleted = False
+        self.came_back = False  # something has, and may wait here to be redelivered
+        # Counts since it was declared, in messages.
+        self.published = self.delivered = self.accepted = 0
+        self.delivered_settled = 0  # of those delivered to consumers: no answer is expected
+        # What follows is seldom looked at.
+        self.refused = self.redelivered = 0
+        self.fetched = self.fetched_settled = 0  # of those delivered: by somebody who is no consumer
+        self.fetched_none = 0  # somebody wanted to, and nothing was there
         self.name = name
         self.type = type_
         self.durable = durable
         self.exclusive = exclusive
         self.auto_delete = auto_delete
         self.owner = owner  # the client that alone may use it, if exclusive
-        self.arguments: Table = arguments or {}
+        self.arguments: Table = arguments or NONE
         self.declared_limits = limits  # from the arguments alone
-        self.limits = limits  # with policies
         self.consumers: dict[Consumer, None] = {}  # as they arrived; without those who browse a work queue
-        self.journal: Journal | None = None  # of what outlives the node; set when it is declared
-        self.number = 0  # in the store
-        self.notes: Table = {}  # what its kind or a front-end knows of it (`VirtualHost.note`)
-        self.ready = 0  # messages waiting
-        self.ready_bytes = 0  # octets of their bodies
-        self.unsettled = 0  # messages given and not answered
-        self.touched = False  # on the broker's list for the next settle
-        self.deleted = False
+        self.notes: Table = NONE  # what its kind or a front-end knows of it (`VirtualHost.note`)
         self.hidden = False  # not listed: serves the broker's own purposes
         self.warned_cycle = False  # that its dead letters come back has been logged
-        # Counts since it was declared, in messages.
-        self.published = self.delivered = self.accepted = self.refused = 0
-        self.delivered_settled = 0  # of those delivered to consumers: no answer is expected
-        self.fetched = self.fetched_settled = 0  # of those delivered: by somebody who is no consumer
-        self.fetched_none = 0  # somebody wanted to, and nothing was there
-        self.redelivered = 0
-        self.came_back = False  # something has, and may wait here to be redelivered
         self.used_at = virtual_host.broker.now
 
     def __repr__(self) -> str:
@@ -242,6 +245,9 @@ class Queue(Destination):
     @abstractmethod
     def bury_all(self, reason: str = REJECTED) -> None:
         """Let every waiting message die, where a profile or an alternate exchange wants that for a queue's deletion."""
+
+    def let_go(self) -> None:
+        """Forget what waits, as it is: the node has ended."""
 
     def taken_up(self) -> None:
         """Somebody consumes from it, or owns it."""

@@ -1,20 +1,72 @@
-"""Who has the next turn: consumers of one priority stand in a ring, as long as they are believed able to take more."""
+"""Who has the next turn: consumers of one priority stand in a ring, as long as they are believed able to take more.
+
+A ring is a chain through its consumers (`Consumer.behind`): most queues have one, and that costs nothing besides.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator
+from typing import Final, final
 
 from broker_core.delivery import Consumer
 
 
+@final
 class Ring:
     """Consumers of one priority that are believed able to take messages, in turn."""
 
-    __slots__ = ("able", "priority")
+    __slots__ = ("first", "last", "priority")
 
     def __init__(self, priority: int) -> None:
-        self.priority = priority
-        self.able: deque[Consumer] = deque()
+        self.priority: Final = priority
+        self.first: Consumer | None = None  # whose turn it is
+        self.last: Consumer | None = None
+
+    def __iter__(self) -> Iterator[Consumer]:
+        consumer = self.first
+        while consumer is not None:
+            yield consumer
+            consumer = consumer.behind
+
+    def add(self, consumer: Consumer) -> None:
+        """Stand at the end, as one that stands nowhere else."""
+        consumer.behind = None
+        if self.last is None:
+            self.first = consumer
+        else:
+            self.last.behind = consumer
+        self.last = consumer
+
+    def shift(self) -> None:
+        """Who is first stands there no more."""
+        first = self.first
+        assert first is not None, "somebody stands there"
+        self.first = first.behind
+        first.behind = None
+        if self.first is None:
+            self.last = None
+
+    def turn(self) -> None:
+        """Who is first has been served, and stands at the end."""
+        first = self.first
+        if first is not None and first is not self.last:
+            self.shift()
+            self.add(first)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Who stands there, wherever that is, goes."""
+        before: Consumer | None = None
+        each = self.first
+        while each is not None and each is not consumer:
+            before, each = each, each.behind
+        assert each is not None, "who goes stood there"
+        if before is None:
+            self.shift()
+            return
+        before.behind = consumer.behind
+        consumer.behind = None
+        if self.last is consumer:
+            self.last = before
 
 
 def ring_of(rings: list[Ring], priority: int) -> Ring:
@@ -31,10 +83,14 @@ def ring_of(rings: list[Ring], priority: int) -> Ring:
 
 def step_out(rings: list[Ring], consumer: Consumer) -> None:
     """A consumer goes, and the ring of its priority with it, if nobody else stands there."""
-    ring = next((ring for ring in rings if ring.priority == consumer.priority), None)
+    for ring in rings:
+        if ring.priority == consumer.priority:
+            break
+    else:
+        assert not consumer.able, "who is able stands in a ring"
+        return
     if consumer.able:
-        assert ring is not None, "who is able stands in a ring"
         consumer.able = False
-        ring.able.remove(consumer)
-    if ring is not None and not ring.able:
+        ring.remove(consumer)
+    if ring.first is None:
         rings.remove(ring)

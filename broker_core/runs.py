@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER, PENDING, Delivery
+from broker_core.queue import OVERHEAD
 
 if TYPE_CHECKING:
+    from broker_core.lane import Lane
     from broker_core.message import Message
     from broker_core.queue import Queue
     from broker_core.work_queue import WorkQueue
+
+FEW: Final = 4  # messages that are as quickly taken one by one
 
 
 def end_of_run(messages: Sequence[Message], begin: int) -> int:
@@ -68,6 +72,25 @@ def push(queue: WorkQueue, messages: list[Message]) -> int:
     if not queue.touched and (queue.rings or queue.expiring):
         queue.touch()
     return count
+
+
+def take(queue: WorkQueue, lane: Lane, quota: int, room: int) -> list[Delivery]:
+    """All that waits, if that is much and yet no more than asked for, and simply stands in line. Else nothing.
+
+    What is on disk, came back, or may expire goes one by one, with looks at each.
+    """
+    if lane.pages is not None or lane.returned or not FEW < len(lane.fresh) <= quota:
+        return []
+    if queue.ready_bytes + len(lane.fresh) * OVERHEAD >= room:
+        return []
+    run = list(lane.fresh)
+    for delivery in run:
+        if delivery.expires_at != NEVER or room <= 0:
+            return []
+        room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
+    lane.fresh.clear()
+    queue.ready = queue.ready_bytes = 0
+    return run
 
 
 def push_all(queue: Queue, messages: list[Message]) -> int:

@@ -44,11 +44,12 @@ class Search:
 
     def __init__(self, queue: WorkQueue) -> None:
         self._queue = queue
+        queue.open_lanes()
         self._lanes = [SearchedLane(lane) for lane in queue.lanes]
         self._fronts = [lane.front for lane in self._lanes]
         self._seekers: dict[Consumer, list[Cursor]] = {}  # their cursors, lane by lane
         self._portions = Portions(queue)
-        queue.lanes = self._lanes
+        queue.lanes = list(self._lanes)
         queue.virtual_host.broker.work += queue.ready // SLOTS
 
     def add(self, consumer: Consumer) -> None:
@@ -77,25 +78,24 @@ class Search:
 
     def serve(self, ring: Ring) -> None:
         """Give the consumers of one priority, in turn, what there is for each of them."""
-        able = ring.able
         content: list[Consumer] = []  # there is nothing more for them now
         unfinished: list[Consumer] = []
         try:
-            while able:
-                consumer = able[0]
+            while (consumer := ring.first) is not None:
                 room = consumer.room()
                 quota = min(consumer.credit, consumer.window.credit)
                 if room <= 0 or quota <= 0:
-                    able.popleft()
+                    ring.shift()
                     consumer.able = False
-                elif deliveries := self._find(consumer, quota if len(able) == 1 else 1, room):
-                    able.rotate(-1)
+                elif deliveries := self._find(consumer, quota if consumer is ring.last else 1, room):
+                    ring.turn()
                     (self._queue.show if consumer.browses else self._queue.give)(consumer, deliveries)
                 else:
-                    able.popleft()
+                    ring.shift()
                     (unfinished if consumer.searching else content).append(consumer)
         finally:
-            able.extend(unfinished[1:] + unfinished[:1] + content)  # the first of them has used up the time
+            for each in unfinished[1:] + unfinished[:1] + content:  # the first of them has used up the time
+                ring.add(each)
         if unfinished and self._portions.used_up:
             self._portions.go_on_later()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.topology import Remembered
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class Target:
         self.access_revision = access_revision
 
 
+@mypyc_attr(native_class=False)
 class Targets(Remembered):
     """The targets known for one user in one virtual host, by the exchange's name as the protocol has it."""
 

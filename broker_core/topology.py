@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from mypy_extensions import mypyc_attr
+
 from broker_core.branches import Branches
 from broker_core.description import NOTHING
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
@@ -22,6 +24,7 @@ from broker_core.limits import (
     VirtualHostLimits,
     inequivalent_argument,
     parse_queue_arguments,
+    shared,
     text,
 )
 from broker_core.made import new_queue
@@ -48,12 +51,14 @@ PREDECLARED: Final = (
 RESERVED: Final = "amq."
 
 
+@mypyc_attr(native_class=False)
 class Remembered:
     """What a front-end has found out about the publish targets of one user. To be subclassed."""
 
     __slots__ = ("__weakref__",)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Kept:
     """What a front-end keeps in a virtual host for as long as that lasts. To be subclassed."""
 
@@ -448,7 +453,7 @@ class VirtualHost(Traced):
         definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)
         limits = effective_limits(queue.declared_limits, definition)
         quorum = queue.type is QueueType.QUORUM
-        queue.apply(self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms))
+        queue.apply(shared(self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)))
 
     # The end.
 

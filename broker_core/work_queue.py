@@ -25,12 +25,12 @@ from mypy_extensions import mypyc_attr
 from broker_core import runs
 from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
 from broker_core.disuse import Disuse
-from broker_core.dropping import drop_over_limit
+from broker_core.dropping import bury_all, drop_over_limit, refuses, turned_away
 from broker_core.errors import AccessRefused
 from broker_core.expiry import Expiry
 from broker_core.lane import Lane
 from broker_core.limits import Overflow, QueueLimits, QueueType
-from broker_core.queue import DELETED, DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED, Queue
+from broker_core.queue import DELETED, DELIVERY_LIMIT, EXPIRED, OVERHEAD, REJECTED, Queue
 from broker_core.rings import Ring, ring_of, step_out
 from broker_core.search import Search, takes_now
 from broker_core.store.backlog import Backlog
@@ -62,6 +62,7 @@ class WorkQueue(Queue):
         "position",
         "rings",
         "search",
+        "sole",
         "ttl_s",
         "watched",
     )
@@ -79,15 +80,16 @@ class WorkQueue(Queue):
         arguments: Table | None = None,
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-        self.lanes: Sequence[Lane] = [Lane() for _ in range((limits.max_priority or 0) + 1)]
+        self.lanes: list[Lane] = []  # one for each priority, the lowest first; none before something comes
         self.backlog: Backlog | None = None  # since something was on disk only
         self.search: Search | None = None  # as long as a consumer has a selector, or browses
         self.rings: list[Ring] = []  # highest priority first
         self.active: Consumer | None = None  # the one consumer served, if there may be only one
+        self.sole = False  # there may be only one
         self.position = 0  # of the next message to arrive
         self.expiring = 0  # waiting messages that will expire
-        self.expiry = Expiry(self)
-        self.disuse = Disuse(self)
+        self.expiry: Expiry | None = None  # since something waited that will expire
+        self.disuse: Disuse | None = None  # once it may go because nobody uses it
         self.set_up()
         self.apply(limits)
 
@@ -104,18 +106,31 @@ class WorkQueue(Queue):
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
         if self.watched and limits.overflow is Overflow.DROP_HEAD:
             drop_over_limit(self)
-        self.disuse.watch()
+        self.sole = limits.single_active
+        if self.disuse is not None or limits.expires_ms is not None:
+            self.in_disuse().watch()
         self.touch()
 
+    def in_disuse(self) -> Disuse:
+        """What it waits for before it goes."""
+        if self.disuse is None:
+            self.disuse = Disuse(self)
+        return self.disuse
+
+    def open_lanes(self) -> None:
+        """Something is to stand there."""
+        if not self.lanes:
+            self.lanes = [Lane() for _ in range((self.declared_limits.max_priority or 0) + 1)]
+
     def over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
-        limits = self.limits
-        return (limits.max_length is not None and self.ready + more > limits.max_length) or (
-            limits.max_bytes is not None and self.ready_bytes + more_bytes > limits.max_bytes
-        )
+        longest, largest = self.limits.max_length, self.limits.max_bytes
+        is_long = longest is not None and self.ready + more > longest
+        return is_long or (largest is not None and self.ready_bytes + more_bytes > largest)
 
     # Arrival.
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        self.open_lanes()
         lane, books = self.lanes[priority], self.books()
         for page in pages:
             books.add(page)
@@ -146,8 +161,8 @@ class WorkQueue(Queue):
         return chain.from_iterable(lane.marked() for lane in self.lanes)
 
     def push(self, message: Message) -> bool:
-        if self.watched and self._refuses(message):
-            return self._turned_away(message)
+        if self.watched and refuses(self, message):
+            return turned_away(self, message)
         delivery = Delivery(message, self, self.position, NEVER)
         self.position += 1
         if self.journal is not None and message.facts.durable and self.number:
@@ -156,7 +171,9 @@ class WorkQueue(Queue):
         if message.facts.ttl_ms is not None or self.ttl_s != NEVER:
             delivery.expires_at = self.end_of(message)
             self.expiring += 1
-        (self.lanes[0] if len(self.lanes) == 1 else self.lane_of(delivery)).arrivals.append(delivery)
+        lanes = self.lanes
+        lane = lanes[0] if len(lanes) == 1 else self.lane_of(delivery)
+        lane.arrivals.append(delivery)
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
@@ -188,31 +205,8 @@ class WorkQueue(Queue):
         own_ms = message.facts.ttl_ms
         return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
 
-    def _refuses(self, message: Message) -> bool:
-        if self.limits.no_local and self.is_local(message):
-            return True
-        if self.limits.overflow is Overflow.DROP_HEAD or not self._lacks_room_for(message):
-            return False
-        self.dispatch()
-        if not self._lacks_room_for(message):
-            return False
-        if self.limits.overflow is Overflow.REJECT_PUBLISH_DLX:
-            self.virtual_host.broker.dead_letter(self, message, MAXLEN)
-        return True
-
-    def _lacks_room_for(self, message: Message) -> bool:
+    def lacks_room_for(self, message: Message) -> bool:
         return self.over_limit(1, message.size)
-
-    def _turned_away(self, message: Message) -> bool:
-        """It is not taken in. False, unless that is no business of the publisher's: it passes by, or ends the queue."""
-        if self.limits.no_local and self.is_local(message):
-            return True
-        if self.limits.overflow is Overflow.SELF_DESTRUCT:
-            self.disuse.destroy()
-            return True
-        self.refused += 1
-        self.virtual_host.broker.refused_by = self.name
-        return False
 
     def has_room(self, messages: int, octets: int) -> bool:
         if not self.watched or self.limits.overflow in NEVER_FULL:
@@ -224,41 +218,48 @@ class WorkQueue(Queue):
 
     def dispatch(self) -> None:
         """Give waiting messages to consumers that can take them, highest consumer priority first, in turn."""
-        if self.active is None and self.limits.single_active:
+        if self.sole and self.active is None:
             self._elect()
         for ring in self.rings:
             if self.search is not None:
                 self.search.serve(ring)
                 continue
-            able = ring.able
-            while able and self.ready:
-                consumer = able[0]
+            while self.ready and (consumer := ring.first) is not None:
                 room = consumer.room()
-                quota = min(consumer.credit, consumer.window.credit)
+                window = consumer.window
+                quota = consumer.credit if consumer.credit < window.credit else window.credit
                 if room <= 0 or quota <= 0:
-                    able.popleft()
+                    ring.shift()
                     consumer.able = False
                     continue
-                deliveries = self._take(quota if len(able) == 1 else 1, room)
+                deliveries = self._take(quota if consumer is ring.last else 1, room)
                 if not deliveries:
                     break
-                able.rotate(-1)
+                ring.turn()
                 self.give(consumer, deliveries)
         if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
             drop_over_limit(self)  # what arrived, and what came back
         if self.expiring:
+            if self.expiry is None:
+                self.expiry = Expiry(self)
             self.expiry.watch()
 
-    def _take(self, quota: int, room: int, lanes: Iterable[Lane] = ()) -> list[Delivery]:
+    def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
         """Up to `quota` messages, of no more than `room` octets and one message, by priority and order.
 
         `lanes`: of these only.
         """
         if self.search is not None:
             return self.search.take(quota, room)
+        if lanes is None:
+            lanes = self.lanes
+            if len(lanes) == 1 and (run := runs.take(self, lanes[0], quota, room)):
+                return run
+            if len(lanes) > 1:
+                lanes = lanes[::-1]
         now = self.virtual_host.broker.now
         taken: list[Delivery] = []
-        for lane in lanes or reversed(self.lanes):
+        for lane in lanes:
             fresh, returned = lane.fresh, lane.returned
             while len(taken) < quota and room > 0 and (returned or fresh):
                 if returned and lane.pages is not None and not lane.at_hand():
@@ -268,8 +269,9 @@ class WorkQueue(Queue):
                     self.expire(delivery)
                     continue
                 taken.append(delivery)
-                room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
-                self.ready_bytes -= delivery.message.size
+                message = delivery.message
+                room -= message.size + len(message.properties) + OVERHEAD
+                self.ready_bytes -= message.size
                 if delivery.expires_at != NEVER:
                     self.expiring -= 1
             if lane.pages is not None:
@@ -297,7 +299,7 @@ class WorkQueue(Queue):
     def can_deliver_now(self, message: Message) -> bool:
         self.dispatch()
         return not self._waits() and any(
-            takes_now(consumer, message) for ring in self.rings for consumer in ring.able
+            takes_now(consumer, message) for ring in self.rings for consumer in ring
         )
 
     def _waits(self) -> bool:
@@ -327,7 +329,6 @@ class WorkQueue(Queue):
         return delivery
 
     def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
-        """Put it back at its old place."""
         self.unsettled -= 1
         if self.deleted:
             self.die(delivery, DELETED)
@@ -366,9 +367,11 @@ class WorkQueue(Queue):
             self.die(delivery, REJECTED)
 
     def rank(self, priority: int) -> int:
+        self.open_lanes()
         return max(0, min(priority - self.limits.priority_base, len(self.lanes) - 1))
 
     def lane_of(self, delivery: Delivery) -> Lane:
+        self.open_lanes()
         lanes = self.lanes
         return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
 
@@ -426,7 +429,6 @@ class WorkQueue(Queue):
         return Search(self)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Detach a consumer. What it has not answered stays with it. May delete an auto-delete queue (S068)."""
         if not consumer.attached:
             return
         consumer.attached = False
@@ -462,33 +464,34 @@ class WorkQueue(Queue):
         if consumer.able or not is_served:
             return
         consumer.able = True
-        ring_of(self.rings, consumer.priority).able.append(consumer)
+        ring_of(self.rings, consumer.priority).add(consumer)
         self.touch()
 
     # Time.
 
     def taken_up(self) -> None:
-        self.disuse.returned()
+        if self.disuse is not None:
+            self.disuse.returned()
 
     def left_alone(self) -> None:
         is_lent = self.owner is not None and not self.exclusive
         if self.auto_delete and not (self.consumers or is_lent or self.deleted):
-            self.disuse.left()
+            self.in_disuse().left()
 
     def bury_all(self, reason: str = REJECTED) -> None:
-        while lane := next((lane for lane in reversed(self.lanes) if lane), None):
-            if lane.at_hand():
-                self.left(delivery := lane.take())
-                self.die(delivery, reason)
-            else:
-                lane.load()
+        bury_all(self, reason)
 
     # The end.
 
+    def let_go(self) -> None:
+        self.lanes = []
+
     def closed(self) -> None:
         """The messages go with it, and the consumers are told."""
-        self.expiry.end()
-        self.disuse.end()
+        if self.expiry is not None:
+            self.expiry.end()
+        if self.disuse is not None:
+            self.disuse.end()
         self.purge()
         if self.search is not None:
             self.consumers.update(dict.fromkeys(self.search.browsers()))  # they are told, too

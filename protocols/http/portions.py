@@ -14,7 +14,6 @@ from broker_core.broker import Broker
 from broker_core.errors import Failure
 from broker_core.turn import Turn
 from protocols.http.asked import Refused
-from protocols.http.attached import Attached
 from protocols.http.connection import Later, Response
 from protocols.http.on_disk import OnDisk
 from protocols.http.replies import OWN, mistake, refused_response
@@ -67,9 +66,6 @@ class Line:
             self._timer = broker.timers.at(broker.now + PAUSE_S, lambda now: self._serve(broker))
 
 
-line_of: Final = Attached(Line)
-
-
 class InPortions:
     """The way from a request to an answer that is on disk, or that nothing is to be on disk for.
 
@@ -87,7 +83,7 @@ class InPortions:
         self._broker = broker
         self._steps = steps
         self._path = path
-        self._line = line_of(broker)
+        self._line = broker.kept(Line)
         self._is_done = False
         self._actor = broker.events.actor  # whose request it is, also in later turns
         self._timer: Timer | None = None

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.broker import Broker
-from protocols.http.attached import Attached
 from protocols.http.connection import nothing
 
 ROOM_OCTETS: Final = 64 << 20
@@ -81,9 +80,19 @@ class Room:
             share.then()
 
 
-room_of: Final = Attached(Room)
-bodies_of: Final = Attached(Room)
-lists_of: Final = Attached(Room)
+def room_of(broker: Broker) -> Room:
+    """The broker's, made when it is first needed."""
+    return broker.kept(Room)
+
+
+def bodies_of(broker: Broker) -> Room:
+    """The broker's for bodies of requests, made when it is first needed."""
+    return broker.kept(Room, "bodies")
+
+
+def lists_of(broker: Broker) -> Room:
+    """The broker's for long lists, made when it is first needed."""
+    return broker.kept(Room, "lists")
 
 
 def taken_now(room: Room, broker: Broker, octets: int) -> Share | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -70,6 +72,45 @@ def through_bindings(kind: str, count: int) -> Counter[str]:
 @pytest.mark.parametrize("kind", ["direct", "topic"])
 def test_a_message_costs_the_same_with_10_and_100_000_bindings(kind: str) -> None:
     assert through_bindings(kind, 10) == through_bindings(kind, 100_000)
+
+
+def of_a_run(count: int) -> Counter[str]:
+    """The calls that a run of so many messages takes, from its publishing to its acceptance."""
+    world = World()
+    queue = world.queue()
+    consumer = FakeConsumer(queue)
+    world.publish("q", b"a")  # now the way is known
+    consumer.accept_all()
+    run = [message("q", b"a") for _ in range(count)]
+
+    def pass_through() -> None:
+        assert world.broker.publish_run(world.host.default_exchange, run) == count
+        world.broker.settle()
+        queue.accept_run(consumer.held)
+
+    return calls(pass_through)
+
+
+@plain_only
+def test_a_message_of_a_run_costs_its_place_and_no_call_more() -> None:
+    few, many = of_a_run(10), of_a_run(10 + MESSAGES)
+    own = {"FakeConsumer.deliver.<locals>.<listcomp>", "FakeConsumer.deliver.<locals>.<genexpr>"}
+    more = {name: many[name] - few[name] for name in many if many[name] != few[name] and name not in own}
+    assert more == {"Delivery.__init__": MESSAGES}
+
+
+def test_a_queue_in_which_nothing_waits_takes_less_than_1_kib() -> None:
+    world = World()
+    names = [f"queue-{n}" for n in range(1_000)]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for name in names:
+            world.host.declare_queue(name)
+        octets, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert octets / len(names) < 1024
 
 
 @plain_only

@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core.delivery import NEVER, Delivery
 from broker_core.last_value import DEAD_MAX, LastValueQueue
 from broker_core.message import Facts, Message
-from broker_core.searched_lane import SearchedLane
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Value
 from tests.core.fakes import DEAD, FakeConsumer, World, fetched, morgue, reasons, waiting
@@ -289,7 +288,7 @@ class LastValues(RuleBasedStateMachine):
         assert queue.expiring == sum(each.expires_at != NEVER for each in queue.waiting())
         assert queue.unsettled == len(self.held)
         assert places(queue) == queue.ready + queue._dead
-        assert bool(self.browsers) == isinstance(queue.lanes[0], SearchedLane)
+        assert bool(self.browsers) == (queue.search is not None)
 
     @invariant()
     def who_browses_has_seen_what_waits(self) -> None:

@@ -419,7 +419,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def who_believes_to_be_able_stands_in_one_ring(self) -> None:
-        standing = [consumer for ring in self.queue.rings for consumer in ring.able]
+        standing = [consumer for ring in self.queue.rings for consumer in ring]
         assert len(standing) == len(set(standing))
         assert set(standing) == {t.consumer for t in self.model.attached() if t.consumer.able}
         assert [ring.priority for ring in self.queue.rings] == sorted(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from broker_core.broker import Broker
 from protocols.http.asked import Refused
-from protocols.http.attached import Attached
 from protocols.http.connection import Response
 from protocols.http.metrics import node
 from protocols.http.metrics.exposition import (
@@ -116,12 +115,9 @@ class Scrapes:
         self.count -= 1
 
 
-scrapes_of: Final = Attached(Scrapes)
-
-
 def scraped(asked: Asked, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
     """The answer, in the format that the client prefers. Raises Refused if there are too many already."""
-    scrapes = scrapes_of(asked.broker)
+    scrapes = asked.broker.kept(Scrapes)
     if scrapes.count >= AT_ONCE:
         reason = f"{AT_ONCE} scrapes are under way; ask again later"
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
