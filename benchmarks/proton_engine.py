@@ -287,7 +287,7 @@ class Ours(Engine):
         self.connection.flush()
 
     def send(self, count: int) -> None:
-        link = self.owner.outgoing
+        link = self.owner.session.outgoing
         for _ in range(count):
             link.send(None, [BODY], len(BODY), False)
 
@@ -321,11 +321,11 @@ class Pieces(Writer):
         return data
 
 
-class Owner(Handler, SessionOwner, IncomingOwner, OutgoingOwner):
-    """Owns everything and wants nothing."""
+class Owner(Handler):
+    """Owns everything and wants nothing. One owner for each, as a class stands under one compiled contract only."""
 
-    incoming: IncomingLink
-    outgoing: OutgoingLink
+    def __init__(self) -> None:
+        self.session = Links()
 
     def on_sasl_init(self, mechanism: str, response: bytes) -> None:
         return None
@@ -337,20 +337,25 @@ class Owner(Handler, SessionOwner, IncomingOwner, OutgoingOwner):
         return {}
 
     def on_begin(self, session: Session) -> SessionOwner:
-        return self
+        return self.session
 
     def on_closed(self) -> None:
         pass
 
+
+class Links(SessionOwner):
+    incoming: IncomingLink
+    outgoing: OutgoingLink
+
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
         self.incoming = link
         link.attach(attach.source, attach.target)
-        return self
+        return Accepting(link)
 
     def on_attach_outgoing(self, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
         self.outgoing = link
         link.attach(attach.source, attach.target)
-        return self
+        return Sending()
 
     def on_window(self) -> None:
         pass
@@ -358,12 +363,22 @@ class Owner(Handler, SessionOwner, IncomingOwner, OutgoingOwner):
     def on_ended(self) -> None:
         pass
 
+
+class Accepting(IncomingOwner):
+    def __init__(self, link: IncomingLink) -> None:
+        self._link = link
+
     def on_message(
         self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
     ) -> None:
         assert len(payload) == len(BODY)
-        self.incoming.accept(delivery_id)
+        self._link.accept(delivery_id)
 
+    def on_detached(self, *_: object) -> None:
+        pass
+
+
+class Sending(OutgoingOwner):
     def on_credit(self, link: OutgoingLink) -> None:
         pass
 
