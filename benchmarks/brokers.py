@@ -106,7 +106,9 @@ def lavinmq() -> Iterator[Running]:
 @contextlib.contextmanager
 def _process(command: list[str], environment: Mapping[str, str], port: int) -> Iterator[int]:
     quiet = subprocess.DEVNULL
-    started = subprocess.Popen(command, env={**os.environ, **environment}, stdout=quiet, stderr=quiet)
+    # What is installed has its bytecode beside it.
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    started = subprocess.Popen(command, env={**kept, **environment}, stdout=quiet, stderr=quiet)
     try:
         wait_for(port)
         yield started.pid
