@@ -16,6 +16,8 @@ from pyspark.sql.types import StructField, StructType
 
 from broker_core.message import Facts, Message
 from broker_core.store.contract import DamagedError
+from broker_core.testing.fakes import FakeEncoding
+from broker_core.values import Properties
 from pipeline import decode
 from pipeline.arrow import Batch, schema_of
 from pipeline.decode import Decoder
@@ -249,11 +251,11 @@ def test_damage_on_the_way_is_noticed():
 
 
 def test_a_protocol_that_is_not_known_is_named():
-    class Other(type(AMQP10)):  # type: ignore[misc]
+    class Other(FakeEncoding):
         name = "stomp"
 
     with pytest.raises(DamagedError, match="of the protocol 'stomp'"):
-        rows(block(0, Message(Other(), "", "", b"", b"")))
+        rows(block(0, Message(Other(Properties()), "", "", b"", b"")))
 
 
 # Schemas.
