@@ -56,6 +56,7 @@ PRINTED = {
         "< WITH colour=red",
         "< MSG 1 - to-lines Hello, hare!",
     ],
+    "24_more_cores.py": ["Hello from the shop", "Hello from the warehouse"],
     "22_services_of_the_broker.py": [
         "ping: Hello, broker!",
         "services: amq.ping amq.services amq.stats amq.time",
