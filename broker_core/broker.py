@@ -62,8 +62,9 @@ class Outcome(Enum):
 
 TAKEN: Final = Outcome.TAKEN
 UNROUTABLE: Final = Outcome.UNROUTABLE
-K = TypeVar("K")
 REFUSED: Final = Outcome.REFUSED
+
+K = TypeVar("K")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

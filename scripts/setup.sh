@@ -62,13 +62,11 @@ if not os.path.exists(sysconfig.get_path("include") + "/Python.h"):
 EOF
 }
 
-is_buildable() { [ -z "$(missing_to_build)" ]; }
-
 # Succeeds if there is a C compiler with Python's headers, perhaps after it was installed.
 make_buildable() {
     local missing
     mapfile -t missing < <(missing_to_build)
-    if is_buildable || { can_install && install_packages "${missing[@]}"; }; then
+    if [ ${#missing[@]} -eq 0 ] || { can_install && install_packages "${missing[@]}"; }; then
         return
     fi
     echo "setup: there is no C compiler with Python's headers; as root: apt-get install ${missing[*]}" >&2
@@ -79,9 +77,10 @@ make_buildable() {
 #   PYTHONPATH=build/compiled .venv/bin/leveret serve
 # A node does without, so nothing is installed on the system for it.
 compile_modules() {
-    local folder=build/compiled log=build/compiled.log mode="${LEVERET_COMPILE:-auto}"
-    if [ "$mode" = auto ] && ! is_buildable; then
-        echo "setup: plain Python, several times slower; on Debian, as root: apt-get install $(missing_to_build | xargs)" >&2
+    local folder=build/compiled log=build/compiled.log mode="${LEVERET_COMPILE:-auto}" missing
+    mapfile -t missing < <(missing_to_build)
+    if [ "$mode" = auto ] && [ ${#missing[@]} -gt 0 ]; then
+        echo "setup: plain Python, several times slower; on Debian, as root: apt-get install ${missing[*]}" >&2
         mode=never
     fi
     if [ "$mode" = never ]; then
