@@ -38,9 +38,7 @@ from broker_core.plugins import BadPlugin, Plugins
 from broker_core.security.access import User
 from broker_core.security.passwords import PasswordHash
 from broker_core.security.sasl import Scram
-from broker_core.security.tokens import Tokens
 from broker_core.settings import difference
-from broker_core.store.paging import Paging
 from broker_core.tls import Certificates
 from broker_core.version import VERSION
 from broker_core.watching.audit import Audit
@@ -100,6 +98,8 @@ def audit(broker: Broker, target: str) -> None:
 
 def page(broker: Broker, config: Config) -> None:
     """From now on, waiting messages that are too much for the memory are on disk only."""
+    from broker_core.store.paging import Paging  # a node in memory need not load it
+
     memory = next(each for each in broker.alarms.monitors if isinstance(each, MemoryMonitor))
     broker.paging = Paging(broker, memory.share(config.memory.messages_max))
 
@@ -206,8 +206,12 @@ def _put_permissions(broker: Broker, entry: UserEntry, is_default: bool) -> None
 
 def put_tokens(broker: Broker, config: Config) -> None:
     """Whose tokens are believed, if any are. Raises ConfigError, and leaves everything as it was."""
-    wanted = config.oauth.jwks_file is not None
-    broker.access.tokens = Tokens(config.oauth, broker.clock) if wanted else None
+    if config.oauth.jwks_file is None:
+        broker.access.tokens = None
+        return
+    from broker_core.security.tokens import Tokens
+
+    broker.access.tokens = Tokens(config.oauth, broker.clock)
 
 
 def _put_policies(broker: Broker, config: Config) -> None:

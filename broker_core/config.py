@@ -9,7 +9,6 @@ once (`ConfigError.problems`). docs/configuration.md is printed from the records
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -210,6 +209,8 @@ def _read_file(path: Path) -> Raw:
 
 
 def _read_toml(source: str | bytes, name: str) -> Raw:
+    import tomllib  # a node without a file need not load it
+
     try:
         return tomllib.loads(source.decode() if isinstance(source, bytes) else source)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -368,6 +367,8 @@ FREE_TABLE: Final[Kind[Table]] = TableOf(AnyValue(), "a table")
 
 def toml_value(text: str) -> object:
     """What `key = text` would give in the file; the text itself if that is not a value."""
+    import tomllib  # where nothing is written in the notation of the file, it need not be loaded
+
     try:
         read = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -32,7 +32,6 @@ from broker_core.config import Config
 from broker_core.config_sections import GUEST
 from broker_core.entrance import Entrance
 from broker_core.frontend import FrontEnd, Protocol, encodings_of
-from broker_core.keeper import Keeper, opened
 from broker_core.listening import amqp_url, listeners, peer_of, shown
 from broker_core.operating import THREADS, Operating
 from broker_core.outbox import Outbox
@@ -42,6 +41,9 @@ from broker_core.security.guards import Door
 from broker_core.store.contract import Store, StoreError
 from broker_core.transport import Transport, is_readable
 from broker_core.watching.history import History
+
+if TYPE_CHECKING:
+    from broker_core.keeper import Keeper
 
 log: Final = logging.getLogger("leveret.node")
 
@@ -142,10 +144,8 @@ class Node(Operating):
         self.broker.operations = self
         self.broker.access.off_thread = self.compute
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
-        folder = None if self._store is not None else self.config.node.data_dir
-        store = self._store if folder is None else opened(folder)
-        if store is not None:
-            self.keeper = Keeper(self.broker, store, folder, self._plugins.protocols.values())
+        self.keeper = self._keeper()
+        if self.keeper is not None:
             composition.page(self.broker, self.config)
             self.keeper.restore()
         composition.populate(self.broker, self.config)
@@ -160,6 +160,18 @@ class Node(Operating):
             self.broker.history.start()
         self._watching = False
         self._watch_or_not()
+
+    def _keeper(self) -> Keeper | None:
+        """With the store that was given, or the configured folder's. A node in memory need not load any of it."""
+        folder, protocols = self.config.node.data_dir, self._plugins.protocols.values()
+        if self._store is None and folder is None:
+            return None
+        from broker_core.keeper import Keeper, opened
+
+        if self._store is not None:
+            return Keeper(self.broker, self._store, None, protocols)
+        assert folder is not None
+        return Keeper(self.broker, opened(folder), folder, protocols)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

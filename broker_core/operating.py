@@ -21,7 +21,6 @@ from broker_core.config import Config, ConfigError
 from broker_core.entrance import Entrance
 from broker_core.exchange import Exchange
 from broker_core.gently import gently
-from broker_core.keeper import Keeper
 from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
 from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins, ReloadReport
@@ -29,6 +28,7 @@ from broker_core.version import VERSION
 
 if TYPE_CHECKING:
     from broker_core.frontend import Protocol
+    from broker_core.keeper import Keeper
     from broker_core.transport import Transport
 
 log: Final = logging.getLogger("leveret.node")

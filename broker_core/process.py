@@ -88,6 +88,6 @@ def spare_the_collector() -> None:
     young is looked at twice, whatever the first two are; the smaller, the shorter is each look: with 20 000 and 5 the
     longest took 28 ms of an import of 10 000 queues, now 3.
     """
-    gc.collect()
-    gc.freeze()  # what is here now stays
+    gc.freeze()  # what is here now stays; the few cycles that nobody needs are not worth a look at everything
     gc.set_threshold(10_000, 0, 7_000)
+    gc.enable()  # `leveret serve` starts without

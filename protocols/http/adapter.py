@@ -25,7 +25,7 @@ import h11
 from broker_core.broker import Broker
 from broker_core.config import Config
 from broker_core.errors import Failure, LimitReached, PreconditionFailed
-from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.frontend import FrontEnd, Peer
 from broker_core.outbox import Outbox
 from broker_core.security.access import User
 from broker_core.security.login import SHOWN_MAX, facts_of, word_of
@@ -395,12 +395,3 @@ def is_local(name: str, own_name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-PROTOCOL: Final = Protocol(
-    name="http",
-    first_bytes=(b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ", b"OPTIONS", b"PATCH "),
-    factory=ControlConnection,
-    shared=False,
-    title="HTTP control endpoint",
-)

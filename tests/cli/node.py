@@ -18,7 +18,8 @@ from broker_core.config import parse
 from broker_core.outbox import Outbox
 from broker_core.security.passwords import Cost, Hashing
 from protocols.amqp091.encoding import ENCODING
-from protocols.http.adapter import PROTOCOL, ControlConnection
+from protocols.http.adapter import ControlConnection
+from protocols.http.registration import PROTOCOL
 from tests.http.desk import HERE, FakeNode, Response, basic
 
 CONFIG = parse("""

@@ -20,7 +20,8 @@ from broker_core.store import block
 from broker_core.stream import StreamQueue
 from broker_core.values import Table
 from protocols.http import room
-from protocols.http.adapter import PROTOCOL, ControlConnection
+from protocols.http.adapter import ControlConnection
+from protocols.http.registration import PROTOCOL
 from tests.core.fakes import ENCODING
 from tests.http.desk import HERE, Response, basic
 

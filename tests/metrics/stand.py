@@ -18,7 +18,8 @@ from broker_core.frontend import FrontEnd, Peer
 from broker_core.operations import Connected
 from broker_core.outbox import Outbox
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
-from protocols.http.metrics.listener import PROTOCOL, MetricsConnection
+from protocols.http.metrics.listener import MetricsConnection
+from protocols.http.registration import PROMETHEUS
 from tests.core.fakes import World
 from tests.http.desk import HERE, FakeNode, Response
 
@@ -72,7 +73,7 @@ class Stand(World):
         self.node = self.broker.operations = FakeNode()
 
     def connect(self, peer: Peer = HERE) -> MetricsConnection:
-        connection = PROTOCOL.factory(self.broker, Config(), Outbox([]), peer, self.broker.now)
+        connection = PROMETHEUS.factory(self.broker, Config(), Outbox([]), peer, self.broker.now)
         assert isinstance(connection, MetricsConnection)
         return connection
 

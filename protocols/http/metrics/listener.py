@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.frontend import Protocol
 from protocols.http.adapter import ControlConnection, parameters, require_own_origin
 from protocols.http.asked import Asked
 from protocols.http.connection import Later, Pause, Response
@@ -49,12 +48,3 @@ class MetricsConnection(ControlConnection):
         query = parameters(request.query)
         answer = route.answer(Asked(self.broker, arguments, query, headers=request.headers))
         return answer if isinstance(answer, Later | Response) else json_response(answer)
-
-
-PROTOCOL: Final = Protocol(
-    name="prometheus",
-    first_bytes=(b"GET ", b"HEAD "),
-    factory=MetricsConnection,
-    shared=False,
-    title="Prometheus metrics",
-)

@@ -18,7 +18,8 @@ from broker_core.operations import Connected, Json
 from broker_core.outbox import Outbox
 from broker_core.watching.history import History
 from protocols.amqp091 import methods as m
-from protocols.http.adapter import PROTOCOL, ControlConnection
+from protocols.http.adapter import ControlConnection
+from protocols.http.registration import PROTOCOL
 from tests.amqp091.peer import Peer, World
 from tests.http.desk import HERE, FakeNode, Response, basic
 

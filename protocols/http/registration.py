@@ -1,0 +1,47 @@
+"""What a node is told of HTTP at its start: first bytes, and where connections come from.
+
+The front-end itself is imported with the first connection, as AMQP 1.0's is: with its routes it is a fifth of all that
+a node would otherwise load, and most nodes in tests are never asked anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.frontend import FrontEnd, Peer, Protocol
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.config import Config
+    from broker_core.outbox import Outbox
+
+
+def control(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
+    """The control endpoint for one connection."""
+    from protocols.http.adapter import ControlConnection
+
+    return ControlConnection(broker, config, outbox, peer, now)
+
+
+def metrics(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
+    """One connection to the listener that has the metrics and nothing else."""
+    from protocols.http.metrics.listener import MetricsConnection
+
+    return MetricsConnection(broker, config, outbox, peer, now)
+
+
+PROTOCOL: Final = Protocol(
+    name="http",
+    first_bytes=(b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ", b"OPTIONS", b"PATCH "),
+    factory=control,
+    shared=False,
+    title="HTTP control endpoint",
+)
+
+PROMETHEUS: Final = Protocol(
+    name="prometheus",
+    first_bytes=(b"GET ", b"HEAD "),
+    factory=metrics,
+    shared=False,
+    title="Prometheus metrics",
+)

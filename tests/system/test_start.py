@@ -1,0 +1,64 @@
+"""What a start does without: a tenth of a second that nobody waits for."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker_core.cli import REFUSED, main
+
+pytestmark = pytest.mark.system
+
+STARTED = """
+import sys
+import trio
+from broker_core.config import parse
+from broker_core.node import Node
+
+NOT_YET = {
+    "h11", "tomllib", "sqlite3", "broker_core.definitions.reading", "broker_core.keeper", "broker_core.store.sqlite",
+    "broker_core.security.tokens", "protocols.amqp010.adapter", "protocols.amqp10.adapter", "protocols.http.adapter",
+    "protocols.http.routes",
+}
+
+async def main():
+    async with Node(parse({"listeners": [{"address": "127.0.0.1:0"}], "http": {"address": "127.0.0.1:0"}})) as node:
+        assert len(node.addresses) == 2
+        print(sorted(NOT_YET & set(sys.modules)))
+        for entrance in node.entrances:
+            assert entrance.protocols
+
+trio.run(main)
+"""
+
+SPARED = """
+import gc
+from broker_core.process import spare_the_collector
+gc.disable()
+spare_the_collector()
+print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold())
+"""
+
+
+def printed(script: str) -> str:
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_what_nobody_has_asked_for_is_not_imported() -> None:
+    """HTTP and AMQP 1.0 are imported with the first who speaks them, the store's way by a node that has one."""
+    assert printed(STARTED) == "[]"
+
+
+def test_a_started_node_leaves_alone_what_is_there() -> None:
+    assert printed(SPARED) == "True True (10000, 0, 7000)"
+
+
+def test_the_collector_is_on_again_when_serving_ends(tmp_path: Path) -> None:
+    missing = tmp_path / "leveret.toml"
+    assert main(["serve", "--config", str(missing)], {}) == REFUSED
+    assert gc.isenabled()
