@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy_extensions import mypyc_attr
-
-SEND_SIZE: Final = 262_144  # octets joined into one send
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -75,19 +71,3 @@ class Outbox:
             self.waiting = False
             return True
         return False
-
-
-def joined(pieces: list[bytes]) -> list[memoryview]:
-    """Small pieces joined up to `SEND_SIZE`, large ones as they are: no copy of a large body."""
-    joined: list[memoryview] = []
-    gathered: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        if gathered and size + len(piece) > SEND_SIZE:
-            joined.append(memoryview(b"".join(gathered)))
-            gathered, size = [], 0
-        gathered.append(piece)
-        size += len(piece)
-    if gathered:
-        joined.append(memoryview(b"".join(gathered)))
-    return joined

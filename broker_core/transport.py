@@ -29,10 +29,11 @@ import trio
 from broker_core.arriving import READ_SIZE, Arriving
 from broker_core.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted
 from broker_core.frontend import FrontEnd, Peer
-from broker_core.outbox import SEND_SIZE, Outbox, joined
+from broker_core.outbox import Outbox
 from broker_core.rounds import HAS_ROUNDS, MUCH
 from broker_core.secured import SecuredSocket
 from broker_core.tls import reason
+from broker_core.unsent import APART, SEND_SIZE, Unsent, joined
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
@@ -43,6 +44,7 @@ log: Final = logging.getLogger("leveret.connection")
 READ_SIZE_MIN: Final = 1024
 WAITING_MAX: Final = BITE  # octets read while the front-end waits for work in a thread
 TURN_S: Final = 0.005  # what one read may cost; a publisher to 2000 queues has to take smaller bites
+JOINED_MAX: Final = 65_536  # octets of several pieces that are joined even if one of them is large
 SENT_MAX: Final = (
     1 << 20
 )  # octets sent before others have their turn, to a peer that reads as fast as we send
@@ -63,7 +65,7 @@ class Transport(Arriving):
         self.ahead = False  # it publishes faster than the disk takes it: not read from for now
         self._held: deque[tuple[int, list[memoryview]]] = deque()  # until that commit is on disk
         self._none_held: trio.Event | None = None  # to come: somebody waits for it
-        self._backlog: deque[memoryview] = deque()
+        self._backlog = Unsent()
         self._all_sent: trio.Event | None = None  # to come: the second task is sending
         self._timer: Timer | None = None
         self._scope = trio.CancelScope()
@@ -350,7 +352,7 @@ class Transport(Arriving):
     def landed(self, commit: int, behind: bool) -> bool:
         """All up to a commit is on disk. Whether there is more to wait for; never, if it has ended."""
         while self._held and self._held[0][0] <= commit:
-            self._backlog.extend(self._held.popleft()[1])
+            self._backlog.add(self._held.popleft()[1])
         self._send_backlog()
         if not self._held and self._none_held is not None:
             self._none_held.set()
@@ -376,9 +378,9 @@ class Transport(Arriving):
         outbox = self.outbox
         pieces = outbox.take()
         if self._held:
-            self._held[-1][1].extend(joined(pieces))
-        elif self._backlog or self._all_sent is not None or outbox.size > SEND_SIZE:
-            self._backlog.extend(joined(pieces))
+            self._held[-1][1].extend(self._joined(pieces))
+        elif self._backlog or self._all_sent is not None or outbox.size > JOINED_MAX:
+            self._backlog.add(self._joined(pieces))
             self._send_backlog()
         elif pieces:
             self._send_at_once(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -393,11 +395,14 @@ class Transport(Arriving):
         else:
             self.writes += 1
         if count < len(octets):
-            self._backlog.append(piece[count:])
+            self._backlog.add([piece[count:]])
         if count and self.outbox.sent(count):
             self._drained()
         if self._backlog:
             self._send_backlog()
+
+    def _joined(self, pieces: list[bytes]) -> list[memoryview]:
+        return joined(pieces, APART if isinstance(self._socket, socket.socket) else SEND_SIZE)
 
     def _send_backlog(self) -> None:
         if self._all_sent is None and not self._send():
@@ -410,9 +415,8 @@ class Transport(Arriving):
         while self._backlog:
             if self.outbox.gone >= until:
                 return False
-            piece = self._backlog[0]
             try:
-                count = self._socket.send(piece)
+                count = self._backlog.send(self._socket)
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError:
@@ -420,10 +424,6 @@ class Transport(Arriving):
                 self.hang_up()
                 return True
             self.writes += 1
-            if count == len(piece):
-                self._backlog.popleft()
-            else:
-                self._backlog[0] = piece[count:]
             if self.outbox.sent(count):
                 self._drained()
         return True

@@ -11,11 +11,9 @@ import attrs
 import pytest
 import trio
 
-from broker_core import transport as under_test
 from broker_core.config import parse
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.message import Message
-from broker_core.outbox import joined as joined_up
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties
 
@@ -401,25 +399,3 @@ def test_a_queue_that_one_consumer_empties_does_not_keep_others_waiting():
             transport._socket = connected
 
     run(test)
-
-
-# Joining.
-
-
-@pytest.mark.parametrize(
-    ("sizes", "joined"),
-    [
-        ([], []),
-        ([3, 4], [7]),
-        ([300_000], [300_000]),
-        ([3, 300_000, 4], [3, 300_000, 4]),
-        ([200_000, 62_144, 1], [262_144, 1]),
-    ],
-)
-def test_small_pieces_are_joined_and_large_ones_are_not_copied(sizes: list[int], joined: list[int]):
-    pieces = [bytes(size) for size in sizes]
-    views = joined_up(pieces)
-    assert [len(view) for view in views] == joined
-    for piece in pieces:
-        if len(piece) > under_test.SEND_SIZE:
-            assert any(view.obj is piece for view in views)
