@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,18 @@ spare_the_collector()
 print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold())
 """
 
+BATCHES = """
+import resource
+from broker_core.process import keep_what_is_freed
+keep_what_is_freed()
+faults = []
+for _ in range(20):
+    batch = [bytes(3 << 20) for _ in range(4)]
+    del batch
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(faults[-1] - faults[1] < 100)
+"""
+
 
 def printed(script: str) -> str:
     command = [sys.executable, "-c", script]
@@ -56,6 +69,12 @@ def test_what_nobody_has_asked_for_is_not_imported() -> None:
 
 def test_a_started_node_leaves_alone_what_is_there() -> None:
     assert printed(SPARED) == "True True (10000, 0, 7000)"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_what_a_batch_has_taken_is_kept_for_the_next_one() -> None:
+    """With the thresholds of glibc the system gives out a hundred pages, or large ones, anew for each of these."""
+    assert printed(BATCHES) == "True"
 
 
 def test_the_collector_is_on_again_when_serving_ends(tmp_path: Path) -> None:
