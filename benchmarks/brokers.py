@@ -18,6 +18,7 @@ import attrs
 
 import broker_core
 
+DESCRIBE = [sys.executable, "-c", "from setuptools import setup; setup()", "-q", "egg_info", "--egg-base"]
 START_S = 60.0  # for a broker to accept connections
 ROOT = Path(__file__).resolve().parents[1]
 TREE = Path(broker_core.__file__).resolve().parents[1]  # what is measured, perhaps compiled
@@ -62,8 +63,19 @@ def leveret(
         f"127.0.0.1:{free_port()}",
         *flags,
     ]
-    with _process(command, {"PYTHONPATH": str(tree.resolve())}, port) as process:
+    with _path(tree.resolve()) as path, _process(command, {"PYTHONPATH": path}, port) as process:
         yield Running(name, port, process)
+
+
+@contextlib.contextmanager
+def _path(tree: Path) -> Iterator[str]:
+    """Where Python finds that version, and what it offers: what is installed names the front-ends of this one."""
+    if tree == ROOT or not (tree / "pyproject.toml").exists():
+        yield str(tree)
+        return
+    with tempfile.TemporaryDirectory() as told:
+        subprocess.run([*DESCRIBE, told], cwd=tree, capture_output=True, check=True)
+        yield f"{tree}{os.pathsep}{told}"
 
 
 def has_rabbitmq() -> bool:
