@@ -157,7 +157,8 @@ class Protocol:
     only by listeners that name it. `title` is what people call it; without one, they are told the name.
     `encoding` gives the encoding of its messages, which is how those in the store are read again: a protocol without
     it cannot have durable messages. `restored(broker)` is called at a start, if there is a store, once everything that
-    the store has is in its place: for what the front-end has noted of queues (`VirtualHost.note`).
+    the store has is in its place: for what the front-end has noted of queues (`VirtualHost.note`). `prepare()` imports
+    what the factory would import with the first connection; called in a thread, once a node has been up for a while.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Protocol:
     title: str = ""
     encoding: Callable[[], Encoding] | None = None
     restored: Callable[[Broker], None] | None = None
+    prepare: Callable[[], None] | None = None
 
 
 def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Encoding]]:

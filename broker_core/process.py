@@ -9,7 +9,7 @@ import logging
 import os
 import resource
 import signal
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from functools import partial
 from typing import Final
 
@@ -18,10 +18,13 @@ import trio
 from broker_core import composition, logs
 from broker_core.activation import Handed, handed_over
 from broker_core.config import Config
+from broker_core.frontend import Protocol
 from broker_core.node import Node
 from broker_core.notifying import Notifier, notifier
 
 log: Final = logging.getLogger("leveret.node")
+
+SETTLED_S: Final = 2.0  # after which a start is over
 
 # Of glibc (mallopt(3)): what is set, and to how many octets.
 KEPT: Final = {
@@ -57,6 +60,7 @@ async def _run(
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with Node(config, reread, handed=handed) as node, trio.open_nursery() as nursery:
             nursery.start_soon(partial(_feed_watchdog, tells))
+            nursery.start_soon(prepare, [each for entrance in node.entrances for each in entrance.protocols])
             logs.say_whose(node)
             print(composition.welcome(node, source), flush=True)
             spare_the_collector()
@@ -81,6 +85,17 @@ async def _feed_watchdog(tells: Notifier) -> None:
     while tells.feed_every_s is not None:
         await trio.sleep(tells.feed_every_s)
         tells.feed()
+
+
+async def prepare(protocols: Iterable[Protocol]) -> None:
+    """Import what the start has left out, unless the node is gone by then: nobody has to wait for it later."""
+    await trio.sleep(SETTLED_S)
+    for protocol in dict.fromkeys(protocols):
+        try:
+            if protocol.prepare is not None:
+                await trio.to_thread.run_sync(protocol.prepare)
+        except Exception:
+            log.exception("a mistake of the protocol '%s' while it was prepared", protocol.name)
 
 
 def take_all_descriptors() -> None:

@@ -1,6 +1,6 @@
 """What a node is told of AMQP 0-10 at its start: its first bytes, and where connections come from.
 
-The front-end itself is imported with the first connection, as AMQP 1.0's is: few nodes hear any.
+The front-end itself is imported with the first connection, or once a node has been up for a while, as AMQP 1.0's is.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: 
     return Connection010(broker, config, outbox, peer, now)
 
 
+def prepare() -> None:
+    import protocols.amqp010.adapter  # noqa: F401
+
+
 def encoding() -> Encoding:
     """How its messages are read."""
     from protocols.amqp010.encoding import ENCODING
@@ -36,4 +40,5 @@ PROTOCOL: Final = Protocol(
     factory=connection,
     title="AMQP 0-10",
     encoding=encoding,
+    prepare=prepare,
 )

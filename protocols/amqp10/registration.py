@@ -1,7 +1,7 @@
 """What a node is told of AMQP 1.0 at its start: its first bytes, and where connections come from.
 
-The front-end itself is imported with the first connection: it is as much code as all the rest, and a node that hears no
-AMQP 1.0 starts a tenth of a second earlier without it.
+The front-end itself is imported with the first connection, or once a node has been up for a while: it is as much code
+as all the rest, and a node starts a tenth of a second earlier without it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: 
     return Connection10(broker, config, outbox, peer, now)
 
 
+def prepare() -> None:
+    import protocols.amqp10.adapter  # noqa: F401
+
+
 def encoding() -> Encoding:
     """How its messages are read."""
     from protocols.amqp10.encoding import ENCODING
@@ -48,4 +52,5 @@ PROTOCOL: Final = Protocol(
     title="AMQP 1.0",
     encoding=encoding,
     restored=restored,
+    prepare=prepare,
 )

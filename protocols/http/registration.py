@@ -1,7 +1,7 @@
 """What a node is told of HTTP at its start: first bytes, and where connections come from.
 
-The front-end itself is imported with the first connection, as AMQP 1.0's is: with its routes it is a fifth of all that
-a node would otherwise load, and most nodes in tests are never asked anything.
+The front-end itself is imported with the first connection, or once a node has been up for a while, as AMQP 1.0's is:
+with its routes it is a fifth of all that a node would otherwise load, and most nodes in tests are never asked anything.
 """
 
 from __future__ import annotations
@@ -23,11 +23,19 @@ def control(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: flo
     return ControlConnection(broker, config, outbox, peer, now)
 
 
+def prepare() -> None:
+    import protocols.http.adapter  # noqa: F401
+
+
 def metrics(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """One connection to the listener that has the metrics and nothing else."""
     from protocols.http.metrics.listener import MetricsConnection
 
     return MetricsConnection(broker, config, outbox, peer, now)
+
+
+def prepare_metrics() -> None:
+    import protocols.http.metrics.listener  # noqa: F401
 
 
 PROTOCOL: Final = Protocol(
@@ -36,6 +44,7 @@ PROTOCOL: Final = Protocol(
     factory=control,
     shared=False,
     title="HTTP control endpoint",
+    prepare=prepare,
 )
 
 PROMETHEUS: Final = Protocol(
@@ -44,4 +53,5 @@ PROMETHEUS: Final = Protocol(
     factory=metrics,
     shared=False,
     title="Prometheus metrics",
+    prepare=prepare_metrics,
 )

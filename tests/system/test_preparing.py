@@ -1,0 +1,103 @@
+"""What a start leaves out is imported when the node has been up for a while, and nobody has to wait for it."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+import trio
+import trio.testing
+
+from broker_core.frontend import Protocol
+from broker_core.process import SETTLED_S, prepare
+from protocols.amqp010.registration import PROTOCOL as AMQP010
+from protocols.amqp10.registration import PROTOCOL as AMQP10
+from protocols.http.registration import PROMETHEUS
+from protocols.http.registration import PROTOCOL as HTTP
+
+pytestmark = pytest.mark.system
+
+PREPARED = """
+import sys
+from {module} import {name} as protocol
+before = set(sys.modules)
+protocol.prepare()
+assert set(sys.modules) - before
+before = set(sys.modules)
+try:
+    protocol.factory(None, None, None, None, None)
+except Exception:
+    pass
+print(sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("protocols.amqp10.registration", "PROTOCOL"),
+        ("protocols.amqp010.registration", "PROTOCOL"),
+        ("protocols.http.registration", "PROTOCOL"),
+        ("protocols.http.registration", "PROMETHEUS"),
+    ],
+)
+def test_who_comes_first_finds_everything_imported(module: str, name: str) -> None:
+    command = [sys.executable, "-c", PREPARED.format(module=module, name=name)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_these_are_all_protocols_that_are_imported_later() -> None:
+    assert all(each.prepare is not None for each in (AMQP10, AMQP010, HTTP, PROMETHEUS))
+
+
+def prepared(*prepares: Callable[[], None] | None) -> None:
+    """After as long as it takes, and not before, two listeners' protocols, with these, are prepared."""
+    clock = trio.testing.MockClock()
+
+    async def main() -> None:
+        protocols = [
+            Protocol(f"p{number}", (b"P",), None, prepare=each)  # type: ignore[arg-type]
+            for number, each in enumerate(prepares)
+        ]
+        done = trio.Event()
+
+        async def first() -> None:
+            await prepare(protocols * 2)
+            done.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first)
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(SETTLED_S / 2)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not done.is_set()
+            clock.jump(SETTLED_S / 2)
+
+    trio.run(main, clock=clock)
+
+
+def test_each_is_prepared_once_and_in_a_thread() -> None:
+    calls: list[tuple[str, bool]] = []
+
+    def of(name: str) -> Callable[[], None]:
+        return lambda: calls.append((name, threading.current_thread() is threading.main_thread()))
+
+    prepared(of("a"), None, of("b"))
+    assert calls == [("a", False), ("b", False)]
+
+
+def test_one_that_cannot_be_prepared_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
+
+    def broken() -> None:
+        raise ImportError("no such library")
+
+    with caplog.at_level(logging.ERROR):
+        prepared(broken, lambda: calls.append("next"))
+    assert calls == ["next"]
+    assert "the protocol 'p0'" in caplog.text
+    assert "no such library" in caplog.text
