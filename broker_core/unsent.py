@@ -45,7 +45,7 @@ class Unsent:
         else:
             count = socket.send(pieces[0])
         left = count
-        while left and left >= len(pieces[0]):
+        while pieces and left >= len(pieces[0]):
             left -= len(pieces.popleft())
         if left:
             pieces[0] = pieces[0][left:]

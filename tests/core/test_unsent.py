@@ -96,6 +96,16 @@ def test_nothing_goes_when_nothing_is_taken() -> None:
         assert (waiting.send(line), len(waiting)) == (0, 2)
 
 
+@pytest.mark.parametrize("pieces", [[b""], [b"ab", b""], [b"", b"ab"], [b"", b""]])
+def test_nothing_at_all_is_sent_like_anything_else(pieces: list[bytes]) -> None:
+    waiting = unsent(*pieces)
+    line = Taking(1 << 30)
+    for _ in pieces:
+        if waiting:
+            waiting.send(line)  # type: ignore[arg-type]
+    assert (line.told, len(waiting)) == (b"".join(pieces), 0)
+
+
 def test_what_has_been_cleared_is_not_sent() -> None:
     waiting = unsent(b"ab")
     waiting.clear()
