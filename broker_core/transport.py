@@ -33,7 +33,7 @@ from broker_core.outbox import Outbox
 from broker_core.rounds import HAS_ROUNDS, MUCH
 from broker_core.secured import SecuredSocket
 from broker_core.tls import reason
-from broker_core.unsent import APART, SEND_SIZE, Unsent, joined
+from broker_core.unsent import Unsent, joined
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
@@ -378,9 +378,9 @@ class Transport(Arriving):
         outbox = self.outbox
         pieces = outbox.take()
         if self._held:
-            self._held[-1][1].extend(self._joined(pieces))
+            self._held[-1][1].extend(joined(pieces, self._socket))
         elif self._backlog or self._all_sent is not None or outbox.size > JOINED_MAX:
-            self._backlog.add(self._joined(pieces))
+            self._backlog.add(joined(pieces, self._socket))
             self._send_backlog()
         elif pieces:
             self._send_at_once(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -400,9 +400,6 @@ class Transport(Arriving):
             self._drained()
         if self._backlog:
             self._send_backlog()
-
-    def _joined(self, pieces: list[bytes]) -> list[memoryview]:
-        return joined(pieces, APART if isinstance(self._socket, socket.socket) else SEND_SIZE)
 
     def _send_backlog(self) -> None:
         if self._all_sent is None and not self._send():

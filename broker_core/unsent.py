@@ -19,8 +19,7 @@ Line: TypeAlias = "Socket | SecuredSocket"
 class Unsent:
     """What the operating system has not taken yet, in the order in which it goes.
 
-    Over a plain socket several pieces go with one call and large ones are not copied for it; where each call makes a
-    record of TLS, small pieces are joined to large ones instead.
+    Over a plain socket several pieces go with one call; what encrypts takes one at a time.
     """
 
     __slots__ = ("_pieces",)
@@ -61,8 +60,12 @@ class Unsent:
         return first
 
 
-def joined(pieces: list[bytes], apart: int) -> list[memoryview]:
-    """Small pieces joined up to `SEND_SIZE`, those of `apart` octets and more as they are: no copy of a large body."""
+def joined(pieces: list[bytes], socket: Line) -> list[memoryview]:
+    """Small pieces joined up to `SEND_SIZE`, large ones as they are: no copy of a large body.
+
+    What encrypts makes records of each piece, so that for it only those are large that fill a call.
+    """
+    apart = APART if isinstance(socket, Socket) else SEND_SIZE
     joined: list[memoryview] = []
     gathered: list[bytes] = []
     size = 0
