@@ -169,7 +169,7 @@ class Protocol:
     title: str = ""
     encoding: Callable[[], Encoding] | None = None
     restored: Callable[[Broker], None] | None = None
-    prepare: Callable[[], None] | None = None
+    prepare: Callable[[], object] | None = None
 
 
 def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Encoding]]:

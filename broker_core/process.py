@@ -90,7 +90,7 @@ async def _feed_watchdog(tells: Notifier) -> None:
 async def prepare(protocols: Iterable[Protocol]) -> None:
     """Import what the start has left out, unless the node is gone by then: nobody has to wait for it later."""
     await trio.sleep(SETTLED_S)
-    for protocol in dict.fromkeys(protocols):
+    for protocol in {each.name: each for each in protocols}.values():
         try:
             if protocol.prepare is not None:
                 await trio.to_thread.run_sync(protocol.prepare)

@@ -5,6 +5,8 @@ The front-end itself is imported with the first connection, or once a node has b
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from broker_core.frontend import FrontEnd, Peer, Protocol
@@ -23,10 +25,6 @@ def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: 
     return Connection010(broker, config, outbox, peer, now)
 
 
-def prepare() -> None:
-    import protocols.amqp010.adapter  # noqa: F401
-
-
 def encoding() -> Encoding:
     """How its messages are read."""
     from protocols.amqp010.encoding import ENCODING
@@ -40,5 +38,5 @@ PROTOCOL: Final = Protocol(
     factory=connection,
     title="AMQP 0-10",
     encoding=encoding,
-    prepare=prepare,
+    prepare=partial(import_module, "protocols.amqp010.adapter"),
 )

@@ -6,6 +6,8 @@ as all the rest, and a node starts a tenth of a second earlier without it.
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from broker_core.frontend import FrontEnd, Peer, Protocol
@@ -24,10 +26,6 @@ def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: 
     from protocols.amqp10.adapter import Connection10
 
     return Connection10(broker, config, outbox, peer, now)
-
-
-def prepare() -> None:
-    import protocols.amqp10.adapter  # noqa: F401
 
 
 def encoding() -> Encoding:
@@ -52,5 +50,5 @@ PROTOCOL: Final = Protocol(
     title="AMQP 1.0",
     encoding=encoding,
     restored=restored,
-    prepare=prepare,
+    prepare=partial(import_module, "protocols.amqp10.adapter"),
 )

@@ -6,6 +6,8 @@ with its routes it is a fifth of all that a node would otherwise load, and most 
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from broker_core.frontend import FrontEnd, Peer, Protocol
@@ -23,19 +25,11 @@ def control(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: flo
     return ControlConnection(broker, config, outbox, peer, now)
 
 
-def prepare() -> None:
-    import protocols.http.adapter  # noqa: F401
-
-
 def metrics(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """One connection to the listener that has the metrics and nothing else."""
     from protocols.http.metrics.listener import MetricsConnection
 
     return MetricsConnection(broker, config, outbox, peer, now)
-
-
-def prepare_metrics() -> None:
-    import protocols.http.metrics.listener  # noqa: F401
 
 
 PROTOCOL: Final = Protocol(
@@ -44,7 +38,7 @@ PROTOCOL: Final = Protocol(
     factory=control,
     shared=False,
     title="HTTP control endpoint",
-    prepare=prepare,
+    prepare=partial(import_module, "protocols.http.adapter"),
 )
 
 PROMETHEUS: Final = Protocol(
@@ -53,5 +47,5 @@ PROMETHEUS: Final = Protocol(
     factory=metrics,
     shared=False,
     title="Prometheus metrics",
-    prepare=prepare_metrics,
+    prepare=partial(import_module, "protocols.http.metrics.listener"),
 )
