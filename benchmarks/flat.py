@@ -17,8 +17,8 @@ from broker_core.broker import Broker
 from broker_core.config import Config
 from broker_core.exchange import Exchange
 from broker_core.frontend import Peer
+from broker_core.heap import spare_the_collector
 from broker_core.outbox import Outbox
-from broker_core.process import spare_the_collector
 from broker_core.topology import VirtualHost
 from protocols.amqp091 import methods as m
 from protocols.amqp091 import wire

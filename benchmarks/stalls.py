@@ -18,8 +18,8 @@ import trio
 
 from benchmarks import crowd
 from broker_core.config import parse
+from broker_core.heap import spare_the_collector
 from broker_core.node import Node
-from broker_core.process import spare_the_collector
 
 QUEUES = 10_000
 CONNECTIONS = 1000

@@ -10,7 +10,6 @@ The readings at the end know Linux (control groups included) and fall back to wh
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import resource
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
+from broker_core.heap import give_back_memory
 from broker_core.kinds import Octets
 
 MIB: Final = 1 << 20
@@ -225,17 +225,6 @@ def resident_octets(root: Path = Path("/")) -> int:
     except (OSError, ValueError, IndexError):
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def give_back_memory() -> None:
-    """Let the system have what was freed; the C library keeps it where one piece in use lies above (glibc only).
-
-    0.1 s for a gigabyte, nothing where there is nothing to give.
-    """
-    import ctypes
-
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def total_octets(root: Path = Path("/")) -> int | None:

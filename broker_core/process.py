@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import logging
 import os
 import resource
@@ -19,19 +17,13 @@ from broker_core import composition, logs
 from broker_core.activation import Handed, handed_over
 from broker_core.config import Config
 from broker_core.frontend import Protocol
+from broker_core.heap import keep_what_is_freed, spare_the_collector
 from broker_core.node import Node
 from broker_core.notifying import Notifier, notifier
 
 log: Final = logging.getLogger("leveret.node")
 
 SETTLED_S: Final = 2.0  # after which a start is over
-
-# Of glibc (mallopt(3)): what is set, and to how many octets.
-KEPT: Final = {
-    -1: 16 << 20,  # M_TRIM_THRESHOLD: at the end of the heap, free and not given back
-    -2: 1 << 20,  # M_TOP_PAD: more than asked for, each time the heap grows
-    -3: 4 << 20,  # M_MMAP_THRESHOLD: a piece so large is mapped by itself, and given back when it is freed
-}
 
 
 def run(
@@ -103,27 +95,3 @@ def take_all_descriptors() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # some systems give less than they say
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def keep_what_is_freed() -> None:
-    """What one batch took the next one takes again; the system would have to clear every page of it in between.
-
-    One pair of clients at 1.4 million messages a second: 125 000 page faults a second with glibc's thresholds, a dozen
-    with these, and a quarter less processor time. Other C libraries are left as they are.
-    """
-    with contextlib.suppress(AttributeError, OSError):
-        set_option = ctypes.CDLL(None).mallopt
-        for option, octets in KEPT.items():
-            set_option(option, octets)
-
-
-def spare_the_collector() -> None:
-    """Messages are in no cycles; to look at all of them time and again costs half of a long queue's speed.
-
-    With 10 000 queues and 250 000 messages: 9 us a message with the interpreter's thresholds, 5.6 with these. What is
-    young is looked at twice, whatever the first two are; the smaller, the shorter is each look: with 20 000 and 5 the
-    longest took 28 ms of an import of 10 000 queues, now 3.
-    """
-    gc.freeze()  # what is here now stays; the few cycles that nobody needs are not worth a look at everything
-    gc.set_threshold(10_000, 0, 7_000)
-    gc.enable()  # `leveret serve` starts without

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from broker_core.discard import PAUSE_S
-from broker_core.flow import MIB, give_back_memory, resident_octets
+from broker_core.flow import MIB, resident_octets
+from broker_core.heap import give_back_memory
 from broker_core.work_queue import WorkQueue
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ trio.run(main)
 
 SPARED = """
 import gc
-from broker_core.process import spare_the_collector
+import broker_core.node
+from broker_core.heap import spare_the_collector
 gc.disable()
 spare_the_collector()
 print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold())
@@ -46,7 +47,7 @@ print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold())
 
 BATCHES = """
 import resource
-from broker_core.process import keep_what_is_freed
+from broker_core.heap import keep_what_is_freed
 keep_what_is_freed()
 faults = []
 for _ in range(20):
