@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.brokers import Running
 from benchmarks.flood import Wire
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 
 HERE = Path(__file__).parent
 QUEUE = "flood10"

@@ -21,9 +21,9 @@ from perf.connection import Inbox
 from perf.ends import Source, Subscription, Tally
 from perf.plan import Plan, Url
 from perf.speak091 import Connection091, publish_pattern
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 
 MESSAGES = 1_000_000
 SIZE = 100

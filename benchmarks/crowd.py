@@ -20,10 +20,10 @@ from collections.abc import Callable
 from itertools import cycle
 from struct import pack
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import Symbol
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Symbol
 
 AT_ONCE = 100
 QUIET_S = 10.0  # without an octet, a client is given up

@@ -20,10 +20,10 @@ from broker_core.frontend import Peer
 from broker_core.heap import spare_the_collector
 from broker_core.outbox import Outbox
 from broker_core.topology import VirtualHost
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.adapter import Connection091
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.broker.adapter import Connection091
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 
 MESSAGES = 50_000
 BATCH = 500  # messages in one read

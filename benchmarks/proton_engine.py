@@ -18,13 +18,20 @@ from typing import Final
 import proton
 from cproton_ffi import ffi, lib
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10 import wire
-from protocols.amqp10.connection import Connection
-from protocols.amqp10.contract import Handler, IncomingOwner, OutgoingOwner, SessionOwner, Tuning, Writer
-from protocols.amqp10.links import IncomingLink, OutgoingLink
-from protocols.amqp10.session import Session
-from protocols.amqp10.types import Value
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec import wire
+from protocols.amqp10.codec.types import Value
+from protocols.amqp10.machine.connection import Connection
+from protocols.amqp10.machine.contract import (
+    Handler,
+    IncomingOwner,
+    OutgoingOwner,
+    SessionOwner,
+    Tuning,
+    Writer,
+)
+from protocols.amqp10.machine.links import IncomingLink, OutgoingLink
+from protocols.amqp10.machine.session import Session
 
 SENDER, RECEIVER = False, True  # roles
 CREDIT: Final = 10

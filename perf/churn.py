@@ -19,8 +19,8 @@ from perf.histogram import Histogram
 from perf.pacing import SECOND, Pacing
 from perf.plan import Plan
 from perf.speak091 import Talk
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
 
 LOOK_S: Final = 0.1  # between two looks whether it is to end
 

@@ -15,9 +15,9 @@ from perf.ends import Source, Subscription, Tally, count_run
 from perf.errors import REFUSED, UNREACHABLE, PerfError
 from perf.plan import Plan, Url
 from perf.shares import SeenBy, body_of, cycle_of, source, subscription
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties, Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, Method
 
 HEADER: Final = b"AMQP\x00\x00\x09\x01"
 FRAME: Final = wire.FRAME_START

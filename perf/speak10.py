@@ -19,10 +19,10 @@ from perf.pacing import SECOND
 from perf.plan import Plan
 from perf.shares import SeenBy, body_of, cycle_of, source, subscription
 from perf.talk10 import WINDOW, Talk10, refuse
-from protocols.amqp10 import performatives as p
-from protocols.amqp10 import wire
-from protocols.amqp10.errors import AmqpError
-from protocols.amqp10.types import DecodeError, Symbol, skip_at
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec import wire
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.types import DecodeError, Symbol, skip_at
 
 START: Final = wire.FRAME_START
 UINT: Final = Struct(">I")

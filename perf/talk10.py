@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 from perf.dialing import connected, heard
 from perf.errors import REFUSED, UNREACHABLE, PerfError
 from perf.plan import Url
-from protocols.amqp10 import performatives as p
-from protocols.amqp10 import wire
-from protocols.amqp10.errors import AmqpError
-from protocols.amqp10.types import DecodeError, Symbol
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec import wire
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.types import DecodeError, Symbol
 
 FRAME_MAX: Final = 1 << 20  # octets that we take
 WINDOW: Final = 0x7FFF_FFFF  # transfers

@@ -8,8 +8,8 @@ from __future__ import annotations
 from perf.errors import PerfError
 from perf.plan import Plan
 from perf.speak091 import Closed, Talk
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
 
 NOT_FOUND = 404
 PRECONDITION_FAILED = 406

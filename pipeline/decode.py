@@ -42,13 +42,13 @@ from pipeline.arrow import (
     variants_of,
 )
 from pipeline.texts import PROPERTY, readable, said, variant
-from protocols.amqp010.encoding import ENCODING as AMQP010
-from protocols.amqp091.encoding import ENCODING as AMQP091
-from protocols.amqp091.encoding import rendered
-from protocols.amqp10.conversion import message_annotations
-from protocols.amqp10.encoding import AS_SECTIONS
-from protocols.amqp10.encoding import ENCODING as AMQP10
-from protocols.amqp10.sections import octets_of
+from protocols.amqp010.broker.encoding import ENCODING as AMQP010
+from protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from protocols.amqp091.broker.encoding import rendered
+from protocols.amqp10.broker.conversion import message_annotations
+from protocols.amqp10.broker.encoding import AS_SECTIONS
+from protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from protocols.amqp10.codec.sections import octets_of
 
 MANY_ROWS: Final = (
     8  # of a block, on average: then its bodies are taken as they lie, 10 us, and not one by one

@@ -39,7 +39,7 @@ from pipeline.columns import Columns
 from pipeline.errors import BadRow
 from pipeline.saying import Fields, Pairs, from_pairs, from_variant, written
 from pipeline.sink_options import SHORT_MAX, SinkOptions
-from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.broker.encoding import ENCODING
 
 REQUEST_OCTETS: Final = 1 << 20  # of blocks in a request, unless one row has more
 ORIGINS_OCTETS: Final = 64 << 10  # of origins; if there are more, they are counted for each row

@@ -13,7 +13,7 @@ from broker_core.limits import TTL_MAX_MS
 from broker_core.values import Properties, Table, Timestamp, Value
 from pipeline.errors import BadRow
 from pipeline.sink_options import SHORT_MAX
-from protocols.amqp091.encoding import ENCODING, WRITTEN_MAX
+from protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
 
 LEAST_AND_MOST: Final = {"priority": (0, 255), "ttl_ms": (0, TTL_MAX_MS)}
 MICROSECONDS: Final = 1_000_000  # in a second

@@ -52,7 +52,7 @@ def install(tmp_path: Path) -> Install:
     return make
 
 
-TWO = ["broker_core.queue", "protocols.amqp091.wire"]
+TWO = ["broker_core.queue", "protocols.amqp091.codec.wire"]
 
 
 def test_a_build_with_all_its_modules_is_compiled(install: Install):

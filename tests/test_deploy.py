@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker_core.config import Config, parse
-from protocols.http.asked import Level
-from protocols.http.routes import find
+from protocols.http.server.request import Level
+from protocols.http.server.routes import find
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

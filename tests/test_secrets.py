@@ -20,10 +20,10 @@ from broker_core.definitions.reading import read_files
 from broker_core.frontend import TlsFacts
 from broker_core.node import Node
 from broker_core.security.sasl import STANDARD
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
-from protocols.amqp091.fields import encode_table
-from protocols.amqp091.sasl import AmqPlain
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.broker.sasl import AmqPlain
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.fields import encode_table
 from tests.amqp010 import client as of_010
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok

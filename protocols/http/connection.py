@@ -21,8 +21,8 @@ from typing import Final, TypeAlias
 import attrs
 import h11
 
-from protocols.http.heads import head_size, target_parts
-from protocols.pieces import keep
+from protocols.http.request_head import head_size, target_parts
+from protocols.shared.pieces import keep
 
 HeaderList: TypeAlias = Sequence[tuple[str, str]]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def control(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """The control endpoint for one connection."""
-    from protocols.http.adapter import ControlConnection
+    from protocols.http.server.adapter import ControlConnection
 
     return ControlConnection(broker, config, outbox, peer, now)
 
@@ -38,7 +38,7 @@ PROTOCOL: Final = Protocol(
     factory=control,
     shared=False,
     title="HTTP control endpoint",
-    prepare=partial(import_module, "protocols.http.adapter"),
+    prepare=partial(import_module, "protocols.http.server.adapter"),
 )
 
 PROMETHEUS: Final = Protocol(

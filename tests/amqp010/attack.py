@@ -13,10 +13,10 @@ from struct import unpack_from
 from typing import Final
 
 from broker_core.delivery import NEVER
-from protocols.amqp010 import commands as c
-from protocols.amqp010.frames import append_frames
-from protocols.amqp010.sequences import SequenceSet
-from protocols.amqp010.sessions import Sessions
+from protocols.amqp010.broker.sessions import Sessions
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.frames import append_frames
+from protocols.amqp010.codec.sequences import SequenceSet
 
 from .client import HEADER, ClientSession, frame, ids
 from .peer import Peer, World

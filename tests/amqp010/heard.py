@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.reader import Reader
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.machine.reader import Reader
 
 from .samples import GREETING, Sample
 

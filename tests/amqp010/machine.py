@@ -13,14 +13,22 @@ from collections.abc import Mapping
 from struct import unpack_from
 from typing import cast
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.commands import Command, Control
-from protocols.amqp010.connection import Connection
-from protocols.amqp010.contract import AttachRefused, Handler, Line, SessionError, Tuning, Wait, Writer
-from protocols.amqp010.execution import Execution
-from protocols.amqp010.frames import append_frames, control_frame
-from protocols.amqp010.session import Session
-from protocols.amqp010.types import Value
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.commands import Command, Control
+from protocols.amqp010.codec.frames import append_frames, control_frame
+from protocols.amqp010.codec.types import Value
+from protocols.amqp010.machine.connection import Connection
+from protocols.amqp010.machine.contract import (
+    AttachRefused,
+    Handler,
+    Line,
+    SessionError,
+    Tuning,
+    Wait,
+    Writer,
+)
+from protocols.amqp010.machine.execution import Execution
+from protocols.amqp010.machine.session import Session
 
 from .client import HEADER
 

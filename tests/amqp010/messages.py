@@ -7,8 +7,13 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from protocols.amqp010.commands import DeliveryProperties, FragmentProperties, MessageProperties, ReplyTo
-from protocols.amqp010.types import (
+from protocols.amqp010.codec.commands import (
+    DeliveryProperties,
+    FragmentProperties,
+    MessageProperties,
+    ReplyTo,
+)
+from protocols.amqp010.codec.types import (
     Array,
     Char,
     Datetime,

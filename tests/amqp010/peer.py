@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from broker_core.frontend import Peer as Address
 from broker_core.outbox import Outbox
-from protocols.amqp010.adapter import Connection010
+from protocols.amqp010.broker.adapter import Connection010
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, World
 
 from .client import Client, ClientSession

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from protocols.amqp010 import commands as c
+from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 
 from .client import ClientSession, SessionEnded

@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 import attrs
 from hypothesis import strategies as st
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.sequences import SequenceSet
-from protocols.amqp010.spec import generate
-from protocols.amqp010.types import (
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.sequences import SequenceSet
+from protocols.amqp010.codec.spec import generate
+from protocols.amqp010.codec.types import (
     Array,
     Char,
     CharUtf32,

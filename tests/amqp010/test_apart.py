@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.sessions import Sessions
+from protocols.amqp010.broker.sessions import Sessions
+from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 
 from . import attack as a

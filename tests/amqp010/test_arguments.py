@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from broker_core.limits import limits_of, parse_queue_arguments
 from broker_core.values import Table, UInt8
-from protocols.amqp010 import commands as c
-from protocols.amqp010.arguments import (
+from protocols.amqp010.broker.arguments import (
     ALTERNATE_OF_QUEUE,
     MEANINGS,
     WITHOUT_EFFECT,
     core_arguments,
     shown,
 )
-from protocols.amqp010.contract import SessionError
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.machine.contract import SessionError
 
 MEANT: list[tuple[Table, Table]] = [
     ({"qpid.max_count": 5}, {"x-max-length": 5, "x-overflow": "reject-publish"}),

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.sequences import SequenceSet
-from protocols.amqp010.sessions import Sessions
+from protocols.amqp010.broker.sessions import Sessions
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.sequences import SequenceSet
 
 from . import attack as a
 from .attack import PROPERTIES, TRANSFER, attack, command

@@ -16,24 +16,24 @@ from broker_core.branches import BRANCHES_MAX
 from broker_core.limits import UserLimits
 from broker_core.message import Message
 from broker_core.security import access
-from protocols.amqp010 import adapter, declarations, encoding, envelope
-from protocols.amqp010 import commands as c
-from protocols.amqp010.connection import NAME_MAX, RANGES_FEW
-from protocols.amqp010.contract import SessionLimits
-from protocols.amqp010.encoding import ENCODING, rendered
-from protocols.amqp010.envelope import REMEMBERED_MAX, envelope_of
-from protocols.amqp010.execution import (
+from protocols.amqp010.broker import adapter, declarations, encoding, envelope
+from protocols.amqp010.broker.encoding import ENCODING, rendered
+from protocols.amqp010.broker.envelope import REMEMBERED_MAX, envelope_of
+from protocols.amqp010.broker.sessions import Sessions
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.frames import append_frames
+from protocols.amqp010.codec.sequences import RANGES_MAX, SequenceSet
+from protocols.amqp010.machine.connection import NAME_MAX, RANGES_FEW
+from protocols.amqp010.machine.contract import SessionLimits
+from protocols.amqp010.machine.execution import (
     KNOWN_RANGES_MAX,
     UPDATED_RANGES_MAX,
     Execution,
     Sending,
     SequenceError,
 )
-from protocols.amqp010.frames import append_frames
-from protocols.amqp010.reader import COMMAND_SIZE_MAX, INITIAL_SIZE_MAX, TRANSFERS_MAX
-from protocols.amqp010.replay import Replay
-from protocols.amqp010.sequences import RANGES_MAX, SequenceSet
-from protocols.amqp010.sessions import Sessions
+from protocols.amqp010.machine.reader import COMMAND_SIZE_MAX, INITIAL_SIZE_MAX, TRANSFERS_MAX
+from protocols.amqp010.machine.replay import Replay
 
 from .client import ClientSession, SessionEnded, frame, ids
 from .peer import Peer, World, session_of

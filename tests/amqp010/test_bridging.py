@@ -12,15 +12,15 @@ from broker_core.store import recovery
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from broker_core.store.restoring import restore
-from protocols.amqp010 import commands as c
-from protocols.amqp010.commands import DeliveryProperties, MessageProperties, ReplyTo
-from protocols.amqp010.encoding import ENCODING as AMQP010
-from protocols.amqp091.encoding import ENCODING as AMQP091
-from protocols.amqp091.wire import BasicProperties
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.encoding import ENCODING as AMQP10
-from protocols.amqp10.types import Described, Symbol
-from protocols.http import arrow
+from protocols.amqp010.broker.encoding import ENCODING as AMQP010
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties, ReplyTo
+from protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from protocols.amqp091.codec.wire import BasicProperties
+from protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Described, Symbol
+from protocols.http.bulk import arrow
 from tests.amqp091.peer import World
 from tests.amqp10.peer import annotations, application_properties, data, message
 from tests.amqp10.peer import session_of as session_10

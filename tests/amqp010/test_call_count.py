@@ -8,8 +8,8 @@ from types import FrameType
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.frames import append_frames, control_frame
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.frames import append_frames, control_frame
 from tests.amqp091.peer import World
 
 from .client import ids

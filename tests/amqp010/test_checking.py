@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.connection import KEPT_MAX, State
-from protocols.amqp010.contract import AmqpError
-from protocols.amqp010.frames import control_frame
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.frames import control_frame
+from protocols.amqp010.machine.connection import KEPT_MAX, State
+from protocols.amqp010.machine.contract import AmqpError
 
 from .client import HEADER
 from .machine import START_OK, Machine

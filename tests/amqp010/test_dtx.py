@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker_core.branch import Verdict
-from protocols.amqp010 import commands as c
-from protocols.amqp010.distributed import ID_MAX, STATUS
+from protocols.amqp010.broker.distributed import ID_MAX, STATUS
+from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import World
 from tests.store.site import Site
 

@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.exchange import ExchangeType
 from broker_core.exchanges import STANDARD
-from protocols.amqp010 import commands as c
-from protocols.amqp010.types import UInt8, Value
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.types import UInt8, Value
 from tests.amqp010.client import ClientSession, SessionEnded
 from tests.amqp010.peer import World, session_of
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.execution import (
+from protocols.amqp010.codec.sequences import HALF, MASK, Id
+from protocols.amqp010.machine.execution import (
     KNOWN_RANGES_MAX,
     REACH,
     Execution,
@@ -15,7 +16,6 @@ from protocols.amqp010.execution import (
     SequenceError,
     correlated,
 )
-from protocols.amqp010.sequences import HALF, MASK, Id
 
 from .session_ends import ids, received, sent
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker_core.watching.facts import ChannelFacts
-from protocols.amqp010 import commands as c
-from protocols.amqp010.facts import PROPERTIES_MAX, TEXT_MAX, few_of
+from protocols.amqp010.broker.stats import PROPERTIES_MAX, TEXT_MAX, few_of
+from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import World
 
 from .client import ClientSession

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core import errors
 from broker_core.errors import Failure
-from protocols.amqp010.failures import CODES, refusal
+from protocols.amqp010.broker.errors import CODES, refusal
 
 
 @pytest.mark.parametrize(

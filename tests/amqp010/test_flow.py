@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp010 import commands as c
+from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import World
 
 from .client import FOREVER, ClientSession, Inbox

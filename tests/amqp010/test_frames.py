@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.frames import SMALL_BODY_MAX, append_frames, append_transfers, control_frame
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.frames import SMALL_BODY_MAX, append_frames, append_transfers, control_frame
 
 from .heard import heard
 from .samples import Sample

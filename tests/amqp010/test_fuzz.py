@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp010 import commands as c
+from protocols.amqp010.codec import commands as c
 from tests.mutation import POSITIONS, READ_SIZES, Mutation, mutated, mutations, reads
 
 from .attack import STATES, attack, split, transcript

@@ -8,8 +8,16 @@ from contextlib import suppress
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.types import MalformedError, array_at, encode, list_at, map_at, struct32_at, value_at
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.types import (
+    MalformedError,
+    array_at,
+    encode,
+    list_at,
+    map_at,
+    struct32_at,
+    value_at,
+)
 
 from . import samples
 from .heard import Ear

@@ -10,9 +10,9 @@ import pytest
 from broker_core.flow import Monitor
 from broker_core.frontend import Peer as Address
 from broker_core.limits import UserLimits
-from protocols.amqp010 import adapter
-from protocols.amqp010 import commands as c
-from protocols.amqp010.registration import PROTOCOL
+from protocols.amqp010.broker import adapter
+from protocols.amqp010.broker.registration import PROTOCOL
+from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 
 from .attack import command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010 import commands as c
+from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import World
 
 from .client import ClientSession, ids

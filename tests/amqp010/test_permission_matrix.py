@@ -19,10 +19,10 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.distributed import HANDLERS as DTX
-from protocols.amqp010.served_session import COMMANDS as KNOWN
-from protocols.amqp010.types import Str16Latin
+from protocols.amqp010.broker.distributed import HANDLERS as DTX
+from protocols.amqp010.broker.session import COMMANDS as KNOWN
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.types import Str16Latin
 
 from .client import ClientSession, ids
 from .peer import World

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.types import Vbin32
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.types import Vbin32
 
 from .client import ClientSession, each, ids
 from .peer import Peer, World

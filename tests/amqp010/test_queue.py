@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.codec import methods as m
 from tests.amqp010.client import ClientSession, SessionEnded
 from tests.amqp010.peer import Peer, World, session_of
 from tests.amqp091.peer import Peer as Peer091

@@ -9,7 +9,7 @@ from broker_core.config import ConfigError, load, parse
 
 LOADED = """
 import sys
-import protocols.amqp010.registration
+import protocols.amqp010.broker.registration
 print([name for name in sys.modules if name.startswith("protocols.amqp010.")])
 """
 
@@ -18,7 +18,7 @@ def test_the_front_end_is_not_imported_before_it_is_needed() -> None:
     printed = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     ).stdout
-    assert printed.strip() == "['protocols.amqp010.registration']"
+    assert printed.strip() == "['protocols.amqp010.broker', 'protocols.amqp010.broker.registration']"
 
 
 def test_it_is_off_until_it_is_switched_on() -> None:

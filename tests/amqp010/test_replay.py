@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.commands import Control
-from protocols.amqp010.contract import SessionError, SessionLimits
-from protocols.amqp010.replay import ENTRY, Replay
-from protocols.amqp010.sequences import MASK
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.commands import Control
+from protocols.amqp010.codec.sequences import MASK
+from protocols.amqp010.machine.contract import SessionError, SessionLimits
+from protocols.amqp010.machine.replay import ENTRY, Replay
 
 from .session_ends import NAME, NOTHING, End, ids, kept, resumed, send, transfer_octets
 

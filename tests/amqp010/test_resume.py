@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.commands import Command, Control
-from protocols.amqp010.contract import Line, SessionLimits
-from protocols.amqp010.frames import append_frames, control_frame
-from protocols.amqp010.sequences import Id
-from protocols.amqp010.session import Session
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.commands import Command, Control
+from protocols.amqp010.codec.frames import append_frames, control_frame
+from protocols.amqp010.codec.sequences import Id
+from protocols.amqp010.machine.contract import Line, SessionLimits
+from protocols.amqp010.machine.session import Session
 
 from .client import FOREVER, ClientSession
 from .peer import Peer, World

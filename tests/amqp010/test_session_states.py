@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.commands import Command, Control
-from protocols.amqp010.contract import SessionError
-from protocols.amqp010.sequences import HALF, MASK
-from protocols.amqp010.session import State
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.commands import Command, Control
+from protocols.amqp010.codec.sequences import HALF, MASK
+from protocols.amqp010.machine.contract import SessionError
+from protocols.amqp010.machine.session import State
 
 from .session_ends import NAME, NOTHING, End, ids, names, transfer_octets
 

@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.message import Encoding, Message
 from broker_core.values import Properties, Table
-from protocols.amqp010 import commands as c
-from protocols.amqp010.types import Datetime
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.types import Datetime
 from tests.amqp091.peer import World
 
 from .client import FOREVER, ClientSession, ids

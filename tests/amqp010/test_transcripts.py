@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.commands import Command
-from protocols.amqp010.frames import append_frames, control_frame
-from protocols.amqp010.sequences import SequenceSet
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.commands import Command
+from protocols.amqp010.codec.frames import append_frames, control_frame
+from protocols.amqp010.codec.sequences import SequenceSet
 
 from .client import HEADER, ClientSession, Received
 from .peer import Peer, World

@@ -7,10 +7,10 @@ import pytest
 from broker_core.message import Message
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
-from protocols.amqp010 import commands as c
-from protocols.amqp010.encoding import ENCODING, NO_BODY
-from protocols.amqp010.sequences import SequenceSet
-from protocols.amqp010.types import Struct32
+from protocols.amqp010.broker.encoding import ENCODING, NO_BODY
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.sequences import SequenceSet
+from protocols.amqp010.codec.types import Struct32
 from tests.amqp091.peer import World
 
 from .client import ClientSession, SessionEnded, each, ids

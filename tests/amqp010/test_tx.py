@@ -8,9 +8,9 @@ import pytest
 
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
-from protocols.amqp010 import commands as c
-from protocols.amqp010.encoding import ENCODING
-from protocols.amqp010.transactions import Local
+from protocols.amqp010.broker.encoding import ENCODING
+from protocols.amqp010.broker.transactions import Local
+from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import World
 
 from .client import ClientSession, ids

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 
-from protocols.amqp010.types import (
+from protocols.amqp010.codec.types import (
     DEPTH_MAX,
     Array,
     Char,

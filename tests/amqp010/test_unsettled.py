@@ -7,9 +7,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp010.sequences import SequenceSet, following
-from protocols.amqp010.subscription import consecutive
-from protocols.amqp010.unsettled import Browsed, Sent
+from protocols.amqp010.broker.subscription import consecutive
+from protocols.amqp010.broker.unsettled import Browsed, Sent
+from protocols.amqp010.codec.sequences import SequenceSet, following
 
 from .client import ids
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.frames import append_frames, control_frame
-from protocols.amqp010.types import Datetime, encode
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.frames import append_frames, control_frame
+from protocols.amqp010.codec.types import Datetime, encode
 
 from . import samples
 from .heard import Ear, heard

@@ -9,8 +9,8 @@ from types import FrameType
 
 import pytest
 
-from protocols.amqp010 import commands as c
-from protocols.amqp010.frames import append_frames
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.frames import append_frames
 
 from . import samples
 from .heard import Ear

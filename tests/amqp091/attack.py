@@ -15,9 +15,9 @@ from typing import Final
 
 from broker_core.delivery import NEVER, Delivery
 from broker_core.queue import Queue
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties, Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, Method
 
 from .peer import HEADER, ClientChannel, Content, Peer, World
 

@@ -2,9 +2,18 @@
 
 from struct import unpack_from
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.connection import AmqpError, Connection, Handler, State, Traffic, Tuning, Wait, Writer
-from protocols.amqp091.wire import FieldTable, Method, content_frames, method_at, method_frame
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import FieldTable, Method, content_frames, method_at, method_frame
+from protocols.amqp091.machine.connection import (
+    AmqpError,
+    Connection,
+    Handler,
+    State,
+    Traffic,
+    Tuning,
+    Wait,
+    Writer,
+)
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 CAPABLE: FieldTable = {"capabilities": {"authentication_failure_close": True, "connection.blocked": True}}

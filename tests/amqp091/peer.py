@@ -27,10 +27,10 @@ from broker_core.limits import NodeLimits
 from broker_core.outbox import Outbox
 from broker_core.policy import Policy
 from broker_core.values import Table
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.adapter import Connection091
-from protocols.amqp091.wire import BasicProperties, FieldTable, Method
+from protocols.amqp091.broker.adapter import Connection091
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 LOOPBACK = Address("127.0.0.1", 40000, "127.0.0.1", 5672, True)

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import (
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import (
     BasicProperties,
     ByteArray,
     FieldValue,

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.channel import METHODS
-from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue, Method
+from protocols.amqp091.broker.channel import METHODS
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue, Method
 
 from .peer import ClientChannel, Peer, World
 

@@ -9,10 +9,10 @@ from types import FrameType
 
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.encoding import ENCODING
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.broker.encoding import ENCODING
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import Peer, World
 
 MESSAGES = 100

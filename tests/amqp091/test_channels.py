@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.assembly import Channel, Expects
-from protocols.amqp091.connection import CHANNEL_STEPS, AmqpError, Tuning
-from protocols.amqp091.wire import Method, heartbeat_frame, method_frame
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
+from protocols.amqp091.machine.channel_input import Channel, Expects
+from protocols.amqp091.machine.connection import CHANNEL_STEPS, AmqpError, Tuning
 
 from .machine import (
     Peer,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.connection import AmqpError, Connection, State
-from protocols.amqp091.wire import Method, heartbeat_frame, method_frame
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
+from protocols.amqp091.machine.connection import AmqpError, Connection, State
 
 from .machine import (
     HEADER,

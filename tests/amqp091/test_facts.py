@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.watching.facts import ChannelFacts, ConsumerFacts
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import ClientChannel, Peer, World
 
 

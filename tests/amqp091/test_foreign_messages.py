@@ -12,11 +12,11 @@ from hypothesis import given
 from broker_core import values
 from broker_core.message import Encoding, Facts, Message
 from broker_core.values import Id, Properties, Table, Value
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.encoding import ENCODING
-from protocols.amqp091.neutral import field_table, table
-from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
+from protocols.amqp091.broker.core_values import field_table, table
+from protocols.amqp091.broker.encoding import ENCODING
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
 from tests.amqp091 import samples
 from tests.amqp091.peer import Content, World
 

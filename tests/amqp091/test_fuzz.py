@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 from tests.mutation import POSITIONS, READ_SIZES, Mutation, mutated, mutations, reads
 
 from .attack import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import CAPABILITIES, Peer, World
 
 ALARM = "low on memory"

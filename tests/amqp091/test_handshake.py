@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.connection import AmqpError, State, Tuning
-from protocols.amqp091.wire import FieldTable, Method, method_frame
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import FieldTable, Method, method_frame
+from protocols.amqp091.machine.connection import AmqpError, State, Tuning
 
 from .machine import (
     CAPABLE,

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from broker_core.work_queue import WorkQueue
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.publishing import WORK_MAX
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.broker.publishing import WORK_MAX
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.numbered import filled, numbers, tags
 from tests.amqp091.peer import ClientChannel, Peer, World
 

@@ -8,8 +8,8 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties
 from tests.core.slow_disk import SlowDisk
 
 from .peer import ClientChannel, World

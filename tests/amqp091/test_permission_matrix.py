@@ -18,8 +18,8 @@ from typing import Final
 import attrs
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, Method
 from tests.amqp091.peer import CAPABILITIES, TWO_HOSTS, ClientChannel, Peer, World
 
 CONFIGURE, WRITE, READ = PERMISSIONS = ("configure", "write", "read")

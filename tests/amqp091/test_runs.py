@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.connection import AmqpError
-from protocols.amqp091.wire import BasicProperties, method_frame
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, method_frame
+from protocols.amqp091.machine.connection import AmqpError
 
 from . import machine
 from .machine import content, message, opened, publish_arguments

@@ -13,8 +13,8 @@ import pytest
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.security.access import Access
 from broker_core.version import VERSION
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import Method
 
 from .peer import HEADER, LOOPBACK, TWO_HOSTS, Content, Peer, World, start_ok, started
 

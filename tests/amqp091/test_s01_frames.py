@@ -7,9 +7,9 @@ from struct import pack
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import AmqpError, BasicProperties, Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import AmqpError, BasicProperties, Method
 
 from .peer import ClientChannel, Content, Peer, World
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.fields import encode_table
-from protocols.amqp091.wire import FieldTable
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.fields import encode_table
+from protocols.amqp091.codec.wire import FieldTable
 
 from .peer import ELSEWHERE, TWO_HOSTS, Peer, World, start_ok, started
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import Method
 
 from .peer import ClientChannel, Content, Peer, World
 

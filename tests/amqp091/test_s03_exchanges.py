@@ -11,8 +11,8 @@ import pytest
 
 from broker_core.plugins import BadPlugin, Plugins
 from plugins.consistent_hash import ConsistentHash
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import Method
 
 from .peer import ClientChannel, Peer, World
 

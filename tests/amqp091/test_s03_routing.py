@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, FieldTable
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable
 
 from .peer import ClientChannel, Peer, World
 

@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.policy import ApplyTo, Policy
 from broker_core.values import Table
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
 
 from .peer import ClientChannel, Content, Peer, World
 

@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties, Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, Method
 
 from .peer import CAPABILITIES, ClientChannel, Content, Peer, World
 

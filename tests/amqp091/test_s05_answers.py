@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 
 from .endings import Step, close_channel, close_connection, lose_connection
 from .numbered import fill, filled, numbers, tags, taken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 
 from .numbered import fill, filled, numbers, tags, taken
 from .peer import CAPABILITIES, ClientChannel, World

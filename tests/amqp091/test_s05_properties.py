@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.encoding import plain_facts, project
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.broker.encoding import plain_facts, project
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 
 from .peer import ClientChannel, World
 

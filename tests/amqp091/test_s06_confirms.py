@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, method_frame
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, method_frame
 
 from .peer import ClientChannel, Content, World
 

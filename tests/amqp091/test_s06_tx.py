@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.exchanges import STANDARD
 from plugins.delayed_message import DelayedMessage
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties
 
 from .endings import Step, close_channel, close_connection, lose_connection
 from .peer import ClientChannel, World

@@ -6,8 +6,8 @@ from struct import pack
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, ByteArray, FieldTable, FieldValue, Timestamp
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, ByteArray, FieldTable, FieldValue, Timestamp
 
 from .endings import Step
 from .peer import ClientChannel, Content, World

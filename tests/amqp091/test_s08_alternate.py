@@ -9,8 +9,8 @@ import pytest
 from broker_core.exchanges import STANDARD
 from broker_core.explain import explain
 from plugins.delayed_message import DelayedMessage
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, FieldTable
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable
 
 from .peer import ClientChannel, Content, World
 

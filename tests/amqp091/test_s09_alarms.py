@@ -12,8 +12,8 @@ from broker_core.clock import ManualClock
 from broker_core.config import parse
 from broker_core.exchanges import STANDARD
 from broker_core.flow import DiskMonitor, MemoryMonitor
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
 
 from .peer import CAPABILITIES, ClientChannel, Peer, World
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
 
 from .peer import ClientChannel, World
 from .test_habits_of_clients import kombu

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.security.passwords import PasswordHash
 from broker_core.watching.events import Event, Listener
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import Peer, World, start_ok
 from tests.core.test_scram import final
 from tests.core.threads import Threads, make_slow

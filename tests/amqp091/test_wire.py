@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091.fields import DEPTH_MAX, value_at
-from protocols.amqp091.wire import (
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.fields import DEPTH_MAX, value_at
+from protocols.amqp091.codec.wire import (
     DELIVERY,
     AmqpError,
     BasicProperties,

@@ -6,7 +6,7 @@ taken(receiver(world, credit=2)) == [0, 1]
 
 from __future__ import annotations
 
-from protocols.amqp10 import performatives as p
+from protocols.amqp10.codec import performatives as p
 from tests.amqp10.peer import Delivery, Receiver, World, declare, session_of
 
 QUEUE = "/queues/q"

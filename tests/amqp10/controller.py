@@ -8,7 +8,7 @@ control.commit(tx) == p.Accepted()
 
 from __future__ import annotations
 
-from protocols.amqp10 import performatives as p
+from protocols.amqp10.codec import performatives as p
 from tests.amqp10.peer import VALUE, Delivery, Session, World, data, section, session_of, waiting
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import FRAME_SIZE_MIN
-from protocols.amqp10.types import Described, Symbol
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Described, Symbol
+from protocols.amqp10.machine.contract import FRAME_SIZE_MIN
 
 from .attack import SETTINGS
 from .controller import Control, in_tx

@@ -10,8 +10,8 @@ from broker_core.store import recovery
 from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from broker_core.store.restoring import restore
-from protocols.amqp10.encoding import ENCODING
-from protocols.amqp10.registration import restored
+from protocols.amqp10.broker.encoding import ENCODING
+from protocols.amqp10.broker.registration import restored
 from tests.amqp10.peer import World
 from tests.amqp10.subscribing import PATIENT
 

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from struct import pack, unpack_from
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.connection import Connection, State
-from protocols.amqp10.contract import (
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.types import Described, Value
+from protocols.amqp10.machine.connection import Connection, State
+from protocols.amqp10.machine.contract import (
     Handler,
     IncomingOwner,
     OutgoingOwner,
@@ -20,10 +22,8 @@ from protocols.amqp10.contract import (
     Wait,
     Writer,
 )
-from protocols.amqp10.errors import AmqpError, Ends
-from protocols.amqp10.links import IncomingLink, OutgoingLink
-from protocols.amqp10.session import Session
-from protocols.amqp10.types import Described, Value
+from protocols.amqp10.machine.links import IncomingLink, OutgoingLink
+from protocols.amqp10.machine.session import Session
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"

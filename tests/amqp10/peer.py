@@ -19,9 +19,9 @@ from struct import unpack_from
 
 from broker_core.frontend import Peer as Address
 from broker_core.outbox import Outbox
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.adapter import Connection10
-from protocols.amqp10.types import Symbol
+from protocols.amqp10.broker.adapter import Connection10
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, World
 
 from .client import MIXED, RECEIVER, SENDER, SETTLED, UNSETTLED, Link, Receiver, Sender, Session

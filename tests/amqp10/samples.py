@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from protocols.amqp10.types import (
+from protocols.amqp10.codec.types import (
     Array,
     Byte,
     Char,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import Described, Symbol
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Described, Symbol
 from tests.amqp10.peer import (
     Peer,
     Receiver,

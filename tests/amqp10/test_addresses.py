@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocols.amqp10 import addresses
-from protocols.amqp10.addresses import (
+from protocols.amqp10.broker import addresses
+from protocols.amqp10.broker.addresses import (
     Source,
     Target,
     exchange_address,
@@ -20,7 +20,7 @@ from protocols.amqp10.addresses import (
     target,
     to,
 )
-from protocols.amqp10.errors import AmqpError, Ends
+from protocols.amqp10.codec.errors import AmqpError, Ends
 
 Aimed = Callable[[str], object]
 

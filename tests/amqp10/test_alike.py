@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.wire import EMPTY_FRAME
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.wire import EMPTY_FRAME
 
 from .peer import SECOND, SETTLED, VALUE, Sender, World, bind, data, declare, frame, section, session_of
 

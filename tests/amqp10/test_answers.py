@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import Tuning
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.machine.contract import Tuning
 
 from .machine import (
     LAST,

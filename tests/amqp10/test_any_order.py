@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import Tuning
-from protocols.amqp10.errors import AmqpError, Ends
-from protocols.amqp10.link import Link
-from protocols.amqp10.receiving import IncomingLink
-from protocols.amqp10.sending import OutgoingLink
-from protocols.amqp10.session import Session
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.machine.contract import Tuning
+from protocols.amqp10.machine.link import Link
+from protocols.amqp10.machine.receiving import IncomingLink
+from protocols.amqp10.machine.sending import OutgoingLink
+from protocols.amqp10.machine.session import Session
 
 from .machine import (
     LOGIN,

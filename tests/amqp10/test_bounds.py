@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from broker_core.logs import TextLines
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.transactions import Transactions
-from protocols.amqp10.types import Described, Symbol
+from protocols.amqp10.broker.transactions import Transactions
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Described, Symbol
 from tests.amqp10.consuming import QUEUE, filled
 from tests.amqp10.controller import Control, in_tx
 from tests.amqp10.peer import (

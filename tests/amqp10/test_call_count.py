@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from protocols.amqp10 import performatives as p
+from protocols.amqp10.codec import performatives as p
 
 from .peer import Sender, World, data, declared, frame, session_of
 

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.connection import State
-from protocols.amqp10.contract import Tuning
-from protocols.amqp10.errors import AmqpError, Ends
-from protocols.amqp10.types import Symbol
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.types import Symbol
+from protocols.amqp10.machine.connection import State
+from protocols.amqp10.machine.contract import Tuning
 
 from .machine import (
     LOGIN,

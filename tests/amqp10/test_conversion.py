@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from broker_core.message import Message
 from broker_core.values import Properties
-from protocols.amqp091 import encoding as encoding091
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties, FieldTable, FieldValue
-from protocols.amqp10 import encoding as encoding10
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import (
+from protocols.amqp091.broker import encoding as encoding091
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
+from protocols.amqp10.broker import encoding as encoding10
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import (
     Array,
     Byte,
     Char,

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from broker_core import values
 from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.values import Properties, Table
-from protocols.amqp10 import encoding, envelope
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.encoding import ENCODING, LOOKED_INTO_MAX, annotated, pieces, project
-from protocols.amqp10.errors import AmqpError, Ends
-from protocols.amqp10.types import Array, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
+from protocols.amqp10.broker import encoding, envelope
+from protocols.amqp10.broker.encoding import ENCODING, LOOKED_INTO_MAX, annotated, pieces, project
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.types import Array, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
 from tests.core.fakes import lone
 from tests.plain import plain_only
 

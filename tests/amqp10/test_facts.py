@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.watching.facts import ChannelFacts, ConsumerFacts
-from protocols.amqp10 import performatives as p
+from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import World
 
 from .client import SETTLED, Session

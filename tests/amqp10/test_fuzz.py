@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10 import types
-from protocols.amqp10.types import Described, Symbol, UByte, UInt, ULong, UShort
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec import types
+from protocols.amqp10.codec.types import Described, Symbol, UByte, UInt, ULong, UShort
 from tests.mutation import POSITIONS, Mutation, mutated, mutations, reads
 
 from .attack import (

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.connection import State
-from protocols.amqp10.contract import Tuning
-from protocols.amqp10.errors import AmqpError, Ends
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.machine.connection import State
+from protocols.amqp10.machine.contract import Tuning
 
 from .machine import AMQP_HEADER, LOGIN, SASL, SASL_HEADER, Peer, frame, open_, sasl
 

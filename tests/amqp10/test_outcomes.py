@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.errors import AmqpError, Ends
-from protocols.amqp10.types import Described, ULong
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.types import Described, ULong
 
 from .machine import (
     LAST,

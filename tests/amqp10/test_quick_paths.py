@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.built import built
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.contract import Tuning
-from protocols.amqp10.receiving import IncomingLink
-from protocols.amqp10.session import Session
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.machine.contract import Tuning
+from protocols.amqp10.machine.receiving import IncomingLink
+from protocols.amqp10.machine.session import Session
 from tests.plain import plain_only
 
 from .machine import (

@@ -8,9 +8,9 @@ import pytest
 
 from broker_core.limits import UserLimits
 from broker_core.version import VERSION
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.errors import AmqpError
-from protocols.amqp10.types import UInt
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.types import UInt
 from tests.amqp091.peer import TWO_HOSTS
 
 from .peer import ELSEWHERE, HEADER, SASL_HEADER, Peer, World, data, declare, frame, plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10 import performatives as p
+from protocols.amqp10.codec import performatives as p
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, receiver, taken
 from tests.amqp10.peer import SETTLED, Peer, World, declare, session_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10 import performatives as p
+from protocols.amqp10.codec import performatives as p
 
 from .peer import (
     MIXED,

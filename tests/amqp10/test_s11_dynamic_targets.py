@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import Described
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Described
 
 from .peer import Peer, Session, World, data, declared, session_of, waiting
 

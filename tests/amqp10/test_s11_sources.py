@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import pytest
 
-from protocols.amqp091.wire import BasicProperties
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value
+from protocols.amqp091.codec.wire import BasicProperties
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, source, stream, taken
 from tests.amqp10.peer import (
     SETTLED,

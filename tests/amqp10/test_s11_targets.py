@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.publishing import AIMS_MAX, aims_of
+from protocols.amqp10.broker.publishing import AIMS_MAX, aims_of
+from protocols.amqp10.codec import performatives as p
 
 from .peer import (
     SETTLED,

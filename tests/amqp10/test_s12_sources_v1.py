@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.types import Symbol
+from protocols.amqp10.codec.types import Symbol
 from tests.amqp10.consuming import filled, source, taken
 from tests.amqp10.peer import Session, World, declare, session_of
 

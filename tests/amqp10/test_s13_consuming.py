@@ -10,9 +10,9 @@ import pytest
 from broker_core.message import Message
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties
-from protocols.amqp091.wire import BasicProperties
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import UInt
+from protocols.amqp091.codec.wire import BasicProperties
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import UInt
 from tests.amqp10.consuming import QUEUE, filled, mourned, source, taken
 from tests.amqp10.peer import SETTLED, Peer, Session, World, data, declare, frame, session_of, waiting
 from tests.core.fakes import calls

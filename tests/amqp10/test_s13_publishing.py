@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091.wire import BasicProperties
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.publishing import WORK_MAX
-from protocols.amqp10.types import Symbol
+from protocols.amqp091.codec.wire import BasicProperties
+from protocols.amqp10.broker.publishing import WORK_MAX
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Symbol
 
 from .parts import frame
 from .peer import (

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.management import REQUEST_SIZE_MAX
-from protocols.amqp10.management_syntax import Refused, digest, location, location_of, split
-from protocols.amqp10.types import Array, Described, Symbol, UInt, ULong, Value
+from protocols.amqp10.broker.management.link_pair import REQUEST_SIZE_MAX
+from protocols.amqp10.broker.management.syntax import Refused, digest, location, location_of, split
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value
 
 from .peer import (
     MIXED,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.errors import Ends
-from protocols.amqp10.sections import (
+from protocols.amqp10.codec.errors import Ends
+from protocols.amqp10.codec.sections import (
     MalformedError,
     bounds,
     data_begin,
@@ -19,7 +19,7 @@ from protocols.amqp10.sections import (
     octets_of,
     value_of,
 )
-from protocols.amqp10.types import Symbol, encode
+from protocols.amqp10.codec.types import Symbol, encode
 
 from . import messages, samples
 from .messages import DATA, FOOTER, SEQUENCE, SYMBOLS, VALUE, Said

@@ -8,11 +8,11 @@ import pytest
 
 from broker_core.message import Message
 from broker_core.selector import compile_selector
-from protocols.amqp091 import encoding as encoding091
-from protocols.amqp091.wire import BasicProperties
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.encoding import ENCODING, project
-from protocols.amqp10.types import Symbol, Timestamp, UByte, UInt, ULong
+from protocols.amqp091.broker import encoding as encoding091
+from protocols.amqp091.codec.wire import BasicProperties
+from protocols.amqp10.broker.encoding import ENCODING, project
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Symbol, Timestamp, UByte, UInt, ULong
 
 from .peer import annotations, application_properties, data, message
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.connection import State
-from protocols.amqp10.contract import Tuning
-from protocols.amqp10.errors import AmqpError, Ends
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.machine.connection import State
+from protocols.amqp10.machine.contract import Tuning
 
 from .machine import (
     LAST,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10 import performatives as p
+from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import World
 from tests.amqp10.peer import HEADER, SASL, SASL_HEADER, Peer, frame, plain
 from tests.core.test_scram import final

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.termini import termini_of
+from protocols.amqp10.broker.kept_links import termini_of
+from protocols.amqp10.codec import performatives as p
 from tests.amqp10.peer import (
     World,
     application_properties,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker_core.sieve import Sieve
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.registration import SUBSCRIPTION
-from protocols.amqp10.termini import termini_of
+from protocols.amqp10.broker.kept_links import termini_of
+from protocols.amqp10.broker.registration import SUBSCRIPTION
+from protocols.amqp10.codec import performatives as p
 from tests.amqp10.keeping import KeptWorld
 from tests.amqp10.peer import World, application_properties, data, session_of
 from tests.amqp10.subscribing import (

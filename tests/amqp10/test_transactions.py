@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.transactions import OPEN_MAX
-from protocols.amqp10.types import Described, Symbol, ULong
+from protocols.amqp10.broker.transactions import OPEN_MAX
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Described, Symbol, ULong
 from tests.amqp10.controller import Control, bodies_of, fill, in_tx
 from tests.amqp10.peer import (
     SETTLED,

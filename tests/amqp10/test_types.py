@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp10.errors import Ends
-from protocols.amqp10.types import (
+from protocols.amqp10.codec.errors import Ends
+from protocols.amqp10.codec.types import (
     Array,
     Char,
     DecodeError,

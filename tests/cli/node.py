@@ -17,9 +17,9 @@ from broker_core.composition import populate
 from broker_core.config import parse
 from broker_core.outbox import Outbox
 from broker_core.security.passwords import Cost, Hashing
-from protocols.amqp091.encoding import ENCODING
-from protocols.http.adapter import ControlConnection
+from protocols.amqp091.broker.encoding import ENCODING
 from protocols.http.registration import PROTOCOL
+from protocols.http.server.adapter import ControlConnection
 from tests.http.desk import HERE, FakeNode, Response, basic
 
 CONFIG = parse("""

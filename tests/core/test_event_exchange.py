@@ -10,7 +10,7 @@ from broker_core.queue import Queue
 from broker_core.security.access import Access
 from broker_core.values import Table
 from broker_core.watching.event_exchange import EVENTS, PENDING_MAX, AlarmEvents, EventExchange
-from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.broker.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, calls
 from tests.http.desk import FakeNode
 from tests.metrics.stand import Link

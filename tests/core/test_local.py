@@ -8,7 +8,7 @@ from broker_core.client import Client
 from broker_core.message import Message
 from broker_core.queue import Queue
 from broker_core.values import Properties
-from protocols.amqp010.encoding import ENCODING
+from protocols.amqp010.broker.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, World, waiting
 
 

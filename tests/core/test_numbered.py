@@ -13,9 +13,9 @@ from broker_core.numbered import NumberedQueue
 from broker_core.queue import Queue
 from broker_core.values import Properties, Value
 from broker_core.work_queue import WorkQueue
-from protocols.amqp010.encoding import ENCODING as ENCODING010
-from protocols.amqp091.encoding import ENCODING as ENCODING091
-from protocols.amqp10.encoding import ENCODING as ENCODING10
+from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
+from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
+from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
 from tests.core.fakes import DEAD, FakeConsumer, World, fetched, morgue
 from tests.store.site import Site
 

@@ -10,9 +10,9 @@ from broker_core.transaction import Transaction
 from broker_core.values import Properties, Table
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from broker_core.watching.tracing import TRACE
-from protocols.amqp010.encoding import ENCODING as ENCODING_0_10
-from protocols.amqp091.encoding import ENCODING as ENCODING_0_9_1
-from protocols.amqp10.encoding import ENCODING as ENCODING_1_0
+from protocols.amqp010.broker.encoding import ENCODING as ENCODING_0_10
+from protocols.amqp091.broker.encoding import ENCODING as ENCODING_0_9_1
+from protocols.amqp10.broker.encoding import ENCODING as ENCODING_1_0
 from tests.core.fakes import FakeConsumer, World, calls, message
 from tests.http.desk import FakeNode
 from tests.metrics.stand import Front, Link

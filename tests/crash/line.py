@@ -16,11 +16,11 @@ from struct import unpack_from
 
 import attrs
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties, Method
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import Symbol
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, Method
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import Session
 from tests.amqp10.parts import SASL, frame
 

@@ -9,7 +9,7 @@ import random
 
 import attrs
 
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.codec.wire import BasicProperties
 
 NAME_OCTETS_MAX = 64
 

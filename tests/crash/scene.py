@@ -13,8 +13,8 @@ from typing import Final
 import attrs
 
 from broker_core.cli.control_client import ControlClient
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import FieldTable, Method, UInt8
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import FieldTable, Method, UInt8
 
 from .ledger import Ledger
 from .line import TIMEOUT_S, Content, Line091, wait_for

@@ -16,8 +16,8 @@ from broker_core.config import parse
 from broker_core.frontend import Peer
 from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
 from broker_core.outbox import Outbox
-from protocols.http.adapter import ControlConnection
 from protocols.http.registration import PROTOCOL
+from protocols.http.server.adapter import ControlConnection
 
 TAGS = ("administrator", "monitoring", "policymaker", "management", "impersonator", "none")
 USERS = "".join(

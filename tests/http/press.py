@@ -19,9 +19,9 @@ from broker_core.store import block
 from broker_core.store.contract import Append
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Properties, Value
-from protocols.amqp091.encoding import ENCODING
-from protocols.http.adapter import ControlConnection
+from protocols.amqp091.broker.encoding import ENCODING
 from protocols.http.registration import PROTOCOL
+from protocols.http.server.adapter import ControlConnection
 from tests.core.fakes import waiting
 from tests.http.desk import HERE, Response, basic
 from tests.store.site import Site

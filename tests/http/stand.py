@@ -19,9 +19,9 @@ from broker_core.outbox import Outbox
 from broker_core.store import block
 from broker_core.stream import StreamQueue
 from broker_core.values import Table
-from protocols.http import room
-from protocols.http.adapter import ControlConnection
 from protocols.http.registration import PROTOCOL
+from protocols.http.server import memory_budget as room
+from protocols.http.server.adapter import ControlConnection
 from tests.core.fakes import ENCODING
 from tests.http.desk import HERE, Response, basic
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import pytest
 
 from broker_core.operations import Json, Reloaded
-from protocols.http.asked import Asked, Level, Refused, Route
-from protocols.http.routes import ROUTES, allowed, find
-from protocols.http.tree import Tree
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.router import Tree
+from protocols.http.server.routes import ROUTES, allowed, find
 
 from .desk import ELSEWHERE, TAGS, Desk, basic
 

@@ -9,9 +9,9 @@ import pytest
 from broker_core.message import Encoding, Message
 from broker_core.store import block
 from broker_core.store.contract import Append
-from protocols.amqp091.encoding import ENCODING as AMQP091
-from protocols.amqp10.encoding import ENCODING as AMQP10
-from protocols.http import arrow
+from protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from protocols.http.bulk import arrow
 
 pa = pytest.importorskip("pyarrow")
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocols.http import room
 from protocols.http.connection import (
     Allowance,
     Bounds,
@@ -19,6 +18,7 @@ from protocols.http.connection import (
     Response,
     refusal,
 )
+from protocols.http.server import memory_budget
 from tests.http.desk import basic
 from tests.http.press import BASE, Line, Press, request, rows
 from tests.http.test_connection import Wire, responses
@@ -211,7 +211,7 @@ def test_too_large_a_body_is_refused_when_its_head_is_there(
 
 def test_all_large_bodies_together_have_so_much_room() -> None:
     press = Press()
-    bodies = room.bodies_of(press.broker)
+    bodies = memory_budget.bodies_of(press.broker)
     bodies.octets = 4_000_000
     data = request("POST", PIECE, large_rows())
     half = [Line(press) for _ in range(2)]
@@ -239,8 +239,8 @@ def test_a_body_of_unknown_size_takes_up_the_most_there_can_be() -> None:
     head = f"POST {PIECE} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
     head += f"Authorization: {basic('spark:sesame')}\r\n\r\n{len(data):x}\r\n"
     line.connection.receive(head.encode() + data, press.broker.now)
-    assert room.bodies_of(press.broker).taken == 2_000_000 + (1 << 20)
+    assert memory_budget.bodies_of(press.broker).taken == 2_000_000 + (1 << 20)
     line.connection.receive(b"\r\n0\r\n\r\n", press.broker.now)
     press.site.settle()
     assert line.answer().content == {"rows": 1}
-    assert room.bodies_of(press.broker).taken == 0
+    assert memory_budget.bodies_of(press.broker).taken == 0

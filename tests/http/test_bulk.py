@@ -11,7 +11,7 @@ from broker_core.message import Message
 from broker_core.store import block
 from broker_core.store.contract import DamagedError, StoreError
 from broker_core.stream import StreamQueue
-from protocols.http import arrow, bulk, streams
+from protocols.http.bulk import arrow, bulk, streams
 from tests.core.fakes import ENCODING
 from tests.http.desk import Response, basic
 from tests.http.stand import CONFIG, STREAM, Asking, HeldLog, Stand, bodies, told

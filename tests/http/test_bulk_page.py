@@ -14,8 +14,9 @@ from broker_core.limits import QueueLimits
 from broker_core.message import Message
 from broker_core.reserving import TAKING_S
 from broker_core.work_queue import WorkQueue
-from protocols.http import bulk, leases, room, streams
+from protocols.http.bulk import bulk, leases, streams
 from protocols.http.connection import Bounds
+from protocols.http.server import memory_budget
 from tests.core.fakes import ENCODING
 from tests.http.stand import Stand
 
@@ -57,7 +58,7 @@ def test_the_reader_on_the_page_reads_blocks() -> None:
             )
         ),
         f"up to {streams.WAIT_MS_MAX}.",
-        f"no more than {room.ROOM_OCTETS >> 20} MiB",
+        f"no more than {memory_budget.ROOM_OCTETS >> 20} MiB",
         f"up to {bulk.ROOM_WAIT_S:.0f} seconds",
         f"up to {Bounds().behind_size_max >> 10} KiB",
         f"{Bounds().stall_size >> 10} KiB in {Bounds().stall_timeout_s:.0f} seconds",

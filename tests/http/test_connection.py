@@ -19,7 +19,7 @@ from protocols.http.connection import (
     Response,
     Writer,
 )
-from protocols.http.heads import target_parts
+from protocols.http.request_head import target_parts
 
 BOUNDS = Bounds(head_size_max=512, body_size_max=100, request_timeout_s=10.0, idle_timeout_s=60.0)
 

@@ -15,8 +15,8 @@ from broker_core.message import Facts, Message
 from broker_core.operations import Json
 from broker_core.store import block
 from broker_core.values import Properties
-from protocols.amqp091.encoding import ENCODING, WRITTEN_MAX
-from protocols.http import incoming
+from protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
+from protocols.http.bulk import input_blocks
 from tests.http.press import BASE, DURABLE, Press, packed, rows
 from tests.store.test_chunk import fields, told
 
@@ -211,13 +211,13 @@ def test_topic_permissions_hold_for_every_key(press: Press) -> None:
 def test_there_are_so_many_rows_and_origins_in_a_request_and_no_more(
     press: Press, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incoming, "ROWS_MAX", 3)
+    monkeypatch.setattr(input_blocks, "ROWS_MAX", 3)
     response = press.ask("POST", PIECE, octets_of() + octets_of())
     assert (response.status, response.content["reason"]) == (
         400,
         "there are more than 3 rows; send smaller requests",
     )
-    monkeypatch.setattr(incoming, "ORIGINS_OCTETS_MAX", 100)
+    monkeypatch.setattr(input_blocks, "ORIGINS_OCTETS_MAX", 100)
     response = press.ask("POST", PIECE, octets_of(said_with(at_11="k" * 60)))
     assert response.content["reason"] == "the origins have more than 100 octets; send smaller requests"
 
@@ -359,7 +359,7 @@ def test_rows_kept_in_blocks_are_as_those_kept_one_by_one(body: bytes) -> None:
     """Whatever is wrong with them, it is said in the same words."""
     in_blocks = outcome(Press(), body)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(incoming, "BLOCK_OCTETS_MAX", 0)
+        patch.setattr(input_blocks, "BLOCK_OCTETS_MAX", 0)
         assert outcome(Press(), body) == in_blocks
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from protocols.http.asked import Refused
-from protocols.http.making import FREE_OCTETS, MOST_OCTETS, Making, Rows
-from protocols.http.room import ROOM_OCTETS, lists_of
+from protocols.http.server.long_answers import FREE_OCTETS, MOST_OCTETS, Making, Rows
+from protocols.http.server.memory_budget import ROOM_OCTETS, lists_of
+from protocols.http.server.request import Refused
 from tests.http.management.office import Office
 
 PIECE = bytes(1 << 20)

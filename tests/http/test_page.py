@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.http.ui.serving import shipped
+from protocols.http.ui.files import shipped
 from tests.http.desk import Desk
 
 BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"

@@ -10,7 +10,7 @@ from broker_core.broker import Broker
 from broker_core.clock import ManualClock
 from broker_core.operations import Json
 from protocols.http.connection import Later
-from protocols.http.portions import PAUSE_S, TURN_S, InPortions
+from protocols.http.server.turns import PAUSE_S, TURN_S, InPortions
 
 MANY = 20
 PORTIONS = 3

@@ -7,7 +7,7 @@ import pytest
 from broker_core.message import Message
 from broker_core.operations import Json
 from broker_core.values import Properties
-from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.broker.encoding import ENCODING
 from tests.http.press import Line, Press, content, rows
 
 PATH = "/api/leveret/publish/%2F"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.watching.events import Event, Listener
-from protocols.http.adapter import ControlConnection
+from protocols.http.server.adapter import ControlConnection
 from tests.core.threads import Threads, make_slow
 from tests.http.desk import Desk, Response, basic
 

@@ -10,11 +10,11 @@ import pytest
 
 from broker_core.staged import NUMBER_MAX, Batch, Part, Piece, used_note
 from broker_core.staging import BATCH_MAX_S, NAME_MAX, NAME_MAX_S, NOTES_MAX, STAGINGS_MAX
-from protocols.http import publish, staging
-from protocols.http.adapter import AROUND_OCTETS
-from protocols.http.asked import Route
-from protocols.http.incoming import ORIGINS_OCTETS_MAX, ROWS_MAX
-from protocols.http.room import ROOM_OCTETS
+from protocols.http.bulk import publish, staging
+from protocols.http.bulk.input_blocks import ORIGINS_OCTETS_MAX, ROWS_MAX
+from protocols.http.server.adapter import AROUND_OCTETS
+from protocols.http.server.memory_budget import ROOM_OCTETS
+from protocols.http.server.request import Route
 from tests.http.press import BASE, Press
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.http.asked import Asked, Level, Refused, Route
-from protocols.http.routes import ROUTES, find
-from protocols.http.tree import SEGMENTS_MAX, Tree
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.router import SEGMENTS_MAX, Tree
+from protocols.http.server.routes import ROUTES, find
 
 
 def nothing(asked: Asked) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.clock import ManualClock
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
-from protocols.http.metrics import serving
+from protocols.http.metrics import endpoint
 from tests.core.fakes import FakeConsumer, message
 from tests.http.desk import ELSEWHERE, HERE, Desk, Response, basic
 from tests.metrics.stand import OPEN, Front, Labels, Link, Stand, families, samples
@@ -202,7 +202,7 @@ def test_a_queue_that_goes_meanwhile_is_told_once() -> None:
 
 
 def test_answers_are_bounded_in_size_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "OCTETS_MAX", 10_000)
+    monkeypatch.setattr(endpoint, "OCTETS_MAX", 10_000)
     stand = Stand()
     for number in range(400):
         stand.queue(f"q{number}")
@@ -210,7 +210,7 @@ def test_answers_are_bounded_in_size_and_number(monkeypatch: pytest.MonkeyPatch)
     scrape.finish()
     assert scrape.response.status == 503
     monkeypatch.undo()
-    under_way = [stand.ask("/metrics/per-object") for _ in range(serving.AT_ONCE)]
+    under_way = [stand.ask("/metrics/per-object") for _ in range(endpoint.AT_ONCE)]
     assert stand.ask().response.status == 503
     under_way[0].connection.lost()
     last = stand.ask()

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties, Method
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, Method
 
 ANSWERS: dict[type[Method], Method] = {
     m.ConnectionStartOk: m.ConnectionTune(2047, 131072, 0),

@@ -15,9 +15,9 @@ from perf.ends import Source, Subscription, Tally, count_run
 from perf.plan import Plan, Url
 from perf.speak091 import delivery_shape, publish_pattern
 from perf.speak10 import address_of, message_of, transfer_pattern
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 
 MESSAGES = 10_000
 PLAN = Plan(Url("localhost", 5672, "guest", "guest", "/"), confirms=1000)

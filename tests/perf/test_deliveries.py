@@ -10,9 +10,9 @@ import pytest
 from perf.deliveries import Run, Shape, Strides
 from perf.errors import PerfError
 from perf.speak091 import delivery_shape
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties
 
 OTHER = wire.method_frame(1, m.BasicConsumeOk("c").encode())
 

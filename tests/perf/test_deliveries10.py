@@ -8,8 +8,8 @@ import pytest
 
 from perf.deliveries import Run, Shape, Strides
 from perf.speak10 import body_in, transfer_shape
-from protocols.amqp10 import performatives as p
-from protocols.amqp10 import wire
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec import wire
 
 
 def message(number: int, size: int) -> bytes:

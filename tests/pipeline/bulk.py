@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from broker_core.message import Facts, Message
 from broker_core.store.block import header, pack
 from broker_core.store.contract import Append
-from protocols.amqp091.encoding import ENCODING as AMQP091
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from protocols.amqp091.codec.wire import BasicProperties
 
 FACTS = Facts(durable=True)
 ROOT = "/api/leveret/streams/"

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from broker_core.message import Message
 from broker_core.store.block import Block, header, messages_of
-from protocols.amqp091.encoding import ENCODING as AMQP091
+from protocols.amqp091.broker.encoding import ENCODING as AMQP091
 from tests.pipeline.bulk import FakeBroker, said
 
 STAGING = "/api/leveret/staging/"

@@ -24,11 +24,11 @@ from pipeline.decode import Decoder
 from pipeline.errors import BadOption
 from pipeline.options import Use, read_options
 from pipeline.schema import PROPERTIES, SCHEMAS, check, full
-from protocols.amqp010.commands import DeliveryProperties, MessageProperties
-from protocols.amqp010.encoding import ENCODING as AMQP010
-from protocols.amqp091.fields import ByteArray
-from protocols.amqp091.wire import LongLong
-from protocols.amqp10.encoding import ENCODING as AMQP10
+from protocols.amqp010.broker.encoding import ENCODING as AMQP010
+from protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties
+from protocols.amqp091.codec.fields import ByteArray
+from protocols.amqp091.codec.wire import LongLong
+from protocols.amqp10.broker.encoding import ENCODING as AMQP10
 from tests.pipeline.bulk import block, bodies, message
 
 

@@ -26,8 +26,8 @@ from pipeline.encode import Encoder, Made, together
 from pipeline.errors import BadRow
 from pipeline.schema import VARIANT
 from pipeline.sink_options import SinkOptions, read_sink_options
-from protocols.amqp091.encoding import ENCODING as AMQP091
-from protocols.amqp091.wire import BasicProperties
+from protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from protocols.amqp091.codec.wire import BasicProperties
 
 Row = dict[str, object]
 HEADERS = pa.map_(pa.string(), pa.string())

@@ -17,12 +17,12 @@ from pipeline.decode import Decoder
 from pipeline.errors import BadOption
 from pipeline.options import Options, Use, read_options
 from pipeline.schema import ANNOTATIONS, SCHEMAS, VARIANT, check, full
-from protocols.amqp091.encoding import ENCODING as AMQP091
-from protocols.amqp091.encoding import rendered
-from protocols.amqp091.fields import ByteArray
-from protocols.amqp10.encoding import ENCODING as AMQP10
-from protocols.amqp10.envelope import annotations_section, entry
-from protocols.amqp10.types import Symbol, ULong
+from protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from protocols.amqp091.broker.encoding import rendered
+from protocols.amqp091.codec.fields import ByteArray
+from protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from protocols.amqp10.broker.envelope import annotations_section, entry
+from protocols.amqp10.codec.types import Symbol, ULong
 from tests.pipeline.bulk import FACTS, block, message
 
 HEADERS = SCHEMAS["amqp"]["headers"]

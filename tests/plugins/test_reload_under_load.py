@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.plugins import Plugins
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import ClientChannel, World
 
 ONE_KEY = """\

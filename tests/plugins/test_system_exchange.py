@@ -13,11 +13,11 @@ from broker_core.message import Message
 from broker_core.testing.conformance import check_exchange_type
 from broker_core.values import Properties
 from plugins.system_exchange import SERVICES, SystemExchange
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
-from protocols.amqp091.encoding import ENCODING
-from protocols.amqp091.methods import BasicProperties
-from protocols.amqp10.encoding import ENCODING as ENCODING10
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.broker.encoding import ENCODING
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.methods import BasicProperties
+from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
 from tests.amqp010 import peer as peer010
 from tests.amqp091.peer import Content, World
 

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import Symbol, Value
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Symbol, Value
 from tests.amqp10.peer import VALUE, Link, Peer, Receiver, Sender, Session, World, data, section, told
 from tests.amqp10.test_s14_management import Pair, ask_requests, ask_responses
 

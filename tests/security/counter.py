@@ -18,8 +18,8 @@ from broker_core.outbox import Outbox
 from broker_core.store.memory import MemoryStore
 from broker_core.super_streams import add_super_stream
 from broker_core.watching.facts import ChannelFacts, ConnectionFacts
-from protocols.http.adapter import ControlConnection
 from protocols.http.registration import PROTOCOL
+from protocols.http.server.adapter import ControlConnection
 from tests.core.branching import Crew
 from tests.http.desk import HERE, FakeNode, Response, basic
 from tests.http.press import rows

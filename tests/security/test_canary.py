@@ -17,9 +17,9 @@ from broker_core.cli import main
 from broker_core.cli.tree import parser
 from broker_core.client import Client
 from broker_core.security.passwords import PasswordHash
-from protocols.amqp10 import performatives as p
+from protocols.amqp10.codec import performatives as p
 from protocols.http import connection
-from protocols.http.asked import Asked, Level, Route
+from protocols.http.server.request import Asked, Level, Route
 from tests.amqp10.peer import Peer, World, plain
 from tests.amqp10.test_s14_management import Pair
 
@@ -102,7 +102,7 @@ def test_a_mistake_of_ours_is_logged_and_answered_without_what_was_sent(
 
     route = Route("PUT", "/api/leveret/mistake", Level.ADMINISTRATOR, mistaken)
     counter = Counter("administrator", **ALL)
-    monkeypatch.setattr("protocols.http.adapter.find", lambda *asked: (route, {}))
+    monkeypatch.setattr("protocols.http.server.adapter.find", lambda *asked: (route, {}))
     response = counter.ask("PUT", route.path, f'{{"password": "{SECRET}"}}'.encode())
     assert response.status == 500
     assert "RuntimeError" in said()

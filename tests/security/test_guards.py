@@ -12,9 +12,9 @@ from broker_core.config_sections import LimitsSettings
 from broker_core.security import guards
 from broker_core.security.guards import KEYS_MAX, REFUSED_MAX_S, Door, Logins, network
 from broker_core.security.sasl import AuthenticationFailed, Plain, Success
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
-from protocols.amqp10 import performatives as p
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.codec import methods as m
+from protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World
 from tests.amqp10.peer import Peer as Peer10
@@ -248,7 +248,7 @@ def login_010(world: World, name: str, password: str, address=LOOPBACK) -> bool:
 
 def login_http(world: World, name: str, password: str, address=LOOPBACK) -> bool:
     from broker_core.outbox import Outbox
-    from protocols.http.adapter import ControlConnection
+    from protocols.http.server.adapter import ControlConnection
     from tests.http.desk import Response, basic
 
     front = ControlConnection(world.broker, world.config, Outbox([]), address, world.broker.tick())

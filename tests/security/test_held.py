@@ -12,13 +12,13 @@ from broker_core.entrance import BITE
 from broker_core.frontend import FrontEnd
 from broker_core.outbox import Outbox
 from broker_core.transport import WAITING_MAX
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
-from protocols.amqp091.adapter import PROPERTIES_MAX
-from protocols.amqp091.wire import method_frame
-from protocols.amqp10 import performatives as p
-from protocols.http.adapter import ControlConnection
-from protocols.pieces import PIECE, keep
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.broker.adapter import PROPERTIES_MAX
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import method_frame
+from protocols.amqp10.codec import performatives as p
+from protocols.http.server.adapter import ControlConnection
+from protocols.shared.pieces import PIECE, keep
 from tests.amqp010.client import frame as frame_010
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, Peer, World

@@ -10,9 +10,9 @@ from broker_core.composition import _node_limits
 from broker_core.errors import TooMany
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.outbox import Outbox
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
-from protocols.http.adapter import ControlConnection
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.codec import methods as m
+from protocols.http.server.adapter import ControlConnection
 from tests.amqp010.client import ClientSession, SessionEnded
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import LOOPBACK, Peer, World

@@ -15,10 +15,10 @@ import trio.testing
 
 from broker_core.config import Config, parse
 from broker_core.node import Node
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import method_frame
-from protocols.amqp10 import performatives as p
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import method_frame
+from protocols.amqp10.codec import performatives as p
 from tests.amqp010.client import frame as frame_010
 from tests.amqp10.parts import SASL
 from tests.amqp10.parts import frame as frame_10

@@ -13,10 +13,10 @@ from broker_core.client import Client
 from broker_core.frontend import Peer as Address
 from broker_core.outbox import Outbox
 from broker_core.security.access import Permission
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
-from protocols.amqp10 import performatives as p
-from protocols.http.adapter import ControlConnection
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.codec import methods as m
+from protocols.amqp10.codec import performatives as p
+from protocols.http.server.adapter import ControlConnection
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok
 from tests.amqp10.peer import Peer as Peer10

@@ -29,8 +29,8 @@ from broker_core.store.objects import StoredCatalogue
 from broker_core.store.restoring import begin, restore
 from broker_core.topology import PREDECLARED, VirtualHost
 from broker_core.values import Value
-from protocols.amqp010.encoding import ENCODING as ENCODING010
-from protocols.amqp091.encoding import ENCODING as ENCODING091
+from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
+from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
 from tests.core.fakes import ENCODING
 
 

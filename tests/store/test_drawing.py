@@ -13,7 +13,7 @@ from broker_core.store.contract import Append
 from broker_core.store.drawing import Opened
 from broker_core.stream import StreamQueue
 from broker_core.values import Properties
-from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.broker.encoding import ENCODING
 from tests.core.fakes import calls
 from tests.http.press import BASE, Line, Press, packed, rows
 from tests.store.test_block import appends

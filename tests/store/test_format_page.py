@@ -15,7 +15,7 @@ from broker_core.policy import Policy
 from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.store import block, chunk, database, records, values_text
 from broker_core.store.contract import Append, Entries
-from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.broker.encoding import ENCODING
 from tests.core.branching import xid
 
 PAGE = (Path(__file__).parents[2] / "docs" / "store-format.md").read_text()

@@ -15,8 +15,8 @@ from broker_core.message import Facts, Message
 from broker_core.queue import Queue
 from broker_core.values import Table
 from broker_core.work_queue import WorkQueue
-from protocols.amqp010 import commands as c
-from protocols.amqp010.encoding import ENCODING
+from protocols.amqp010.broker.encoding import ENCODING
+from protocols.amqp010.codec import commands as c
 from tests.core.fakes import FakeConsumer, World, fetched, waiting
 from tests.store.paged import PagedWorld, paged_out, small_pages
 from tests.store.site import Site

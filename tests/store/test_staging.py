@@ -16,7 +16,7 @@ from broker_core.staged import Part
 from broker_core.staging import Staging
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Properties
-from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.broker.encoding import ENCODING
 from tests.http.press import BASE, CONFIG, Line, Press, packed, rows
 from tests.store.site import Site
 

@@ -10,10 +10,10 @@ import pytest
 from broker_core import ThreadedNode, embedded
 from broker_core.arriving import GOODBYE_S
 from broker_core.store.memory import MemoryStore
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, Method, method_frame
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import Symbol
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, Method, method_frame
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10.controller import Control, in_tx
 from tests.amqp10.peer import SECOND, data

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core import ThreadedNode, cli, embedded
-from protocols.amqp010 import commands as c
+from protocols.amqp010.codec import commands as c
 from tests.amqp010.client import ClientSession
 from tests.amqp010.over_socket import SocketClient
 

@@ -13,8 +13,8 @@ import pytest
 
 from broker_core import Node, ThreadedNode, embedded
 from broker_core.store import block
-from protocols.amqp091.encoding import ENCODING
-from protocols.http.room import room_of
+from protocols.amqp091.broker.encoding import ENCODING
+from protocols.http.server.memory_budget import room_of
 
 pytestmark = pytest.mark.system
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from protocols.amqp091 import methods as m
-from protocols.amqp091 import wire
-from protocols.amqp10 import performatives as p
-from protocols.amqp10.types import Symbol
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Symbol
 from tests.amqp10.peer import frame
 
 from .served import ROOT, Serve, screen

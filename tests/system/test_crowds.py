@@ -14,7 +14,7 @@ from benchmarks import crowd
 from benchmarks.flood import Wire
 from broker_core.config import parse
 from broker_core.node import Node
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 
 pytestmark = pytest.mark.system
 

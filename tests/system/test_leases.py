@@ -15,7 +15,7 @@ import pytest
 
 from broker_core import Node, ThreadedNode, cli, embedded
 from broker_core.store import block
-from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.broker.encoding import ENCODING
 
 pytestmark = pytest.mark.system
 

@@ -19,7 +19,7 @@ from proton.reactor import Container, DurableSubscription, Selector
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from broker_core import ThreadedNode, embedded
-from protocols.amqp10.termini import termini_of
+from protocols.amqp10.broker.kept_links import termini_of
 
 pytestmark = pytest.mark.system
 

@@ -14,8 +14,8 @@ import trio.testing
 
 from broker_core.frontend import Protocol
 from broker_core.process import SETTLED_S, prepare
-from protocols.amqp010.registration import PROTOCOL as AMQP010
-from protocols.amqp10.registration import PROTOCOL as AMQP10
+from protocols.amqp010.broker.registration import PROTOCOL as AMQP010
+from protocols.amqp10.broker.registration import PROTOCOL as AMQP10
 from protocols.http.registration import PROMETHEUS
 from protocols.http.registration import PROTOCOL as HTTP
 
@@ -39,8 +39,8 @@ print(sorted(set(sys.modules) - before))
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("protocols.amqp10.registration", "PROTOCOL"),
-        ("protocols.amqp010.registration", "PROTOCOL"),
+        ("protocols.amqp10.broker.registration", "PROTOCOL"),
+        ("protocols.amqp010.broker.registration", "PROTOCOL"),
         ("protocols.http.registration", "PROTOCOL"),
         ("protocols.http.registration", "PROMETHEUS"),
     ],

@@ -18,9 +18,9 @@ from broker_core.store import recovery
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import BasicProperties, append_content
-from protocols.amqp10 import performatives as p
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import BasicProperties, append_content
+from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10.peer import data
 

@@ -17,8 +17,8 @@ from broker_core.config import parse
 from broker_core.security.access import User
 from broker_core.security.passwords import Hashing
 from broker_core.transport import READ_SIZE, WAITING_MAX
-from protocols.amqp091 import methods as m
-from protocols.amqp091.wire import method_frame
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import method_frame
 from tests.amqp091.peer import HEADER, start_ok
 
 pytestmark = pytest.mark.system

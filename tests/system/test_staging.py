@@ -18,7 +18,7 @@ from broker_core.message import Facts, Message
 from broker_core.store import block
 from broker_core.store.contract import Append
 from broker_core.values import Properties
-from protocols.amqp091.encoding import ENCODING
+from protocols.amqp091.broker.encoding import ENCODING
 from tests.system.served import Serve, port, screen
 
 pytestmark = pytest.mark.system

@@ -22,8 +22,8 @@ from broker_core.node import Node
 
 NOT_YET = {
     "h11", "tomllib", "sqlite3", "broker_core.definitions.reading", "broker_core.keeper", "broker_core.store.sqlite",
-    "broker_core.security.tokens", "protocols.amqp010.adapter", "protocols.amqp10.adapter", "protocols.http.adapter",
-    "protocols.http.routes",
+    "broker_core.security.tokens", "protocols.amqp010.broker.adapter", "protocols.amqp10.broker.adapter",
+    "protocols.http.server.adapter", "protocols.http.server.routes",
 }
 
 async def main():

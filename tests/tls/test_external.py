@@ -6,9 +6,9 @@ import attrs
 import pytest
 
 from broker_core.frontend import TlsFacts
-from protocols.amqp010 import commands as c
-from protocols.amqp091 import methods as m
-from protocols.amqp10 import performatives as p
+from protocols.amqp010.codec import commands as c
+from protocols.amqp091.codec import methods as m
+from protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok
 from tests.amqp10.peer import Peer as Peer10

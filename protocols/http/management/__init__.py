@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.http.asked import Route
 from protocols.http.management import (
     bindings,
     channels,
@@ -15,11 +14,11 @@ from protocols.http.management import (
     health,
     limits,
     messages,
-    moving,
+    move,
     nodes,
     overview,
     parameters,
-    peeking,
+    peek,
     permissions,
     policies,
     queues,
@@ -27,6 +26,7 @@ from protocols.http.management import (
     vhosts,
     whoami,
 )
+from protocols.http.server.request import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *whoami.ROUTES,
@@ -40,8 +40,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *queues.ROUTES,
     *bindings.ROUTES,
     *messages.ROUTES,
-    *peeking.ROUTES,
-    *moving.ROUTES,
+    *peek.ROUTES,
+    *move.ROUTES,
     *vhosts.ROUTES,
     *users.ROUTES,
     *permissions.ROUTES,

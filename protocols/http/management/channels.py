@@ -11,15 +11,15 @@ from broker_core.operations import Json
 from broker_core.watching.counts import CHANNEL as CHANNEL_COUNTS
 from broker_core.watching.counts import channel_counts
 from broker_core.watching.facts import ChannelFacts
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import host_of, not_there
 from protocols.http.management.connections import Open, connection_named, open_connections
 from protocols.http.management.consumers import attached_in, is_on, rows
-from protocols.http.management.listing import Fields, listed, told
+from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import TOLD_CHANNEL, Rates
-from protocols.http.portions import InPortions, turn_of
-from protocols.http.replies import API
+from protocols.http.management.requester import host_of, not_there
+from protocols.http.server.replies import API
+from protocols.http.server.request import Asked, Level, Route
+from protocols.http.server.turns import InPortions, turn_of
 
 PATH: Final = "/api/channels"
 ONE: Final = PATH + "/{name}"

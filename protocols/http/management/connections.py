@@ -13,18 +13,18 @@ import attrs
 
 from broker_core.operations import Connected, Json, as_json
 from broker_core.watching.facts import ConnectionFacts
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import (
+from protocols.http.management.lists import Fields, listed, told
+from protocols.http.management.rates import Rates
+from protocols.http.management.requester import (
     ADMINISTRATOR,
     DONE,
     host_of,
     not_there,
     sees_all,
 )
-from protocols.http.management.listing import Fields, listed, told
-from protocols.http.management.rates import Rates
-from protocols.http.replies import not_authorised
+from protocols.http.server.replies import not_authorised
+from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/connections"
 ONE: Final = PATH + "/{name}"

@@ -13,11 +13,11 @@ from broker_core.queue import Queue
 from broker_core.topology import VirtualHost
 from broker_core.watching.facts import ConsumerFacts
 from broker_core.work_queue import WorkQueue
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later
-from protocols.http.management.acting import host_of, visible_hosts
 from protocols.http.management.connections import Directory
-from protocols.http.management.listing import Fields, listed, row
+from protocols.http.management.lists import Fields, listed, row
+from protocols.http.management.requester import host_of, visible_hosts
+from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/consumers"
 OF_HOST: Final = PATH + "/{vhost}"

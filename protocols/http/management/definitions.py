@@ -27,13 +27,13 @@ from broker_core.operations import Json
 from broker_core.security.passwords import PasswordHash
 from broker_core.turn import Turn
 from broker_core.version import VERSION
-from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
-from protocols.http.making import Making
-from protocols.http.management.acting import DONE, to_the_end
-from protocols.http.management.saying import bad
-from protocols.http.portions import InPortions, turn_of
-from protocols.http.replies import API
+from protocols.http.management.request_body import bad
+from protocols.http.management.requester import DONE, to_the_end
+from protocols.http.server.long_answers import Making
+from protocols.http.server.replies import API
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.turns import InPortions, turn_of
 
 PATH: Final = "/api/definitions"
 ONE: Final = PATH + "/{vhost}"

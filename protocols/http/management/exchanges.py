@@ -10,9 +10,11 @@ from broker_core.operations import Json, as_json
 from broker_core.topology import VirtualHost
 from broker_core.watching.counts import EXCHANGE as EXCHANGE_COUNTS
 from broker_core.watching.counts import exchange_counts
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import (
+from protocols.http.management.lists import Fields, listed, told
+from protocols.http.management.rates import TOLD_EXCHANGE, Rates
+from protocols.http.management.request_body import body_of, table_in, text_in, truth_in
+from protocols.http.management.requester import (
     changed,
     client_of,
     host_of,
@@ -20,9 +22,7 @@ from protocols.http.management.acting import (
     own_host_of,
     visible_hosts,
 )
-from protocols.http.management.listing import Fields, listed, told
-from protocols.http.management.rates import TOLD_EXCHANGE, Rates
-from protocols.http.management.saying import body_of, table_in, text_in, truth_in
+from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/exchanges"
 OF_HOST: Final = PATH + "/{vhost}"

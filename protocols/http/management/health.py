@@ -8,12 +8,12 @@ from typing import Final
 from broker_core.delivery import Delivery
 from broker_core.limits import used_up
 from broker_core.operations import Json, Listening
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Response
-from protocols.http.management.acting import client_of, entered
-from protocols.http.management.saying import bad
+from protocols.http.management.request_body import bad
+from protocols.http.management.requester import client_of, entered
 from protocols.http.management.shapes import message_in
-from protocols.http.replies import json_response, octets
+from protocols.http.server.replies import json_response, octets
+from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/health/checks"
 OK: Final[Json] = {"status": "ok"}

@@ -11,13 +11,13 @@ from broker_core.definitions.exporting import Item, limits_json, user_limits_jso
 from broker_core.operations import Json
 from broker_core.security.access import User
 from broker_core.topology import VirtualHost
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import changed, host_of, not_there, sees_all, visible_hosts
 from protocols.http.management.policies import invalid
-from protocols.http.management.saying import bad, body_of, shown
-from protocols.http.management.tables import table
-from protocols.http.replies import not_authorised
+from protocols.http.management.request_body import bad, body_of, shown
+from protocols.http.management.requester import changed, host_of, not_there, sees_all, visible_hosts
+from protocols.http.management.short_lists import table
+from protocols.http.server.replies import not_authorised
+from protocols.http.server.request import Asked, Level, Route
 
 HOSTS: Final = "/api/vhost-limits"
 USERS: Final = "/api/user-limits"

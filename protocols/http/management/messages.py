@@ -17,16 +17,16 @@ from broker_core.client import Client
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
 from broker_core.queue import Queue
-from protocols.http.asked import Asked, Level, Refused, Route
+from protocols.http.bulk.publish import require_no_alarm
 from protocols.http.connection import Later, Response
-from protocols.http.making import Rows
-from protocols.http.management.acting import DONE, changed, client_of, entered
-from protocols.http.management.saying import Said, bad, body_of, shown, text_in, whole_in
+from protocols.http.management.request_body import Said, bad, body_of, shown, text_in, whole_in
+from protocols.http.management.requester import DONE, changed, client_of, entered
 from protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
-from protocols.http.on_disk import OnDisk
-from protocols.http.portions import InPortions, turn_of
-from protocols.http.publish import require_no_alarm
-from protocols.http.replies import API
+from protocols.http.server.durable_answers import OnDisk
+from protocols.http.server.long_answers import Rows
+from protocols.http.server.replies import API
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.turns import InPortions, turn_of
 
 QUEUE: Final = "/api/queues/{vhost}/{name}"
 DEFAULT_EXCHANGE: Final = "amq.default"  # as paths name it

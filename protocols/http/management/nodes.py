@@ -13,11 +13,11 @@ from broker_core.operations import Json, Listening, Operations
 from broker_core.version import VERSION
 from broker_core.watching.counts import CHURN, NODE
 from broker_core.watching.measured import measured
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import not_there
-from protocols.http.management.listing import Fields, listed, told
+from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import Rates
+from protocols.http.management.requester import not_there
+from protocols.http.server.request import Asked, Level, Route
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

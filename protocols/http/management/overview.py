@@ -13,12 +13,10 @@ from broker_core.operations import Json
 from broker_core.topology import VirtualHost
 from broker_core.version import VERSION
 from broker_core.watching.counts import HOST, LENGTHS
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import sees_all, visible_hosts
 from protocols.http.management.connections import open_connections
 from protocols.http.management.definitions import RABBITMQ_VERSION
-from protocols.http.management.listing import told
+from protocols.http.management.lists import told
 from protocols.http.management.nodes import (
     churn,
     constant,
@@ -27,8 +25,10 @@ from protocols.http.management.nodes import (
     protocol_of,
 )
 from protocols.http.management.rates import LENGTH_NAMES, Rates, amount
-from protocols.http.portions import InPortions, turn_of
-from protocols.http.replies import API
+from protocols.http.management.requester import sees_all, visible_hosts
+from protocols.http.server.replies import API
+from protocols.http.server.request import Asked, Level, Route
+from protocols.http.server.turns import InPortions, turn_of
 
 PATH: Final = "/api/overview"
 MESSAGES: Final = (

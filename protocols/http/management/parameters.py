@@ -21,14 +21,14 @@ from broker_core.definitions.exporting import (
 from broker_core.limits import VirtualHostLimits
 from broker_core.operations import Json, as_json
 from broker_core.topology import VirtualHost
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
 from protocols.http.management import policies
-from protocols.http.management.acting import changed, host_of, not_there, own_host_of, visible_hosts
 from protocols.http.management.limits import OF_HOSTS, count
 from protocols.http.management.policies import invalid
-from protocols.http.management.saying import Said, bad, body_of, require_keys, shown, value_in
-from protocols.http.management.tables import table
+from protocols.http.management.request_body import Said, bad, body_of, require_keys, shown, value_in
+from protocols.http.management.requester import changed, host_of, not_there, own_host_of, visible_hosts
+from protocols.http.management.short_lists import table
+from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/parameters"
 ONE: Final = PATH + "/{component}/{vhost}/{name}"

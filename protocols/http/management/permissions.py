@@ -8,11 +8,11 @@ from broker_core.catalogue import PERMISSIONS, TOPIC_PERMISSIONS
 from broker_core.definitions.exporting import permission_json, topic_permission_json
 from broker_core.operations import Json
 from broker_core.security.access import DEFAULT_EXCHANGE
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import changed, not_there
-from protocols.http.management.saying import Said, bad, body_of, text_in
-from protocols.http.management.tables import table
+from protocols.http.management.request_body import Said, bad, body_of, text_in
+from protocols.http.management.requester import changed, not_there
+from protocols.http.management.short_lists import table
+from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/permissions"
 ONE: Final = PATH + "/{vhost}/{user}"

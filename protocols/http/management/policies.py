@@ -13,9 +13,9 @@ from broker_core.errors import Failure
 from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy, may_take_long
 from broker_core.topology import VirtualHost
-from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import (
+from protocols.http.management.request_body import Said, bad, body_of, shown, table_in, text_in, whole_in
+from protocols.http.management.requester import (
     changed,
     host_of,
     not_there,
@@ -23,9 +23,9 @@ from protocols.http.management.acting import (
     to_the_end,
     visible_hosts,
 )
-from protocols.http.management.saying import Said, bad, body_of, shown, table_in, text_in, whole_in
-from protocols.http.management.tables import table
-from protocols.http.portions import turn_of
+from protocols.http.management.short_lists import table
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.turns import turn_of
 
 PATH: Final = "/api/policies"
 OPERATORS: Final = "/api/operator-policies"

@@ -18,9 +18,12 @@ from broker_core.stream import StreamQueue
 from broker_core.watching.counts import QUEUE as QUEUE_COUNTS
 from broker_core.watching.counts import queue_counts
 from broker_core.work_queue import WorkQueue
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import (
+from protocols.http.management.consumers import Attached, attached_to, rows
+from protocols.http.management.lists import Fields, listed, told
+from protocols.http.management.rates import LENGTH_NAMES, TOLD_QUEUE, Rates
+from protocols.http.management.request_body import bad, body_of, table_in, text_in, truth_in
+from protocols.http.management.requester import (
     changed,
     client_of,
     host_of,
@@ -28,10 +31,7 @@ from protocols.http.management.acting import (
     own_host_of,
     visible_hosts,
 )
-from protocols.http.management.consumers import Attached, attached_to, rows
-from protocols.http.management.listing import Fields, listed, told
-from protocols.http.management.rates import LENGTH_NAMES, TOLD_QUEUE, Rates
-from protocols.http.management.saying import bad, body_of, table_in, text_in, truth_in
+from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/queues"
 OF_HOST: Final = PATH + "/{vhost}"

@@ -35,8 +35,8 @@ from broker_core.watching.counts import (
 )
 from broker_core.watching.facts import ChannelFacts
 from broker_core.watching.history import History, Layers, Series
-from protocols.http.asked import Asked
-from protocols.http.management.listing import Fields
+from protocols.http.management.lists import Fields
+from protocols.http.server.request import Asked
 
 T = TypeVar("T")
 

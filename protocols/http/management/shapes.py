@@ -22,8 +22,8 @@ from broker_core.message import Death, Encoding, Message, Notes
 from broker_core.operations import Json, as_json
 from broker_core.values import Properties, Table, Timestamp, Value
 from broker_core.watching.saying import DURABLE, SPOKEN, said_of
-from protocols.http.asked import Refused
-from protocols.http.management.saying import Said, bad, shown, storable, table_in, text_in
+from protocols.http.management.request_body import Said, bad, shown, storable, table_in, text_in
+from protocols.http.server.request import Refused
 
 AUTO: Final = "auto"
 BASE64: Final = "base64"

@@ -15,12 +15,12 @@ from broker_core.limits import UserLimits
 from broker_core.operations import Json
 from broker_core.security.access import User
 from broker_core.security.passwords import SHA256, PasswordHash
-from protocols.http.asked import Asked, Level, Refused, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import changed, not_there
-from protocols.http.management.saying import Said, bad, body_of, text_in, words_in
-from protocols.http.management.tables import table
-from protocols.http.portions import InPortions
+from protocols.http.management.request_body import Said, bad, body_of, text_in, words_in
+from protocols.http.management.requester import changed, not_there
+from protocols.http.management.short_lists import table
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.turns import InPortions
 
 PATH: Final = "/api/users"
 ONE: Final = PATH + "/{user}"

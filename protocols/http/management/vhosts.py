@@ -9,11 +9,11 @@ from broker_core.definitions.exporting import Item, described_json
 from broker_core.description import Description, describe
 from broker_core.operations import Json
 from broker_core.topology import VirtualHost
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Later, Response
-from protocols.http.management.acting import DONE, changed, host_of, visible_hosts
-from protocols.http.management.saying import bad, body_of, text_in, truth_in, words_in
-from protocols.http.management.tables import table
+from protocols.http.management.request_body import bad, body_of, text_in, truth_in, words_in
+from protocols.http.management.requester import DONE, changed, host_of, visible_hosts
+from protocols.http.management.short_lists import table
+from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/vhosts"
 ONE: Final = PATH + "/{vhost}"

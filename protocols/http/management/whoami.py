@@ -6,10 +6,10 @@ from typing import Final
 
 from broker_core.errors import NotFound
 from broker_core.operations import Json
-from protocols.http.asked import Asked, Level, Route
 from protocols.http.connection import Response
-from protocols.http.management.acting import DONE, changed
-from protocols.http.management.saying import bad, body_of, text_in
+from protocols.http.management.request_body import bad, body_of, text_in
+from protocols.http.management.requester import DONE, changed
+from protocols.http.server.request import Asked, Level, Route
 
 CLUSTER_NAME: Final = "cluster_name"  # the global parameter
 FEATURES: Final = {  # that RabbitMQ had to switch on one day, and that are here from the beginning

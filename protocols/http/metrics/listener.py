@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocols.http.adapter import ControlConnection, parameters, require_own_origin
-from protocols.http.asked import Asked
 from protocols.http.connection import Later, Pause, Response
 from protocols.http.metrics import ROUTES
-from protocols.http.replies import json_response
-from protocols.http.routes import find
-from protocols.http.tree import Tree
+from protocols.http.server.adapter import ControlConnection, parameters, require_own_origin
+from protocols.http.server.replies import json_response
+from protocols.http.server.request import Asked
+from protocols.http.server.router import Tree
+from protocols.http.server.routes import find
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from protocols.http.ui.serving import ROUTES, is_wanted, page
+from protocols.http.ui.files import ROUTES, is_wanted, page
 
 __all__ = ["ROUTES", "is_wanted", "page"]

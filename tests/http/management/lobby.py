@@ -17,9 +17,9 @@ from broker_core.frontend import Peer as Address
 from broker_core.operations import Connected, Json
 from broker_core.outbox import Outbox
 from broker_core.watching.history import History
-from protocols.amqp091 import methods as m
-from protocols.http.adapter import ControlConnection
+from protocols.amqp091.codec import methods as m
 from protocols.http.registration import PROTOCOL
+from protocols.http.server.adapter import ControlConnection
 from tests.amqp091.peer import Peer, World
 from tests.http.desk import HERE, FakeNode, Response, basic
 

@@ -17,8 +17,8 @@ from broker_core.outbox import Outbox
 from broker_core.queue import Queue
 from broker_core.security.passwords import Cost, Hashing
 from broker_core.store.memory import MemoryStore
-from protocols.http.adapter import ControlConnection
 from protocols.http.registration import PROTOCOL
+from protocols.http.server.adapter import ControlConnection
 from tests.http.desk import HERE, FakeNode, Response, basic
 from tests.store.site import Site
 

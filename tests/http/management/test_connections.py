@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 from protocols.http.management.connections import REASON
 from tests.amqp091.peer import Peer
 

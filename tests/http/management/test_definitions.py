@@ -14,7 +14,7 @@ from broker_core.policy import ApplyTo, Policy
 from broker_core.security.passwords import PasswordHash
 from broker_core.selector import compile_selector
 from protocols.http.management import definitions
-from protocols.http.portions import PAUSE_S
+from protocols.http.server.turns import PAUSE_S
 from tests.http.management.office import Office, told
 
 EMPTY = parse("")

@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.config import parse
 from broker_core.security.passwords import PasswordHash
-from protocols.http.portions import PAUSE_S
+from protocols.http.server.turns import PAUSE_S
 from tests.http.management.office import Office, told
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}

@@ -8,12 +8,12 @@ import pytest
 
 from broker_core.errors import PreconditionFailed
 from broker_core.operations import Json
-from protocols.http.asked import Asked
 from protocols.http.connection import Response
-from protocols.http.management import listing
-from protocols.http.management.listing import Wish, listed, rank
+from protocols.http.management import lists
+from protocols.http.management.lists import Wish, listed, rank
 from protocols.http.management.patterns import name_filter
-from protocols.http.room import lists_of, taken_now
+from protocols.http.server.memory_budget import lists_of, taken_now
+from protocols.http.server.request import Asked
 
 from .lobby import Lobby
 
@@ -196,7 +196,7 @@ def test_a_long_list_leaves_others_their_turn(lobby: Lobby, query: str) -> None:
 
     asked = asked_with(lobby, query)
     wish = Wish.of(asked)
-    steps = listing._steps(asked, wish, range(10_000), {"number": looked_at}, place, named)
+    steps = lists._steps(asked, wish, range(10_000), {"number": looked_at}, place, named)
     # a clock that stands still: so much at most in a turn, however quick it is
     counts = turns(steps, lambda: done)
     assert sum(counts) >= 10_000
@@ -213,14 +213,14 @@ def test_slow_columns_leave_others_their_turn_earlier(lobby: Lobby) -> None:
         return number
 
     asked = asked_with(lobby, "sort=number")
-    steps = listing._steps(asked, Wish.of(asked), range(200), {"number": slow}, lambda n: (n,), str)
+    steps = lists._steps(asked, Wish.of(asked), range(200), {"number": slow}, lambda n: (n,), str)
     assert max(turns(steps, lambda: done)) <= 2 * 8
 
 
 def test_work_that_finds_nothing_is_work_too(lobby: Lobby) -> None:
     nothing: list[int | None] = [None] * 5000
     asked = asked_with(lobby, "page=1")
-    steps = listing._steps(asked, Wish.of(asked), nothing, {}, lambda n: (n,), str)
+    steps = lists._steps(asked, Wish.of(asked), nothing, {}, lambda n: (n,), str)
     assert len(turns(steps, lambda: 0)) >= 5000 // 512
 
 

@@ -16,9 +16,9 @@ from broker_core.sieve import Sieve
 from broker_core.store.memory import MemoryStore
 from broker_core.stream import StreamQueue
 from broker_core.values import Properties, Timestamp
-from protocols.amqp091.encoding import ENCODING
-from protocols.amqp10.encoding import ENCODING as ENCODING10
-from protocols.http.management import messages, moving
+from protocols.amqp091.broker.encoding import ENCODING
+from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
+from protocols.http.management import messages, move
 from tests.http.management.office import Office, told
 
 PUBLISH = "/api/exchanges/%2F/amq.default/publish"
@@ -444,12 +444,12 @@ def test_messages_are_moved_in_order_with_all_they_say(office: Office) -> None:
 def test_after_a_crash_each_message_is_in_one_of_the_two(
     office: Office, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "PORTION", 3)
+    monkeypatch.setattr(move, "PORTION", 3)
     office.queue("q2")
     put_durable(office, *[b"%d" % number for number in range(10)])
     office.asking("POST", MOVE, b'{"to": "q2"}')
     for _ in range(steps):
-        office.site.advance(moving.PAUSE_S)
+        office.site.advance(move.PAUSE_S)
     after = office.again()
     moved, left = after.bodies("q2").split(), after.bodies().split()
     assert [*moved, *left] == [str(number) for number in range(10)]
@@ -466,7 +466,7 @@ def test_a_move_ends_where_there_is_no_room(office: Office) -> None:
 
 
 def test_who_hangs_up_ends_a_move(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "PORTION", 3)
+    monkeypatch.setattr(move, "PORTION", 3)
     office.queue("q2")
     put_durable(office, *[b"x"] * 10)
     office.asking("POST", MOVE, b'{"to": "q2"}').hang_up()

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.operations import Listening
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 
 from .lobby import Lobby
 

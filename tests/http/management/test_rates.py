@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.operations import Json
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 
 from .lobby import Lobby
 

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from broker_core.operations import Json
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 
 from .lobby import Lobby
 

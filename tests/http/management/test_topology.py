@@ -8,7 +8,7 @@ from broker_core.operations import Json
 from broker_core.policy import Policy
 from broker_core.stream import StreamQueue
 from broker_core.values import Table
-from protocols.amqp091 import methods as m
+from protocols.amqp091.codec import methods as m
 from protocols.http.management.bindings import properties_key
 
 from .lobby import Lobby

@@ -1,0 +1,248 @@
+"""What clients of 0-10 ask of queues in arguments, in the core's words; and what they are shown of that.
+
+    qpid.max_count = "5" ── core_arguments ──> the same, and x-max-length = 5, x-overflow = reject-publish
+                         <── shown ──────────  without what was added
+
+`MEANINGS` says what has an effect here, besides the shares of levels, whose names have numbers in them. Everything else
+is kept and shown, as brokers of 0-10 do, and means nothing.
+Numbers and truths are taken in whatever form they come, because clients differ: 5, "5", 1 for true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from broker_core import limits
+from broker_core.limits import PRIORITY_MAX, TTL_MAX_MS
+from broker_core.values import Int64, Table, printed
+from broker_core.values import Value as Neutral
+from protocols.amqp010.broker.core_values import table, wire
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.machine.contract import SessionError
+
+if TYPE_CHECKING:
+    from protocols.amqp010.codec.types import Value
+
+ALTERNATE_EXCHANGE: Final = "alternate-exchange"  # of exchanges
+ALTERNATE_OF_QUEUE: Final = "x-alternate-exchange"
+LVQ_KEY: Final = "qpid.LVQ_key"  # the header where a queue for last values names none
+LEVELS_MAX: Final = PRIORITY_MAX + 1
+COUNT_MAX: Final = (1 << 63) - 1
+
+Meaning: TypeAlias = Callable[[str, Table], Table]
+"""The core's arguments for one of a client's. It is there, and the others are at hand."""
+
+
+def core_arguments(
+    asked: Mapping[str, Value] | None, alternate: str | None = None, field_index: int = 0
+) -> Table:
+    """A declaration's arguments, with those of the core that they mean. Raises SessionError (invalid-argument)."""
+    given = table(asked or {})
+    try:
+        meant = meaning_of(given)
+    except ValueError as fault:
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, str(fault), field_index) from None
+    if alternate:
+        meant = {**meant, ALTERNATE_OF_QUEUE: alternate}
+    return {**given, **meant}
+
+
+def shown(arguments: Table) -> dict[str, Value]:
+    """A queue's arguments, as they were given."""
+    try:
+        added = {*meaning_of(arguments), ALTERNATE_OF_QUEUE}
+    except ValueError:  # they were given over another protocol, where they mean nothing
+        added = {ALTERNATE_OF_QUEUE}
+    return _wire({name: value for name, value in arguments.items() if name not in added})
+
+
+def shown_of_exchange(arguments: Table) -> dict[str, Value]:
+    return _wire({name: value for name, value in arguments.items() if name != ALTERNATE_EXCHANGE})
+
+
+def _wire(arguments: Table) -> dict[str, Value]:
+    found = wire(arguments)
+    assert isinstance(found, dict), "a table is a map"
+    return found
+
+
+def meaning_of(given: Table) -> Table:
+    """Raises ValueError, naming the argument and what is wrong with it."""
+    found: dict[str, Neutral] = {}
+    for name, meaning in MEANINGS.items():
+        if name in given:
+            found.update(meaning(name, given))
+    found.update(_fair_shares({**given, **found}))
+    return found
+
+
+# Values in whatever form they come.
+
+
+def whole(name: str, given: Table, most: int = COUNT_MAX) -> int:
+    value = given[name]
+    if isinstance(value, str | bytes | bytearray):
+        text = value if isinstance(value, str) else bytes(value).decode("ascii", "replace")
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
+    else:
+        number = value if isinstance(value, int) and not isinstance(value, bool) else -1
+    if not 0 <= number <= most:
+        raise ValueError(f"{name}: {printed(value)} is no whole number from 0 to {most}")
+    return number
+
+
+def truth(name: str, given: Table) -> bool:
+    value = given.get(name)
+    if value is None or isinstance(value, int):
+        return bool(value)
+    said = printed(value).lower()
+    if said not in TRUTHS:
+        raise ValueError(f"{name}: {printed(value)} is neither true nor false")
+    return TRUTHS[said]
+
+
+TRUTHS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+
+
+def text(name: str, given: Table) -> str:
+    value = given[name]
+    if not isinstance(value, str):
+        raise ValueError(f"{name}: {printed(value)} is no text")
+    return value
+
+
+# What they mean.
+
+
+def _count(name: str, given: Table) -> Table:
+    return _limit("x-max-length", whole(name, given), given)
+
+
+def _size(name: str, given: Table) -> Table:
+    return _limit("x-max-length-bytes", whole(name, given), given)
+
+
+def _limit(ours: str, number: int, given: Table) -> Table:
+    """0 is no limit; nor is any where messages flow to disk, as they do here anyway."""
+    policy = given.get("qpid.policy_type", "reject")
+    overflow = OVERFLOWS.get(printed(policy).lower())
+    if not number or overflow == "":
+        return {}
+    return {ours: Int64(number), "x-overflow": overflow or OVERFLOWS["reject"]}
+
+
+OVERFLOWS: Final = {
+    "reject": "reject-publish",
+    "ring": "drop-head",
+    "ring_strict": "drop-head",
+    "self-destruct": "self-destruct",
+    "flow_to_disk": "",
+}
+
+
+def _policy(name: str, given: Table) -> Table:
+    if printed(given[name]).lower() not in OVERFLOWS:
+        raise ValueError(f"{name}: {printed(given[name])} is not one of {', '.join(OVERFLOWS)}")
+    return {}
+
+
+def _last_value(name: str, given: Table) -> Table:
+    return {"x-last-value-key": LVQ_KEY} if truth(name, given) else {}
+
+
+def _last_value_key(name: str, given: Table) -> Table:
+    key = text(name, given)
+    return {"x-last-value-key": key} if key else {}
+
+
+def _priorities(name: str, given: Table) -> Table:
+    """So many levels for the ten priorities that 0-10 has: those around the default share the lowest."""
+    levels = whole(name, given, LEVELS_MAX)
+    if levels < 2:
+        return {}
+    return {"x-max-priority": Int64(levels - 1), "x-priority-base": Int64(max(0, 5 - (levels + 1) // 2))}
+
+
+def _groups(name: str, given: Table) -> Table:
+    key = text(name, given)
+    return {"x-message-group-key": key} if key and truth("qpid.shared_msg_group", given) else {}
+
+
+def _sequence(name: str, given: Table) -> Table:
+    header = text(name, given)
+    return {"x-sequence-header": header} if header else {}
+
+
+def _no_local(name: str, given: Table) -> Table:
+    return {"x-no-local": True} if truth(name, given) else {}
+
+
+def _delay(name: str, given: Table) -> Table:
+    seconds = whole(name, given, TTL_MAX_MS // 1000)
+    return {"x-auto-delete-delay": Int64(seconds * 1000)} if seconds else {}
+
+
+def _fair_shares(given: Table) -> Table:
+    """How many of each level in a row, by one argument for all and one for each that differs. 0 is no limit."""
+    asked = [name for name in given if name in FAIR_SHARES or name.startswith(FAIR_SHARES_OF)]
+    if not asked:
+        return {}
+    levels = min(1 + (limits.whole(given.get("x-max-priority")) or 0), LEVELS_MAX)
+    if levels == 1 and not any(name in given for name in PRIORITIES):
+        raise ValueError(f"{asked[0]}: there are no levels to share without qpid.priorities")
+    for_all = next((whole(name, given) for name in FAIR_SHARES if name in given), 0)
+    of_one = {_level(name): whole(name, given) for name in asked if name not in FAIR_SHARES}
+    shares = [Int64(of_one.get(level, for_all)) for level in range(levels)]
+    is_kept = levels > 1 and any(shares) and not {"x-last-value-key", "x-message-group-key"} & given.keys()
+    if not is_kept:
+        return {}
+    return {"x-fair-share": shares if len({*shares}) > 1 else shares[0]}
+
+
+def _level(name: str) -> int:
+    said = next(name[len(each) :] for each in FAIR_SHARES_OF if name.startswith(each))
+    if not (said.isascii() and said.isdecimal() and len(said) < 10):
+        raise ValueError(f"{name}: a level is a number from 0 on")
+    return int(said)
+
+
+FAIR_SHARES: Final = ("qpid.fairshare", "x-qpid-fairshare")  # of all levels
+FAIR_SHARES_OF: Final = ("qpid.fairshare-", "x-qpid-fairshare-")  # of one, its number follows
+PRIORITIES: Final = ("qpid.priorities", "x-qpid-priorities")
+
+MEANINGS: Final[Mapping[str, Meaning]] = {
+    "qpid.max_count": _count,
+    "qpid.max_size": _size,
+    "qpid.policy_type": _policy,
+    "qpid.last_value_queue": _last_value,
+    "qpid.last_value_queue_no_browse": _last_value,
+    "qpid.last_value_queue_key": _last_value_key,
+    **dict.fromkeys(PRIORITIES, _priorities),  # the second is what it was called at first
+    "qpid.group_header_key": _groups,
+    "qpid.queue_msg_sequence": _sequence,
+    "no-local": _no_local,
+    "qpid.auto_delete_timeout": _delay,
+}
+
+WITHOUT_EFFECT: Final = (
+    "qpid.alert_count",
+    "qpid.alert_count_down",
+    "qpid.alert_count_up",
+    "qpid.alert_repeat_gap",
+    "qpid.alert_size",
+    "qpid.alert_size_down",
+    "qpid.alert_size_up",
+    "qpid.browse-only",
+    "qpid.filter",
+    "qpid.flow_resume_count",
+    "qpid.flow_resume_size",
+    "qpid.flow_stop_count",
+    "qpid.flow_stop_size",
+    "qpid.ive",
+    "qpid.msg_sequence",
+    "qpid.paging",
+    "qpid.trace.exclude",
+    "qpid.trace.id",
+)
+"""Kept and shown, as every argument that is in neither table is; these are named because clients do use them."""

@@ -1,0 +1,151 @@
+"""Neutral values as AMQP 0-10 types, and back: every number keeps its width, every text and octet string its octets.
+
+Arrays become lists, characters and texts of other alphabets strings. What one side has no type for raises ValueError,
+or is left out where it is nested: types of 0-10 that nobody knows, structs, names of more than 255 octets, and nesting
+without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Final, TypeVar
+from uuid import UUID
+
+from broker_core import values
+from broker_core.values import Table
+from protocols.amqp010.codec import types
+from protocols.amqp010.codec.types import encode
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+DEPTH_MAX: Final = 62  # lists in maps ...: a header that is nested deeper would not be read again
+NAME_SIZE_MAX: Final = 255  # octets
+
+
+def neutral(value: types.Value) -> values.Value:
+    """Raises ValueError for what other protocols cannot say."""
+    convert = NEUTRAL.get(type(value))
+    if convert is None:
+        raise ValueError(f"no other protocol has a {type(value).__name__}")
+    return convert(value)
+
+
+def table(pairs: Mapping[str, types.Value]) -> dict[str, values.Value]:
+    """A map as a table, without what other protocols cannot say."""
+    found: dict[str, values.Value] = {}
+    for name, value in pairs.items():
+        try:
+            found[name] = neutral(value)
+        except ValueError:
+            continue
+    return found
+
+
+def _list(items: Iterable[types.Value]) -> list[values.Value]:
+    return _each_that_can(neutral, items)
+
+
+def _each_that_can(convert: Callable[[A], B], items: Iterable[A]) -> list[B]:
+    found: list[B] = []
+    for item in items:
+        try:
+            found.append(convert(item))
+        except ValueError:
+            continue
+    return found
+
+
+def _string(text: str) -> str | bytes:
+    """A text, if it is one: stray octets make it octets, as other protocols have them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
+    return str(text)
+
+
+NEUTRAL: Final[dict[type, Callable[..., values.Value]]] = {
+    type(None): lambda void: void,
+    bool: bool,
+    int: values.Int64,
+    float: float,
+    str: _string,
+    UUID: lambda uuid: uuid,
+    Decimal: lambda decimal: decimal,
+    types.Dec64: Decimal,
+    types.UInt8: values.UInt8,
+    types.Int8: values.Int8,
+    types.UInt16: values.UInt16,
+    types.Int16: values.Int16,
+    types.UInt32: values.UInt32,
+    types.Int32: int,
+    types.UInt64: values.UInt64,
+    types.Float32: values.Float32,
+    types.Datetime: values.Timestamp,
+    types.Char: str,
+    types.CharUtf32: str,
+    types.Str8: _string,
+    types.Str8Latin: str,
+    types.Str16Latin: str,
+    types.Str8Utf16: _string,
+    types.Str16Utf16: _string,
+    bytes: bytearray,
+    types.Vbin8: bytearray,
+    types.Vbin32: bytearray,
+    list: _list,
+    types.Array: _list,
+    dict: table,
+}
+
+
+def wire(value: values.Value, depth: int = 0) -> types.Value:
+    """Raises ValueError for what 0-10 cannot say."""
+    if depth > DEPTH_MAX:
+        raise ValueError(f"a value is nested more than {DEPTH_MAX} deep")
+    if isinstance(value, Mapping):
+        return _map(value, depth + 1)
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _each_that_can(lambda item: wire(item, depth + 1), value)
+    found = _scalar(value)
+    encode(found)  # knows what fits
+    return found
+
+
+def _map(pairs: Table, depth: int) -> dict[str, types.Value]:
+    found: dict[str, types.Value] = {}
+    for name, value in pairs.items():
+        if is_name(name):
+            try:
+                found[name] = wire(value, depth)
+            except ValueError:
+                continue
+    return found
+
+
+def is_name(text: str) -> bool:
+    """Whether a map can have such a name."""
+    return len(text) <= NAME_SIZE_MAX // 4 or len(text.encode("utf-8", "surrogateescape")) <= NAME_SIZE_MAX
+
+
+def _scalar(value: bool | int | float | Decimal | UUID | str | None) -> types.Value:
+    if type(value) is int:
+        return types.Int32(value) if -(2**31) <= value < 2**31 else value
+    of = WIRE.get(type(value))
+    return value if of is None or not isinstance(value, int | float) else of(value)
+
+
+WIRE: Final[dict[type, type[int] | type[float]]] = {
+    values.Timestamp: types.Datetime,
+    values.Int8: types.Int8,
+    values.UInt8: types.UInt8,
+    values.Int16: types.Int16,
+    values.UInt16: types.UInt16,
+    values.UInt32: types.UInt32,
+    values.Int64: int,
+    values.UInt64: types.UInt64,
+    values.Float32: types.Float32,
+}

@@ -1,0 +1,204 @@
+"""Messages of AMQP 0-10: what the core reads of them, and what a consumer is shown.
+
+    header ── envelope_of ──> facts and where to       header segment: the publisher's octets, kept as `properties`
+    message ── rendered ───> header, body              delivery-properties made anew, the rest as it came
+
+A message-properties struct, fragment-properties and whatever nobody knows go out octet by octet. Only what has a
+history (deaths, a place in a stream) or comes from another protocol has its headers made anew; that stays with it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from broker_core import values
+from broker_core.errors import PreconditionFailed
+from broker_core.message import PARTICULAR, Death, Encoding, Facts, Message, Notes
+from broker_core.values import Int64, Properties, Table, Timestamp, Value
+from protocols.amqp010.broker import conversion
+from protocols.amqp010.broker import envelope as e
+from protocols.amqp010.broker.conversion import edited, entries_of
+from protocols.amqp010.broker.envelope import REMEMBERED_MAX, REMEMBERED_SIZE_MAX, Envelope, envelope_of
+from protocols.amqp010.codec.types import MalformedError
+
+__all__ = ["ENCODING", "Encoding010", "Envelope", "envelope_of", "rendered"]
+
+HEADER_MAX: Final = 1 << 20  # octets of a header segment
+NO_BODY: Final = (
+    b"\x00\x00\x00\x02\xff\xff"  # a struct that nobody has: the publisher sent no body, not an empty one
+)
+OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
+
+
+class Encoding010(Encoding):
+    name = "amqp010"
+
+    def headers(self, properties: bytes) -> Table:
+        return conversion.headers(properties)
+
+    def read(self, properties: bytes) -> Properties:
+        return conversion.read(properties)
+
+    def write(self, properties: Properties) -> bytes:
+        return conversion.write(properties)
+
+    def value(self, message: Message) -> Value:
+        return conversion.body_value(message.properties, message.body)
+
+    def published(self, properties: bytes) -> tuple[Facts, bytes]:
+        """What only a transfer heeds, an expiration and routing key, is passed over."""
+        if len(properties) > HEADER_MAX:
+            raise PreconditionFailed(
+                f"the properties have {len(properties)} octets, {HEADER_MAX} are the most"
+            )
+        try:
+            return envelope_of(properties).facts, properties
+        except MalformedError as error:
+            raise PreconditionFailed(f"the properties cannot be read: {error}") from None
+
+    def property(self, properties: bytes, name: str) -> Value:
+        if name == "subject":
+            return conversion.headers(properties).get(conversion.SUBJECT)
+        if name in PARTICULAR:
+            return None
+        return super().property(properties, name)
+
+    def with_headers(self, properties: bytes, headers: Table) -> bytes:
+        shown = edited(properties, entries_of(headers))
+        return shown if len(shown) <= HEADER_MAX else properties
+
+
+ENCODING: Final = Encoding010()
+
+
+# What a consumer sees.
+
+# Delivery-properties as they are sent, by those of the publisher, exchange, key, and whether they are redelivered.
+remembered: Final[dict[tuple[bytes, str, str, bool], bytes]] = {}
+
+
+def rendered(
+    message: Message, redelivered: bool = False, ttl_left_ms: int | None = None
+) -> tuple[bytes, bytes | None]:
+    """Header segment and body for a consumer; None: the publisher sent none, which to Python clients is not the same as
+    an empty one. Raises what another protocol's encoding raises.
+
+    `ttl_left_ms`: how long the message has to live, if its publisher limited that (`facts.ttl_ms` is not None).
+    1.5 us for a message without a history.
+    """
+    header, body = given(message)
+    if message.notes is not None or message.encoding is not ENCODING:
+        shown = message.converted
+        if not isinstance(shown, Shown):
+            shown = message.converted = Shown(message)
+        header, body = shown.header, shown.body
+    begin, end = e.delivery_at(header)
+    looks = (header[begin:end], message.exchange, message.key, redelivered)
+    delivery = remembered.get(looks) if ttl_left_ms is None else None
+    if delivery is None:
+        delivery = _delivery(looks, ttl_left_ms)
+    return header[:begin] + header[end:] + delivery, body
+
+
+def given(message: Message) -> tuple[bytes, bytes | None]:
+    """Header segment and body as a publisher of 0-10 sent them."""
+    header, body = message.properties, message.body
+    if not body and header.endswith(NO_BODY):
+        return header[: -len(NO_BODY)], None
+    return header, body
+
+
+def _delivery(looks: tuple[bytes, str, str, bool], ttl_left_ms: int | None) -> bytes:
+    """Delivery-properties as a consumer gets them: where from, whether again, and what is left of the TTL."""
+    given, exchange, key, redelivered = looks
+    fields = e.delivery_fields(given)
+    fields[e.REDELIVERED] = b"" if redelivered else None
+    fields[e.EXCHANGE] = _cut(exchange)
+    fields[e.ROUTING_KEY] = _cut(key)
+    if ttl_left_ms is None:
+        fields[e.TTL] = fields[e.EXPIRATION] = None
+    else:
+        fields[e.TTL] = max(0, ttl_left_ms).to_bytes(8, "big")
+    delivery = e.struct_of(e.DELIVERY, fields, e.DELIVERY_WIDTHS)
+    if ttl_left_ms is None and max(len(delivery), len(given)) <= 2 * REMEMBERED_SIZE_MAX:
+        if len(remembered) >= REMEMBERED_MAX:
+            remembered.clear()
+        remembered[looks] = delivery
+    return delivery
+
+
+def _cut(name: str) -> bytes:
+    """A name as a str8: other protocols have longer ones, of which the beginning has to do."""
+    return name.encode("utf-8", "surrogateescape")[: e.SHORT_MAX]
+
+
+class Shown:
+    """A message rendered for 0-10 but for its delivery-properties, remembered on it."""
+
+    __slots__ = ("body", "header")
+    body: bytes | None
+
+    def __init__(self, message: Message) -> None:
+        encoding, notes = message.encoding, message.notes
+        if encoding is ENCODING:
+            header, self.body = given(message)
+        else:
+            said, self.body = encoding.convert(message)
+            if (value := encoding.value(message)) is not None and (body := conversion.body_of(value)):
+                content_type, self.body = body
+                if isinstance(value, str):
+                    content_type = said.content_type or content_type
+                said = attrs.evolve(
+                    said, content_type=content_type, type=None
+                )  # it is not `amqp-1.0` any more
+            header = conversion.write(said, encoding.property(message.properties, "subject"))
+        if notes is not None:
+            header = _noted(header, message, notes)
+        self.header = header
+
+
+DEATH_HEADERS: Final = frozenset(
+    {
+        "x-death",
+        *(
+            f"x-{which}-death-{what}"
+            for which in ("first", "last")
+            for what in ("reason", "queue", "exchange")
+        ),
+    }
+)
+
+
+def _noted(header: bytes, message: Message, notes: Notes) -> bytes:
+    """X031-X036: x-death newest first, the first and last death, no CC once it was replaced; the offset."""
+    added: dict[str, values.Value] = {}
+    removed: frozenset[str] = frozenset()
+    if notes.deaths:
+        replaced = (
+            message.encoding is not ENCODING and not message.facts.cc
+        )  # a CC of 0-10 is a header like others
+        removed = DEATH_HEADERS | {"CC"} if replaced else DEATH_HEADERS
+        added["x-death"] = [_death(death) for death in notes.deaths]
+        for which, death in (("first", notes.first_death), ("last", notes.last_death)):
+            if death is not None:
+                for what, text in zip(("reason", "queue", "exchange"), death, strict=True):
+                    added[f"x-{which}-death-{what}"] = text
+    if notes.offset is not None:
+        added[OFFSET] = Int64(notes.offset)
+    return edited(header, entries_of(added), removed)
+
+
+def _death(death: Death) -> Table:
+    said: dict[str, values.Value] = {
+        "count": Int64(death.count),
+        "reason": death.reason,
+        "queue": death.queue,
+        "time": Timestamp(death.first_time),
+        "exchange": death.exchange,
+        "routing-keys": list(death.keys),
+    }
+    if death.ttl_ms is not None:
+        said["original-expiration"] = str(death.ttl_ms)
+    return said

@@ -1,0 +1,363 @@
+"""The header segment of a transfer: its structs found, read as far as the broker needs, edited, and made anew.
+
+    struct32*: size, code, flags, fields              delivery-properties    rewritten for each consumer
+                                                      message-properties     as they came, but for headers we add
+                                                      any other              as they came
+
+Structs are packed: a flag for each field, then the fields that are there, without padding (0-10 final, section 3.3). So
+one walk over the flags that are set tells where every field is, and no object is made of it. Of what clients send, the
+delivery-properties are mostly the same again and again; what follows from them is remembered by their octets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, TypeVar
+
+from broker_core.limits import TTL_MAX_MS
+from broker_core.message import Facts
+from protocols.amqp010.codec.reading import SIZE_WIDTHS, WIDTHS, str8_at
+from protocols.amqp010.codec.types import MalformedError, map_at, value_at
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+DURABLE: Final = b"\x02"  # delivery-mode
+PRIORITY: Final = 4  # of who says none
+LOOKED_INTO_MAX: Final = 131_072  # octets of headers; more are passed on, and not read
+REMEMBERED_MAX: Final = 4096  # distinct beginnings, and as many to be sent
+REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
+SHORT_MAX: Final = 255  # octets of a str8
+
+DELIVERY: Final = b"\x04\x01"
+MESSAGE: Final = b"\x04\x03"
+DELIVERY_CODE: Final = 0x0401
+FRAGMENT_CODE: Final = 0x0402
+MESSAGE_CODE: Final = 0x0403
+
+# The fields of the two structs in the order of the specification, and how many octets each has; less than zero: in how
+# many octets their number stands in front.
+(DISCARD_UNROUTABLE, IMMEDIATE, REDELIVERED, PRIORITY_AT, DELIVERY_MODE, TTL) = range(6)
+(TIMESTAMP, EXPIRATION, EXCHANGE, ROUTING_KEY, RESUME_ID, RESUME_TTL) = range(6, 12)
+DELIVERY_WIDTHS: Final = (0, 0, 0, 1, 1, 8, 8, 8, -1, -1, -2, 8)
+(CONTENT_LENGTH, MESSAGE_ID, CORRELATION_ID, REPLY_TO, CONTENT_TYPE) = range(5)
+(CONTENT_ENCODING, USER_ID, APP_ID, HEADERS) = range(5, 9)
+MESSAGE_WIDTHS: Final = (8, 16, -2, -2, -1, -1, -2, -2, -4)
+(REPLY_EXCHANGE, REPLY_KEY) = range(2)
+REPLY_WIDTHS: Final = (-1, -1)
+FRAGMENT_WIDTHS: Final = (0, 0, 8)
+
+UINT32: Final = Struct(">I")
+STRUCT_BEGIN: Final = Struct(">IHH")  # size, code, flags
+FIELDS_AT: Final = 6  # octets of a struct in front of its flags
+
+
+class Envelope:
+    """What the broker reads of a message's header segment. Shared by messages that say the same."""
+
+    __slots__ = ("discard_unroutable", "expiration", "facts", "immediate", "routing_key")
+
+    def __init__(
+        self,
+        facts: Facts,
+        routing_key: str,
+        discard_unroutable: bool,
+        immediate: bool,
+        expiration: int | None,
+    ) -> None:
+        self.facts = facts  # the same object wherever the facts are
+        self.routing_key = routing_key
+        self.discard_unroutable = discard_unroutable
+        self.immediate = immediate
+        self.expiration = expiration  # seconds since 1970-01-01 UTC, if there is no TTL
+
+    def facts_at(self, wall: float) -> Facts:
+        """The facts with the TTL that an expiration means at this time, in seconds since 1970-01-01 UTC."""
+        if self.expiration is None:
+            return self.facts
+        facts = self.facts
+        ttl_ms = min(max(0, int(1000 * (self.expiration - wall))), TTL_MAX_MS)
+        return Facts(
+            durable=facts.durable,
+            priority=facts.priority,
+            ttl_ms=ttl_ms,
+            user_id=facts.user_id,
+            has_headers=facts.has_headers,
+        )
+
+
+remembered: Final[dict[bytes, Envelope]] = {}  # by whole header segments that have no headers
+# By delivery-properties, user-id, and whether there are headers.
+remembered_parts: Final[dict[tuple[bytes, str | None, bool], Envelope]] = {}
+remembered_facts: Final[dict[tuple[bool, int, int | None, str | None, bool], Facts]] = {}
+
+
+def envelope_of(header: bytes) -> Envelope:
+    """What a header segment says to the broker; there need not be one: b"". Raises MalformedError.
+
+    2 us for what C++ clients send, 0.1 where it repeats. Headers are checked here, for somebody will read them.
+    """
+    found = remembered.get(header)
+    if found is not None:
+        return found
+    delivery, user_id, has_headers, seen = b"", None, False, False
+    at, end = 0, len(header)
+    try:
+        while at < end:
+            size, code, flags = STRUCT_BEGIN.unpack_from(header, at)
+            begin, at = at, at + 4 + size
+            if code == MESSAGE_CODE and not seen:
+                seen = True
+                user_id, has_headers = _said_at(header, begin + 8, at, flags)
+            elif code == DELIVERY_CODE and not delivery:
+                delivery = header[begin:at]
+            elif code == FRAGMENT_CODE:
+                fields_at(header, begin + FIELDS_AT, at, FRAGMENT_WIDTHS)
+            elif size < 2 or code in (MESSAGE_CODE, DELIVERY_CODE):
+                raise MalformedError("the header segment has a struct twice, or one without a code")
+    except (IndexError, struct_error):
+        raise MalformedError("the header segment is cut short") from None
+    if at > end:
+        raise MalformedError("a struct leads beyond the end of the header segment")
+    found = remembered_parts.get((delivery, user_id, has_headers))
+    if found is None:
+        found = _envelope(delivery, user_id, has_headers)
+    if not has_headers:
+        _remember(remembered, header, found, end)
+    return found
+
+
+def _said_at(octets: bytes, at: int, end: int, flags: int) -> tuple[str | None, bool]:
+    """The user-id, and whether there are headers, of message-properties whose fields are here.
+
+    As `fields_at` with MESSAGE_WIDTHS, in a quarter of the time. An empty user-id is none: C++ clients send it.
+    """
+    user_id, has_headers = None, False
+    if flags & 0x0100:  # content-length
+        at += 8
+    if flags & 0x0200:  # message-id
+        at += 16
+    if flags & 0x0400:  # correlation-id
+        at += 2 + (octets[at] << 8 | octets[at + 1])
+    if flags & 0x0800:
+        begin, at = at + 2, at + 2 + (octets[at] << 8 | octets[at + 1])
+        fields_at(octets, begin, at, REPLY_WIDTHS)
+    if flags & 0x1000:  # content-type
+        at += 1 + octets[at]
+    if flags & 0x2000:  # content-encoding
+        at += 1 + octets[at]
+    if flags & 0x4000:
+        begin, at = at + 2, at + 2 + (octets[at] << 8 | octets[at + 1])
+        if begin != at:
+            user_id = octets[begin:at].decode("utf-8", "surrogateescape")
+    if flags & 0x8000:  # app-id
+        at += 2 + (octets[at] << 8 | octets[at + 1])
+    if flags & 0x0001:
+        begin, at = at + 4, at + 4 + int.from_bytes(octets[at : at + 4], "big")
+        has_headers = _has_entries(octets, begin, at)
+    if at > end:
+        raise MalformedError("the fields of message-properties lead beyond their end")
+    return user_id, has_headers
+
+
+def _envelope(delivery: bytes, user_id: str | None, has_headers: bool) -> Envelope:
+    given = delivery_fields(delivery)
+    ttl_ms = _number(given[TTL]) or None  # zero is none, to qpidd as well
+    looks = (
+        given[DELIVERY_MODE] == DURABLE,
+        PRIORITY if given[PRIORITY_AT] is None else _number(given[PRIORITY_AT]),
+        None if ttl_ms is not None and ttl_ms > TTL_MAX_MS else ttl_ms,
+        user_id,
+        has_headers,
+    )
+    facts = remembered_facts.get(looks)
+    if facts is None:
+        facts = Facts(looks[0], looks[1], looks[2], user_id, has_headers=has_headers)
+        _remember(remembered_facts, looks, facts, len(user_id or ""))
+    envelope = Envelope(
+        facts,
+        text(given[ROUTING_KEY]) or "",
+        given[DISCARD_UNROUTABLE] is not None,
+        given[IMMEDIATE] is not None,
+        (_number(given[EXPIRATION]) or None) if ttl_ms is None else None,
+    )
+    _remember(
+        remembered_parts, (delivery, user_id, has_headers), envelope, len(delivery) + len(user_id or "")
+    )
+    return envelope
+
+
+def _remember(known: dict[K, V], key: K, value: V, size: int) -> None:
+    if size <= REMEMBERED_SIZE_MAX:
+        if len(known) >= REMEMBERED_MAX:
+            known.clear()
+        known[key] = value
+
+
+def _number(octets: bytes | None) -> int:
+    return 0 if octets is None else int.from_bytes(octets, "big")
+
+
+def text(octets: bytes | None) -> str | None:
+    """A text, or None for none; stray octets in it are kept."""
+    return None if octets is None else octets.decode("utf-8", "surrogateescape")
+
+
+# Packed structs.
+
+steps: Final[dict[tuple[int, tuple[int, ...]], tuple[tuple[int, int], ...]]] = {}  # by flags and widths
+
+
+def fields_at(octets: bytes, at: int, end: int, widths: tuple[int, ...]) -> dict[int, tuple[int, int]]:
+    """Where the fields are that are there, without their sizes, by number. `at`: of the flags."""
+    flags = int.from_bytes(octets[at : at + 2], "little")
+    walk = steps.get((flags, widths)) or _steps(flags, widths)
+    at += 2
+    found = {}
+    for field, width in walk:
+        if width >= 0:
+            begin, at = at, at + width
+        else:
+            begin = at - width
+            at = begin + int.from_bytes(octets[at:begin], "big")
+        found[field] = (begin, at)
+    if at > end:
+        raise MalformedError("the fields of a struct lead beyond its end")
+    return found
+
+
+def _steps(flags: int, widths: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The numbers and widths of the fields that flags announce; flags without a field mean nothing."""
+    walk = tuple((field, width) for field, width in enumerate(widths) if flags >> field & 1)
+    if len(steps) < REMEMBERED_MAX:
+        steps[flags, widths] = walk
+    return walk
+
+
+def struct_of(code: bytes, values: Sequence[bytes | None], widths: tuple[int, ...]) -> bytes:
+    """A struct with these fields, None: not there. The values fit their widths."""
+    packed = packed_of(values, widths)
+    return UINT32.pack(len(packed) + 2) + code + packed
+
+
+def packed_of(values: Sequence[bytes | None], widths: tuple[int, ...]) -> bytes:
+    """Flags and fields."""
+    flags, parts = 0, [b""]
+    for field, value in enumerate(values):
+        if value is None:
+            continue
+        flags |= 1 << field
+        if (width := widths[field]) < 0:
+            parts.append(len(value).to_bytes(-width, "big"))
+        parts.append(value)
+    parts[0] = flags.to_bytes(2, "little")
+    return b"".join(parts)
+
+
+def delivery_fields(delivery: bytes) -> list[bytes | None]:
+    """The fields of delivery-properties, a whole struct or nothing. Raises MalformedError."""
+    return _fields(delivery, 0, len(delivery), DELIVERY_WIDTHS)
+
+
+def message_fields(header: bytes) -> list[bytes | None]:
+    """The fields of a header segment's message-properties; all None if there are none."""
+    begin, end = message_at(header)
+    return _fields(header, begin, end, MESSAGE_WIDTHS)
+
+
+def reply_fields(octets: bytes) -> list[bytes | None]:
+    """Exchange and routing key of a reply-to."""
+    return _fields(b"\x00" * FIELDS_AT + octets, 0, FIELDS_AT + len(octets), REPLY_WIDTHS)
+
+
+def _fields(octets: bytes, begin: int, end: int, widths: tuple[int, ...]) -> list[bytes | None]:
+    values: list[bytes | None] = [None] * len(widths)
+    if begin < end:
+        for field, (low, high) in fields_at(octets, begin + FIELDS_AT, end, widths).items():
+            values[field] = octets[low:high]
+    return values
+
+
+def message_at(header: bytes) -> tuple[int, int]:
+    """Where the message-properties begin and end in a header segment; the same twice if there are none."""
+    return _struct_at(header, MESSAGE)
+
+
+def delivery_at(header: bytes) -> tuple[int, int]:
+    """Where the delivery-properties begin and end in a header segment; the same twice if there are none."""
+    return _struct_at(header, DELIVERY)
+
+
+def _struct_at(header: bytes, code: bytes) -> tuple[int, int]:
+    at = 0
+    while at < len(header):
+        after = at + 4 + int.from_bytes(header[at : at + 4], "big")
+        if header[at + 4 : at + FIELDS_AT] == code:
+            return at, after
+        at = after
+    return at, at
+
+
+# Maps.
+
+
+COMPOSITE: Final = (0xA8, 0xA9, 0xAA, 0xAB)  # map, list, array, struct32
+
+
+def _width(code: int) -> int | None:
+    """How long the value behind a type code is, as in `*_WIDTHS`; None: it has to be looked into."""
+    kind = code >> 4
+    if code in COMPOSITE:
+        return None
+    return -SIZE_WIDTHS[kind] if kind in SIZE_WIDTHS else WIDTHS.get(kind)
+
+
+CODE_WIDTHS: Final = [_width(code) for code in range(256)]
+
+
+def _has_entries(octets: bytes, begin: int, end: int) -> bool:
+    """Whether headers say anything, as far as we look.
+
+    Checks that they can be read, 0.3 us an entry where reading is 1. Raises MalformedError, or IndexError.
+    """
+    if begin == end or end - begin > LOOKED_INTO_MAX:
+        return False
+    count: int = UINT32.unpack_from(octets, begin)[0]
+    at = begin + 4
+    for _ in range(count):
+        at += 1 + octets[at]
+        width = CODE_WIDTHS[octets[at]]
+        if width is None:  # nested
+            map_at(octets, begin - 4, end)
+            return True
+        if width >= 0:
+            at += 1 + width
+        elif width == -2:
+            at += 3 + (octets[at + 1] << 8 | octets[at + 2])
+        else:
+            at += 1 - width + int.from_bytes(octets[at + 1 : at + 1 - width], "big")
+    if at != end:
+        raise MalformedError("a map does not end with its last entry")
+    return count > 0
+
+
+def entries_at(octets: bytes) -> dict[str, bytes]:
+    """The entries of a map without its size, by name: code and value as they came; a later one of a name counts."""
+    entries: dict[str, bytes] = {}
+    at, end = 4, len(octets)
+    while at < end:
+        name, begin = str8_at(octets, at, end)
+        _, at = value_at(octets, begin, end)
+        entries[name] = octets[begin:at]
+    return entries
+
+
+def map_of(entries: Mapping[str, bytes]) -> bytes:
+    """A map without its size. The names fit a str8."""
+    parts = [UINT32.pack(len(entries))]
+    for name, octets in entries.items():
+        said = name.encode("utf-8", "surrogateescape")
+        parts += (bytes((len(said),)), said, octets)
+    return b"".join(parts)

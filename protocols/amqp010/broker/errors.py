@@ -1,0 +1,38 @@
+"""What the core refuses, in AMQP 0-10's words: a `Failure` becomes the exception that ends the session."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.branch import IllegalState
+from broker_core.errors import (
+    AccessRefused,
+    Failure,
+    LimitReached,
+    Locked,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    TooMany,
+    Unsupported,
+)
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.machine.contract import SessionError
+
+CODES: Final[dict[type[Failure], int]] = {
+    NotFound: c.ERROR_CODE_NOT_FOUND,
+    AccessRefused: c.ERROR_CODE_UNAUTHORIZED_ACCESS,
+    Locked: c.ERROR_CODE_RESOURCE_LOCKED,
+    PreconditionFailed: c.ERROR_CODE_PRECONDITION_FAILED,
+    TooMany: c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,
+    LimitReached: c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,
+    NotAllowed: c.ERROR_CODE_NOT_ALLOWED,
+    IllegalState: c.ERROR_CODE_ILLEGAL_STATE,
+    Unsupported: c.ERROR_CODE_NOT_IMPLEMENTED,
+}
+
+
+def refusal(failure: Failure) -> SessionError:
+    """The error for a failure of the core."""
+    code = next(CODES[kind] for kind in type(failure).__mro__ if kind in CODES)
+    return SessionError(code, str(failure))

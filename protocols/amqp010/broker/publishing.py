@@ -1,0 +1,120 @@
+"""Transfers from a client: a destination to a checked exchange, a header segment to facts, a message to the broker.
+
+The hot path. What a transfer needs to be allowed is found out once for each exchange, and remembered as long as neither
+topology nor permissions change.
+
+A message that no queue takes goes to the exchange's alternate, or is dropped, and is completed and accepted all the
+same: what discard-unroutable says makes no difference, as in Apache Qpid. One that is to be delivered immediately goes
+only to queues that can do that. A full queue ends the session: the peer has no other way to hear of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.broker import REFUSED
+from broker_core.errors import PreconditionFailed
+from broker_core.message import Message
+from broker_core.targets import Target, targets_of
+from protocols.amqp010.broker.encoding import ENCODING, NO_BODY
+from protocols.amqp010.broker.envelope import envelope_of
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.types import MalformedError
+from protocols.amqp010.machine.contract import SessionError
+
+if TYPE_CHECKING:
+    from broker_core.message import Facts
+    from protocols.amqp010.broker.envelope import Envelope
+    from protocols.amqp010.broker.session import ServedSession
+
+
+class Publishing:
+    """What one session publishes."""
+
+    __slots__ = (
+        "_access",
+        "_broker",
+        "_client",
+        "_host",
+        "_session",
+        "_target",
+        "_targets",
+        "_transfer",
+        "peer",
+    )
+
+    def __init__(self, session: ServedSession) -> None:
+        self._session = session
+        self._broker = session.broker
+        self._client = session.client
+        self._host = session.host
+        self._access = session.broker.access
+        self.peer = session.client.peer  # the other end of the connection
+        self._targets = targets_of(session.client, "amqp010")
+        self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
+        self._target = Target(self._host.default_exchange, False, -1)
+
+    def publish(self, transfer: c.MessageTransfer, header: bytes, body: bytes | None) -> None:
+        """One message. Raises Failure, or SessionError."""
+        target = self._target
+        if (
+            transfer is not self._transfer
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
+        ):
+            target = self._aim(transfer)
+        try:
+            envelope = envelope_of(header)
+        except MalformedError as error:
+            raise SessionError(c.ERROR_CODE_ILLEGAL_ARGUMENT, f"a header cannot be read: {error}") from None
+        exchange, facts = target.exchange, envelope.facts
+        if envelope.expiration is not None:
+            facts = envelope.facts_at(self._broker.clock.wall())
+        if facts.user_id is not None or target.guarded:
+            self._check(target, envelope, facts)
+        if body is None:
+            header, body = header + NO_BODY, b""
+        message = Message(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
+        message.peer = self.peer  # as long as it is in memory: for queues with no-local
+        if (work := self._session.tx) is not None:
+            work.publish(exchange, message)
+            return
+        if envelope.immediate:
+            outcome = self._broker.publish_immediate(exchange, message)
+        else:
+            outcome = self._broker.publish(exchange, message)
+        if outcome is REFUSED:
+            self._refused()
+        if facts.durable:
+            self._session.persistent = True
+
+    def _aim(self, transfer: c.MessageTransfer) -> Target:
+        """Where a transfer goes. Raises what the checks raise (S046, S047, S087)."""
+        name = transfer.destination or ""
+        target = self._targets.by_name.get(name)
+        if (
+            target is None
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
+        ):
+            target = self._targets.check(self._client, name, name)
+        self._transfer, self._target = transfer, target
+        return target
+
+    def _check(self, target: Target, envelope: Envelope, facts: Facts) -> None:
+        """S088, S089."""
+        if facts.user_id is not None:
+            try:
+                self._client.require_user_id(facts.user_id)
+            except PreconditionFailed as failure:
+                raise SessionError(c.ERROR_CODE_UNAUTHORIZED_ACCESS, str(failure)) from None
+        if target.guarded:
+            self._client.check_topics(target.exchange, (envelope.routing_key,))
+
+    def _refused(self) -> None:
+        self._broker.settle()  # what came before it has happened, and is told
+        host, queue = self._host.name, self._broker.refused_by
+        raise SessionError(
+            c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,
+            f"queue '{queue}' in vhost '{host}' is full and takes no more",
+        )

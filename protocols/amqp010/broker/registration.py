@@ -1,0 +1,42 @@
+"""What a node is told of AMQP 0-10 at its start: its first bytes, and where connections come from.
+
+The front-end itself is imported with the first connection, or once a node has been up for a while, as AMQP 1.0's is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from broker_core.frontend import FrontEnd, Peer, Protocol
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.config import Config
+    from broker_core.message import Encoding
+    from broker_core.outbox import Outbox
+
+
+def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
+    """The front-end for one connection."""
+    from protocols.amqp010.broker.adapter import Connection010
+
+    return Connection010(broker, config, outbox, peer, now)
+
+
+def encoding() -> Encoding:
+    """How its messages are read."""
+    from protocols.amqp010.broker.encoding import ENCODING
+
+    return ENCODING
+
+
+PROTOCOL: Final = Protocol(
+    name="amqp010",
+    first_bytes=(b"AMQP\x01\x01\x00\x0a",),
+    factory=connection,
+    title="AMQP 0-10",
+    encoding=encoding,
+    prepare=partial(import_module, "protocols.amqp010.broker.adapter"),
+)

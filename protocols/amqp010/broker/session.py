@@ -1,0 +1,295 @@
+"""One session as the broker serves it: what the peer's commands do, when they complete, and what the session holds.
+
+| commands                                         | are done by                |
+|--------------------------------------------------|----------------------------|
+| message.transfer                                 | publishing.py              |
+| message.subscribe, cancel, flow, flush, stop     | subscriptions.py           |
+| message.accept, reject, release, acquire         | unsettled.py               |
+| exchange.*, queue.*                              | declarations.py            |
+| tx.*                                             | transactions.py            |
+| dtx.*                                            | distributed.py             |
+| file.*, stream.*, message.resume                 | nobody: not-implemented    |
+
+A command other than a transfer finds done what came before it. Its handler completes it, at once or later. A transfer
+completes when the broker has taken responsibility for the message: when it is with its queues, and on disk where it has
+to be. That is what 0-10 has for publisher confirms; where the peer asked for acceptance too, that is said first.
+
+The session outlives its connection, and so keeps nothing of it but who came in and where. What the core refuses is
+raised as a `Failure`; here it becomes the exception that ends the session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker_core.branches import Participant
+from broker_core.broker import Publisher
+from broker_core.errors import Failure
+from broker_core.security.access import Permission
+from protocols.amqp010.broker import declarations, distributed, subscriptions, transactions, unsettled
+from protocols.amqp010.broker.errors import refusal
+from protocols.amqp010.broker.publishing import Publishing
+from protocols.amqp010.broker.unsettled import Browsed, Sent
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.sequences import SequenceSet
+from protocols.amqp010.machine.contract import SessionError, SessionOwner
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from broker_core.delivery import Delivery
+    from protocols.amqp010.broker.entrance import Entrance
+    from protocols.amqp010.broker.subscription import Grant, Subscription
+    from protocols.amqp010.broker.transactions import Work
+    from protocols.amqp010.codec.commands import Command, MessageTransfer, Struct
+    from protocols.amqp010.codec.sequences import Id
+    from protocols.amqp010.machine.session import Session
+
+LAST_ID: Final = 0xFFFF_FFFF
+LOOKS: Final = 8  # that take as long as the copy of a message
+COMMAND: Final = 10  # copies that take as long as a command
+WINDOWED_MAX: Final = 1 << 20  # transfers that the peer may leave incomplete, where somebody waits for it
+
+
+class ServedSession(SessionOwner, Publisher):
+    """The broker's side of one session."""
+
+    __slots__ = (
+        "_accepting",
+        "_announced",
+        "_marked",
+        "_marks",
+        "_pending",
+        "_received",
+        "accepted",
+        "at_end",
+        "broker",
+        "browsed",
+        "client",
+        "config",
+        "confirmed",
+        "delivered",
+        "delivered_settled",
+        "distributed",
+        "ended",
+        "executing",
+        "host",
+        "name",
+        "persistent",
+        "published",
+        "publishing",
+        "session",
+        "subscriptions",
+        "timeout_max_s",
+        "tx",
+        "unsettled",
+        "windowed",
+        "windowed_max",
+    )
+
+    session: Session  # set by who makes both
+
+    def __init__(self, entrance: Entrance, name: bytes) -> None:
+        self.name = name
+        self.broker = entrance.broker
+        self.config = entrance.config
+        self.client = entrance.client.part()
+        self.host = self.client.host
+        self.timeout_max_s = entrance.config.protocols.amqp010.session_timeout_max_s
+        self.subscriptions: dict[
+            str, Subscription
+        ] = {}  # by destination; who was served longest ago comes first
+        self.unsettled: Sent[Delivery] = Sent()
+        self.windowed: Sent[Grant] = Sent()  # transfers whose credit comes back when the peer completes them
+        self.windowed_max = WINDOWED_MAX
+        self.browsed = Browsed()
+        self.publishing = Publishing(self)
+        self.tx: Work | None = None  # where transfers and accepts go instead
+        self.distributed: object | None = None  # what dtx.select has made of it
+        self.at_end: list[Callable[[], object]] = []  # called when the session ends, before its client leaves
+        self.ended = False
+        self.executing: Command | None = None  # the command whose handler runs
+        self.persistent = False
+        # Counts for operators, in messages.
+        self.published = self.confirmed = 0  # taken from the peer, and of these, those that are complete
+        self.delivered = self.delivered_settled = 0  # sent, and of these, those that nobody is to accept
+        self.accepted = 0  # by the peer
+        self._pending: set[Id] = set()  # commands that are not complete, transfers apart
+        self._received: list[Id] = []  # transfers since the last mark,
+        self._accepting: list[Id] = []  # and those among them that are to be accepted
+        self._announced = False  # on the broker's list of publishers for this settle
+        self._marked = 0  # the last mark
+        self._marks: deque[tuple[int, list[Id], list[Id]]] = deque()  # each with its transfers
+
+    def may_be_of(self, client: Client) -> bool:
+        """Whether its user, who is back, may go on: with the scopes of another token, if he may read what he does."""
+        if client.user.scopes is self.client.user.scopes:
+            return True
+        access, host = client.broker.access, self.client.host.name
+        queues = (subscription.queue.name for subscription in self.subscriptions.values())
+        return all(access.allowed(client.user, host, Permission.READ, name) for name in queues)
+
+    def came_in_by(self, client: Client) -> None:
+        """The session has a connection again; its user may be another one meanwhile, of the same name."""
+        self.client.change_user(client.user)
+        self.client.peer = self.publishing.peer = client.peer
+        for subscription in self.subscriptions.values():
+            subscription.peer = client.peer
+        if isinstance(self.distributed, Participant):
+            self.distributed.user = client.user
+
+    # What the peer sends.
+
+    def on_transfer(
+        self, id: Id, transfer: MessageTransfer, header: bytes | None, body: bytes | None, sync: bool
+    ) -> None:
+        try:
+            self.publishing.publish(transfer, header or b"", body)
+        except Failure as failure:
+            self.broker.settle()  # what came before it has happened, and is told
+            raise refusal(failure) from None
+        self._received.append(id)
+        if transfer.accept_mode == c.ACCEPT_MODE_EXPLICIT:  # Python clients leave it out, and want none
+            self._accepting.append(id)
+        if not self._announced:
+            self._announced = True
+            self.broker.publishers.append(self)
+
+    def on_command(self, id: Id, command: Command, sync: bool) -> None:
+        act = COMMANDS.get(type(command))
+        if act is None:
+            raise SessionError(c.ERROR_CODE_NOT_IMPLEMENTED, f"{command.NAME} is not implemented")
+        if act is not unsettled.message_accept:  # its deliveries can only have been sent before
+            self.broker.work += COMMAND
+            self.broker.settle()
+            if self.ended:
+                return
+        self._pending.add(id)
+        self.executing = command
+        try:
+            act(self, id, command)
+        except Failure as failure:
+            raise refusal(failure) from None
+        finally:
+            self.executing = None
+
+    def on_completed(self, ids: SequenceSet) -> None:
+        subscriptions.completed(self, ids)
+
+    # What it is answered.
+
+    def complete(self, id: Id) -> None:
+        """A command other than a transfer is done."""
+        self._pending.discard(id)
+        self.session.complete(id)
+
+    def result(self, id: Id, value: Struct) -> None:
+        """What a command had to find out. To be said before it is complete."""
+        self.session.result(id, value)
+
+    def send(self, command: Command) -> Id:
+        return self.session.send(command)
+
+    def has_looked_at(self, count: int) -> None:
+        """At so many bindings, messages, ...: what takes long is work, and after so much others have their turn."""
+        self.broker.work += count // LOOKS
+
+    def fail_soon(self, error: SessionError) -> None:
+        """End the session, but not while a queue is at work."""
+        self.broker.timers.at(self.broker.now, lambda now: self._fail(error))
+
+    def _fail(self, error: SessionError) -> None:
+        if not self.ended:
+            self.session.fail(error)
+
+    @property
+    def last_sent(self) -> Id:
+        """The id of the last command sent to the peer."""
+        return (self.session.next_id - 1) & LAST_ID
+
+    def mark(self) -> int:
+        self._announced = self.persistent = False
+        self._marked += 1
+        self.published += len(self._received)
+        self._marks.append((self._marked, self._received, self._accepting))
+        self._received, self._accepting = [], []
+        return self._marked
+
+    def taken(self, mark: int) -> None:
+        """Accept and complete every transfer before the mark, in this order."""
+        marks = self._marks
+        while marks and marks[0][0] <= mark:
+            _, received, accepting = marks.popleft()
+            self.confirmed += len(received)
+            self.broker.confirmed += len(received)
+            if self.ended:
+                continue
+            if accepting:
+                self.session.send(c.MessageAccept(set_of(accepting)))
+            self._complete_all(received)
+        if not self.ended:
+            self.session.settle()
+
+    def _complete_all(self, ids: list[Id]) -> None:
+        if not self._pending:
+            self.session.complete_through(ids[-1])
+            return
+        for id in ids:
+            self.session.complete(id)
+
+    # The transport.
+
+    def wake_all(self) -> None:
+        for subscription in list(self.subscriptions.values()):
+            subscription.wake()
+
+    def on_room(self) -> None:
+        self.wake_all()
+
+    def on_attached(self) -> None:
+        self.wake_all()
+
+    def on_detached(self) -> None:
+        """Without a line nobody has room. A flush is over: what there is cannot be delivered."""
+        for subscription in list(self.subscriptions.values()):
+            subscription.finish_flush()
+
+    def on_ended(self) -> None:
+        """What nobody has accepted goes back; subscriptions end, and exclusive queues with the session.
+
+        In this order: a queue that goes with its last subscriber leaves what was in it to its alternate exchange.
+        """
+        self.ended = True
+        transactions.session_ended(self)
+        for act in self.at_end:
+            act()
+        self.at_end.clear()
+        unsettled.release_all(self)
+        for subscription in list(self.subscriptions.values()):
+            subscription.end()
+        self.subscriptions.clear()
+        self.client.leave()
+
+
+def set_of(ids: list[Id]) -> SequenceSet:
+    """Ids in the order in which they came, as ranges."""
+    first, last = ids[0], ids[-1]
+    if last - first == len(ids) - 1:
+        return SequenceSet.of((first, last))
+    found = SequenceSet()
+    for id in ids:
+        found.add(id)
+    return found
+
+
+COMMANDS: Final[Mapping[type[Command], Callable[..., None]]] = {
+    c.MessageAccept: unsettled.message_accept,
+    c.MessageReject: unsettled.message_reject,
+    c.MessageRelease: unsettled.message_release,
+    c.MessageAcquire: unsettled.message_acquire,
+    **subscriptions.HANDLERS,
+    **transactions.HANDLERS,
+    **declarations.HANDLERS,
+    **distributed.HANDLERS,
+}

@@ -1,0 +1,123 @@
+"""The sessions of a virtual host: names of users to sessions, for as long as those are attached or kept.
+
+A session is known by the user and the name he gave it. Its transport may go and another come; in between it is kept
+for the timeout that it asked for, which is none unless it asked, and so most sessions end with their transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from broker_core.topology import Kept, VirtualHost
+from protocols.amqp010.broker.session import ServedSession
+from protocols.amqp010.codec.commands import DETACH_CODE_SESSION_BUSY
+from protocols.amqp010.machine.contract import AttachRefused, SessionLimits
+from protocols.amqp010.machine.session import Session
+
+if TYPE_CHECKING:
+    from broker_core.clock import Timer
+    from protocols.amqp010.broker.entrance import Entrance
+
+TIMED_OUT: Final = "it was detached for longer than its timeout"
+FORBIDDEN: Final = "its user has come back with a token that does not let him read what it reads"
+CROWDED_OUT: Final = "its user has too many detached sessions"
+
+
+class _Place:
+    """What is known here of one session."""
+
+    __slots__ = ("entrance", "name", "timer")
+
+    def __init__(self, entrance: Entrance, name: bytes) -> None:
+        self.entrance = entrance  # the session is counted among the channels of that user
+        self.name = name
+        self.timer: Timer | None = None  # while it is detached
+
+    @property
+    def user(self) -> str:
+        return self.entrance.client.user.name
+
+
+class Sessions(Kept):
+    """Finds, makes, keeps and forgets sessions."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        super().__init__(host)
+        self._named: dict[tuple[str, bytes], Session] = {}
+        self._places: dict[Session, _Place] = {}
+        self._detached: dict[str, dict[Session, None]] = {}  # by user, the longest detached first
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def attach(self, entrance: Entrance, name: bytes, force: bool) -> Session:
+        """The session of that name, which is on no channel: kept, stolen, or new.
+
+        Raises AttachRefused if it is in use, and LimitReached if its user has no more.
+        """
+        session = self._named.get((entrance.client.user.name, name))
+        if session is not None and session.attached and not session.ended:
+            if not force:
+                raise AttachRefused(DETACH_CODE_SESSION_BUSY)
+            session.detached(DETACH_CODE_SESSION_BUSY)  # whose it was is told
+        if session is None or session.ended:
+            return self._make(entrance, name)
+        assert isinstance(session.owner, ServedSession)
+        if not session.owner.may_be_of(entrance.client):
+            self._end(session, FORBIDDEN)
+            return self._make(entrance, name)
+        self._stop_clock(session)
+        session.owner.came_in_by(entrance.client)
+        return session
+
+    def _make(self, entrance: Entrance, name: bytes) -> Session:
+        entrance.client.open_channel()
+        settings = entrance.config.protocols.amqp010
+        owner = ServedSession(entrance, name)
+        limits = SessionLimits(settings.replay_flush_size, settings.replay_size_max, settings.complete_every)
+        session = owner.session = Session(name, owner, limits)
+        place = self._places[session] = _Place(entrance, name)
+        self._named[place.user, name] = session
+        return session
+
+    def left(self, session: Session) -> None:
+        """It is on no channel any more: its time begins to run, unless it has ended with that."""
+        if session.ended:
+            self._forget(session)
+            return
+        place, broker = self._places[session], self.host.broker
+        place.timer = broker.timers.at(broker.now + session.timeout_s, partial(self._time_is_over, session))
+        detached = self._detached.setdefault(place.user, {})
+        detached[session] = None
+        if len(detached) > place.entrance.config.protocols.amqp010.detached_sessions_max:
+            self._end(next(iter(detached)), CROWDED_OUT)
+
+    def _time_is_over(self, session: Session, now: float) -> None:
+        self._end(session, TIMED_OUT)
+
+    def _end(self, session: Session, why: str) -> None:
+        session.end(why)
+        self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        self._stop_clock(session)
+        place = self._places.pop(session)
+        name = (place.user, place.name)
+        if self._named[name] is session:  # and not one that came when this one was about to go
+            del self._named[name]
+        place.entrance.client.close_channel()
+
+    def _stop_clock(self, session: Session) -> None:
+        place = self._places[session]
+        self.host.broker.timers.cancel(place.timer)
+        place.timer = None
+        detached = self._detached.get(place.user)
+        if detached is not None:
+            detached.pop(session, None)
+            if not detached:
+                del self._detached[place.user]

@@ -1,0 +1,72 @@
+"""What operators are told of a 0-10 connection and its sessions, from what their machines know anyway."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
+from protocols.amqp010.broker.core_values import table
+from protocols.amqp010.broker.session import ServedSession
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker_core.security.sasl import Mechanism
+    from broker_core.values import Table
+    from protocols.amqp010.broker.adapter import Connection010
+    from protocols.amqp010.codec.types import Value
+    from protocols.amqp010.machine.session import Session
+
+PROPERTIES_MAX: Final = 16
+TEXT_MAX: Final = 128  # characters
+
+
+def few_of(properties: Mapping[str, Value]) -> Table:
+    """What is kept of a client's properties, of which a frame holds many, from anybody: a few, if they are short."""
+    short = {
+        name: value
+        for name, value in islice(properties.items(), PROPERTIES_MAX)
+        if len(name) <= TEXT_MAX and (isinstance(value, bool | int) or is_short(value))
+    }
+    return table(short)
+
+
+def is_short(value: Value) -> bool:
+    return isinstance(value, str) and len(value) <= TEXT_MAX
+
+
+def connection_facts(connection: Connection010, mechanism: Mechanism | None) -> ConnectionFacts:
+    """Of a connection that has opened its virtual host."""
+    client, wire = connection.client, connection.wire
+    return ConnectionFacts(
+        protocol="AMQP 0-10",
+        user=client.user.name,
+        virtual_host=client.host.name,
+        mechanism="" if mechanism is None else mechanism.name,
+        client_properties=connection.client_properties,
+        blocked=connection.blocked,
+        channel_max=wire.tuning.session_max,
+        frame_max=wire.frame_max,
+        heartbeat_s=wire.heartbeat_s,
+        channels=len(wire.sessions),
+    )
+
+
+def session_facts(session: Session) -> ChannelFacts:
+    """Counted over all connections that it has had. Every transfer is completed, which is what a confirm is."""
+    owner = session.owner
+    assert isinstance(owner, ServedSession)
+    return ChannelFacts(
+        number=session.channel,
+        confirming=True,
+        transactional=owner.tx is not None,
+        consumers=len(owner.subscriptions),
+        unsettled=len(owner.unsettled.by_id),
+        unconfirmed=owner.published - owner.confirmed,
+        published=owner.published,
+        confirmed=owner.confirmed,
+        delivered=owner.delivered,
+        delivered_settled=owner.delivered_settled,
+        accepted=owner.accepted,
+    )

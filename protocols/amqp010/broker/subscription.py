@@ -1,0 +1,411 @@
+"""One subscription of a session: a queue in, credit by the message and by the octet, transfers out.
+
+    subscribe ──> no credit, window mode ──flow──> deliveries ──flush, stop, set-flow-mode──> no credit
+
+A message is delivered if there is credit of both units for it: one message, and as many octets as its header and body
+have. Credit that was given without a limit (0xFFFFFFFF) is never used up.
+
+    credit mode     what is used up has to be given again
+    window mode     it comes back when the peer completes the transfer, unless the credit was reset in the meantime
+
+A message with more octets than are left waits, and with it what comes after it, until the credit changes; the queue has
+it back for others meanwhile. But where nothing of the credit is used up, it may go: it would wait for ever. That uses
+up everything. To know this, messages are taken one at a time as long as octets are limited, which no client we know of
+does.
+
+What was not acquired is only shown (`Consumer.browses`): `unsettled.py` knows how it may still be acquired.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from broker_core.broker import Publisher
+from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
+from broker_core.limits import QueueType
+from broker_core.message import Message
+from broker_core.queue import Queue
+from broker_core.values import Table
+from broker_core.watching.facts import ConsumerFacts
+from protocols.amqp010.broker.encoding import ENCODING, rendered
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.machine.contract import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker_core.selector import Selector
+    from protocols.amqp010.broker.session import ServedSession
+    from protocols.amqp010.codec.sequences import Id
+
+log: Final = logging.getLogger("leveret.amqp010")
+
+INFINITE: Final = 0xFFFF_FFFF  # credit without a limit, on the wire
+NO_END: Final = UNLIMITED >> 1  # what is left of that is always more
+PATIENCE_S: Final = 1.0  # after which a queue is looked at again whose next message was too large
+PAUSED: Final = 0
+NOTHING: Final = Message(ENCODING, "", "", b"no header", b"")  # unlike any message
+
+
+class Grant:
+    """The credit that a transfer may come back to, as long as it is in force."""
+
+    __slots__ = ("octets", "subscription")
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription: Subscription | None = subscription  # None: it was reset
+        self.octets: dict[Id, int] = {}  # of its transfers, where they are limited
+
+
+class Subscription(Consumer, Publisher):
+    """One message.subscribe."""
+
+    __slots__ = (
+        "_blocked",
+        "_command",
+        "_flush_id",
+        "_flushing",
+        "_grant",
+        "_held_back",
+        "_octets",
+        "_sent_settled",
+        "_settles",
+        "_shown",
+        "_used",
+        "_windowed",
+        "destination",
+        "mode",
+        "session",
+    )
+
+    def __init__(
+        self,
+        session: ServedSession,
+        queue: Queue,
+        command: c.MessageSubscribe,
+        priority: int,
+        selector: Selector | None,
+        arguments: Table,
+    ) -> None:
+        accept_mode = command.accept_mode or c.ACCEPT_MODE_EXPLICIT
+        acquire_mode = command.acquire_mode or c.ACQUIRE_MODE_PRE_ACQUIRED
+        settled, browses = accept_mode == c.ACCEPT_MODE_NONE, acquire_mode == c.ACQUIRE_MODE_NOT_ACQUIRED
+        super().__init__(
+            queue, settled, 0, Window(), priority, command.exclusive, arguments, selector, browses
+        )
+        self.session = session
+        self.peer = session.client.peer
+        self.destination = command.destination or ""
+        self.mode = c.FLOW_MODE_WINDOW
+        self._command = c.MessageTransfer(self.destination, accept_mode, acquire_mode).encode()
+        self._settles = settled  # what is sent needs no answer
+        self._shown = browses and queue.type is not QueueType.STREAM  # it may still be acquired
+        self._octets = 0  # credit
+        self._used = 0  # octets of the credit
+        self._grant = Grant(self)
+        self._windowed = False  # transfers have to be remembered, for their credit comes back
+        self._blocked = False  # the next message is too large
+        self._held_back: list[Delivery] = []  # what is too large; one that was shown waits here for credit
+        self._sent_settled: list[Delivery] = []  # and nobody will accept it
+        self._flushing = False  # it is to be told when the broker has settled
+        self._flush_id: Id | None = None  # the flush that then may be complete
+
+    # The queue's side.
+
+    @property
+    def suspended(self) -> bool:
+        return not self.session.session.attached
+
+    def facts(self) -> ConsumerFacts:
+        """Its credit comes and goes as the peer likes: there is no limit of its own."""
+        session = self.session
+        connection = session.client.name if session.session.attached else ""
+        return ConsumerFacts(tag=self.destination, connection=connection, channel=session.session.channel)
+
+    def room(self) -> int:
+        if self._octets <= 0 or self._blocked:
+            return PAUSED
+        room = self.session.session.room()
+        return min(room, 1) if self._octets < NO_END else room
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        session = self.session
+        if self._octets < NO_END:
+            self._deliver_measured(deliveries)
+            return
+        sent, contents = self._rendered(deliveries)
+        session.delivered += len(sent)
+        if self._settles:
+            session.delivered_settled += len(sent)
+        first = session.session.send_transfers(self._command, contents)
+        ids = consecutive(first, len(sent))
+        if self._windowed:
+            windowed = session.windowed.begin(first)
+            windowed.update(dict.fromkeys(ids, self._grant))
+            if len(windowed) > session.windowed_max:
+                session.fail_soon(too_many(len(windowed)))
+        if not self._settles and not self.browses:
+            session.unsettled.begin(first).update(zip(ids, sent, strict=True))
+        if self._shown:
+            for id, delivery in zip(ids, sent, strict=True):
+                session.browsed.add(id, delivery.queue, delivery.position, self._settles)
+        self._was_served()
+
+    def _rendered(
+        self, deliveries: list[Delivery]
+    ) -> tuple[list[Delivery], list[tuple[bytes, bytes | None]]]:
+        """Headers and bodies, and the deliveries that have them.
+
+        Most messages look like the one before. To see that takes a fifth of the 1.3 us in which it is rendered.
+        """
+        contents: list[tuple[bytes, bytes | None]] = []
+        refused: set[Delivery] = set()
+        last, header = NOTHING, b""
+        for delivery in deliveries:
+            message = delivery.message
+            plain = (
+                message.encoding is ENCODING
+                and message.notes is None
+                and message.facts.ttl_ms is None
+                and not delivery.redelivered
+                and message.body
+            )
+            if (
+                plain
+                and message.properties == last.properties
+                and message.key == last.key
+                and message.exchange == last.exchange
+            ):
+                contents.append((header, message.body))
+                continue
+            try:
+                contents.append(rendered(message, delivery.redelivered, ttl_left_ms(delivery)))
+            except Exception:  # another protocol's encoding is at fault: others still get their messages
+                self._refuse(delivery)
+                refused.add(delivery)
+                continue
+            if plain:
+                last, (header, _) = message, contents[-1]
+        if refused:
+            deliveries = [delivery for delivery in deliveries if delivery not in refused]
+        return deliveries, contents
+
+    def _deliver_measured(self, deliveries: list[Delivery]) -> None:
+        """While octets are limited. `room` has asked for one message."""
+        for at, delivery in enumerate(deliveries):
+            try:
+                header, body = rendered(delivery.message, delivery.redelivered, ttl_left_ms(delivery))
+            except Exception:
+                self._refuse(delivery)
+                continue
+            size = len(header) + len(body or b"")
+            if size > self._octets and self._used:
+                self._hold_back(deliveries[at:])
+                break
+            charge = min(size, self._octets)
+            self._used += charge
+            self._octets -= charge
+            self._sent(delivery, self.session.session.send_transfers(self._command, [(header, body)]), charge)
+        self._was_served()
+
+    def _sent(self, delivery: Delivery, id: Id, charge: int) -> None:
+        session = self.session
+        session.delivered += 1
+        session.delivered_settled += self._settles
+        if self._windowed:
+            windowed = session.windowed.begin(id)
+            windowed[id] = self._grant
+            self._grant.octets[id] = charge
+            if len(windowed) > session.windowed_max:
+                session.fail_soon(too_many(len(windowed)))
+        if self._shown:
+            session.browsed.add(id, delivery.queue, delivery.position, self._settles)
+        elif not self.browses and not self._settles:
+            session.unsettled.begin(id)[id] = delivery
+        elif not self.browses:
+            self._sent_settled.append(delivery)
+            self._act_soon()
+
+    def _was_served(self) -> None:
+        """Who was served longest ago comes first when there is room again."""
+        subscriptions = self.session.subscriptions
+        if len(subscriptions) > 1 and self.destination in subscriptions:
+            del subscriptions[self.destination]
+            subscriptions[self.destination] = self
+
+    def _refuse(self, delivery: Delivery) -> None:
+        """A message that cannot be read is rejected, or it would come back for ever."""
+        log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.destination)
+        self.credit += 1
+        if not self.settled and not self.browses:
+            delivery.reject()
+
+    def _hold_back(self, deliveries: list[Delivery]) -> None:
+        self._blocked = True
+        self._held_back += deliveries
+        if not self.browses and self.queue.type is not QueueType.STREAM:
+            self._act_soon()
+
+    def _act_soon(self) -> None:
+        """Not while the queue dispatches, but before the broker has settled."""
+        broker = self.session.broker
+        broker.timers.at(broker.now, self._act)
+
+    def _act(self, now: float) -> None:
+        """Accept what nobody will accept; give back what is too large, and look again later."""
+        settled, self._sent_settled = self._sent_settled, []
+        for delivery in settled:
+            delivery.queue.accept(delivery)
+        if self._keeps:
+            return
+        if self._give_back():
+            self.session.broker.timers.at(now + PATIENCE_S, self._look_again)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether what is held back waits here: it stands behind this reader's place in the queue."""
+        return self.browses or self.queue.type is QueueType.STREAM
+
+    def _give_back(self) -> bool:
+        """Whether there was something to give back."""
+        held_back, self._held_back = self._held_back, []
+        self.credit += len(held_back)
+        for delivery in held_back:
+            if not self.browses:
+                delivery.queue.release(delivery, failed=False, redelivered=False)
+        return bool(held_back)
+
+    def _look_again(self, now: float) -> None:
+        """Somebody else may have taken what was too large."""
+        if self._blocked and self.attached:
+            self._unblock()
+
+    def _unblock(self) -> None:
+        """There is more credit, or another message."""
+        self._blocked = False
+        if self._held_back and self._keeps and self.credit >= 0 and self._octets > 0:
+            held_back, self._held_back = self._held_back, []
+            self._deliver_measured(held_back)
+        self.wake()
+
+    def cancelled(self) -> None:
+        """Its queue has gone. Whoever has deleted it knows."""
+        self.finish_flush()
+        if not isinstance(self.session.executing, c.QueueDelete):
+            why = f"{self.queue.described} was deleted"
+            self.session.fail_soon(SessionError(c.ERROR_CODE_RESOURCE_DELETED, why))
+
+    # Credit.
+
+    def set_mode(self, mode: int) -> None:
+        self.mode = mode
+        self.reset_credit()
+
+    def add_credit(self, unit: int, value: int) -> None:
+        if unit == c.CREDIT_UNIT_MESSAGE:
+            self.credit = UNLIMITED if value == INFINITE else min(self.credit + value, UNLIMITED)
+        else:
+            self._octets = UNLIMITED if value == INFINITE else min(self._octets + value, UNLIMITED)
+        unmeasured = self._octets >= NO_END
+        if not self.browses:
+            self.settled = self._settles and unmeasured  # else it is known only later whether it was sent
+        self._windowed = self.mode == c.FLOW_MODE_WINDOW and (self.credit < NO_END or not unmeasured)
+        self._unblock()
+
+    def credit_back(self, messages: int, octets: int) -> None:
+        """The peer has completed transfers that used up credit of this window."""
+        self.credit += messages
+        if octets:
+            self._used -= octets
+            self._octets = min(self._octets + octets, UNLIMITED)
+        self._unblock()
+
+    def reset_credit(self) -> None:
+        """Nothing is left, and nothing comes back."""
+        self._grant.subscription = None
+        self._grant = Grant(self)
+        self.credit = -len(self._held_back)  # which is used up for these, when they go
+        self._octets = self._used = 0
+
+    # Flushing.
+
+    def flush(self, id: Id) -> None:
+        """Deliver what there is, as far as the credit goes; then no credit is left and the command complete."""
+        self.finish_flush()
+        self._flush_id = id
+        self.wake()
+        self._look_after()
+
+    def _look_after(self) -> None:
+        """When the broker has settled."""
+        if not self._flushing:
+            self._flushing = True
+            self.session.broker.publishers.append(self)
+
+    def mark(self) -> int:
+        """It publishes nothing, so it never waits for the disk."""
+        self._flushing = False
+        return 0
+
+    def taken(self, mark: int) -> None:
+        """The broker has settled: there is no more for it now, unless the queue still seeks or the line is full."""
+        if self._flush_id is None:
+            return
+        if (
+            self.attached
+            and self.credit > 0
+            and self._octets > 0
+            and not self._blocked
+            and self._has_to_wait()
+        ):
+            self._look_after()
+            return
+        self.finish_flush()
+        self.session.session.settle()
+
+    def _has_to_wait(self) -> bool:
+        if self.queue.seeks_for(self):
+            return True
+        session = self.session.session
+        return session.attached and session.room() <= 0 and self.queue.available_to(self) > 0
+
+    def finish_flush(self) -> None:
+        """A flush is complete, whatever there would have been yet: the peer has gone on to the next command."""
+        id, self._flush_id = self._flush_id, None
+        if id is not None and not self.session.ended:
+            self.reset_credit()
+            self.session.complete(id)
+
+    # The end.
+
+    def end(self) -> None:
+        """Deliveries stop. What has been sent stays the session's."""
+        self._flush_id = None
+        self._grant.subscription = None
+        self.queue.remove_consumer(self)
+        settled, self._sent_settled = self._sent_settled, []
+        for delivery in settled:
+            delivery.queue.accept(delivery)
+        self._give_back()
+
+
+def too_many(count: int) -> SessionError:
+    return SessionError(
+        c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, f"{count} transfers in windows were sent and not completed"
+    )
+
+
+def consecutive(first: Id, count: int) -> Sequence[Id]:
+    """So many ids from the first one on."""
+    if first + count <= 1 << 32:
+        return range(first, first + count)
+    return [(first + n) & 0xFFFF_FFFF for n in range(count)]
+
+
+def ttl_left_ms(delivery: Delivery) -> int | None:
+    """How long a message has to live, if its publisher has limited that."""
+    ttl_ms = delivery.message.facts.ttl_ms
+    if ttl_ms is None or delivery.expires_at == NEVER:
+        return ttl_ms
+    return max(1, int(1000 * (delivery.expires_at - delivery.queue.virtual_host.broker.now)))

@@ -1,0 +1,153 @@
+"""What a client says of its subscriptions: message.subscribe, cancel, set-flow-mode, flow, flush and stop.
+
+| argument of subscribe | |
+|---|---|
+| `x-apache-selector` | only messages that suit this condition |
+| `x-priority` | its rank among the queue's subscriptions |
+| `x-stream-offset` | where in a stream it begins |
+
+Other arguments are nothing to us, as they are to qpidd.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from broker_core.errors import AccessRefused, PreconditionFailed
+from broker_core.selector import Selector, compile_selector
+from broker_core.stream import OFFSET
+from broker_core.values import Table
+from protocols.amqp010.broker.core_values import table
+from protocols.amqp010.broker.subscription import Grant, Subscription
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.machine.contract import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from protocols.amqp010.broker.session import ServedSession
+    from protocols.amqp010.codec.sequences import Id, SequenceSet
+    from protocols.amqp010.codec.types import Value
+
+SELECTOR: Final = "x-apache-selector"
+PRIORITY: Final = "x-priority"
+SELECTOR_WORK: Final = 4  # copies of messages that take as long as to compile a character
+
+
+def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscribe) -> None:
+    destination = command.destination or ""
+    if destination in session.subscriptions:
+        raise SessionError(
+            c.ERROR_CODE_NOT_ALLOWED, f"destination '{destination}' is subscribed to something already"
+        )
+    if not command.queue:
+        raise SessionError(c.ERROR_CODE_ILLEGAL_ARGUMENT, "a subscription needs the name of a queue")
+    session.broker.node_limits.require_consumer(len(session.subscriptions))
+    queue = session.client.readable_queue(command.queue)
+    asked = command.arguments or {}
+    subscription = Subscription(
+        session, queue, command, _priority(asked), _selector(asked), _starting_point(asked)
+    )
+    if subscription.selector is not None:
+        session.broker.work += SELECTOR_WORK * len(subscription.selector.text)
+    try:
+        session.client.consume(subscription)
+    except AccessRefused as failure:  # S099: no permission is missing, somebody else is there
+        raise SessionError(c.ERROR_CODE_RESOURCE_LOCKED, str(failure)) from None
+    session.subscriptions[destination] = subscription
+    session.complete(id)
+
+
+def _priority(asked: Mapping[str, Value]) -> int:
+    value = asked.get(PRIORITY, 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{PRIORITY} is no whole number")
+    return value
+
+
+def _selector(asked: Mapping[str, Value]) -> Selector | None:
+    value = asked.get(SELECTOR)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{SELECTOR} is no text")
+    try:
+        return compile_selector(value)
+    except PreconditionFailed as failure:
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{SELECTOR}: {failure}") from None
+
+
+def _starting_point(asked: Mapping[str, Value]) -> Table:
+    return table({OFFSET: asked[OFFSET]}) if OFFSET in asked else {}
+
+
+def message_cancel(session: ServedSession, id: Id, command: c.MessageCancel) -> None:
+    """What was transferred is still the session's."""
+    subscription = _found(session, command.destination)
+    del session.subscriptions[subscription.destination]
+    subscription.finish_flush()
+    subscription.end()
+    session.complete(id)
+
+
+def message_set_flow_mode(session: ServedSession, id: Id, command: c.MessageSetFlowMode) -> None:
+    subscription = _found(session, command.destination)
+    mode = command.flow_mode or c.FLOW_MODE_CREDIT
+    if mode not in (c.FLOW_MODE_CREDIT, c.FLOW_MODE_WINDOW):
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"there is no flow mode {mode}", 2)
+    subscription.finish_flush()
+    subscription.set_mode(mode)
+    session.complete(id)
+
+
+def message_flow(session: ServedSession, id: Id, command: c.MessageFlow) -> None:
+    subscription = _found(session, command.destination)
+    unit = command.unit or c.CREDIT_UNIT_MESSAGE
+    if unit not in (c.CREDIT_UNIT_MESSAGE, c.CREDIT_UNIT_BYTE):
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"there is no credit unit {unit}", 2)
+    subscription.finish_flush()
+    subscription.add_credit(unit, command.value or 0)
+    session.complete(id)
+
+
+def message_flush(session: ServedSession, id: Id, command: c.MessageFlush) -> None:
+    _found(session, command.destination).flush(id)
+
+
+def message_stop(session: ServedSession, id: Id, command: c.MessageStop) -> None:
+    """No transfer follows its completion."""
+    subscription = _found(session, command.destination)
+    subscription.finish_flush()
+    subscription.reset_credit()
+    session.complete(id)
+
+
+def _found(session: ServedSession, destination: str | None) -> Subscription:
+    found = session.subscriptions.get(destination or "")
+    if found is None:
+        raise SessionError(c.ERROR_CODE_NOT_FOUND, f"no subscription to destination '{destination or ''}'", 1)
+    return found
+
+
+def completed(session: ServedSession, ids: SequenceSet) -> None:
+    """The peer has completed commands: transfers of a window give their credit back."""
+    taken = session.windowed.take(ids, session.last_sent)
+    counts = Counter(taken.values())
+    octets: Counter[Grant] = Counter()
+    if any(grant.octets for grant in counts):
+        for id, grant in taken.items():
+            octets[grant] += grant.octets.pop(id, 0)
+    for grant, messages in counts.items():
+        if grant.subscription is not None:
+            grant.subscription.credit_back(messages, octets[grant])
+
+
+HANDLERS: Final[dict[type[c.Command], Callable[..., None]]] = {
+    c.MessageSubscribe: message_subscribe,
+    c.MessageCancel: message_cancel,
+    c.MessageSetFlowMode: message_set_flow_mode,
+    c.MessageFlow: message_flow,
+    c.MessageFlush: message_flush,
+    c.MessageStop: message_stop,
+}

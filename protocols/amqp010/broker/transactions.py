@@ -1,0 +1,146 @@
+"""The transaction of one session (class tx): transfers and accepts, held until it is committed or rolled back.
+
+    tx.select ──> open ──commit────> messages to their queues, accepted deliveries gone; it begins anew
+                   └────rollback──> messages forgotten, deliveries unsettled as before; it begins anew
+
+Messages are routed when they come (S122). A transfer completes when it is held: its completion says no more than that
+it will take part. A commit is all or nothing: if a queue has no room for all that it would get, nothing of it happens
+and the session ends, as it does for a single message. Reject and release are not part of a transaction: they take
+effect at once, also for what was accepted in it, which then was not. Whoever has rolled back still holds what he had
+accepted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from broker_core.transaction import Transaction
+from protocols.amqp010.broker.unsettled import Sent
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.machine.contract import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker_core.delivery import Delivery
+    from broker_core.exchange import Exchange
+    from broker_core.message import Message
+    from protocols.amqp010.broker.session import ServedSession
+    from protocols.amqp010.codec.sequences import Id, SequenceSet
+
+HELD_SIZE_MAX: Final = 1 << 28  # octets of one session's transaction; sixteen of the largest messages
+OVERHEAD: Final = 512  # octets that a message or an accepted delivery takes besides its own, roughly
+
+
+class Work(ABC):
+    """Where a session's transfers and accepts go as long as it works in a transaction."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def publish(self, exchange: Exchange, message: Message) -> bool:
+        """Hold a message, every check done. False: it is unroutable, as things stand. Raises SessionError."""
+
+    @abstractmethod
+    def accept(self, deliveries: dict[Id, Delivery]) -> None:
+        """Hold these deliveries, by the ids of their transfers, of which the session knows nothing any more.
+
+        Raises SessionError.
+        """
+
+    def take_back(self, ids: SequenceSet) -> dict[Id, Delivery]:
+        """Those of these transfers whose deliveries are held here, and still the session's: they are held no more."""
+        return {}
+
+
+class Local(Work):
+    """The transaction of a session that has said tx.select."""
+
+    __slots__ = ("_accepted", "_session", "_size", "_size_max", "_tx")
+
+    def __init__(self, session: ServedSession, size_max: int = HELD_SIZE_MAX) -> None:
+        self._session = session
+        self._size_max = size_max
+        self._size = 0
+        self._tx = Transaction()
+        self._accepted: Sent[Delivery] = Sent()
+
+    def publish(self, exchange: Exchange, message: Message) -> bool:
+        self._grow(message.size + len(message.properties) + OVERHEAD)
+        return self._tx.publish(self._session.broker, exchange, message)
+
+    def accept(self, deliveries: dict[Id, Delivery]) -> None:
+        self._accepted.put_back(deliveries)
+        self._grow(OVERHEAD * len(deliveries))
+
+    def take_back(self, ids: SequenceSet) -> dict[Id, Delivery]:
+        return self._accepted.take(ids, self._session.last_sent)
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > self._size_max:
+            raise SessionError(
+                c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, f"a transaction holds more than {self._size_max} octets"
+            )
+
+    def commit(self) -> None:
+        """Everything takes effect. Raises SessionError if it cannot; then it is to be rolled back."""
+        if (full := self._tx.obstacle()) is not None:
+            raise SessionError(
+                c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, f"{full.described} has no room for the transaction"
+            )
+        for delivery in self._accepted.by_id.values():
+            self._tx.settle(delivery.accept)
+        self._accepted.by_id.clear()
+        self._size = 0
+        refused = self._tx.commit()
+        self._session.broker.hold_answer()
+        if refused:  # by an exchange that should have held them: no queue does that after `obstacle`
+            raise SessionError(c.ERROR_CODE_INTERNAL_ERROR, f"{refused} messages were not taken")
+
+    def roll_back(self) -> None:
+        """Messages are forgotten; deliveries are the session's again, unsettled."""
+        self._tx.rollback()
+        self._session.unsettled.put_back(self._accepted.by_id)
+        self._accepted.by_id.clear()
+        self._size = 0
+
+
+def tx_select(session: ServedSession, id: Id, command: c.TxSelect) -> None:
+    """Once a session."""
+    if session.tx is not None or session.distributed is not None:
+        raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, "the session is transactional already")
+    session.tx = Local(session)
+    session.complete(id)
+
+
+def tx_commit(session: ServedSession, id: Id, command: c.TxCommit) -> None:
+    """The completion is sent when all of it is on disk that must be."""
+    _local(session).commit()
+    session.complete(id)
+
+
+def tx_rollback(session: ServedSession, id: Id, command: c.TxRollback) -> None:
+    """What was accepted in the transaction stays with the session, which may release it."""
+    _local(session).roll_back()
+    session.complete(id)
+
+
+def session_ended(session: ServedSession) -> None:
+    """An open transaction is rolled back."""
+    if isinstance(session.tx, Local):
+        session.tx.roll_back()
+
+
+def _local(session: ServedSession) -> Local:
+    if not isinstance(session.tx, Local):
+        raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, "the session has not selected transactions")
+    return session.tx
+
+
+HANDLERS: Final[dict[type[c.Command], Callable[..., None]]] = {
+    c.TxSelect: tx_select,
+    c.TxCommit: tx_commit,
+    c.TxRollback: tx_rollback,
+}

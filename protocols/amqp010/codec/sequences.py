@@ -1,0 +1,312 @@
+"""Numbers of 32 bits that begin again at 0 (RFC 1982), and sets of them: to and from octets.
+
+Of two ids the one is before the other if less than 2^31 steps lead there: "before" is no order of all ids, only of
+those that are close together. So a set never reaches further than 2^31 from its first id to its last, and within it
+everything is ordered. Inside it the ids are counted on beyond 2^32, so that plain comparisons and bisection do.
+
+A set of a peer may name 2^31 ids in 8 octets. It costs what its ranges cost; nobody walks over its ids before `within`
+has cut it down to ids that exist.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from operator import le, sub
+from typing import Final, TypeAlias
+
+from protocols.amqp010.codec.values import MalformedError
+
+Id: TypeAlias = int  # 0..2^32-1
+
+MASK: Final = 0xFFFF_FFFF
+HALF: Final = 0x8000_0000
+SIZE_OF_ID: Final = 4  # octets
+RANGE_SIZE: Final = 2 * SIZE_OF_ID
+FEW: Final = 8  # ranges; more are merged in one pass, if those they meet are not far more
+RANGES_MAX: Final = 0xFFFF // RANGE_SIZE  # that the 16 bits of the size can say
+
+SIZE: Final = struct.Struct(">H")
+ONE_RANGE: Final = struct.Struct(">HII")
+
+
+def following(id: Id) -> Id:
+    return (id + 1) & MASK
+
+
+def preceding(id: Id) -> Id:
+    return (id - 1) & MASK
+
+
+def distance(a: Id, b: Id) -> int:
+    """How many steps lead from a to b; negative if b is before a. From -2^31 to 2^31-1."""
+    return ((b - a + HALF) & MASK) - HALF
+
+
+def is_before(a: Id, b: Id) -> bool:
+    """Whether a < b as RFC 1982 has it. Of two ids that are 2^31 apart neither is before the other."""
+    return 0 < (b - a) & MASK < HALF
+
+
+class SequenceSet:
+    """Ids as ranges, merged and in order. A question costs O(log ranges), a change at most O(ranges), at the end O(1).
+
+    Ranges are given as (lower, upper), both inclusive. ValueError: one is inverted, or too far from the others.
+    """
+
+    __slots__ = ("_highs", "_lows")
+
+    def __init__(self) -> None:
+        self._lows: list[
+            int
+        ] = []  # the first one is the id, or that and a multiple of 2^32; the others count on
+        self._highs: list[int] = []
+
+    @classmethod
+    def of(cls, *ranges: tuple[Id, Id]) -> SequenceSet:
+        made = cls()
+        for lower, upper in ranges:
+            made.add_range(lower, upper)
+        return made
+
+    @classmethod
+    def of_range(cls, lower: Id, upper: Id) -> SequenceSet:
+        length = (upper - lower) & MASK
+        if length >= HALF:
+            raise ValueError(f"the range {lower}-{upper} is inverted")
+        return cls._made([lower], [lower + length])
+
+    @classmethod
+    def _made(cls, lows: list[int], highs: list[int]) -> SequenceSet:
+        made = cls.__new__(cls)
+        made._lows = lows
+        made._highs = highs
+        return made
+
+    # Questions.
+
+    def __bool__(self) -> bool:
+        return bool(self._lows)
+
+    def __contains__(self, id: Id) -> bool:
+        if not self._lows:
+            return False
+        place = self._place(id)
+        index = bisect_right(self._lows, place) - 1
+        return index >= 0 and place <= self._highs[index]
+
+    def __iter__(self) -> Iterator[Id]:
+        """Every id: as many as there are, so cut down first what a peer has sent."""
+        for low, high in zip(self._lows, self._highs, strict=True):
+            for place in range(low, high + 1):
+                yield place & MASK
+
+    def __eq__(self, other: object) -> bool:
+        return self.ranges == other.ranges if isinstance(other, SequenceSet) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"SequenceSet.of({', '.join(map(str, self.ranges))})"
+
+    @property
+    def ranges(self) -> list[tuple[Id, Id]]:
+        return [(low & MASK, high & MASK) for low, high in zip(self._lows, self._highs, strict=True)]
+
+    @property
+    def range_count(self) -> int:
+        return len(self._lows)
+
+    @property
+    def count(self) -> int:
+        """How many ids these are."""
+        return sum(self._highs) - sum(self._lows) + len(self._lows)
+
+    @property
+    def first(self) -> Id:
+        """The id all others come after. IndexError: there is none."""
+        return self._lows[0] & MASK
+
+    @property
+    def first_range(self) -> tuple[Id, Id]:
+        """IndexError: there is none."""
+        return self._lows[0] & MASK, self._highs[0] & MASK
+
+    @property
+    def last(self) -> Id:
+        return self._highs[-1] & MASK
+
+    def copy(self) -> SequenceSet:
+        return SequenceSet._made(self._lows.copy(), self._highs.copy())
+
+    def within(self, lower: Id, upper: Id) -> SequenceSet:
+        """The ids that are in that range too."""
+        if not self._lows:
+            return SequenceSet()
+        low, high = self._places(lower, upper)
+        start = bisect_left(self._highs, low)
+        end = bisect_right(self._lows, high)
+        lows, highs = self._lows[start:end], self._highs[start:end]
+        if lows:
+            lows[0] = max(lows[0], low)
+            highs[-1] = min(highs[-1], high)
+        return SequenceSet._made(lows, highs)
+
+    def without(self, other: SequenceSet) -> SequenceSet:
+        """The ids that are not in the other set; O(ranges of this, times the logarithm of those of the other, and those
+        of the other that lie within)."""
+        if not self._lows or not other._lows:
+            return self.copy()
+        shift = self._place(other.first) - other._lows[0]
+        hole_lows, hole_highs = other._lows, other._highs
+        lows: list[int] = []
+        highs: list[int] = []
+        for low, high in zip(self._lows, self._highs, strict=True):
+            start = low
+            index = bisect_left(hole_highs, low - shift)
+            while index < len(hole_lows) and hole_lows[index] + shift <= high:
+                if start < hole_lows[index] + shift:
+                    lows.append(start)
+                    highs.append(hole_lows[index] + shift - 1)
+                start = hole_highs[index] + shift + 1
+                index += 1
+            if start <= high:
+                lows.append(start)
+                highs.append(high)
+        return SequenceSet._made(lows, highs)
+
+    # Changes.
+
+    def add(self, id: Id) -> None:
+        highs = self._highs
+        if highs and id == (highs[-1] + 1) & MASK and highs[-1] + 1 - self._lows[0] < HALF:
+            highs[-1] += 1
+        else:
+            self.add_range(id, id)
+
+    def add_range(self, lower: Id, upper: Id) -> None:
+        low, high = self._places(lower, upper)
+        lows, highs = self._lows, self._highs
+        if lows and max(high, highs[-1]) - min(low, lows[0]) >= HALF:
+            raise ValueError(f"{lower}-{upper} is too far from {self.first}-{self.last}")
+        start = bisect_left(highs, low - 1)  # the first range that it touches, and the first one beyond
+        end = bisect_right(lows, high + 1)
+        if start < end:
+            low = min(low, lows[start])
+            high = max(high, highs[end - 1])
+        lows[start:end] = [low]
+        highs[start:end] = [high]
+
+    def update(self, other: SequenceSet) -> None:
+        """Add the ids of the other set; O(ranges of both), and far less if this one has many and the other has few."""
+        if other.range_count <= FEW + len(self._lows) // 32:
+            for lower, upper in other.ranges:
+                self.add_range(lower, upper)
+        elif not self._lows:
+            self._lows, self._highs = other._lows.copy(), other._highs.copy()
+        else:
+            self._merge(other)
+
+    def _merge(self, other: SequenceSet) -> None:
+        shift = self._place(other.first) - other._lows[0]
+        if (
+            max(self._highs[-1], other._highs[-1] + shift) - min(self._lows[0], other._lows[0] + shift)
+            >= HALF
+        ):
+            raise ValueError(f"{other.first}-{other.last} is too far from {self.first}-{self.last}")
+        theirs = [(low + shift, high + shift) for low, high in zip(other._lows, other._highs, strict=True)]
+        lows: list[int] = []
+        highs: list[int] = []
+        # Two ascending runs: sorting them is linear.
+        for low, high in sorted([*zip(self._lows, self._highs, strict=True), *theirs]):
+            if highs and low <= highs[-1] + 1:
+                highs[-1] = max(highs[-1], high)
+            else:
+                lows.append(low)
+                highs.append(high)
+        self._lows, self._highs = lows, highs
+
+    def discard_until(self, id: Id) -> None:
+        """Drop the ids before `id`."""
+        if not self._lows:
+            return
+        place = self._place(id)
+        end = bisect_left(self._highs, place)
+        del self._lows[:end], self._highs[:end]
+        if self._lows and self._lows[0] < place:
+            self._lows[0] = place
+
+    # Octets.
+
+    def encode(self) -> bytes:
+        """With the 16 bits of its size. ValueError: more than RANGES_MAX ranges."""
+        lows, highs = self._lows, self._highs
+        if len(lows) == 1:
+            return ONE_RANGE.pack(RANGE_SIZE, lows[0] & MASK, highs[0] & MASK)
+        if len(lows) > RANGES_MAX:
+            raise ValueError(f"{len(lows)} ranges are more than a sequence-set has room for")
+        bounds = [bound for bounds in self.ranges for bound in bounds]
+        return struct.pack(f">H{len(bounds)}I", RANGE_SIZE * len(lows), *bounds)
+
+    def beginning(self, ranges: int) -> SequenceSet:
+        """The ids of the first so many ranges."""
+        return SequenceSet._made(self._lows[:ranges], self._highs[:ranges])
+
+    def _place(self, id: Id) -> int:
+        """The number that stands for an id here, next to those of the set."""
+        if not self._lows:
+            return id
+        origin = self._lows[0]
+        return origin + ((id - origin + HALF) & MASK) - HALF
+
+    def _places(self, lower: Id, upper: Id) -> tuple[int, int]:
+        size = (upper - lower) & MASK
+        if size >= HALF:
+            raise ValueError(f"the range {lower}-{upper} is inverted")
+        low = self._place(lower)
+        return low, low + size
+
+
+def sequence_set_at(data: bytes, at: int, end: int) -> tuple[SequenceSet, int]:
+    """Read a set; its ranges must ascend and be disjoint, as those that `encode` writes are.
+
+    MalformedError: they do not, or are cut off.
+    """
+    if at + SIZE.size > end:
+        raise MalformedError("a sequence-set without its size")
+    (size,) = SIZE.unpack_from(data, at)
+    at += SIZE.size
+    if size % RANGE_SIZE or at + size > end:
+        raise MalformedError(f"a sequence-set of {size} octets")
+    if size > FEW * RANGE_SIZE and (plain := _plain_at(data, at, size)) is not None:
+        return plain, at + size
+    lows: list[int] = []
+    highs: list[int] = []
+    high = -1
+    for lower, upper in struct.iter_unpack(">II", memoryview(data)[at : at + size]):
+        low = high + ((lower - high) & MASK) if lows else lower
+        length = (upper - lower) & MASK
+        if length >= HALF or low == high or low + length - (lows[0] if lows else low) >= HALF:
+            raise MalformedError(f"the range {lower}-{upper} of a sequence-set is inverted or out of order")
+        if lows and low == high + 1:
+            highs[-1] = low + length
+        else:
+            lows.append(low)
+            highs.append(low + length)
+        high = low + length
+    return SequenceSet._made(lows, highs), at + size
+
+
+def _plain_at(data: bytes, at: int, size: int) -> SequenceSet | None:
+    """A set whose ranges ascend, do not touch, and do not pass 2^32.
+
+    A peer may send 8191 ranges at a time: in a fifth of the time that it takes to go through them one by one.
+    """
+    bounds = struct.unpack_from(f">{size // SIZE_OF_ID}I", data, at)
+    lows, highs = list(bounds[::2]), list(bounds[1::2])
+    if highs[-1] - lows[0] >= HALF or not all(map(le, lows, highs)):
+        return None
+    if min(map(sub, lows[1:], highs)) <= 1:
+        return None
+    return SequenceSet._made(lows, highs)

@@ -1,0 +1,79 @@
+"""AMQP 0-10 types: octets to values and back. One door to `values` (the classes), `reading` and `writing`.
+
+What was decoded is encoded to the same octets, but for keys that came twice and booleans other than 0 and 1. A plain
+int goes out as uint64 if it is too large for int64, a str or bytes of more than 65535 octets as vbin32, a Decimal as
+dec64 if it needs it. A type code that nobody knows tells by its high nibble how long its value is (0-10 final, 3.2):
+such a value is `Opaque`, as are the bin types, bit, and text that its alphabet cannot explain, and goes out as it came.
+Stray octets in UTF-8 are kept by surrogateescape.
+
+`value_at`, `map_at`, `list_at`, `array_at` and `struct32_at` take `(data, at, end)`, answer the value and the offset
+after it, and raise MalformedError. The encoders raise ValueError.
+"""
+
+from protocols.amqp010.codec.reading import DEPTH_MAX, array_at, list_at, map_at, struct32_at, value_at
+from protocols.amqp010.codec.values import (
+    Array,
+    Char,
+    CharUtf32,
+    Datetime,
+    Dec64,
+    Float32,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    MalformedError,
+    Opaque,
+    Str8,
+    Str8Latin,
+    Str8Utf16,
+    Str16Latin,
+    Str16Utf16,
+    Struct32,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+    Value,
+    Vbin8,
+    Vbin32,
+)
+from protocols.amqp010.codec.writing import encode, encode_array, encode_list, encode_map
+
+__all__ = [
+    "value_at",
+    "map_at",
+    "list_at",
+    "array_at",
+    "struct32_at",
+    "encode",
+    "encode_map",
+    "encode_list",
+    "encode_array",
+    "DEPTH_MAX",
+    "MalformedError",
+    "Value",
+    "UInt8",
+    "Int8",
+    "UInt16",
+    "Int16",
+    "UInt32",
+    "Int32",
+    "UInt64",
+    "Int64",
+    "Float32",
+    "Dec64",
+    "Datetime",
+    "Char",
+    "CharUtf32",
+    "Str8",
+    "Str8Latin",
+    "Str16Latin",
+    "Str8Utf16",
+    "Str16Utf16",
+    "Vbin8",
+    "Vbin32",
+    "Array",
+    "Struct32",
+    "Opaque",
+]

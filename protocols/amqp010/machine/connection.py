@@ -1,0 +1,473 @@
+"""The server's side of one AMQP 0-10 connection: bytes in, calls to a handler and to sessions, bytes for an outbox out.
+
+A connection is awaited (its eight octets), introduces itself (start, secure, tune, open, each answered before the
+next), is open, and ends: by a close and its close-ok, by silence, or because the transport is gone. The table STEPS
+holds every connection control that is welcome in a state; what is not in it is a framing error, and ends the
+connection: there is no softer word in 0-10. While the handler checks a password, what comes is kept for later. However
+a connection ends, its sessions lose their channels first and then, once, the handler is told; only after that the peer
+reads close-ok. While we are closing, whatever comes but a close is dropped without a word.
+
+An open connection has channels, and a channel carries a session or none. Which one it is, attach says, and that is
+all this machine knows of sessions: their controls and commands go to the `Session` on the channel as they come. On a
+channel without one there is nobody who could be told what is wrong with a command, so nothing is done about it;
+whoever leaves a session that is not there reads that it is not.
+
+Time is passed in. The machine knows no clock, no socket and no broker: `deadline` says when it wants to be called
+again, `closed` that the outbox is to be flushed and the transport closed.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.commands import Command, Control
+from protocols.amqp010.codec.frames import append_frames, append_transfers, control_frame
+from protocols.amqp010.codec.types import MalformedError
+from protocols.amqp010.machine.contract import (
+    AmqpError,
+    AttachRefused,
+    Handler,
+    Line,
+    SessionError,
+    Tuning,
+    Wait,
+    Writer,
+)
+from protocols.amqp010.machine.greeting import HEADER, recognise
+from protocols.amqp010.machine.heartbeat import Heartbeat
+from protocols.amqp010.machine.reader import Reader
+from protocols.amqp010.machine.session import Session
+
+__all__ = ["AmqpError", "Connection", "State"]
+
+
+class State(Enum):
+    """Where a connection is; the value is how error texts call it."""
+
+    AWAITING_HEADER = "awaiting the protocol header"
+    STARTING = "starting"
+    SECURING = "securing"
+    CHECKING = "checking the password"
+    TUNING = "tuning"
+    OPENING = "opening"
+    OPEN = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+ENDING: Final = (State.CLOSING, State.CLOSED)
+CLASS_CONNECTION: Final = c.ConnectionStart.CLASS_CODE
+CLASS_SESSION: Final = c.SessionAttach.CLASS_CODE
+KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
+TEXT_MAX: Final = 255  # octets of a str8
+RANGES_FEW: Final = 64  # of commands done out of order; to look at more takes as long as many commands
+NAME_MAX: Final = 1024  # octets of a session's name, which is kept as long as the session
+HEARTBEAT: Final = control_frame(0, c.ConnectionHeartbeat().encode())
+
+
+class ChannelLine(Line):
+    """One channel, for the session on it."""
+
+    __slots__ = ("_channel", "_connection")
+
+    def __init__(self, connection: "Connection", channel: int) -> None:
+        self._connection = connection
+        self._channel = channel
+
+    def control(self, payload: bytes) -> None:
+        connection = self._connection
+        connection.outbox.write(control_frame(self._channel, payload, connection.frame_max))
+
+    def frames(self, command: bytes, header: bytes | None, body: bytes | None) -> int:
+        connection = self._connection
+        outbox = connection.outbox
+        octets = append_frames(outbox.open(), self._channel, command, header, body, connection.frame_max)
+        outbox.wrote(octets)
+        return octets
+
+    def transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes | None]]) -> int:
+        connection = self._connection
+        outbox = connection.outbox
+        octets = append_transfers(outbox.open(), self._channel, command, contents, connection.frame_max)
+        outbox.wrote(octets)
+        return octets
+
+    def released(self) -> None:
+        self._connection.release(self._channel)
+
+    def abandon(self) -> None:
+        self._connection._forget(self._channel)
+
+    def room(self) -> int:
+        return self._connection.outbox.room()
+
+
+class Connection(Reader):
+    """One connection, from its first octet to its last. See the top of the module."""
+
+    __slots__ = (
+        "_closing_until",
+        "_finished",
+        "_handshake_until",
+        "_heard",
+        "_heartbeat",
+        "ended_because",
+        "frame_max",
+        "handler",
+        "outbox",
+        "peer_spoke",
+        "sessions",
+        "state",
+        "transfers",
+        "tuning",
+    )
+
+    def __init__(self, handler: Handler, tuning: Tuning, outbox: Writer, now: float) -> None:
+        super().__init__(tuning.body_size_max)
+        self.handler = handler
+        self.tuning = tuning
+        self.outbox = outbox
+        self.state = State.AWAITING_HEADER
+        self.peer_spoke = ""  # "AMQP 0-10", "HTTP GET", "TLS", ...
+        self.ended_because = ""
+        self.frame_max = tuning.frame_max  # of what we send, as agreed
+        self.sessions: dict[int, Session] = {}  # by channel
+        self.transfers = 0  # that have come, ever
+        self._heard: dict[int, None] = {}  # channels whose sessions have not been settled since
+        self._finished = False
+        self._heartbeat = Heartbeat(now)
+        self._handshake_until = now + tuning.handshake_timeout_s
+        self._closing_until: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will be said or heard: flush the outbox and close the transport."""
+        return self.state is State.CLOSED
+
+    @property
+    def heartbeat_s(self) -> int:
+        """As agreed; 0 is none."""
+        return self._heartbeat.interval_s
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
+        self._heartbeat.received_at = now
+        if self.state is State.CHECKING:
+            self._keep(data)
+            self._check()
+        elif not self.closed:
+            self._take(data)
+
+    def _check(self) -> None:
+        """Go on with what was kept, if the handler knows by now who it is."""
+        try:
+            self._proceed(self.handler.on_checked())
+        except AmqpError as error:
+            self.fail(error)
+        if self.state is not State.CHECKING:
+            self._take(b"")
+        elif self._tail_size > KEPT_MAX:
+            self._drop("too much came while its password was checked")
+
+    def flush(self) -> None:
+        """End a batch of input: sessions that heard something say what they owe."""
+        heard, self._heard = self._heard, {}
+        for channel in heard:
+            session = self.sessions.get(channel)
+            if session is not None:
+                session.settle()
+
+    # What the reader found.
+
+    def _is_full(self) -> bool:
+        return self.outbox.full()
+
+    def _may_assemble(self, channel: int) -> bool:
+        return channel in self.sessions
+
+    def _on_greeting(self, octets: bytes) -> bool:
+        self.outbox.write(HEADER)
+        if octets != HEADER:
+            self.peer_spoke = recognise(octets)
+            self._drop(f"the peer speaks {self.peer_spoke}")
+            return False
+        self.peer_spoke = "AMQP 0-10"
+        self.state = State.STARTING
+        tuning = self.tuning
+        self._say(c.ConnectionStart(dict(tuning.server_properties), list(tuning.mechanisms), ["en_US"]))
+        return True
+
+    def _on_control(self, channel: int, control: Control) -> None:
+        try:
+            if control.CLASS_CODE == CLASS_CONNECTION:
+                self._on_connection_control(channel, control)
+            elif self.state is State.OPEN:
+                self._on_session_control(channel, control)
+            else:
+                self._too_early(control.NAME)
+        except AmqpError as error:
+            self.fail(error)
+
+    def _on_command(
+        self, channel: int, command: Command, sync: bool, header: bytes | None, body: bytes | None
+    ) -> None:
+        session = self.sessions.get(channel)
+        if session is None:
+            self._without_session(command.NAME)
+            return
+        self._heard[channel] = None
+        session.on_command(command, sync, header, body)
+        if type(command) is c.MessageTransfer:
+            self.transfers += 1
+        if self.handler.is_enough():
+            self.halted = True
+
+    def _on_malformed(self, channel: int, track: int, error: MalformedError) -> None:
+        if track == c.TRACK_CONTROL:
+            self.fail(AmqpError(c.CLOSE_CODE_FRAMING_ERROR, str(error)))
+            return
+        unknown = isinstance(error, c.UnknownCommand)
+        code = c.ERROR_CODE_NOT_IMPLEMENTED if unknown else c.ERROR_CODE_COMMAND_INVALID
+        kind = c.COMMANDS.get(error.class_code << 8 | error.code)
+        self._fail_session(channel, SessionError(code, str(error)), None if kind is None else kind())
+
+    def _on_too_large(self, channel: int, size: int) -> None:
+        text = f"{size} octets or more are too many for a segment of a command"
+        self._fail_session(channel, SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, text))
+
+    def _fail_session(self, channel: int, error: SessionError, command: Command | None = None) -> None:
+        session = self.sessions.get(channel)
+        if session is None:
+            self._without_session("a command")
+        else:
+            session.fail(error, None, command)
+
+    def _on_framing_error(self, why: str) -> None:
+        """Where the next frame begins is not known: there is no waiting for a close-ok."""
+        self.fail(AmqpError(c.CLOSE_CODE_FRAMING_ERROR, why))
+        self.state = State.CLOSED
+
+    def _without_session(self, what: str) -> None:
+        if self.state is not State.OPEN:
+            try:
+                self._too_early(what)
+            except AmqpError as error:
+                self.fail(error)
+
+    def _too_early(self, what: str) -> None:
+        """Or too late, and then nobody minds."""
+        if self.state not in ENDING:
+            raise _framing_error(f"unexpected {what} in connection state {self.state.value}")
+
+    # Controls of the connection.
+
+    def _on_connection_control(self, channel: int, control: Control) -> None:
+        step = STEPS.get((self.state, type(control)))
+        if step is None or channel:
+            self._too_early(f"{control.NAME} on channel {channel}")
+            return
+        step(self, control)
+
+    def _start_ok(self, control: Control) -> None:
+        assert isinstance(control, c.ConnectionStartOk)
+        mechanism = control.mechanism or ""
+        if mechanism not in self.tuning.mechanisms:
+            text = f"unknown authentication mechanism '{mechanism}'"
+            raise AmqpError(c.CLOSE_CODE_CONNECTION_FORCED, text)
+        self._proceed(self.handler.on_start_ok(mechanism, control.response, control.client_properties or {}))
+
+    def _secure_ok(self, control: Control) -> None:
+        assert isinstance(control, c.ConnectionSecureOk)
+        self._proceed(self.handler.on_secure_ok(control.response or b""))
+
+    def _proceed(self, challenge: bytes | Wait | None) -> None:
+        """Go on with the next challenge or, there being none, with the limits."""
+        if isinstance(challenge, Wait):
+            self.state = State.CHECKING
+            self.halted = True  # what follows in this read is kept
+            return
+        if challenge is not None:
+            self.state = State.SECURING
+            self._say(c.ConnectionSecure(challenge))
+            return
+        self.state = State.TUNING
+        tuning = self.tuning
+        self._say(c.ConnectionTune(tuning.session_max, tuning.frame_max, 0, tuning.heartbeat_s))
+
+    def _tune_ok(self, control: Control) -> None:
+        """What a client leaves out is as we said. Its channel-max is not looked at: sessions are counted."""
+        assert isinstance(control, c.ConnectionTuneOk)
+        frame_max = control.max_frame_size or self.frame_max
+        if frame_max < c.MIN_MAX_FRAME_SIZE:
+            text = f"max-frame-size {frame_max} is lower than the minimum ({c.MIN_MAX_FRAME_SIZE})"
+            raise AmqpError(c.CLOSE_CODE_CONNECTION_FORCED, text)
+        self.frame_max = min(frame_max, self.frame_max)
+        self._heartbeat.start(control.heartbeat or 0)
+        self.state = State.OPENING
+
+    def _open(self, control: Control) -> None:
+        assert isinstance(control, c.ConnectionOpen)
+        self.handler.on_open(control.virtual_host or "")
+        self._opened()
+        self.state = State.OPEN
+        self._say(c.ConnectionOpenOk([]))
+
+    def _beat(self, control: Control) -> None:
+        """It has been heard: every octet is a sign of life."""
+
+    def _close_asked(self, control: Control) -> None:
+        assert isinstance(control, c.ConnectionClose)
+        self._drop(f"the client closed it: {control.reply_code or 0} {control.reply_text or ''}")
+        self._say(c.ConnectionCloseOk())
+
+    def _close_crossed(self, control: Control) -> None:
+        self._say(c.ConnectionCloseOk())
+
+    def _close_agreed(self, control: Control) -> None:
+        self.state = State.CLOSED
+
+    # Sessions.
+
+    def _on_session_control(self, channel: int, control: Control) -> None:
+        session = self.sessions.get(channel)
+        if isinstance(control, c.SessionAttach):
+            self._attach(channel, control.name or b"", control.force)
+        elif session is not None:
+            self._heard[channel] = None
+            session.on_control(control)
+            if type(control) is c.SessionFlush or session.execution.range_count > RANGES_FEW:
+                self.halted = True  # a few octets that may ask for many, or have many ranges looked at
+        elif isinstance(control, c.SessionDetach):
+            self._refuse(channel, control.name or b"", c.DETACH_CODE_NOT_ATTACHED)
+
+    def _attach(self, channel: int, name: bytes, force: bool) -> None:
+        here = self.sessions.get(channel)
+        if here is not None:
+            if here.name != name:
+                self._refuse(channel, name, c.DETACH_CODE_TRANSPORT_BUSY)
+            return  # who attaches it twice has been answered
+        if len(self.sessions) >= self.tuning.session_max or len(name) > NAME_MAX:
+            self._refuse(channel, name, c.DETACH_CODE_TRANSPORT_BUSY)
+            return
+        try:
+            session = self.handler.on_attach(name, force)
+        except AttachRefused as refused:
+            self._refuse(channel, name, refused.code)
+            return
+        self.sessions[channel] = session
+        session.attach(ChannelLine(self, channel), channel)
+
+    def _refuse(self, channel: int, name: bytes, code: int) -> None:
+        self.outbox.write(control_frame(channel, c.SessionDetached(name, code).encode(), self.frame_max))
+
+    def release(self, channel: int) -> None:
+        """The session has left the channel by itself."""
+        session = self.sessions.pop(channel, None)
+        if session is not None:
+            self._forget(channel)
+            self.handler.on_detached(session)
+
+    # Ending.
+
+    def fail(self, error: AmqpError) -> None:
+        """End the connection for this reason; nothing happens if it is ending already."""
+        if self.state in ENDING:
+            return
+        if self.state is State.AWAITING_HEADER:  # nobody to talk to yet
+            self._drop(error.text)
+            return
+        self.state = State.CLOSING
+        self._finish(error.text)
+        text = error.text.encode()[:TEXT_MAX].decode(errors="ignore")
+        self._say(c.ConnectionClose(error.code, text))
+
+    def lost(self) -> None:
+        """The transport ended."""
+        self._drop("the transport ended")
+
+    def _drop(self, because: str) -> None:
+        self.state = State.CLOSED
+        self._finish(because)
+
+    def _finish(self, because: str) -> None:
+        """End what belongs to the connection, once. The state has been changed before: nothing is sent meanwhile."""
+        if self._finished:
+            return
+        self._finished = True
+        self.ended_because = because
+        self._heard.clear()
+        while self.sessions:
+            channel, session = self.sessions.popitem()
+            self._forget(channel)
+            session.detached()
+            self.handler.on_detached(session)
+        self.handler.on_closed()
+
+    def _say(self, control: Control) -> None:
+        self.outbox.write(control_frame(0, control.encode(), self.frame_max))
+
+    # Time.
+
+    def deadline(self) -> float | None:
+        """When `on_deadline` wants to be called, whatever happens until then; None if never."""
+        if self.closed:
+            return None
+        if self.state is State.CLOSING:
+            return self._heartbeat.received_at if self._closing_until is None else self._closing_until
+        return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
+
+    def on_deadline(self, now: float) -> None:
+        """Do what is due; calling it early does no harm."""
+        if self.state is State.OPEN:
+            self._keep_alive(now)
+        elif self.state is State.CLOSING:
+            self._await_close_ok(now)
+        elif now >= self._handshake_until:
+            self._drop(f"the handshake took too long (in state {self.state.value})")
+
+    def _keep_alive(self, now: float) -> None:
+        if self._heartbeat.is_missed(now):
+            self._drop(f"missed heartbeats from client, timeout: {self._heartbeat.interval_s}s")
+        elif self._heartbeat.is_due(now, self.outbox.written()):
+            self.outbox.write(HEARTBEAT)
+
+    def _await_close_ok(self, now: float) -> None:
+        """The first call after the close was sent only starts the clock: `fail` is not told the time."""
+        if self._closing_until is None:
+            self._closing_until = now + self.tuning.handshake_timeout_s
+        elif now >= self._closing_until:
+            self.state = State.CLOSED
+
+    def pause_monitor(self) -> None:
+        """The peer is not read from: its silence means nothing."""
+        self._heartbeat.watching = False
+
+    def resume_monitor(self, now: float) -> None:
+        """The peer is read from again, and has two intervals from now."""
+        self._heartbeat.watching = True
+        self._heartbeat.received_at = now
+
+
+def _framing_error(text: str) -> AmqpError:
+    return AmqpError(c.CLOSE_CODE_FRAMING_ERROR, text)
+
+
+STEPS: Final[dict[tuple[State, type[Control]], Callable[[Connection, Control], None]]] = {
+    (State.STARTING, c.ConnectionStartOk): Connection._start_ok,
+    (State.STARTING, c.ConnectionHeartbeat): Connection._beat,
+    (State.STARTING, c.ConnectionClose): Connection._close_asked,
+    (State.SECURING, c.ConnectionSecureOk): Connection._secure_ok,
+    (State.SECURING, c.ConnectionHeartbeat): Connection._beat,
+    (State.SECURING, c.ConnectionClose): Connection._close_asked,
+    (State.TUNING, c.ConnectionTuneOk): Connection._tune_ok,
+    (State.TUNING, c.ConnectionHeartbeat): Connection._beat,
+    (State.TUNING, c.ConnectionClose): Connection._close_asked,
+    (State.OPENING, c.ConnectionOpen): Connection._open,
+    (State.OPENING, c.ConnectionHeartbeat): Connection._beat,
+    (State.OPENING, c.ConnectionClose): Connection._close_asked,
+    (State.OPEN, c.ConnectionHeartbeat): Connection._beat,
+    (State.OPEN, c.ConnectionClose): Connection._close_asked,
+    (State.CLOSING, c.ConnectionClose): Connection._close_crossed,
+    (State.CLOSING, c.ConnectionCloseOk): Connection._close_agreed,
+}

@@ -1,0 +1,373 @@
+"""The quick corner of AMQP 0-10: bytes as they come in, whole controls and commands out.
+
+Nearly all traffic is transfers whose frames lie whole in one read: `_take_frames` handles them in straight code, with
+one call of `_on_command` each and no other call of ours. A transfer is looked up by the octets of its whole frame, and
+either its header and its body lie behind it, in a frame each, or its channel is left expecting them. Every other frame
+goes to `_take_frame`, and what is in more than one frame to the assembly of its channel. Channels interleave as they
+like, and so do the two tracks of a channel.
+
+Only a channel that may assemble keeps commands: one that carries a session. Controls may come on every channel, and
+what is kept of unfinished ones is bounded for all of them together. What is incomplete at the end of a read is kept
+in the pieces it came in and joined once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final
+
+from protocols.amqp010.codec.commands import (
+    SEGMENT_TYPE_BODY,
+    SEGMENT_TYPE_COMMAND,
+    SEGMENT_TYPE_CONTROL,
+    SEGMENT_TYPE_HEADER,
+    TRACK_COMMAND,
+    TRACK_CONTROL,
+    Command,
+    Control,
+    MalformedError,
+    MessageTransfer,
+    command_at,
+    control_at,
+)
+from protocols.amqp010.codec.frames import (
+    COMMANDS,
+    FIRST_COMMAND,
+    FIRST_FRAME,
+    FIRST_SEGMENT,
+    FRAME_MAX,
+    HEAD,
+    HEAD_SIZE,
+    KINDS,
+    LAST_BODY,
+    LAST_SEGMENT,
+    LONE_COMMAND,
+    LONE_CONTROL,
+    MIDDLE_HEADER,
+    PLACES,
+)
+from protocols.amqp010.machine.assembly import NAMES, WHICH, Assembly, FramingError
+from protocols.shared.pieces import keep
+
+GREETING_SIZE: Final = 8
+TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))
+
+COMMAND_SIZE_MAX: Final = 128 << 10  # each octet may become fifty in a map, and maps of arguments are kept
+HEADER_SIZE_MAX: Final = 1 << 20
+INITIAL_SIZE_MAX: Final = 8192  # of a frame, and of all that is not whole yet, before the connection is open
+CONTROLS_SIZE_MAX: Final = 256 << 10  # of all controls that are not whole yet
+CONTROL_COST: Final = 512  # of one of them, however short it is
+TRANSFERS_MAX: Final = 64  # that are remembered, by their frames
+TRANSFER_SIZE_MAX: Final = 300  # of a frame that is; one with the longest destination has 276
+
+
+class Reader(ABC):
+    """The frames of one connection. A subclass is told what they say."""
+
+    __slots__ = (
+        "_commands",
+        "_controls",
+        "_controls_max",
+        "_controls_size",
+        "_frame_size_max",
+        "_greeted",
+        "_lost",
+        "_needed",
+        "_size_max",
+        "_tail",
+        "_tail_size",
+        "_transferring",
+        "_transfers",
+        "_whole_max",
+        "halted",
+    )
+
+    def __init__(self, body_size_max: int) -> None:
+        self._commands: dict[int, Assembly] = {}  # by place: channels that carry a session
+        self._controls: dict[int, Assembly] = {}  # by channel: controls that are not whole yet
+        self._controls_size = 0
+        self._controls_max = INITIAL_SIZE_MAX
+        self._frame_size_max = INITIAL_SIZE_MAX
+        self._transfers: dict[bytes, tuple[Command, bool]] = {}  # by their whole frames
+        # The channel of the last transfer, if it expects a command.
+        self._transferring: Assembly | None = None
+        self._size_max = {
+            SEGMENT_TYPE_COMMAND: COMMAND_SIZE_MAX,
+            SEGMENT_TYPE_HEADER: HEADER_SIZE_MAX,
+            SEGMENT_TYPE_BODY: body_size_max,
+        }
+        self._whole_max = HEAD_SIZE + min(body_size_max, FRAME_MAX)  # of a body's frame
+        self._greeted = False
+        self._lost = False  # nothing that comes means anything any more
+        # The beginning of something `_needed` octets long, in the pieces that came.
+        self._tail: list[bytes] = []
+        self._tail_size = 0
+        self._needed = GREETING_SIZE
+        self.halted = False
+
+    @abstractmethod
+    def _is_full(self) -> bool:
+        """Whether to halt: too much waits for the peer."""
+
+    @abstractmethod
+    def _may_assemble(self, channel: int) -> bool:
+        """Whether commands are heard on this channel."""
+
+    @abstractmethod
+    def _on_greeting(self, octets: bytes) -> bool:
+        """The first eight octets; answer whether to go on."""
+
+    @abstractmethod
+    def _on_control(self, channel: int, control: Control) -> None:
+        """A whole control."""
+
+    @abstractmethod
+    def _on_command(
+        self, channel: int, command: Command, sync: bool, header: bytes | None, body: bytes | None
+    ) -> None:
+        """A whole command. A header or body that is None was not there. Nobody may change the command: a transfer that
+        says the same as another one may be the same object."""
+
+    @abstractmethod
+    def _on_malformed(self, channel: int, track: int, error: MalformedError) -> None:
+        """A control or command that cannot be read, or that nobody knows, or that nobody is there for. What follows of
+        it is passed over."""
+
+    @abstractmethod
+    def _on_too_large(self, channel: int, size: int) -> None:
+        """A command has `size` octets or more in one of its segments, and that is too much. It is passed over."""
+
+    @abstractmethod
+    def _on_framing_error(self, why: str) -> None:
+        """What comes now means nothing any more. Nothing more is read."""
+
+    def _take(self, data: bytes) -> None:
+        """Handle what has come, all of it or until halted; then go on with b""."""
+        if self._lost:
+            return
+        self.halted = False
+        if self._tail:
+            keep(self._tail, data)
+            self._tail_size += len(data)
+            if self._tail_size < self._needed:
+                return
+            data = b"".join(self._tail)
+        at = 0
+        if not self._greeted and len(data) >= GREETING_SIZE:
+            self._greeted = True
+            self._lost = not self._on_greeting(data[:GREETING_SIZE])
+            self._needed = HEAD_SIZE
+            at = GREETING_SIZE
+        if self._greeted and not self._lost:
+            self._needed = HEAD_SIZE
+            at = self._take_frames(data, at)
+        rest = data[at:]
+        self._tail = [rest] if rest and not self._lost else []
+        self._tail_size = len(rest)
+
+    def _keep(self, data: bytes) -> None:
+        """It is not its turn yet; `_take(b"")` goes on with it."""
+        if data:
+            self._tail.append(data)
+            self._tail_size += len(data)
+
+    def _opened(self) -> None:
+        """The user has logged in: frames may be as large as they can, and more of them unfinished."""
+        self._frame_size_max = FRAME_MAX
+        self._controls_max = CONTROLS_SIZE_MAX
+
+    def _forget(self, channel: int) -> None:
+        """No command is under way on this channel any more: the session has left it."""
+        if self._commands.pop(COMMANDS | channel, None) is self._transferring:
+            self._transferring = None
+
+    def _take_frames(self, data: bytes, at: int) -> int:
+        """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
+        end = len(data)
+        unpack = HEAD.unpack_from
+        while at + HEAD_SIZE <= end and not self.halted:
+            assembly = self._transferring
+            if assembly is not None and data.startswith(assembly.frame, at):
+                at += len(assembly.frame)
+            else:
+                kind, size, place, _ = unpack(data, at)
+                after = at + size
+                if kind not in KINDS or size < HEAD_SIZE or place >= PLACES:
+                    self._lose(
+                        "what follows does not begin as a frame does"
+                    )  # it may be anything: a password
+                    return end
+                if size > self._frame_size_max:
+                    self._lose(f"a frame has at most {INITIAL_SIZE_MAX} octets until the connection is open")
+                    return end
+                if after > end:
+                    self._needed = size
+                    return at
+                assembly = self._commands.get(place) if kind == FIRST_COMMAND else None
+                if assembly is None or not self._remember(assembly, data, at, after):
+                    self._take_frame(kind, place, data, at + HEAD_SIZE, after)
+                    self.halted = self.halted or self._is_full()
+                    at = after
+                    continue
+                at = after
+            # A transfer on the channel of `assembly`. If its header and body lie here in a frame each, hand it on.
+            if at + HEAD_SIZE <= end:
+                kind, size, place, _ = unpack(data, at)
+                body_at = at + size
+                if (
+                    (kind == MIDDLE_HEADER and place == assembly.place)
+                    and size >= HEAD_SIZE
+                    and body_at + HEAD_SIZE <= end
+                ):
+                    kind, size, place, _ = unpack(data, body_at)
+                    after = body_at + size
+                    if (
+                        kind == LAST_BODY and place == assembly.place and after <= end
+                    ) and HEAD_SIZE <= size <= self._whole_max:
+                        header = data[at + HEAD_SIZE : body_at]
+                        body = data[body_at + HEAD_SIZE : after]
+                        at = after
+                        self._on_command(
+                            assembly.channel, assembly.transfer, assembly.transfer_sync, header, body
+                        )
+                        continue
+            assembly.begin()
+            self._transferring = None
+        return at
+
+    def _remember(self, assembly: Assembly, data: bytes, at: int, after: int) -> bool:
+        """Whether this frame is the beginning of a transfer, and nothing else is under way on the channel."""
+        if not assembly.is_idle() or not data.startswith(TRANSFER, at + HEAD_SIZE):
+            return False
+        if after - at > TRANSFER_SIZE_MAX:
+            return False
+        if not assembly.frame or not data.startswith(assembly.frame, at):
+            frame = data[at:after]
+            transfer = self._transfers.get(frame)
+            if transfer is None:
+                try:
+                    transfer = command_at(frame, HEAD_SIZE, len(frame))
+                except MalformedError:
+                    return False  # and it will be said there
+                if len(self._transfers) >= TRANSFERS_MAX:
+                    self._transfers.clear()
+                self._transfers[frame] = transfer
+            assembly.frame = frame
+            assembly.transfer, assembly.transfer_sync = transfer
+        self._transferring = assembly
+        return True
+
+    def _take_frame(self, kind: int, place: int, data: bytes, at: int, end: int) -> None:
+        """Handle one frame, whatever it is, that has `data[at:end]` behind its head."""
+        flags, of, channel = kind >> 8, kind & 0xFF, place & 0xFFFF
+        try:
+            if place >= COMMANDS:
+                assembly = self._commands.get(place)
+                if kind == LONE_COMMAND and assembly is not None and assembly.is_idle():
+                    self._read_lone_command(channel, data, at, end)
+                elif of == SEGMENT_TYPE_CONTROL:
+                    raise FramingError("a control on the track of the commands")
+                else:
+                    self._take_command_frame(channel, flags, of, data, at, end)
+            elif kind == LONE_CONTROL and channel not in self._controls:
+                self._read_control(channel, data, at, end)
+            elif of != SEGMENT_TYPE_CONTROL:
+                raise FramingError(f"a {NAMES[of]} on the track of the controls")
+            else:
+                self._take_control_frame(channel, flags, data, at, end)
+        except FramingError as error:
+            self._lose(str(error))
+
+    def _lose(self, why: str) -> None:
+        self._lost = self.halted = True
+        self._on_framing_error(why)
+
+    # Controls.
+
+    def _take_control_frame(self, channel: int, flags: int, data: bytes, at: int, end: int) -> None:
+        """A frame of a control that has several."""
+        if flags & WHICH != WHICH:
+            raise FramingError("a control is not all there is of it")
+        assembly = self._controls.get(channel)
+        if assembly is None:
+            assembly = self._controls[channel] = Assembly(channel)
+            self._controls_size += CONTROL_COST
+        self._controls_size += end - at
+        if self._controls_size > self._controls_max:
+            raise FramingError(f"more than {self._controls_max} octets of unfinished controls")
+        control = assembly.take(flags, SEGMENT_TYPE_CONTROL, data, at, end)
+        if control is not None:
+            del self._controls[channel]
+            self._controls_size -= CONTROL_COST + len(control)
+            self._read_control(channel, control, 0, len(control))
+
+    def _read_control(self, channel: int, data: bytes, at: int, end: int) -> None:
+        try:
+            control = control_at(data, at, end)
+        except MalformedError as error:
+            self._on_malformed(channel, TRACK_CONTROL, error)
+            return
+        self._on_control(channel, control)
+
+    # Commands.
+
+    def _read_lone_command(self, channel: int, data: bytes, at: int, end: int) -> None:
+        """A command that is all in one frame, as nearly all are."""
+        try:
+            command, sync = command_at(data, at, end)
+        except MalformedError as error:
+            self._on_malformed(channel, TRACK_COMMAND, error)
+            return
+        self._on_command(channel, command, sync, None, None)
+
+    def _take_command_frame(self, channel: int, flags: int, of: int, data: bytes, at: int, end: int) -> None:
+        assembly = self._assembly(channel, flags)
+        if assembly is None:
+            return
+        size = len(assembly.parts) + end - at
+        segment = assembly.take(flags, of, data, at, end)
+        if size > self._size_max[of] and not assembly.passing:
+            assembly.pass_over()
+            self._on_too_large(channel, size)
+        if segment is None:
+            return
+        if of == SEGMENT_TYPE_COMMAND:
+            self._read_command(assembly, flags, segment)
+        elif of == SEGMENT_TYPE_HEADER:
+            assembly.header = segment
+        else:
+            assembly.body = segment
+        if flags & LAST_SEGMENT:
+            self._end(assembly)
+
+    def _assembly(self, channel: int, flags: int) -> Assembly | None:
+        """What keeps the commands of the channel; None, and said where one begins, if they are not heard."""
+        place = COMMANDS | channel
+        if not self._may_assemble(channel):
+            self._forget(channel)
+            if flags & FIRST_SEGMENT and flags & FIRST_FRAME:
+                error = MalformedError("a command on a channel without a session")
+                self._on_malformed(channel, TRACK_COMMAND, error)
+            return None
+        assembly = self._commands.get(place)
+        if assembly is None:
+            assembly = self._commands[place] = Assembly(channel)
+        return assembly
+
+    def _read_command(self, assembly: Assembly, flags: int, octets: bytes) -> None:
+        if assembly.passing:
+            return
+        try:
+            assembly.command, assembly.sync = command_at(octets, 0, len(octets))
+            if not flags & LAST_SEGMENT:
+                assembly.expect_content()
+        except MalformedError as error:
+            assembly.pass_over()
+            self._on_malformed(assembly.channel, TRACK_COMMAND, error)
+
+    def _end(self, assembly: Assembly) -> None:
+        """The last segment is whole: hand on what came, unless it was passed over."""
+        command, sync, header, body = assembly.command, assembly.sync, assembly.header, assembly.body
+        assembly.reset()
+        if command is not None:
+            self._on_command(assembly.channel, command, sync, header, body)

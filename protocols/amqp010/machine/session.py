@@ -1,0 +1,496 @@
+"""One AMQP 0-10 session: who may say what when, ids of commands both ways, and what outlives the connection.
+
+A session is attached to a channel (`line`), told where the peer's counting begins (`session.command-point`), and then
+commands are counted. The ids, and what is done with, are `execution`'s; here is the wire's side: what is told when.
+
+    DETACHED ──attach──> ATTACHED ──command-point──> OPEN
+        ^                   │                          │      detach, detached, loss of the transport:
+        └───────────────────┴──────────────────────────┤      kept for `timeout_s`, or ENDED if that is 0
+                                                        │      an exception, ours or the peer's:
+                                                        └──> FAILED ──detach, detached, loss──> ENDED
+
+The peer is told what is complete at `settle`, all of it that it is not known to know: as soon as there is news of what
+it asked for (sync), whenever nothing is left incomplete, and every `complete_every` commands. A flush is answered at
+once.
+
+**Resuming.** Once the peer has asked for a timeout, everything that is sent is kept until the peer has it (`replay`).
+Attached again, we ask what the peer expects; until it has answered, commands are kept and not sent. The answer says
+where to begin: command-point, and everything from there again. What comes again is counted and passed over. A peer that
+expects nothing (the empty set), or something that is not kept any more, has lost the session, or we have: it is
+detached with unknown-ids, and over, so that the next attach of its name begins afresh.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Final
+
+from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec.commands import Command, Control, MessageTransfer, Struct
+from protocols.amqp010.codec.sequences import MASK, RANGES_MAX, Id, SequenceSet, following
+from protocols.amqp010.machine.contract import Line, SessionError, SessionLimits, SessionOwner
+from protocols.amqp010.machine.execution import REACH, Execution, Sending, SequenceError
+from protocols.amqp010.machine.replay import Replay
+
+DESCRIPTION_MAX: Final = 1024  # characters of what an exception says
+ONE_RANGE: Final = struct.Struct(">BBHHII")  # class, code, flags and a set of one range: its size, from, to
+COMPLETED: Final = (c.SessionCompleted.CLASS_CODE, c.SessionCompleted.CODE, 0x0100, 8)
+FLUSH_ALL: Final = c.SessionFlush(expected=True, confirmed=True, completed=True).encode()
+FLUSH_DONE: Final = c.SessionFlush(confirmed=True, completed=True).encode()
+
+
+class State(Enum):
+    DETACHED = auto()
+    ATTACHED = auto()  # and the peer has not said where its ids begin
+    OPEN = auto()
+    FAILED = auto()  # over, and the channel not free yet
+    ENDED = auto()
+
+
+OPEN: Final = State.OPEN  # 30 ns less than through the class
+CONTROLS: Final = frozenset(
+    control for control in c.CONTROLS.values() if control.CLASS_CODE == c.SessionAttach.CLASS_CODE
+)
+# What a session listens to. Anything else is illegal, or passed over when it has failed.
+HEARD: Final[dict[State, frozenset[type[Control]]]] = {
+    State.ATTACHED: CONTROLS - {c.SessionAttached, c.SessionGap},
+    State.OPEN: CONTROLS - {c.SessionAttached},
+    State.FAILED: frozenset({c.SessionDetach, c.SessionDetached}),
+}
+
+
+class Session:
+    """See the top of the module. The owner completes the commands it is given, now or later, in any order.
+
+    `timeout_s` is how long the session is to be kept without a line; whoever keeps it has the clock.
+    """
+
+    __slots__ = (
+        "_attachments",
+        "_out",
+        "_replay",
+        "_resuming",
+        "_state",
+        "channel",
+        "ended",
+        "execution",
+        "limits",
+        "line",
+        "name",
+        "owner",
+        "sending",
+        "timeout_s",
+    )
+
+    def __init__(self, name: bytes, owner: SessionOwner, limits: SessionLimits) -> None:
+        self.name = name
+        self.owner = owner
+        self.limits = limits
+        self.timeout_s = 0
+        self.line: Line | None = None
+        self.channel = 0
+        self.ended = False
+        self.execution = Execution()
+        self.sending = Sending()
+        self._state = State.DETACHED
+        self._attachments = 0
+        self._resuming = False  # until the peer has said what it expects
+        self._replay: Replay | None = None
+        self._out: Line | None = None  # the line, if commands go out on it and nothing of them is kept
+
+    @property
+    def attached(self) -> bool:
+        return self.line is not None
+
+    @property
+    def next_id(self) -> Id:
+        """The id of the next command that is sent."""
+        return self.sending.next_id
+
+    # Attached and detached.
+
+    def attach(self, line: Line, channel: int) -> None:
+        """The session has a channel. Tells the peer."""
+        assert self._state is State.DETACHED, "a session has one channel at a time"
+        self.line = line
+        self.channel = channel
+        self._state = State.ATTACHED
+        self._attachments += 1
+        line.control(c.SessionAttached(self.name).encode())
+        if self._attachments > 1:
+            self._resuming = True
+            self.execution.retell()
+            line.control(FLUSH_ALL)
+        else:
+            self._begin_sending(line, self.next_id)
+            self.owner.on_attached()
+
+    def detached(self, code: int | None = None) -> None:
+        """The transport is lost; or, with a DETACH_CODE, the session is taken away, and the peer is told."""
+        line = self.line
+        if line is None:
+            return
+        if code is not None:
+            line.control(c.SessionDetached(self.name, code).encode())
+        self._leave()
+        if code is not None:
+            line.released()
+
+    def end(self, why: str) -> None:
+        """Over for good, whatever its timeout; nothing happens if it is already."""
+        self.fail(SessionError(c.ERROR_CODE_RESOURCE_DELETED, why))
+
+    def _leave(self) -> None:
+        """Without a line. The peer has been told, or cannot be."""
+        self.line = self._out = None
+        self._resuming = False
+        if self.ended or not self.timeout_s:
+            self._state = State.ENDED
+            self._over()
+        else:
+            self._state = State.DETACHED
+            self.owner.on_detached()
+
+    def _over(self) -> None:
+        self._out = self._replay = None
+        if not self.ended:
+            self.ended = True
+            self.owner.on_ended()
+
+    def fail(
+        self, error: SessionError, id: Id | None = None, command: Command | Control | None = None
+    ) -> None:
+        """End the session with an exception; the peer is heard no more but for detach and detached."""
+        if self.ended:
+            return
+        if id is not None:
+            self.execution.abnormal(id)
+        line = self.line
+        self._state = State.ENDED if line is None else State.FAILED
+        if line is not None:
+            if self.execution.untold:
+                self._tell(line)
+            if self._resuming:  # an exception is a command, and needs an id
+                self._begin_sending(line, self.next_id)
+            line.frames(exception_of(error, id, command).encode(), None, None)
+            self.sending.send()
+            line.control(c.SessionDetach(self.name).encode())
+        self._over()
+
+    def _begin_sending(self, line: Line, point: Id) -> None:
+        self._resuming = False
+        line.control(c.SessionCommandPoint(point, 0).encode())
+        if self._replay is None:
+            self._out = line
+
+    # What the peer says.
+
+    def on_command(self, command: Command, sync: bool, header: bytes | None, body: bytes | None) -> None:
+        """A whole command, of any class but connection and session."""
+        if self._state is not OPEN:
+            self._on_early(command)
+            return
+        id = self.execution.receive()
+        if id is None:
+            if sync:
+                self.execution.sync(self.execution.repeated)
+            return
+        if sync:
+            self.execution.sync(id)
+        try:
+            if type(command) is MessageTransfer:
+                self.owner.on_transfer(id, command, header, body, sync)
+            elif (header is not None or body is not None) and not command.HAS_CONTENT:
+                raise SessionError(c.ERROR_CODE_COMMAND_INVALID, f"{command.NAME} has no content")
+            elif command.CLASS_CODE == c.ExecutionSync.CLASS_CODE:
+                self._on_execution(id, command)
+            else:
+                self.owner.on_command(id, command, sync)
+        except SessionError as error:
+            self.fail(error, id, command)
+
+    def _on_early(self, command: Command) -> None:
+        if self._state is State.ATTACHED:
+            error = SessionError(c.ERROR_CODE_ILLEGAL_STATE, f"{command.NAME} before session.command-point")
+            self.fail(error, None, command)
+
+    def _on_execution(self, id: Id, command: Command) -> None:
+        match command:
+            case c.ExecutionSync():
+                self.execution.barrier(id)
+            case c.ExecutionResult():
+                self._on_result(command)
+                self.execution.complete(id)
+            case c.ExecutionException():
+                self.owner.on_exception(command)
+                self._state = State.FAILED
+                self._over()
+
+    def _on_result(self, result: c.ExecutionResult) -> None:
+        id = result.command_id or 0
+        try:
+            self.sending.dup(SequenceSet.of_range(id, id))
+        except SequenceError as error:
+            raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, str(error)) from None
+        if isinstance(result.value, Struct):
+            self.owner.on_result(id, result.value)
+
+    def on_control(self, control: Control) -> None:
+        """A control of class session that came on the session's channel."""
+        if self.line is None:
+            return
+        if type(control) not in HEARD[self._state]:
+            if self._state is not State.FAILED:
+                error = SessionError(c.ERROR_CODE_ILLEGAL_STATE, f"{control.NAME} at this time")
+                self.fail(error, None, control)
+            return
+        try:
+            self._hear(self.line, control)
+        except SessionError as refused:
+            self.fail(refused, None, control)
+        except SequenceError as wrong:
+            self.fail(SessionError(c.ERROR_CODE_ILLEGAL_STATE, str(wrong)), None, control)
+
+    def _hear(self, line: Line, control: Control) -> None:
+        match control:
+            case c.SessionCompleted():
+                self._on_completed(line, control)
+            case c.SessionKnownCompleted():
+                self.execution.known(control.commands or SequenceSet())
+            case c.SessionFlush():
+                self._on_flush(line, control)
+            case c.SessionConfirmed():
+                self._on_confirmed(control.commands or SequenceSet())
+            case c.SessionExpected():
+                self._on_expected(line, control.commands or SequenceSet())
+            case c.SessionCommandPoint():
+                self._on_command_point(control)
+            case c.SessionGap():
+                self._on_gap(line, control.commands or SequenceSet())
+            case c.SessionRequestTimeout():
+                self._on_request_timeout(line, control)
+            case c.SessionAttach():
+                if control.name != self.name:
+                    line.control(c.SessionDetached(control.name, c.DETACH_CODE_TRANSPORT_BUSY).encode())
+            case c.SessionDetach():
+                self._on_detach(line, control)
+            case c.SessionDetached():
+                self._leave()
+                line.released()
+
+    def _on_detach(self, line: Line, detach: c.SessionDetach) -> None:
+        if detach.name != self.name:
+            line.control(c.SessionDetached(detach.name, c.DETACH_CODE_NOT_ATTACHED).encode())
+            return
+        line.control(c.SessionDetached(self.name, c.DETACH_CODE_NORMAL).encode())
+        self._leave()
+        line.released()
+
+    def _on_request_timeout(self, line: Line, asked: c.SessionRequestTimeout) -> None:
+        """Absent means for ever, which nobody gets."""
+        longest = self.owner.timeout_max_s
+        self.timeout_s = longest if asked.timeout is None else min(asked.timeout, longest)
+        line.control(c.SessionTimeout(self.timeout_s).encode())
+        if not self.timeout_s:
+            self._keep_no_more(line)
+        elif self._replay is None:
+            self._replay = Replay(self.next_id, self.limits.replay_soft_bytes, self.limits.replay_max_bytes)
+            self._out = None
+
+    def _keep_no_more(self, line: Line) -> None:
+        if not self._resuming:
+            self._replay = None
+            self._out = line
+
+    def _on_command_point(self, point: c.SessionCommandPoint) -> None:
+        if point.command_offset:
+            raise SessionError(c.ERROR_CODE_NOT_IMPLEMENTED, "a command cannot begin in its middle")
+        self.execution.expect(point.command_id or 0)
+        self._state = OPEN
+
+    def _on_gap(self, line: Line, ids: SequenceSet) -> None:
+        if self.execution.coming in ids:
+            line.abandon()
+        if self.execution.interrupts(ids):
+            self._state = State.ATTACHED  # until the peer says where it goes on
+        self.execution.gap(ids)
+
+    def _on_completed(self, line: Line, completed: c.SessionCompleted) -> None:
+        ids = completed.commands or SequenceSet()
+        ended, _ = self.sending.rem(ids)
+        if completed.timely_reply:
+            line.control(c.SessionKnownCompleted(ids).encode())
+        self._trim(self.sending.first_incomplete)
+        if ended:
+            self.owner.on_completed(ended)
+
+    def _on_confirmed(self, ids: SequenceSet) -> None:
+        self.sending.require_sent(ids)
+        replay = self._replay
+        if replay is not None and replay.first_id in ids:
+            self._trim(following(ids.within(replay.first_id, ids.last).first_range[1]))
+
+    def _on_flush(self, line: Line, flush: c.SessionFlush) -> None:
+        execution = self.execution
+        if flush.expected:
+            line.control(c.SessionExpected(self._expected()).encode())
+        if flush.confirmed:
+            line.control(c.SessionConfirmed(execution.received).encode())
+        if flush.completed:
+            execution.told()
+            line.control(c.SessionCompleted(execution.completed_first(RANGES_MAX), True).encode())
+
+    def _expected(self) -> SequenceSet:
+        """The next command. A session that is new expects nothing: so it is told from one that is known."""
+        if self._attachments == 1 and not self.execution.begun:
+            return SequenceSet()
+        return SequenceSet.of_range(self.execution.next_id, self.execution.next_id)
+
+    # Sending again.
+
+    def _on_expected(self, line: Line, ids: SequenceSet) -> None:
+        """What the peer needs next; nobody else than a session that is resumed has asked for it."""
+        if not self._resuming:
+            return
+        replay = self._replay
+        if not ids and not self.execution.begun and not self.next_id:
+            ids = SequenceSet.of_range(0, 0)  # both ends have forgotten nothing, as there was nothing
+        if replay is None or not ids or not replay.holds_from(ids.first):
+            line.control(c.SessionDetached(self.name, c.DETACH_CODE_UNKNOWN_IDS).encode())
+            self.timeout_s = 0
+            self._leave()
+            line.released()
+            return
+        replay.trim(ids.first)
+        self._begin_sending(line, replay.first_id)
+        for command, header, body in replay:
+            line.frames(command, header, body)
+        if not self.timeout_s:
+            self._keep_no_more(line)
+        self.owner.on_attached()
+
+    def _trim(self, point: Id) -> None:
+        replay = self._replay
+        if replay is None:
+            return
+        was_crowded = replay.crowded()
+        replay.trim(point)
+        if was_crowded and not replay.crowded():
+            self.owner.on_room()
+
+    # What the owner says.
+
+    def complete(self, id: Id) -> None:
+        self.execution.complete(id)
+
+    def complete_through(self, id: Id) -> None:
+        self.execution.complete_through(id)
+
+    def result(self, id: Id, value: Struct) -> None:
+        """Answer a command that has a result; then it may be completed. ValueError: it is complete already."""
+        self.execution.dup(SequenceSet.of_range(id, id))
+        self.send(c.ExecutionResult(id, value))
+
+    def send(self, command: Command, sync: bool = False) -> Id:
+        return self.send_transfer(command.encode(sync), None, None)
+
+    def send_transfer(self, command: bytes, header: bytes | None, body: bytes | None) -> Id:
+        """Send an encoded command, of any kind, and answer its id. Without a line it waits for one; nothing happens
+        if the session has ended."""
+        sending = self.sending
+        id = sending.next_id
+        sending.next_id = (id + 1) & MASK
+        out = self._out
+        if out is None:
+            self._keep(command, header, body)
+        else:
+            out.frames(command, header, body)
+        return id
+
+    def send_transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes | None]]) -> Id:
+        """Several, each with a header and a body behind the same encoded command; answers the id of the first."""
+        sending = self.sending
+        first = sending.next_id
+        out = self._out
+        if out is None:
+            for header, body in contents:
+                self.send_transfer(command, header, body)
+        else:
+            sending.next_id = (first + len(contents)) & MASK
+            out.transfers(command, contents)
+        return first
+
+    def _keep(self, command: bytes, header: bytes | None, body: bytes | None) -> None:
+        replay = self._replay
+        if replay is None:
+            return
+        replay.keep(command, header, body)
+        line = self.line
+        if line is not None and not self._resuming:
+            line.frames(command, header, body)
+            if replay.unasked > replay.soft:
+                replay.unasked = 0
+                line.control(FLUSH_DONE)
+
+    def room(self) -> int:
+        """How many octets may be sent before deliveries ought to wait; the owner is told when there are any again."""
+        if self._out is not None:
+            return self._out.room()
+        if self.line is None or self._replay is None or self._resuming or self._replay.crowded():
+            return 0
+        return self.line.room()
+
+    def settle(self) -> None:
+        """What came has been worked through: tell the peer what it is to be told, and see that nothing grows."""
+        line = self.line
+        if line is None or self.ended:
+            return
+        execution = self.execution
+        if execution.due(self.limits.complete_every):
+            self._tell(line)
+        if execution.range_count or self.sending.range_count or self._replay is not None:
+            self._check_bounds()
+        if (execution.next_id - execution.floor) & MASK > REACH:
+            self._forget()
+        if (self.sending.next_id - self.sending.first_incomplete) & MASK > REACH:
+            self.sending.forget()
+
+    def _tell(self, line: Line) -> None:
+        execution = self.execution
+        execution.told()
+        if execution.one_range:
+            last = (execution.first_incomplete - 1) & MASK
+            line.control(ONE_RANGE.pack(*COMPLETED, execution.unknown_from, last))
+        else:
+            line.control(c.SessionCompleted(execution.completed_first(RANGES_MAX)).encode())
+
+    def _check_bounds(self) -> None:
+        ranges = max(self.execution.range_count, self.sending.range_count)
+        if ranges > self.limits.incomplete_max:
+            self._refuse("too many commands are complete out of order")
+        elif self._replay is not None and self._replay.overfull:
+            self._refuse("too much waits to be confirmed")
+
+    def _forget(self) -> None:
+        try:
+            self.execution.forget()
+        except SequenceError as error:
+            self._refuse(str(error))
+
+    def _refuse(self, why: str) -> None:
+        self.fail(SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, why))
+
+
+def exception_of(
+    error: SessionError, id: Id | None, command: Command | Control | None
+) -> c.ExecutionException:
+    return c.ExecutionException(
+        error_code=error.code,
+        command_id=id,
+        class_code=None if command is None else command.CLASS_CODE,
+        command_code=None if command is None else command.CODE,
+        field_index=error.field_index or None,
+        description=error.description[:DESCRIPTION_MAX],
+    )

@@ -1,0 +1,443 @@
+"""One channel of a 0-9-1 connection: what each method does to the broker, and what it answers.
+
+Methods come in through `METHODS`, a table; publishes (`publishing.py`) and acks, the hot path, directly. Everything
+that the core refuses is raised as a `Failure`; the adapter turns it into the reply code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from broker_core.compat import GlobalQos
+from broker_core.delivery import UNLIMITED, Delivery, Window
+from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
+from broker_core.limits import QueueLimits
+from broker_core.topology import generated_name
+from broker_core.values import Value
+from broker_core.work_queue import WorkQueue
+from protocols.amqp091.broker import declarations
+from protocols.amqp091.broker.ack_timeouts import Timeouts
+from protocols.amqp091.broker.consumer import ChannelConsumer
+from protocols.amqp091.broker.core_values import table
+from protocols.amqp091.broker.declarations import queue_name
+from protocols.amqp091.broker.encoding import REPLY_TO, cut, rendered
+from protocols.amqp091.broker.publishing import Publishing, name_of
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import Method
+
+if TYPE_CHECKING:
+    from protocols.amqp091.broker.adapter import Connection091
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Channel:
+    """The broker's side of one open channel."""
+
+    __slots__ = (
+        "_global",
+        "_late_tags",
+        "_oldest",
+        "_tx_unsettled",
+        "asked_to_flow",
+        "broker",
+        "client",
+        "connection",
+        "consumers",
+        "current_queue",
+        "delivered_settled",
+        "fetched",
+        "fetched_settled",
+        "flowing",
+        "frame_max",
+        "given_back",
+        "last_tag",
+        "number",
+        "outbox",
+        "prefetch",
+        "publishing",
+        "reply_consumer",
+        "shared_prefetch",
+        "sharing",
+        "timeouts",
+        "unsettled",
+        "window",
+    )
+
+    def __init__(self, connection: Connection091, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.broker = connection.broker
+        self.client = connection.client
+        self.outbox = connection.outbox
+        self.frame_max = connection.wire.frame_max
+        self.window = Window()  # credit shared by the channel's consumers (qos global)
+        self.sharing = False  # there is such a limit
+        self._global = False  # and the client has said `global`
+        self.consumers: dict[str, ChannelConsumer] = {}
+        self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
+        self.last_tag = 0
+        self.current_queue = ""  # the last one declared here
+        self.flowing = True  # the client lets deliveries come (channel.flow)
+        self.asked_to_flow = True  # our last channel.flow to the client
+        self.reply_consumer: ChannelConsumer | None = None
+        self.timeouts = Timeouts(self)
+        self.publishing = Publishing(self)
+        self.prefetch = 0  # for consumers started later
+        self.shared_prefetch = 0  # of all together; 0: no limit
+        # Counts for operators: of deliveries,
+        self.delivered_settled = 0  # those that are not to be answered,
+        self.given_back = 0  # and those that were answered otherwise than by accepting them
+        self.fetched = self.fetched_settled = (
+            0  # those that no consumer got, and of these, those not to be answered
+        )
+        self._late_tags: set[int] = set()  # of deliveries taken back because they were not answered in time
+        self._tx_unsettled: dict[int, Delivery] = {}  # answered in the transaction
+        self._oldest = 1  # no tag below it is unsettled
+
+    # Answering deliveries.
+
+    @property
+    def answered_in_tx(self) -> int:
+        """How many deliveries the open transaction has answers to."""
+        return len(self._tx_unsettled)
+
+    def ack(self, tag: int, multiple: bool) -> None:
+        """basic.ack."""
+        if self.publishing.tx is not None:
+            self._answer(tag, multiple, Delivery.accept)
+            return
+        unsettled = self.unsettled
+        taken: list[Delivery] = []
+        for each in (tag,) if tag in unsettled and not multiple else self._tags(tag, multiple):
+            taken.append(unsettled[each])
+            del unsettled[each]
+        at, count = 0, len(taken)
+        while at < count:  # mostly once: a consumer takes from one queue
+            queue, consumer, start = taken[at].queue, taken[at].consumer, at
+            while at < count and taken[at].consumer is consumer and taken[at].queue is queue:
+                at += 1
+            queue.accept_run(taken if at - start == count else taken[start:at])
+            if consumer is not None:
+                consumer.credit += at - start
+                consumer.window.credit += at - start
+                if self.sharing or not consumer.able:
+                    self._wake(consumer)
+
+    def _answer(self, tag: int, multiple: bool, outcome: Callable[[Delivery], None]) -> None:
+        """Settle one delivery, or all up to one (0: all there are), in order of delivery (S106, S107)."""
+        tags = self._tags(tag, multiple)
+        tx = self.publishing.tx
+        if tx is None:
+            for each in tags:
+                self._settle(self.unsettled.pop(each), outcome)
+            return
+        for each in tags:
+            delivery = self._tx_unsettled[each] = self.unsettled.pop(each)
+            tx.settle(partial(self._settle, delivery, outcome))
+
+    def _tags(self, tag: int, multiple: bool) -> list[int]:
+        if multiple and tag == 0:
+            return self._tags_up_to(self.last_tag)
+        if tag not in self.unsettled and tag not in self._late_tags:
+            raise unknown_tag(tag)
+        if not multiple:
+            return [tag] if tag in self.unsettled else []
+        return self._tags_up_to(tag)
+
+    def _tags_up_to(self, tag: int) -> list[int]:
+        """The unsettled ones, which are about to be settled, in order.
+
+        A dict keeps the places of what was taken out, and walks over them: whoever settles a long backlog in small
+        steps from its front would pay for the whole of it with each step.
+        """
+        start, self._oldest = self._oldest, max(self._oldest, tag + 1)
+        if tag - start < 4 * len(self.unsettled) + 1000:
+            return [each for each in range(start, tag + 1) if each in self.unsettled]
+        return list(takewhile(lambda each: each <= tag, self.unsettled))
+
+    def _settle(self, delivery: Delivery, outcome: Callable[[Delivery], None]) -> None:
+        consumer = delivery.consumer
+        self.given_back += outcome is not Delivery.accept
+        outcome(delivery)
+        if consumer is not None:
+            consumer.credit += 1
+            consumer.window.credit += 1
+            self._wake(consumer)
+
+    def _wake(self, consumer: object) -> None:
+        """Credit came back: to one consumer, or to all of the channel if they share it."""
+        if self.sharing:
+            self.wake_all()
+        elif isinstance(consumer, ChannelConsumer):
+            consumer.wake()
+
+    def wake_all(self) -> None:
+        """Whoever was served longest ago comes first: shared credit may be enough for one of them only."""
+        idle = [consumer for consumer in self.consumers.values() if not consumer.able]
+        for consumer in sorted(idle, key=lambda consumer: consumer.last_tag):
+            consumer.wake()
+
+    def nack(self, method: m.BasicNack) -> None:
+        outcome = Delivery.release if method.requeue else Delivery.reject
+        self._answer(method.delivery_tag, method.multiple, outcome)
+
+    def reject(self, method: m.BasicReject) -> None:
+        self._answer(method.delivery_tag, False, Delivery.release if method.requeue else Delivery.reject)
+
+    def recover(self, method: m.BasicRecover) -> None:
+        self._recover(method.requeue)
+        self.send(m.BasicRecoverOk())
+
+    def recover_async(self, method: m.BasicRecoverAsync) -> None:
+        self._recover(method.requeue)
+
+    def _recover(self, requeue: bool) -> None:
+        if not requeue:
+            raise Unsupported("requeue=false")
+        for tag in self._tags_up_to(self.last_tag):
+            self._settle(self.unsettled.pop(tag), Delivery.release)
+
+    # Consuming.
+
+    def qos(self, method: m.BasicQos) -> None:
+        if method.prefetch_size:
+            raise Unsupported(f"prefetch_size!=0 ({method.prefetch_size})")
+        shared = method.global_ or self.connection.shares_prefetch
+        if shared and self.broker.compat.qos_global is GlobalQos.CHANNEL:
+            held = (*self.unsettled.values(), *self._tx_unsettled.values())
+            given = sum(delivery.consumer is not None for delivery in held)
+            self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED
+            self.shared_prefetch = method.prefetch_count
+            self.sharing = method.prefetch_count > 0
+            self._global = self.sharing and method.global_
+            self.wake_all()
+        else:
+            self.prefetch = method.prefetch_count
+        self.send(m.BasicQosOk())
+
+    def consume(self, method: m.BasicConsume) -> None:
+        tag = method.consumer_tag or generated_name("amq.ctag-")
+        if tag in self.consumers:
+            raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        self.broker.node_limits.require_consumer(len(self.consumers))
+        if name_of(method.queue) == REPLY_TO:
+            self._consume_replies(method, tag)
+            return
+        queue = self.client.readable_queue(queue_name(self, method.queue))
+        if self._global:
+            queue.require_shared_credit()
+        consumer = ChannelConsumer(
+            self,
+            queue,
+            tag,
+            method.no_ack,
+            self.prefetch,
+            integer_argument(method.arguments, "x-priority") or 0,
+            method.exclusive,
+            table(method.arguments),
+        )
+        timeout_ms = integer_argument(method.arguments, "x-consumer-timeout")
+        consumer.timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        self.client.consume(consumer)
+        self.consumers[tag] = consumer
+        if not method.no_wait:
+            self.send(m.BasicConsumeOk(tag))
+
+    def _consume_replies(self, method: m.BasicConsume, tag: str) -> None:
+        """Direct reply-to: a hidden queue with this one consumer (S093, S094)."""
+        if self.reply_consumer is not None:
+            raise PreconditionFailed("reply consumer already set")
+        if not method.no_ack:
+            raise PreconditionFailed("reply consumer cannot acknowledge")
+        host = self.client.host
+        queue = WorkQueue(
+            host,
+            generated_name(f"{REPLY_TO}."),
+            QueueLimits(),
+            exclusive=True,
+            owner=self.client,
+            auto_delete=True,
+        )
+        host.add_hidden_queue(queue)
+        consumer = ChannelConsumer(self, queue, tag, True, 0, 0, True, method.arguments)
+        queue.add_consumer(consumer)
+        self.consumers[tag] = self.reply_consumer = consumer
+        if not method.no_wait:
+            self.send(m.BasicConsumeOk(tag))
+
+    def cancel(self, method: m.BasicCancel) -> None:
+        consumer = self.consumers.pop(method.consumer_tag, None)
+        if consumer is not None:
+            self._detach(consumer)
+        if not method.no_wait:
+            self.send(m.BasicCancelOk(method.consumer_tag))
+
+    def cancel_ok(self, method: m.BasicCancelOk) -> None:
+        """Our basic.cancel wants no answer, but some clients give one."""
+
+    def _detach(self, consumer: ChannelConsumer) -> None:
+        if consumer is self.reply_consumer:
+            self.reply_consumer = None
+        consumer.queue.remove_consumer(consumer)
+
+    def consumer_cancelled(self, consumer: ChannelConsumer) -> None:
+        """The broker has ended a consumer; clients that want to know are told (S077, S116)."""
+        if self.consumers.pop(consumer.tag, None) is None:
+            return
+        if consumer is self.reply_consumer:
+            self.reply_consumer = None
+        if self.connection.wire.has_capability("consumer_cancel_notify"):
+            self.send(m.BasicCancel(consumer.tag, True))
+
+    def cancel_late(self, consumer: ChannelConsumer) -> None:
+        """It has not answered in time: what it had goes back, and its answers will come too late (X028)."""
+        for tag in [tag for tag, delivery in self.unsettled.items() if delivery.consumer is consumer]:
+            self._late_tags.add(tag)
+            self._settle(self.unsettled.pop(tag), Delivery.release)
+        consumer.queue.remove_consumer(consumer)
+        self.consumer_cancelled(consumer)
+
+    def recheck_consumers(self) -> None:
+        """Permissions or credentials changed: consumers that may no longer read are ended (X008)."""
+        for consumer in list(self.consumers.values()):
+            if not consumer.queue.hidden and not self.client.may_still_read(consumer.queue):
+                consumer.queue.remove_consumer(consumer)
+                self.consumer_cancelled(consumer)
+
+    def get(self, method: m.BasicGet) -> None:
+        queue = self.client.readable_queue(queue_name(self, method.queue))
+        delivery = self.client.get(queue, method.no_ack)
+        if delivery is None:
+            self.send(m.BasicGetEmpty())
+            return
+        self.last_tag += 1
+        self.fetched += 1
+        self.fetched_settled += method.no_ack
+        if not method.no_ack:
+            self.unsettled[self.last_tag] = delivery
+            self.timeouts.watch(delivery)
+        message = delivery.message
+        properties, body = rendered(message, delivery.counted_attempts)
+        exchange, key = cut(message.exchange), cut(message.key)
+        head = m.BasicGetOk(self.last_tag, delivery.redelivered, exchange, key, queue.ready)
+        self.send_content(head, properties, body)
+
+    def flow(self, method: m.ChannelFlow) -> None:
+        """S031, S032: pause or resume the deliveries of this channel."""
+        if not method.active and not self.broker.compat.channel_flow:
+            raise Unsupported("active=false")
+        self.flowing = method.active
+        self.send(m.ChannelFlowOk(method.active))
+        if method.active:
+            self.wake_all()
+
+    def flow_ok(self, method: m.ChannelFlowOk) -> None:
+        """The client's answer to our own channel.flow; nothing is left to do."""
+
+    # Confirms and transactions.
+
+    def confirm_select(self, method: m.ConfirmSelect) -> None:
+        self.publishing.select_confirms()
+        if not method.no_wait:
+            self.send(m.ConfirmSelectOk())
+
+    def tx_select(self, method: m.TxSelect) -> None:
+        self.publishing.select_tx()
+        self.send(m.TxSelectOk())
+
+    def tx_commit(self, method: m.TxCommit) -> None:
+        """S122-S125, X029."""
+        refused = self.publishing.commit()
+        self._tx_unsettled.clear()
+        if refused:
+            raise PreconditionFailed("partial tx completion")
+        self.send(m.TxCommitOk())
+
+    def tx_rollback(self, method: m.TxRollback) -> None:
+        self.publishing.roll_back()
+        self._restore_answered()
+        self.send(m.TxRollbackOk())
+
+    def _restore_answered(self) -> None:
+        """What was answered in the transaction is unanswered again, in order of delivery (S124)."""
+        if self._tx_unsettled:
+            self.unsettled = dict(sorted({**self.unsettled, **self._tx_unsettled}.items()))
+            self._tx_unsettled.clear()
+            self._oldest = 1
+
+    def access_request(self, method: m.AccessRequest) -> None:
+        """For clients of 0-8 days (X011)."""
+        self.send(m.AccessRequestOk(1))
+
+    # The end.
+
+    def close(self) -> None:
+        """Consumers go; what was not acknowledged goes back, marked as redelivered (S110, S126)."""
+        self.timeouts.stop()
+        for consumer in list(self.consumers.values()):
+            self._detach(consumer)
+        self.consumers.clear()
+        self._restore_answered()
+        for delivery in self.unsettled.values():
+            delivery.queue.release(delivery)
+        self.unsettled.clear()
+        self.publishing.close()
+
+    def send_content(self, method: Method, properties: bytes, body: bytes) -> None:
+        """A method with a content, at once."""
+        pieces = self.outbox.open()
+        self.outbox.wrote(
+            wire.append_content(pieces, self.number, method.encode(), properties, body, self.frame_max)
+        )
+
+    def send(self, method: Method) -> None:
+        self.connection.wire.send(self.number, method)
+
+
+METHODS: Final[dict[type[Method], Callable[..., None]]] = {
+    m.ChannelFlow: Channel.flow,
+    m.ChannelFlowOk: Channel.flow_ok,
+    m.AccessRequest: Channel.access_request,
+    m.ExchangeDeclare: declarations.exchange_declare,
+    m.ExchangeDelete: declarations.exchange_delete,
+    m.ExchangeBind: declarations.exchange_bind,
+    m.ExchangeUnbind: declarations.exchange_unbind,
+    m.QueueDeclare: declarations.queue_declare,
+    m.QueueBind: declarations.queue_bind,
+    m.QueueUnbind: declarations.queue_unbind,
+    m.QueuePurge: declarations.queue_purge,
+    m.QueueDelete: declarations.queue_delete,
+    m.BasicQos: Channel.qos,
+    m.BasicConsume: Channel.consume,
+    m.BasicCancel: Channel.cancel,
+    m.BasicCancelOk: Channel.cancel_ok,
+    m.BasicGet: Channel.get,
+    m.BasicReject: Channel.reject,
+    m.BasicNack: Channel.nack,
+    m.BasicRecover: Channel.recover,
+    m.BasicRecoverAsync: Channel.recover_async,
+    m.ConfirmSelect: Channel.confirm_select,
+    m.TxSelect: Channel.tx_select,
+    m.TxCommit: Channel.tx_commit,
+    m.TxRollback: Channel.tx_rollback,
+}
+
+
+def unknown_tag(tag: int) -> PreconditionFailed:
+    return PreconditionFailed(f"unknown delivery tag {tag}")
+
+
+def integer_argument(arguments: wire.FieldTable, name: str) -> int | None:
+    """An argument of basic.consume that must be a whole number."""
+    value: Value = arguments.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PreconditionFailed(f"invalid arg '{name}': expected a whole number, found '{value}'")
+    return value

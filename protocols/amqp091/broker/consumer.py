@@ -1,0 +1,201 @@
+"""A consumer of a 0-9-1 channel: deliveries become basic.deliver frames in the connection's outbox.
+
+Most messages look like the one before: what is the same in all of them is kept in two pieces, one up to the last
+octet of the delivery tag and one from there to the body, and a whole batch is joined once. A large body is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
+from broker_core.message import Message
+from broker_core.queue import Queue
+from broker_core.values import Table
+from broker_core.watching.facts import ConsumerFacts
+from protocols.amqp091.broker.encoding import ENCODING, cut, rendered
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+
+if TYPE_CHECKING:
+    from protocols.amqp091.broker.channel import Channel
+
+log: Final = logging.getLogger("leveret.amqp091")
+
+PAUSED: Final = 0
+LOW: Final = [bytes((low,)) for low in range(256)]  # the last octet of a delivery tag
+TAG: Final = Struct(">Q")
+SIZE: Final = Struct(">I")
+UNLIKE: Final = -1  # no body has this size
+
+
+class ChannelConsumer(Consumer):
+    """One basic.consume."""
+
+    __slots__ = (
+        "_after_size",
+        "_before_size",
+        "_exchange",
+        "_key",
+        "_middle",
+        "_prefix",
+        "_properties",
+        "_properties_size",
+        "_size",
+        "_start",
+        "_tail",
+        "_target",
+        "channel",
+        "last_tag",
+        "prefetch",
+        "tag",
+        "timeout_s",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        prefetch: int,
+        priority: int,
+        exclusive: bool,
+        arguments: Table,
+    ) -> None:
+        if no_ack:  # prefetch is for those who answer
+            credit, window = UNLIMITED, Window()
+        else:
+            credit, window = prefetch or UNLIMITED, channel.window
+        super().__init__(queue, no_ack, credit, window, priority, exclusive, arguments)
+        self.channel = channel
+        self.tag = tag
+        self.prefetch = 0 if no_ack else prefetch
+        self.last_tag = 0  # of the deliveries it got
+        self.timeout_s: float | None = None  # to acknowledge in, if the consumer asked for its own
+        self._prefix = wire.deliver_prefix(tag)
+        self._tail = wire.END + wire.FRAME_START.pack(m.FRAME_BODY, channel.number, 0)[: -SIZE.size]
+        # Of the last message, most look alike:
+        self._exchange = self._key = ""
+        self._properties = b""
+        self._properties_size = UNLIKE
+        self._size = UNLIKE  # of its body
+        self._target = self._start = b""
+        self._before_size = self._after_size = b""
+        self._middle = b""  # empty: it is not joined with others
+
+    @property
+    def suspended(self) -> bool:
+        return not self.channel.flowing
+
+    def facts(self) -> ConsumerFacts:
+        channel = self.channel
+        return ConsumerFacts(
+            tag=self.tag, connection=channel.client.name, channel=channel.number, prefetch=self.prefetch
+        )
+
+    def room(self) -> int:
+        channel = self.channel
+        return channel.outbox.room() if channel.flowing else PAUSED
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        channel = self.channel
+        out = channel.outbox.open()
+        tag = channel.last_tag
+        unsettled = None if self.settled else channel.unsettled
+        pieces: list[bytes] = []  # to be joined; each message's last octet comes with the next one
+        octets, head_of, head = 0, -1, b""
+        for delivery in deliveries:
+            message = delivery.message
+            properties, body = message.properties, message.body
+            if message.notes is not None or delivery.attempts or message.encoding is not ENCODING:
+                try:
+                    properties, body = rendered(message, delivery.counted_attempts)
+                except Exception:  # another protocol's encoding is at fault: others still get their messages
+                    self._refuse(delivery)
+                    continue
+            tag += 1
+            if unsettled is not None:
+                unsettled[tag] = delivery
+            if (
+                (message.key is not self._key or message.exchange is not self._exchange)
+                or properties is not self._properties
+                or len(body) != self._size
+            ):
+                self._fit(message, properties, len(body))
+                head_of = -1
+            middle = self._middle
+            if not middle:
+                octets += end_of(pieces, out)
+                method = self._prefix + wire.DELIVERY.pack(tag, delivery.redelivered) + self._target
+                octets += wire.append_content(
+                    out, channel.number, method, properties, body, channel.frame_max
+                )
+                continue
+            if tag >> 8 != head_of:
+                head_of = tag >> 8
+                head = wire.END + self._start + TAG.pack(tag)[:7]
+            pieces.append(head)
+            pieces.append(LOW[tag & 255])
+            pieces.append(b"\x01" + middle[1:] if delivery.redelivered else middle)
+            pieces.append(body)
+        octets += end_of(pieces, out)
+        if unsettled is None:
+            channel.delivered_settled += tag - channel.last_tag
+        channel.last_tag = self.last_tag = tag
+        channel.outbox.wrote(octets)
+        if unsettled is not None:
+            channel.timeouts.watch(deliveries[0])
+
+    def _refuse(self, delivery: Delivery) -> None:
+        """A message whose properties cannot be read is rejected, or it would come back for ever."""
+        log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.tag)
+        if not self.settled:
+            self.credit += 1
+            self.window.credit += 1
+            delivery.reject()
+
+    def _fit(self, message: Message, properties: bytes, size: int) -> None:
+        """Make what goes before and after the tag of this message, as far as the last one had it otherwise."""
+        number = self.channel.number
+        exchange, key = message.exchange, message.key
+        is_aimed = exchange == self._exchange and key == self._key and self._start != b""
+        is_alike = is_aimed and properties == self._properties and self._size != UNLIKE
+        self._exchange, self._key, self._properties = exchange, key, properties
+        if not is_aimed:
+            self._target = wire.deliver_target(cut(exchange), cut(key))
+            method_size = len(self._prefix) + wire.DELIVERY.size + len(self._target)
+            self._start = wire.FRAME_START.pack(m.FRAME_METHOD, number, method_size) + self._prefix
+        if len(properties) > wire.REPEATED_MAX:
+            self._properties = self._before_size = self._after_size = self._middle = b""
+            self._size = self._properties_size = UNLIKE
+            return
+        if not is_aimed or len(properties) != self._properties_size:
+            self._properties_size = len(properties)
+            header = wire.header_frame(number, wire.CLASS_BASIC, 0, properties)
+            not_redelivered = b"\x00"
+            self._before_size = not_redelivered + self._target + wire.END + header[: wire.BODY_SIZE_AT]
+        if not is_alike:
+            self._after_size = properties + self._tail
+        if not is_alike or size != self._size:
+            self._size = size
+            octets = SIZE.pack(size)
+            is_small = wire.is_small(size, self.channel.frame_max)
+            self._middle = self._before_size + octets + self._after_size + octets if is_small else b""
+
+    def cancelled(self) -> None:
+        self.channel.consumer_cancelled(self)
+
+
+def end_of(pieces: list[bytes], out: list[bytes]) -> int:
+    """Join what has been gathered, each message of it but for its last octet. Answers the octets of it."""
+    if not pieces:
+        return 0
+    pieces[0] = pieces[0][1:]
+    pieces.append(wire.END)
+    joined = b"".join(pieces)
+    pieces.clear()
+    out.append(joined)
+    return len(joined)

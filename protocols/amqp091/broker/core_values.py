@@ -1,0 +1,93 @@
+"""Neutral values as field values of AMQP 0-9-1, and back: every number keeps its width, every text its octets.
+
+Of what 0-9-1 has no type for, a UUID becomes its text; the rest (a number of more than 63 bits, a name of more than 255
+octets, nesting without end) is left out, alone or where it is nested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from broker_core import values
+from broker_core.values import Table, Value
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import FieldTable, FieldValue
+
+
+def field_table(table: Table, depth: int = 0) -> FieldTable:
+    """Neutral values as field values; those that cannot be said are left out, wherever they are."""
+    fields: FieldTable = {}
+    for name, value in table.items():
+        try:
+            wire.encode_shortstr(name)
+            fields[name] = _field(value, depth + 1)
+        except ValueError:
+            continue
+    return fields
+
+
+def _array(items: Iterable[Value], depth: int) -> list[FieldValue]:
+    fields: list[FieldValue] = []
+    for value in items:
+        try:
+            fields.append(_field(value, depth + 1))
+        except ValueError:
+            continue
+    return fields
+
+
+def _field(value: Value, depth: int) -> FieldValue:
+    """Raises ValueError for what cannot be said."""
+    if depth > wire.DEPTH_MAX:
+        raise ValueError(f"a table is nested more than {wire.DEPTH_MAX} deep")
+    if isinstance(value, Mapping):
+        return field_table(value, depth)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return _array(value, depth)
+    field = _scalar(value)
+    wire.encode_value(field)  # knows what fits
+    return field
+
+
+def _scalar(value: bool | int | float | Decimal | UUID | str | bytes | bytearray | None) -> FieldValue:
+    if isinstance(value, UUID):
+        return f"urn:uuid:{value}"
+    if isinstance(value, bytearray):
+        return wire.ByteArray(value)
+    typed = FIELD_TYPES.get(type(value))
+    return value if typed is None or not isinstance(value, int | float) else typed(value)
+
+
+def table(fields: FieldTable) -> Table:
+    """Field values as neutral values: the reverse of `field_table`."""
+    return {name: field if type(field) in PLAIN else _value(field) for name, field in fields.items()}
+
+
+def _value(field: FieldValue) -> Value:
+    if isinstance(field, dict):
+        return table(field)
+    if isinstance(field, list):
+        return [_value(item) for item in field]
+    if isinstance(field, wire.ByteArray):
+        return bytearray(field)
+    typed = NEUTRAL_TYPES.get(type(field))
+    return field if typed is None or not isinstance(field, int | float) else typed(field)
+
+
+NEUTRAL_TYPES: Final[dict[type, type[int] | type[float]]] = {
+    wire.Timestamp: values.Timestamp,
+    wire.Int8: values.Int8,
+    wire.UInt8: values.UInt8,
+    wire.Int16: values.Int16,
+    wire.UInt16: values.UInt16,
+    wire.UInt32: values.UInt32,
+    wire.LongLong: values.Int64,
+    wire.Float32: values.Float32,
+}
+FIELD_TYPES: Final[dict[type, type[int] | type[float]]] = {
+    neutral: typed for typed, neutral in NEUTRAL_TYPES.items()
+} | {values.UInt64: wire.LongLong}
+PLAIN: Final = frozenset({bool, int, float, str, bytes, type(None)})

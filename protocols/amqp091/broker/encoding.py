@@ -1,0 +1,303 @@
+"""Content properties of AMQP 0-9-1: what the core reads of them, and what a consumer is shown.
+
+`project` reads a publisher's property bytes once. `rendered` gives the bytes for a consumer: the publisher's own, to
+the byte, unless the message has a history (deaths, failed deliveries) or came from another protocol. What of that
+0-9-1 cannot say (a text of more than 255 octets, headers of more than a frame) is left out.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+from uuid import UUID
+
+from broker_core.errors import PreconditionFailed
+from broker_core.limits import TTL_MAX_MS
+from broker_core.message import Death, Encoding, Facts, Message, further_keys
+from broker_core.values import Id, Properties, Table, Value
+from protocols.amqp091.broker.core_values import field_table, table
+from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable
+
+DURABLE: Final = 2  # delivery-mode
+SHORT_MAX: Final = 255  # octets of a short string
+WRITTEN_MAX: Final = 120_000  # octets of properties: they have one frame, and x-death and the like are added
+REPLY_TO: Final = "amq.rabbitmq.reply-to"  # stands for the queue of a channel's own
+OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
+REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
+REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
+
+FLAGS_SIZE: Final = 2  # in front of all properties
+DECODED: Final = (
+    0x2313  # the flags of headers, reply-to, expiration, user-id, and those that basic does not have
+)
+
+plainly: Final = [[Facts(durable, priority) for priority in range(256)] for durable in (False, True)]
+remembered: Final[dict[bytes, Facts]] = {}  # by property bytes; looked up before `project` is called
+
+
+class Encoding091(Encoding):
+    name: ClassVar[str] = "amqp091"
+
+    def headers(self, properties: bytes) -> Table:
+        raw = wire.property_fields(properties).get("headers")
+        return {} if raw is None else table(wire.decode_table(raw))
+
+    def read(self, properties: bytes) -> Properties:
+        given = BasicProperties.decode(properties)
+        return Properties(
+            content_type=given.content_type,
+            content_encoding=given.content_encoding,
+            headers=None if given.headers is None else table(given.headers),
+            durable=given.delivery_mode == DURABLE,
+            priority=given.priority,
+            correlation_id=given.correlation_id,
+            reply_to=given.reply_to,
+            ttl_ms=None if given.expiration is None else ttl_ms(given.expiration),
+            message_id=given.message_id,
+            timestamp=given.timestamp,
+            type=given.type,
+            user_id=given.user_id,
+            app_id=given.app_id,
+        )
+
+    def write(self, properties: Properties) -> bytes:
+        headers = dict(properties.headers or {})
+        correlation_id = _identified(properties.correlation_id, "x-correlation-id", headers)
+        message_id = _identified(properties.message_id, "x-message-id", headers)
+        octets = BasicProperties(
+            content_type=_short(properties.content_type),
+            content_encoding=_short(properties.content_encoding),
+            headers=field_table(headers) if headers or properties.headers is not None else None,
+            delivery_mode=DURABLE if properties.durable else None,
+            priority=_within(properties.priority, 0xFF),
+            correlation_id=correlation_id,
+            reply_to=_short(properties.reply_to),
+            expiration=None if properties.ttl_ms is None else str(properties.ttl_ms),
+            message_id=message_id,
+            timestamp=_within(properties.timestamp, 0xFFFF_FFFF_FFFF_FFFF),
+            type=_short(properties.type),
+            user_id=_short(properties.user_id),
+            app_id=_short(properties.app_id),
+        ).encode()
+        return octets if len(octets) <= WRITTEN_MAX else wire.edit_properties(octets, {"headers": None})
+
+    def published(self, properties: bytes) -> tuple[Facts, bytes]:
+        if (facts := remembered.get(properties)) is None:
+            if len(properties) > WRITTEN_MAX:
+                raise PreconditionFailed(
+                    f"the properties have {len(properties)} octets, {WRITTEN_MAX} are the most"
+                )
+            try:
+                facts, properties = project(properties)
+            except wire.MalformedError as error:
+                raise PreconditionFailed(f"the properties cannot be read: {error}") from None
+        if facts.reply_to == REPLY_TO:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        return facts, properties
+
+    def with_headers(self, properties: bytes, headers: Table) -> bytes:
+        edited = wire.edit_headers(properties, frozenset(), field_table(headers))
+        return edited if len(edited) <= WRITTEN_MAX else properties
+
+
+def _short(text: str | None) -> str | None:
+    """A text that fits a short string, or none."""
+    if text is None or len(text.encode("utf-8", "surrogateescape")) > SHORT_MAX:
+        return None
+    return text
+
+
+def _within(number: int | None, most: int) -> int | None:
+    return number if number is not None and 0 <= number <= most else None
+
+
+def _identified(given: Id | None, header: str, headers: dict[str, Value]) -> str | None:
+    """An id as a short string. One that is none goes into a header of its own (S232)."""
+    if isinstance(given, UUID):
+        return f"urn:uuid:{given}"
+    if isinstance(given, int):
+        return str(given)
+    if given is None or (isinstance(given, str) and _short(given) is not None):
+        return given
+    headers[header] = given if isinstance(given, str) else bytearray(given)
+    return None
+
+
+ENCODING: Final = Encoding091()
+
+
+# What the core reads.
+
+
+def project(properties: bytes) -> tuple[Facts, bytes]:
+    """The facts, and the properties as consumers may see them (without BCC, S091).
+
+    Raises wire.MalformedError, or PreconditionFailed for an expiration or CC that makes no sense (S090, S091).
+    """
+    plain = plain_facts(properties)
+    if plain is not None:
+        _remember(properties, plain)
+        return plain, properties
+    given = BasicProperties.decode(properties)
+    headers = given.headers or {}
+    facts = Facts(
+        durable=given.delivery_mode == DURABLE,
+        priority=given.priority or 0,
+        ttl_ms=None if given.expiration is None else ttl_ms(given.expiration),
+        user_id=given.user_id,
+        reply_to=given.reply_to,
+        cc=further_keys(headers, "CC"),
+        bcc=further_keys(headers, "BCC"),
+        has_headers=bool(headers),
+    )
+    if "BCC" in headers:
+        return facts, wire.edit_headers(properties, frozenset({"BCC"}), {})
+    _remember(properties, facts)
+    return facts, properties
+
+
+def plain_facts(properties: bytes) -> Facts | None:
+    """The facts, if nothing has to be decoded for them; None: there is more in it, or something is wrong.
+
+    Message ids, correlation ids and the like are passed over: they differ in each message, and are not the core's.
+    """
+    if len(properties) < FLAGS_SIZE:
+        return None
+    flags, at, mode, priority = properties[0] << 8 | properties[1], FLAGS_SIZE, 0, 0
+    if flags & DECODED:
+        return None
+    try:
+        for flag in (0x8000, 0x4000):  # content type and encoding
+            if flags & flag:
+                at += 1 + properties[at]
+        if flags & 0x1000:
+            mode = properties[at]
+            at += 1
+        if flags & 0x0800:
+            priority = properties[at]
+            at += 1
+        for flag in (0x0400, 0x0080):  # correlation id, message id
+            if flags & flag:
+                at += 1 + properties[at]
+        if flags & 0x0040:  # timestamp
+            at += 8
+        for flag in (0x0020, 0x0008, 0x0004):  # type, application id, and what is reserved
+            if flags & flag:
+                at += 1 + properties[at]
+    except IndexError:
+        return None
+    return plainly[mode == DURABLE][priority] if at == len(properties) else None
+
+
+def _remember(properties: bytes, facts: Facts) -> None:
+    if len(properties) <= REMEMBERED_SIZE_MAX:
+        if len(remembered) >= REMEMBERED_MAX:
+            remembered.clear()
+        remembered[properties] = facts
+
+
+def ttl_ms(expiration: str) -> int:
+    """Expiration in milliseconds. Raises PreconditionFailed with RabbitMQ's words for what is wrong (S090)."""
+    digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration
+    leading = len(digits) - len(digits.lstrip("0123456789"))
+    if not leading:
+        fault = "no_integer"
+    elif leading < len(digits):
+        fault = "leftover_string"
+    elif expiration.startswith("-"):
+        fault = "value_negative"
+    elif int(digits) > TTL_MAX_MS:
+        fault = "value_too_large"
+    else:
+        return int(digits)
+    raise PreconditionFailed(f"invalid expiration '{expiration}': {fault}")
+
+
+# What a consumer sees.
+
+
+def rendered(message: Message, attempts: int = 0) -> tuple[bytes, bytes]:
+    """Properties and body for a consumer. `attempts`: failed deliveries so far, shown as x-delivery-count."""
+    if message.notes is None and message.encoding is ENCODING:
+        properties, body = message.properties, message.body
+    else:
+        converted = _converted(message)
+        properties, body = converted.properties, converted.body
+    if attempts:
+        properties = wire.edit_headers(properties, frozenset(), {"x-delivery-count": attempts})
+    return properties, body
+
+
+def _converted(message: Message) -> Converted:
+    """A message of another protocol, a dead letter or a message in a stream; the last result stays with it."""
+    converted = message.converted
+    if isinstance(converted, Converted):
+        return converted
+    if message.encoding is ENCODING:
+        properties, body = message.properties, message.body
+    else:
+        said, body = message.encoding.convert(message)
+        properties = ENCODING.write(said)
+    notes = message.notes
+    if notes is not None and notes.deaths:
+        properties = _with_deaths(message, properties)
+    if notes is not None and notes.offset is not None:
+        properties = wire.edit_headers(properties, frozenset(), {OFFSET: wire.LongLong(notes.offset)})
+    converted = message.converted = Converted(properties, body)
+    return converted
+
+
+class Converted:
+    """A message rendered for 0-9-1, remembered on it."""
+
+    __slots__ = ("body", "properties")
+
+    def __init__(self, properties: bytes, body: bytes) -> None:
+        self.properties = properties
+        self.body = body
+
+
+def cut(name: str) -> str:
+    """A name as a short string: other protocols have longer ones, of which the beginning has to do."""
+    if len(name) <= SHORT_MAX // 4:
+        return name
+    return name.encode("utf-8", "surrogateescape")[:SHORT_MAX].decode("utf-8", "surrogateescape")
+
+
+DEATH_HEADERS: Final = frozenset(
+    {
+        "x-death",
+        *(
+            f"x-{which}-death-{what}"
+            for which in ("first", "last")
+            for what in ("reason", "queue", "exchange")
+        ),
+    }
+)
+
+
+def _with_deaths(message: Message, properties: bytes) -> bytes:
+    """X031-X036: x-death newest first, the first and last death, no expiration, no CC once it was replaced."""
+    notes = message.notes
+    assert notes is not None
+    headers: FieldTable = {"x-death": [_death_table(death) for death in notes.deaths]}
+    for which, death in (("first", notes.first_death), ("last", notes.last_death)):
+        if death is not None:
+            for what, text in zip(("reason", "queue", "exchange"), death, strict=True):
+                headers[f"x-{which}-death-{what}"] = text
+    removed = DEATH_HEADERS if message.facts.cc else DEATH_HEADERS | {"CC"}
+    return wire.edit_headers(wire.edit_properties(properties, {"expiration": None}), removed, headers)
+
+
+def _death_table(death: Death) -> FieldTable:
+    table: FieldTable = {
+        "count": wire.LongLong(death.count),
+        "reason": death.reason,
+        "queue": death.queue,
+        "time": wire.Timestamp(death.first_time),
+        "exchange": death.exchange,
+        "routing-keys": list(death.keys),
+    }
+    if death.ttl_ms is not None:
+        table["original-expiration"] = str(death.ttl_ms)
+    return table

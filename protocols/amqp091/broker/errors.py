@@ -1,0 +1,38 @@
+"""What the core refuses, in 0-9-1's words: a failure in, a reply code out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.compat import Retired, UnknownExchangeType
+from broker_core.errors import (
+    AccessRefused,
+    Failure,
+    Locked,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    Unsupported,
+)
+from broker_core.security.sasl import MalformedResponse, UnknownMechanism
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import AmqpError
+
+CODES: Final[dict[type[Failure], int]] = {
+    NotFound: m.NOT_FOUND,
+    AccessRefused: m.ACCESS_REFUSED,
+    Locked: m.RESOURCE_LOCKED,
+    PreconditionFailed: m.PRECONDITION_FAILED,
+    NotAllowed: m.NOT_ALLOWED,
+    Unsupported: m.NOT_IMPLEMENTED,
+    UnknownExchangeType: m.COMMAND_INVALID,
+    UnknownMechanism: m.COMMAND_INVALID,
+    MalformedResponse: m.SYNTAX_ERROR,
+    Retired: m.INTERNAL_ERROR,
+}
+
+
+def reply(failure: Failure, class_id: int = 0, method_id: int = 0) -> AmqpError:
+    """A failure of the core in 0-9-1's words."""
+    code = next(CODES[kind] for kind in type(failure).__mro__ if kind in CODES)
+    return AmqpError(code, str(failure), class_id, method_id)

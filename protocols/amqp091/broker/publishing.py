@@ -1,0 +1,283 @@
+"""Publishing on a 0-9-1 channel: raw basic.publish arguments to a checked target, messages to the broker, and confirms.
+
+The hot path. What a publish needs to be allowed is found out once for each distinct method, and remembered as long as
+neither topology nor permissions change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, Outcome
+from broker_core.errors import PreconditionFailed, Unsupported
+from broker_core.exchange import Exchange
+from broker_core.message import Facts, Message
+from broker_core.targets import Target, targets_of
+from broker_core.transaction import Transaction
+from protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, project, remembered, rendered
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
+
+if TYPE_CHECKING:
+    from protocols.amqp091.broker.channel import Channel
+
+MANDATORY, IMMEDIATE = 1, 2  # the flags of basic.publish
+NO_PUBLISH: Final = b""  # what no publish is
+WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
+
+
+class Publishing:
+    """What one channel publishes: plainly, with confirms, or in a transaction. It is a `Publisher`."""
+
+    __slots__ = (
+        "_access",
+        "_announced",
+        "_channel",
+        "_flags",
+        "_host",
+        "_key",
+        "_last_publish",
+        "_nacked",
+        "_returns",
+        "_target",
+        "_targets",
+        "broker",
+        "client",
+        "confirmed",
+        "confirming",
+        "persistent",
+        "published",
+        "published_before",
+        "refused",
+        "returned",
+        "tx",
+    )
+
+    def __init__(self, channel: Channel) -> None:
+        self.broker = channel.broker
+        self.client = channel.client
+        self.published = 0  # messages; in confirm mode also the last sequence number
+        self.published_before = 0  # before that mode
+        self.refused = self.returned = 0  # nacked, and given back
+        self.confirming = False
+        self.persistent = False
+        self.tx: Transaction | None = None
+        self._channel = channel
+        self.confirmed = 0  # the last sequence number that was
+        self._nacked: deque[int] = deque()  # not told yet
+        self._announced = False  # on the broker's list of publishers for this settle
+        self._targets = targets_of(self.client, "amqp091")
+        self._host = self.client.host
+        self._access = self.broker.access
+        self._last_publish = NO_PUBLISH  # and what it meant:
+        self._target = Target(self._host.default_exchange, False, -1)
+        self._key = ""
+        self._flags = 0
+        self._returns: list[tuple[Message, int]] = []  # of the transaction
+
+    def publish(self, publish: bytes, properties: bytes, body: bytes) -> None:
+        """basic.publish with its content; `publish` are the method's raw arguments."""
+        target = self._target
+        if (
+            publish is not self._last_publish
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
+        ):
+            target = self._aim(publish)
+        exchange = target.exchange
+        facts = remembered.get(properties)
+        if facts is None:
+            facts, properties = project(properties)
+        if facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc:
+            properties = self._check_facts(target, facts, properties)
+        message = Message(ENCODING, exchange.name, self._key, properties, body, facts)
+        self.published += 1
+        if self.tx is not None:
+            self._publish_in_tx(self.tx, exchange, message)
+            return
+        if self._flags & IMMEDIATE:
+            outcome = self.broker.publish_immediate(exchange, message)
+        else:
+            outcome = self.broker.publish(exchange, message)
+        if outcome is not TAKEN:
+            self._not_taken(outcome, message)
+        elif facts.durable:
+            self.persistent = True
+        if self.confirming and not self._announced:
+            self._announced = True
+            self.broker.publishers.append(self)
+
+    def publish_run(self, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        """As `publish` of each, as long as each is simply taken. Answers how many were; it raises nothing.
+
+        Whatever needs a look at each message is left for `publish`, and so is what may be refused.
+        """
+        target = self._target
+        facts = remembered.get(properties)
+        if (
+            (publish is not self._last_publish or facts is None or self.tx is not None)
+            or (target.revision != self._host.revision or target.access_revision != self._access.revision)
+            or (facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc)
+            or self._flags & IMMEDIATE
+        ):
+            return 0
+        exchange, name, key, broker = target.exchange, target.exchange.name, self._key, self.broker
+        messages = [Message(ENCODING, name, key, properties, body, facts) for body in bodies]
+        before = broker.work
+        taken = broker.publish_run(exchange, messages[:1])
+        copies = broker.work - before  # of each, if it goes to several queues
+        if copies:
+            messages = messages[: 1 + max(0, (WORK_MAX - broker.work) // copies + 1)]
+        if taken and len(messages) > 1:
+            taken += broker.publish_run(exchange, messages[1:])
+        if taken:
+            self.published += taken
+            self.persistent = self.persistent or facts.durable
+            if self.confirming and not self._announced:
+                self._announced = True
+                broker.publishers.append(self)
+        return taken
+
+    def _aim(self, publish: bytes) -> Target:
+        """Read raw publish arguments. Raises what the checks raise (S046, S047, S087, S088), or MalformedError.
+
+        On the wire: two octets reserved, exchange and key as short strings, one octet of flags. Nothing is remembered
+        per key, so that many keys cost no more than one.
+        """
+        size = len(publish)
+        key_at = 3 + publish[2] if size > 2 else size
+        flags_at = key_at + 1 + publish[key_at] if key_at < size else size
+        if flags_at != size - 1:
+            m.BasicPublish.decode(publish, 0, size)
+            raise AssertionError("these arguments cannot be read")
+        flags = publish[flags_at]
+        if flags & IMMEDIATE and not self.broker.compat.immediate:
+            raise Unsupported("immediate=true")
+        name = publish[3:key_at]
+        target = self._targets.by_name.get(name)
+        if (
+            target is None
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
+        ):
+            target = self._targets.check(self.client, name, name_of(name.decode("utf-8", "surrogateescape")))
+        key = publish[key_at + 1 : flags_at].decode("utf-8", "surrogateescape")
+        if target.guarded:
+            self.client.check_topics(target.exchange, (key,))
+        self._last_publish, self._target, self._key, self._flags = publish, target, key, flags
+        return target
+
+    def _check_facts(self, target: Target, facts: Facts, properties: bytes) -> bytes:
+        if facts.user_id is not None:
+            self.client.require_user_id(facts.user_id)
+        if target.guarded:
+            self.client.check_topics(target.exchange, (*facts.cc, *facts.bcc))
+        if facts.reply_to == REPLY_TO:
+            if self._channel.reply_consumer is None:
+                raise PreconditionFailed("fast reply consumer does not exist")
+            return wire.edit_properties(properties, {"reply_to": self._channel.reply_consumer.queue.name})
+        return properties
+
+    def _not_taken(self, outcome: Outcome, message: Message) -> None:
+        if outcome is REFUSED:
+            if self.confirming:
+                self._nacked.append(self.published)
+        elif (code := return_code(outcome, self._flags)) is not None:
+            self._return(message, code)
+
+    def _publish_in_tx(self, tx: Transaction, exchange: Exchange, message: Message) -> None:
+        flags = self._flags
+        if flags & IMMEDIATE:
+            tx.hold(lambda: self._publish_immediate(exchange, message, flags), message.size)
+        elif not tx.publish(self.broker, exchange, message) and flags & MANDATORY:
+            self._returns.append((message, m.NO_ROUTE))
+
+    def _publish_immediate(self, exchange: Exchange, message: Message, flags: int) -> bool:
+        """At commit: who could take it is known only now. False: a queue refused it."""
+        outcome = self.broker.publish_immediate(exchange, message)
+        if outcome not in (TAKEN, REFUSED) and (code := return_code(outcome, flags)) is not None:
+            self._returns.append((message, code))
+        return outcome is not REFUSED
+
+    def _return(self, message: Message, code: int) -> None:
+        text = "NO_ROUTE" if code == m.NO_ROUTE else "NO_CONSUMERS"
+        self.returned += 1
+        self.broker.returned += 1
+        method = m.BasicReturn(code, text, message.exchange, message.key)
+        self._channel.send_content(method, *rendered(message))
+
+    def mark(self) -> int:
+        self._announced = self.persistent = False
+        return self.published
+
+    def taken(self, mark: int) -> None:
+        """Confirm everything up to `mark`: runs of acks, and the nacks between them (S119, S120)."""
+        nacked = self._nacked
+        while nacked and nacked[0] <= mark:
+            refused = nacked.popleft()
+            self._confirm_through(refused - 1)
+            self._channel.send(m.BasicNack(refused, False, False))
+            self.confirmed = refused
+            self.refused += 1
+        self._confirm_through(mark)
+
+    def _confirm_through(self, sequence: int) -> None:
+        if sequence > self.confirmed:
+            self._channel.send(m.BasicAck(sequence, sequence > self.confirmed + 1))
+            self.broker.confirmed += sequence - self.confirmed
+            self.confirmed = sequence
+
+    # Modes.
+
+    def select_confirms(self) -> None:
+        """The first publish from here on has number 1 (S117). Raises PreconditionFailed (S118)."""
+        if self.tx is not None:
+            raise PreconditionFailed("cannot switch from tx to confirm mode")
+        if not self.confirming:
+            self.confirming = True
+            self.persistent = False
+            self.published_before, self.published = self.published, 0
+
+    def select_tx(self) -> None:
+        """Raises PreconditionFailed (S118)."""
+        if self.confirming:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        if self.tx is None:
+            self.tx = Transaction()
+
+    def transaction(self) -> Transaction:
+        """The transaction, or PreconditionFailed (S121)."""
+        if self.tx is None:
+            raise PreconditionFailed("channel is not transactional")
+        return self.tx
+
+    def commit(self) -> int:
+        """What was published and answered takes effect; returns go out (S125). Returns how many were refused."""
+        refused = self.transaction().commit()
+        self.broker.hold_answer()
+        for message, code in self._returns:
+            self._return(message, code)
+        self._returns.clear()
+        return refused
+
+    def roll_back(self) -> None:
+        self.transaction().rollback()
+        self._returns.clear()
+
+    def close(self) -> None:
+        """Nobody is left to be told, least of all the next channel of this number."""
+        self._nacked.clear()
+        self.confirmed = self.published
+
+
+def return_code(outcome: Outcome, flags: int) -> int | None:
+    """Why a message that no queue has taken goes back to its publisher; None: it does not."""
+    if outcome is UNROUTABLE and flags & MANDATORY:
+        return m.NO_ROUTE
+    return m.NO_CONSUMERS if flags & IMMEDIATE else None
+
+
+def name_of(given: str) -> str:
+    """Names keep their octets but for line ends; routing keys keep those too (S042)."""
+    return given.replace("\r", "").replace("\n", "") if "\n" in given or "\r" in given else given

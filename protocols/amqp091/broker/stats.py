@@ -1,0 +1,59 @@
+"""What operators are told of a 0-9-1 connection and its channels, from what their machines know anyway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.watching.facts import ChannelFacts, ConnectionFacts
+from protocols.amqp091.broker.core_values import table
+
+if TYPE_CHECKING:
+    from broker_core.security.sasl import Mechanism
+    from protocols.amqp091.broker.adapter import Connection091
+    from protocols.amqp091.broker.channel import Channel
+
+
+def connection_facts(connection: Connection091, mechanism: Mechanism | None) -> ConnectionFacts:
+    """Of a connection that has opened its virtual host."""
+    client, wire = connection.client, connection.wire
+    return ConnectionFacts(
+        protocol="AMQP 0-9-1",
+        user=client.user.name,
+        virtual_host=client.host.name,
+        mechanism="" if mechanism is None else mechanism.name,
+        client_properties=table(wire.client_properties),
+        blocked=connection.blocked,
+        channel_max=wire.channel_max,
+        frame_max=wire.frame_max,
+        heartbeat_s=wire.heartbeat_s,
+        channels=len(connection.channels),
+    )
+
+
+def channel_facts(channel: Channel) -> ChannelFacts:
+    """Delivery tags count what was delivered and fetched, sequence numbers what was published."""
+    publishing, tx = channel.publishing, channel.publishing.tx
+    held = (0, 0) if tx is None else tx.held
+    not_answered = channel.delivered_settled + channel.fetched_settled
+    waiting = len(channel.unsettled) + channel.answered_in_tx
+    return ChannelFacts(
+        number=channel.number,
+        confirming=publishing.confirming,
+        transactional=tx is not None,
+        flowing=channel.flowing,
+        prefetch=channel.prefetch,
+        shared_prefetch=channel.shared_prefetch,
+        consumers=len(channel.consumers),
+        unsettled=len(channel.unsettled),
+        unconfirmed=publishing.published - publishing.confirmed if publishing.confirming else 0,
+        uncommitted=held[0],
+        uncommitted_outcomes=held[1],
+        published=publishing.published_before + publishing.published,
+        confirmed=publishing.confirmed - publishing.refused,
+        returned=publishing.returned,
+        delivered=channel.last_tag - channel.fetched,
+        delivered_settled=channel.delivered_settled,
+        fetched=channel.fetched,
+        fetched_settled=channel.fetched_settled,
+        accepted=channel.last_tag - not_answered - waiting - channel.given_back,
+    )

@@ -1,0 +1,54 @@
+"""The open channels of a 0-9-1 connection: messages and acks, each to its channel.
+
+The hot path: apart from the adapter, so that it can be compiled.
+"""
+
+from __future__ import annotations
+
+from broker_core.broker import Broker
+from broker_core.errors import Failure
+from protocols.amqp091.broker.channel import Channel
+from protocols.amqp091.broker.errors import reply
+from protocols.amqp091.broker.publishing import WORK_MAX
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.machine.connection import Connection
+from protocols.amqp091.machine.traffic import Traffic
+
+
+class Channels(Traffic):
+    """The channels are the adapter's, and so is `published`, the messages since it was last set to 0."""
+
+    __slots__ = ("_broker", "_channels", "published", "wire")
+
+    def __init__(self, broker: Broker, channels: dict[int, Channel]) -> None:
+        self._broker = broker
+        self._channels = channels
+        self.published = 0
+        self.wire: Connection | None = None  # set before anything comes
+
+    def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
+        self.published += 1
+        try:
+            self._channels[channel].publishing.publish(publish, properties, body)
+        except Failure as failure:
+            raise reply(failure, m.BasicPublish.class_id, m.BasicPublish.method_id) from None
+        if self._broker.work > WORK_MAX:
+            self._halt()
+
+    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        taken = self._channels[channel].publishing.publish_run(publish, properties, bodies)
+        self.published += taken
+        if self._broker.work > WORK_MAX:
+            self._halt()
+        return taken
+
+    def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        try:
+            self._channels[channel].ack(delivery_tag, multiple)
+        except Failure as failure:
+            raise reply(failure, m.BasicAck.class_id, m.BasicAck.method_id) from None
+
+    def _halt(self) -> None:
+        """Others are to have a turn."""
+        assert self.wire is not None, "it was set"
+        self.wire.halted = True

@@ -1,0 +1,104 @@
+"""Content frames in, whole messages out: what one channel keeps from frame to frame."""
+
+from enum import Enum
+from struct import Struct
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from protocols.amqp091.codec.methods import CHANNEL_ERROR, FRAME_ERROR, PRECONDITION_FAILED, UNEXPECTED_FRAME
+from protocols.amqp091.codec.wire import CLASS_BASIC, CONTENT_HEADER_SIZE, AmqpError, MalformedError
+
+CONTENT_HEADER: Final = Struct(">HHQ")  # class, weight, body size; then the properties
+FLAGS_SIZE: Final = 2  # the shortest properties: none set
+
+
+class Expects(Enum):
+    """What a channel takes next."""
+
+    OPEN = "channel.open"
+    METHOD = "a method"
+    HEADER = "a content header"
+    BODY = "a content body"
+    CLOSE_OK = "channel.close-ok"
+
+
+UNEXPECTED: Final[dict[Expects, tuple[int, str]]] = {
+    Expects.OPEN: (CHANNEL_ERROR, "expected 'channel.open'"),
+    Expects.METHOD: (UNEXPECTED_FRAME, "expected method frame, got non method frame instead"),
+    Expects.HEADER: (
+        UNEXPECTED_FRAME,
+        f"expected content header for class {CLASS_BASIC}, got non content header frame instead",
+    ),
+    Expects.BODY: (UNEXPECTED_FRAME, "expected content body, got non content body frame instead"),
+    Expects.CLOSE_OK: (UNEXPECTED_FRAME, "heartbeat on a channel"),
+}
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Channel:
+    """One channel: what it expects, its last publish, and as much of the content as came.
+
+    `publish_frame` is the whole frame of that publish and `publish` the arguments in it; both stay the same objects
+    while the channel repeats itself. `repeated` are the properties of its last message. Once two in a row had the same,
+    `alike` is what comes before the size of the body in a message like these, and `joint` what lies between that size
+    and its second mention, in the frame of the body.
+    """
+
+    __slots__ = (
+        "alike",
+        "body",
+        "expects",
+        "joint",
+        "number",
+        "properties",
+        "publish",
+        "publish_frame",
+        "remaining",
+        "repeated",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.expects = Expects.OPEN
+        self.publish_frame = b""
+        self.publish = b""
+        self.repeated = b""
+        self.alike = b""  # empty: no two were alike
+        self.joint = b""
+        self.properties = b""
+        # One growing array, not a list of parts: a million tiny body frames must not cost more than their octets.
+        self.body = bytearray()
+        self.remaining = 0
+
+    def take_header(self, data: bytes, at: int, end: int, body_size_max: int) -> bytes | None:
+        """Take the content header `data[at:end]`; answer the body if there is none to wait for, else None."""
+        if end - at < CONTENT_HEADER_SIZE + FLAGS_SIZE:
+            raise MalformedError("a content header is cut short")
+        class_id, weight, body_size = CONTENT_HEADER.unpack_from(data, at)
+        if class_id != CLASS_BASIC:
+            text = f"expected content header for class {CLASS_BASIC}, got one for class {class_id} instead"
+            raise AmqpError(UNEXPECTED_FRAME, text)
+        if weight != 0:
+            raise MalformedError("the weight of a content header must be zero")
+        if body_size > body_size_max:
+            text = f"message size {body_size} is larger than configured max size {body_size_max}"
+            raise AmqpError(PRECONDITION_FAILED, text)
+        self.properties = data[at + CONTENT_HEADER_SIZE : end]
+        self.remaining = body_size
+        self.expects = Expects.BODY
+        return None if body_size else b""
+
+    def take_body(self, data: bytes, at: int, end: int) -> bytes | None:
+        """Take `data[at:end]` of the body; answer the body if it is whole now, else None."""
+        self.remaining -= end - at
+        if self.remaining < 0:
+            raise AmqpError(FRAME_ERROR, "content body frame exceeds remaining content size")
+        if self.remaining == 0 and not self.body:
+            return data if at == 0 and end == len(data) else data[at:end]
+        self.body += data[at:end]
+        return None if self.remaining else bytes(self.body)
+
+    def forget_content(self) -> None:
+        self.properties = b""
+        self.body = bytearray()

@@ -1,0 +1,503 @@
+"""The server's side of one AMQP 0-9-1 connection: bytes in, calls to a handler and bytes for an outbox out.
+
+A connection is awaited (its eight octets), introduces itself (start, secure, tune, open, each answered before
+the next), is open, and ends: by a close and its close-ok, by silence, or because the transport is gone. The
+table STEPS holds every connection method that is welcome in a state; what is not in it is a violation. While
+the handler checks a password, what comes is kept for later. However a connection ends, every channel ends first
+and then, once, the handler is told; only after that the peer reads close-ok.
+
+Inside an open connection a channel expects one of four things: a method, the header of a content, the rest of
+its body, or, after an error, the close-ok that frees its number; CHANNEL_STEPS says what each means. A number
+that is no channel expects channel.open. Errors are raised as AmqpError and end what the code of the error says:
+a soft one the channel, a hard one the connection. While a side is closing, whatever the peer had under way is
+dropped without a word.
+
+There are two speeds, and the quick one is in `reader`: publishes and acks. All else comes here frame by frame.
+
+Time is passed in. The machine knows no clock, no socket and no broker: `deadline` says when it wants to be
+called again, `closed` that the outbox is to be flushed and the transport closed.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
+from protocols.amqp091.codec.wire import (
+    AmqpError,
+    FieldTable,
+    Method,
+    heartbeat_frame,
+    method_at,
+    method_frame,
+    reply_text,
+)
+from protocols.amqp091.machine.channel_input import UNEXPECTED, Channel, Expects
+from protocols.amqp091.machine.contract import Handler, Tuning, Wait, Writer
+from protocols.amqp091.machine.greeting import HEADER_0_9_1, HEADERS, recognise
+from protocols.amqp091.machine.heartbeat import Heartbeat
+from protocols.amqp091.machine.reader import BASIC_PUBLISH, KINDS, Reader
+from protocols.amqp091.machine.states import AUTHENTICATING, ENDING, State
+from protocols.amqp091.machine.traffic import Traffic
+
+__all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning", "Wait", "Writer"]
+
+CHANNEL_OPEN: Final = b"\x00\x14\x00\x0a"
+CHANNEL_CLOSE: Final = b"\x00\x14\x00\x28"
+CHANNEL_CLOSE_OK: Final = b"\x00\x14\x00\x29"
+CLOSES: Final = (b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33")  # connection.close and close-ok
+CLASS_CONNECTION: Final = 10
+START_OK: Final = b"\x00\x0a\x00\x0b"
+SECURE_OK: Final = b"\x00\x0a\x00\x15"
+NUMBERS: Final = Struct(">HH")
+HEARTBEAT: Final = heartbeat_frame()
+KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Connection(Reader):
+    """One connection, from its first octet to its last. See the top of the module."""
+
+    __slots__ = (
+        "_asked",
+        "_blocked",
+        "_closing_until",
+        "_finished",
+        "_handshake_until",
+        "_heartbeat",
+        "channel_max",
+        "client_properties",
+        "ended_because",
+        "frame_max",
+        "outbox",
+        "peer_spoke",
+        "state",
+        "tuning",
+    )
+
+    def __init__(
+        self, handler: Handler, traffic: Traffic, tuning: Tuning, outbox: Writer, now: float
+    ) -> None:
+        super().__init__(handler, traffic, tuning.initial_frame_max)
+        self.tuning = tuning
+        self.outbox = outbox
+        self.state = State.AWAITING_HEADER
+        self.peer_spoke = ""  # "AMQP 0-9-1", "HTTP GET", "TLS", ...
+        self.ended_because = ""
+        self.client_properties: FieldTable = {}
+        self.frame_max = tuning.initial_frame_max  # as agreed; 0 is no limit
+        self.channel_max = tuning.channel_max
+        self._asked = START_OK  # the method that the password came with
+        self._blocked: str | None = None
+        self._finished = False
+        self._heartbeat = Heartbeat(now)
+        self._handshake_until = now + tuning.handshake_timeout_s
+        self._closing_until: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will be said or heard: flush the outbox and close the transport."""
+        return self.state is State.CLOSED
+
+    @property
+    def heartbeat_s(self) -> int:
+        """As agreed; 0 is none."""
+        return self._heartbeat.interval_s
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
+        self._heartbeat.received_at = now
+        if self.state is State.CHECKING:
+            self._keep(data)
+            self._check()
+        elif not self.closed:
+            self._take(data)
+
+    def _check(self) -> None:
+        """Go on with what was kept, if the handler knows by now who it is."""
+        try:
+            step = self.handler.on_checked()
+            if step is Wait.WAIT:
+                if self._tail_size > KEPT_MAX:
+                    self._drop("too much came while its password was checked")
+                return
+            self._proceed(step)
+        except AmqpError as error:
+            self._refuse(0, error, self._asked)
+        self._take(b"")
+
+    def _is_full(self) -> bool:
+        return self.outbox.full()
+
+    def _take_greeting(self, data: bytes) -> int:
+        header = data[: len(HEADER_0_9_1)]
+        if self.state is not State.AWAITING_HEADER or len(header) < len(HEADER_0_9_1):
+            return 0
+        if header not in HEADERS:
+            self.peer_spoke, answer = recognise(header, self.tuning.serves_1_0)
+            self.outbox.write(answer)
+            self._drop(f"the peer speaks {self.peer_spoke}")
+            return len(data)
+        self.peer_spoke = "AMQP 0-9-1"
+        self.state = State.STARTING
+        mechanisms = " ".join(self.tuning.mechanisms).encode()
+        self._say(0, m.ConnectionStart(0, 9, self.tuning.server_properties, mechanisms, b"en_US"))
+        return len(header)
+
+    def _lose_framing(self, kind: int, number: int, size: int) -> None:
+        text = f"type {kind}, channel {number}: "
+        if kind not in KINDS:
+            text += "unknown frame type"
+        elif size > self._payload_max:
+            text += f"frame too large, {size} octets of at most {self._payload_max}"
+        else:
+            text += f"the frame does not end with {FRAME_END:#x}"
+        self.fail(AmqpError(m.FRAME_ERROR, text))
+        self.state = State.CLOSED
+
+    def _take_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
+        try:
+            if number == 0:
+                self._take_connection_frame(kind, data, at, end)
+            elif self.state is State.OPEN:
+                self._take_channel_frame(kind, number, data, at, end)
+            elif self.state not in ENDING:
+                text = f"a frame on channel {number} in connection state {self.state.value}"
+                raise AmqpError(m.UNEXPECTED_FRAME, text)
+        except AmqpError as error:
+            method = data[at : min(at + 4, end)] if kind == FRAME_METHOD else BASIC_PUBLISH
+            self._refuse(number, error, method)
+
+    def _refuse(self, number: int, error: AmqpError, method: bytes) -> None:
+        if not error.class_id and len(method) == NUMBERS.size:
+            error.class_id, error.method_id = NUMBERS.unpack(method)
+        if number:
+            self.fail_channel(number, error)
+        else:
+            self.fail(error)
+
+    def _take_connection_frame(self, kind: int, data: bytes, at: int, end: int) -> None:
+        if self.state is State.CLOSED or (self.state is State.CLOSING and not data.startswith(CLOSES, at)):
+            return
+        if kind == FRAME_HEARTBEAT and at == end:
+            return
+        if kind != FRAME_METHOD:
+            raise AmqpError(m.UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
+        method = method_at(data, at, end)
+        step = STEPS.get((self.state, type(method)))
+        if step is None:
+            raise AmqpError(m.CHANNEL_ERROR, f"unexpected method in connection state {self.state.value}")
+        step(self, method)
+
+    def _start_ok(self, method: Method) -> None:
+        assert isinstance(method, m.ConnectionStartOk)
+        self.client_properties = method.client_properties
+        if method.mechanism not in self.tuning.mechanisms:
+            raise AmqpError(m.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'")
+        self._asked = START_OK
+        self._proceed(self.handler.on_start_ok(method.mechanism, method.response, method.client_properties))
+
+    def _secure_ok(self, method: Method) -> None:
+        assert isinstance(method, m.ConnectionSecureOk)
+        self._asked = SECURE_OK
+        self._proceed(self.handler.on_secure_ok(method.response))
+
+    def _proceed(self, challenge: bytes | Wait | None) -> None:
+        """Go on with the next challenge or, there being none, with the limits."""
+        if self.state in ENDING:
+            return
+        if isinstance(challenge, Wait):
+            self.state = State.CHECKING
+            self.halted = True  # what follows in this read is kept
+            return
+        if challenge is not None:
+            self.state = State.SECURING
+            self._say(0, m.ConnectionSecure(challenge))
+            return
+        self.state = State.TUNING
+        tuning = self.tuning
+        self._say(0, m.ConnectionTune(tuning.channel_max, tuning.frame_max, tuning.heartbeat_s))
+
+    def _tune_ok(self, method: Method) -> None:
+        assert isinstance(method, m.ConnectionTuneOk)
+        tuning = self.tuning
+        tuning.check(method.channel_max, method.frame_max)
+        self.frame_max = method.frame_max
+        self.channel_max = method.channel_max
+        self._heartbeat.start(method.heartbeat)
+        # No limit on frames is still one: nothing larger than a body is ever welcome.
+        self._payload_max = self.frame_max or max(tuning.body_size_max, tuning.frame_min)
+        self._whole_body_max = min(self._payload_max, tuning.body_size_max)
+        self.state = State.OPENING
+
+    def _open(self, method: Method) -> None:
+        assert isinstance(method, m.ConnectionOpen)
+        self.handler.on_open(method.virtual_host)
+        if self.state in ENDING:
+            return
+        self.state = State.OPEN
+        self._say(0, m.ConnectionOpenOk())
+        if self._blocked is not None:
+            self.blocked(self._blocked)
+
+    def _update_secret(self, method: Method) -> None:
+        assert isinstance(method, m.ConnectionUpdateSecret)
+        if self.handler.on_update_secret(method.new_secret, method.reason) is None:
+            self.secret_updated()
+
+    def secret_updated(self) -> None:
+        """The new secret is right: at once, or when the handler knows."""
+        self.send(0, m.ConnectionUpdateSecretOk())
+
+    def _close_asked(self, method: Method) -> None:
+        assert isinstance(method, m.ConnectionClose)
+        self._drop(f"the client closed it: {method.reply_code} {method.reply_text}")
+        self._say(0, m.ConnectionCloseOk())
+
+    def _close_crossed(self, method: Method) -> None:
+        self._say(0, m.ConnectionCloseOk())
+
+    def _close_agreed(self, method: Method) -> None:
+        self.state = State.CLOSED
+
+    def fail(self, error: AmqpError) -> None:
+        """End the connection for this reason, whatever the code; nothing happens if it is ending already."""
+        if self.state in ENDING:
+            return
+        text = reply_text(error)
+        if self._must_close_silently(error):
+            self._drop(text)
+            return
+        self.state = State.CLOSING
+        self._end(text)
+        self._say(0, m.ConnectionClose(error.code, text, error.class_id, error.method_id))
+
+    def _must_close_silently(self, error: AmqpError) -> bool:
+        """Nobody to talk to yet; or a login failed and the client has not said that it can be told."""
+        if self.state is State.AWAITING_HEADER:
+            return True
+        refused = error.code == m.ACCESS_REFUSED and self.state in AUTHENTICATING
+        return refused and not self.has_capability("authentication_failure_close")
+
+    def lost(self) -> None:
+        """The transport ended."""
+        self._drop("the transport ended")
+
+    def _drop(self, because: str) -> None:
+        self.state = State.CLOSED
+        self._end(because)
+
+    def _end(self, because: str) -> None:
+        """End what belongs to the connection, once. The state has been changed before: nothing is sent meanwhile."""
+        if self._finished:
+            return
+        self._finished = True
+        self.ended_because = because
+        self._publishing = None
+        while self._channels:
+            number, channel = self._channels.popitem()
+            if channel.expects is not Expects.CLOSE_OK:
+                self.handler.on_channel_closed(number)
+        self.handler.on_closed()
+
+    def _take_channel_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
+        channel = self._channels.get(number)
+        if channel is None:
+            channel = Channel(number)
+        step = CHANNEL_STEPS.get((channel.expects, kind))
+        if step is None or kind == FRAME_HEARTBEAT:
+            raise AmqpError(*UNEXPECTED[channel.expects])
+        step(self, channel, data, at, end)
+
+    def _open_channel(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+        if not data.startswith(CHANNEL_OPEN, at):
+            raise AmqpError(*UNEXPECTED[channel.expects])
+        method_at(data, at, end)
+        opened = len(self._channels)
+        if self.channel_max and opened >= self.channel_max:
+            text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({self.channel_max})"
+            raise AmqpError(m.NOT_ALLOWED, text)
+        channel.expects = Expects.METHOD
+        self._channels[channel.number] = channel
+        try:
+            self.handler.on_channel_open(channel.number)
+        except AmqpError as error:
+            self._channels.pop(channel.number, None)
+            self._refuse(0, error, CHANNEL_OPEN)
+        self.send(channel.number, m.ChannelOpenOk())
+
+    def _take_method(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+        method = method_at(data, at, end)
+        step = METHOD_STEPS.get(type(method))
+        if step is not None:
+            step(self, channel)
+        elif method.to_server and method.class_id != CLASS_CONNECTION:
+            self.handler.on_method(channel.number, method)
+        else:
+            raise AmqpError(m.COMMAND_INVALID, "unimplemented method")
+
+    def _second_open(self, channel: Channel) -> None:
+        raise AmqpError(m.CHANNEL_ERROR, "second 'channel.open' seen")
+
+    def _stray_close_ok(self, channel: Channel) -> None:
+        raise AmqpError(m.CHANNEL_ERROR, "unexpected 'channel.close-ok'")
+
+    def _close_channel(self, channel: Channel) -> None:
+        del self._channels[channel.number]
+        self._end_channel(channel)
+        if self.state is State.OPEN:
+            self._say(channel.number, m.ChannelCloseOk())
+
+    def _end_channel(self, channel: Channel) -> None:
+        channel.expects = Expects.CLOSE_OK
+        channel.forget_content()
+        if self._publishing is channel:
+            self._publishing = None
+        self.handler.on_channel_closed(channel.number)
+
+    def _while_closing(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+        if data.startswith(CHANNEL_CLOSE_OK, at):
+            del self._channels[channel.number]
+        elif data.startswith(CHANNEL_CLOSE, at):
+            self._say(channel.number, m.ChannelCloseOk())
+
+    def _pass_over(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+        """What was under way when the channel failed."""
+
+    def fail_channel(self, number: int, error: AmqpError) -> None:
+        """End the channel for this reason, or the connection if the code is a hard one."""
+        if error.code not in m.SOFT_ERRORS:
+            self.fail(error)
+            return
+        channel = self._channels.get(number)
+        if channel is None or channel.expects is Expects.CLOSE_OK:
+            return
+        self._end_channel(channel)
+        if number in self._channels:
+            self._say(number, m.ChannelClose(error.code, reply_text(error), error.class_id, error.method_id))
+
+    def _take_header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+        self._hand_on(channel, channel.take_header(data, at, end, self.tuning.body_size_max))
+
+    def _take_body(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+        self._hand_on(channel, channel.take_body(data, at, end))
+
+    def _hand_on(self, channel: Channel, body: bytes | None) -> None:
+        """Hand on a message if its body is there."""
+        if body is None:
+            return
+        properties = channel.properties
+        channel.forget_content()
+        channel.expects = Expects.METHOD
+        self._publishing = channel
+        self.traffic.on_publish(channel.number, channel.publish, properties, body)
+
+    def send(self, channel: int, method: Method) -> None:
+        """Send a method; dropped without a word if the channel or the connection is not open any more."""
+        if self.is_open(channel):
+            self._say(channel, method)
+
+    def is_receiving(self) -> bool:
+        """Whether part of a content has come and part has not, on any channel."""
+        return any(channel.expects is Expects.BODY for channel in self._channels.values())
+
+    def is_open(self, channel: int) -> bool:
+        """May something be sent there? Channel 0 is the connection."""
+        if self.state is not State.OPEN:
+            return False
+        found = self._channels.get(channel)
+        return channel == 0 or (found is not None and found.expects is not Expects.CLOSE_OK)
+
+    def _say(self, channel: int, method: Method) -> None:
+        self.outbox.write(method_frame(channel, method.encode()))
+
+    def blocked(self, reason: str) -> None:
+        """Tell the client, if it wants to know, that it is not read from; before open it is told after open-ok."""
+        self._blocked = reason
+        if self.has_capability("connection.blocked"):
+            self.send(0, m.ConnectionBlocked(reason))
+
+    def unblocked(self) -> None:
+        """Take back `blocked`."""
+        if self._blocked is not None and self.has_capability("connection.blocked"):
+            self.send(0, m.ConnectionUnblocked())
+        self._blocked = None
+
+    def has_capability(self, name: str) -> bool:
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(name) is True
+
+    def deadline(self) -> float | None:
+        """When `on_deadline` wants to be called, whatever happens until then; None if never."""
+        if self.closed:
+            return None
+        if self.state is State.CLOSING:
+            return self._heartbeat.received_at if self._closing_until is None else self._closing_until
+        return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
+
+    def on_deadline(self, now: float) -> None:
+        """Do what is due; calling it early does no harm."""
+        if self.state is State.OPEN:
+            self._keep_alive(now)
+        elif self.state is State.CLOSING:
+            self._await_close_ok(now)
+        elif now >= self._handshake_until:
+            self._drop(f"the handshake took too long (in state {self.state.value})")
+
+    def _keep_alive(self, now: float) -> None:
+        if self._heartbeat.is_missed(now):
+            self._drop(f"missed heartbeats from client, timeout: {self._heartbeat.interval_s}s")
+        elif self._heartbeat.is_due(now, self.outbox.written()):
+            self.outbox.write(HEARTBEAT)
+
+    def _await_close_ok(self, now: float) -> None:
+        """The first call after the close was sent only starts the clock: `fail` is not told the time."""
+        if self._closing_until is None:
+            self._closing_until = now + self.tuning.handshake_timeout_s
+        elif now >= self._closing_until:
+            self.state = State.CLOSED
+
+    def pause_monitor(self) -> None:
+        """The peer is not read from: its silence means nothing (X045)."""
+        self._heartbeat.watching = False
+
+    def resume_monitor(self, now: float) -> None:
+        """The peer is read from again, and has two intervals from now."""
+        self._heartbeat.watching = True
+        self._heartbeat.received_at = now
+
+
+STEPS: Final[dict[tuple[State, type[Method]], Callable[[Connection, Method], None]]] = {
+    (State.STARTING, m.ConnectionStartOk): Connection._start_ok,
+    (State.STARTING, m.ConnectionClose): Connection._close_asked,
+    (State.SECURING, m.ConnectionSecureOk): Connection._secure_ok,
+    (State.SECURING, m.ConnectionClose): Connection._close_asked,
+    (State.TUNING, m.ConnectionTuneOk): Connection._tune_ok,
+    (State.TUNING, m.ConnectionClose): Connection._close_asked,
+    (State.OPENING, m.ConnectionOpen): Connection._open,
+    (State.OPENING, m.ConnectionClose): Connection._close_asked,
+    (State.OPEN, m.ConnectionUpdateSecret): Connection._update_secret,
+    (State.OPEN, m.ConnectionClose): Connection._close_asked,
+    (State.CLOSING, m.ConnectionClose): Connection._close_crossed,
+    (State.CLOSING, m.ConnectionCloseOk): Connection._close_agreed,
+}
+
+CHANNEL_STEPS: Final[dict[tuple[Expects, int], Callable[[Connection, Channel, bytes, int, int], None]]] = {
+    (Expects.OPEN, FRAME_METHOD): Connection._open_channel,
+    (Expects.METHOD, FRAME_METHOD): Connection._take_method,
+    (Expects.HEADER, FRAME_HEADER): Connection._take_header,
+    (Expects.BODY, FRAME_BODY): Connection._take_body,
+    (Expects.CLOSE_OK, FRAME_METHOD): Connection._while_closing,
+    (Expects.CLOSE_OK, FRAME_HEADER): Connection._pass_over,
+    (Expects.CLOSE_OK, FRAME_BODY): Connection._pass_over,
+}
+
+# What an open channel does not pass on to the handler.
+METHOD_STEPS: Final[dict[type[Method], Callable[[Connection, Channel], None]]] = {
+    m.ChannelOpen: Connection._second_open,
+    m.ChannelClose: Connection._close_channel,
+    m.ChannelCloseOk: Connection._stray_close_ok,
+}

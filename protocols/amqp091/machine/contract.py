@@ -1,0 +1,143 @@
+"""What an AMQP 0-9-1 connection needs from outside: a writer for its bytes, a handler for its calls, its limits.
+
+And somebody for the traffic on its channels, who is called most: `traffic`.
+"""
+
+from abc import ABC, abstractmethod
+from enum import Enum
+
+from protocols.amqp091.codec.methods import NOT_ALLOWED
+from protocols.amqp091.codec.wire import AmqpError, FieldTable, Method
+
+
+class Writer(ABC):
+    """Where a connection puts what it sends. Nothing is sent before `write` returns, and the order is kept."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Take one or more whole frames, or a part of one; must not call the connection."""
+
+    @abstractmethod
+    def written(self) -> int:
+        """A number that rises with everything written here: two equal answers mean an idle line."""
+
+    def full(self) -> bool:
+        """Whether more waits for the peer than he can be owed: the connection then halts after the current frame."""
+        return False
+
+
+class Wait(Enum):
+    """An answer that is still to come: a password is being checked elsewhere."""
+
+    WAIT = "wait"
+
+
+class Handler(ABC):
+    """What a connection tells the broker's side. Every call may raise AmqpError but on_channel_closed and on_closed.
+
+    An error ends the channel or the connection, as its code says; on channel 0 always the connection. A handler
+    may call `send`, `fail` and `fail_channel` from inside any of these.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def on_start_ok(
+        self, mechanism: str, response: bytes, client_properties: FieldTable
+    ) -> bytes | Wait | None:
+        """The client chose an offered mechanism: answer the next challenge, or None, who it is being settled.
+
+        A refusal is AmqpError 403. After `Wait` the connection asks `on_checked` each time it receives something, which
+        may be no octets at all, and takes nothing of it before there is another answer.
+        """
+
+    @abstractmethod
+    def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
+        """The client answered the challenge. As on_start_ok."""
+
+    def on_checked(self) -> bytes | Wait | None:
+        """What has become of the password. As on_start_ok."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def on_open(self, virtual_host: str) -> None:
+        """The client wants this virtual host. The limits have been agreed; open-ok is sent after the call."""
+
+    @abstractmethod
+    def on_update_secret(self, secret: bytes, reason: str) -> Wait | None:
+        """The client has a fresh secret; update-secret-ok is sent after the call, or by `secret_updated`."""
+
+    @abstractmethod
+    def on_channel_open(self, channel: int) -> None:
+        """A channel begins; open-ok is sent after the call. An error ends the connection."""
+
+    @abstractmethod
+    def on_channel_closed(self, channel: int) -> None:
+        """The channel ended, whatever ended it; once per channel, before the peer is told."""
+
+    @abstractmethod
+    def on_method(self, channel: int, method: Method) -> None:
+        """Any other method a client may send, on an open channel."""
+
+    @abstractmethod
+    def on_closed(self) -> None:
+        """The connection ended, whatever ended it; once, after its channels and before the peer is told."""
+
+
+class Tuning:
+    """What the server offers and insists on. A frame_max or channel_max of 0 is no limit, a heartbeat of 0 none."""
+
+    __slots__ = (
+        "body_size_max",
+        "channel_max",
+        "frame_max",
+        "frame_min",
+        "handshake_timeout_s",
+        "heartbeat_s",
+        "initial_frame_max",
+        "mechanisms",
+        "server_properties",
+        "serves_1_0",
+    )
+
+    def __init__(
+        self,
+        channel_max: int = 2047,
+        frame_max: int = 131_072,
+        heartbeat_s: int = 60,
+        frame_min: int = 4096,
+        initial_frame_max: int = 8192,
+        body_size_max: int = 16_777_216,
+        handshake_timeout_s: float = 10.0,
+        mechanisms: tuple[str, ...] = ("PLAIN",),
+        server_properties: FieldTable | None = None,
+        serves_1_0: bool = True,
+    ) -> None:
+        self.channel_max = channel_max
+        self.frame_max = frame_max
+        self.heartbeat_s = heartbeat_s
+        self.frame_min = frame_min
+        self.initial_frame_max = initial_frame_max  # until tune-ok
+        self.body_size_max = body_size_max
+        self.handshake_timeout_s = handshake_timeout_s  # for a close-ok as well
+        self.mechanisms = mechanisms
+        self.server_properties: FieldTable = {} if server_properties is None else server_properties
+        self.serves_1_0 = serves_1_0  # beside 0-9-1, where the peer came in
+
+    def check(self, channel_max: int, frame_max: int) -> None:
+        """Refuse what a client made of our offer if it is out of bounds (S010-S012)."""
+        _check("frame_max", self.frame_min, self.frame_max, frame_max)
+        _check("channel_max", 1, self.channel_max, channel_max)
+
+
+def _check(name: str, lowest: int, highest: int, chosen: int) -> None:
+    if chosen and chosen < lowest:
+        bound = f"lower than the minimum allowed value ({lowest})"
+    elif highest and (chosen == 0 or chosen > highest):
+        bound = f"higher than the maximum allowed value ({highest})"
+    else:
+        return
+    chosen_text = str(chosen) if chosen else "0 (no limit)"
+    raise AmqpError(NOT_ALLOWED, f"negotiated {name} = {chosen_text} is {bound}")

@@ -1,0 +1,287 @@
+"""The quick corner of AMQP 0-9-1: bytes as they come in, whole messages, acks and other frames out.
+
+Nearly all traffic is publishes whose three frames lie whole in one read, and acks: `_take_frames` handles them in
+straight code, with one call of the handler each and no other call of ours. Publishers repeat themselves: once two
+messages in a row have had the same method and properties, `_take_alike` hands on those that follow all at once, as
+long as nothing but the body differs. Every other frame is passed on whole to `_take_frame`, also the header and the
+body of a publish that a read cuts in two, so the quick way never waits: a publish is looked up by the octets of its
+whole frame, and either its content lies behind it or the channel is left expecting the header. What is incomplete
+is kept in the pieces it came in and joined once; of a large body's frame the body alone, or it would be copied twice.
+"""
+
+from abc import ABC, abstractmethod
+from struct import Struct
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from protocols.amqp091.codec.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
+from protocols.amqp091.codec.wire import (
+    CLASS_BASIC,
+    CONTENT_HEADER_SIZE,
+    CONTENT_START,
+    FRAME_OVERHEAD,
+    FRAME_START,
+    REPEATED_MAX,
+    AmqpError,
+)
+from protocols.amqp091.machine.channel_input import FLAGS_SIZE, Channel, Expects
+from protocols.amqp091.machine.contract import Handler
+from protocols.amqp091.machine.traffic import Traffic
+from protocols.shared.pieces import keep
+
+KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
+BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"
+BASIC_ACK: Final = b"\x00\x3c\x00\x50"
+ACK_START: Final = b"\x00\x00\x00\x0d" + BASIC_ACK  # its size and method, behind kind and channel
+ACK_FRAME_SIZE: Final = 21
+METHOD: Final = Expects.METHOD  # a name of the module is found at once, what an Enum has is looked up
+HEADER: Final = Expects.HEADER
+TAG: Final = Struct(">Q")
+QUICK_CONTENT: Final = Struct(">BHIIQ")  # CONTENT_START with class and weight in one
+BASIC: Final = CLASS_BASIC << 16  # and that one: class 60, weight 0
+HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
+SIZE_AT: Final = 16  # in a header frame: the last three octets of the body's size
+SIZE_OCTETS: Final = 3
+LARGE: Final = 16_384  # octets of a body in one frame; to join less is quicker than to treat it on its own
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Reader(ABC):
+    """Takes what comes apart. The five abstract methods are the machine around it.
+
+    A few octets can ask for megabytes (basic.get) and for thousands of copies (a fan-out). So it halts, in the middle
+    of what it was given, while too much waits for the peer, and when the handler has set `halted`, to let others have
+    a turn. Taking no octets at all lets it go on.
+    """
+
+    __slots__ = (
+        "_body_of",
+        "_channels",
+        "_missing",
+        "_needed",
+        "_payload_max",
+        "_publishing",
+        "_tail",
+        "_tail_size",
+        "_whole_body_max",
+        "halted",
+        "handler",
+        "traffic",
+    )
+
+    def __init__(self, handler: Handler, traffic: Traffic, payload_max: int) -> None:
+        self.handler = handler
+        self.traffic = traffic
+        self._channels: dict[int, Channel] = {}
+        self._publishing: Channel | None = None  # the channel of the last publish, if it expects a method
+        self._payload_max = payload_max
+        self._whole_body_max = 0  # of a body in one frame
+        self._tail: list[
+            bytes
+        ] = []  # the beginning of something `_needed` octets long, in the pieces that came
+        self._tail_size = 0
+        self._needed = 0
+        self._missing = 0  # octets of a frame with a large body, whose beginning is the tail
+        self._body_of = 0  # its channel
+        self.halted = False
+
+    @abstractmethod
+    def _is_full(self) -> bool:
+        """Whether to halt: too much waits for the peer."""
+
+    @abstractmethod
+    def _take_greeting(self, data: bytes) -> int:
+        """Read the protocol header if it has not been read; answer where the frames begin."""
+
+    @abstractmethod
+    def _take_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
+        """Handle one frame, whose payload is `data[at:end]`, at whatever state we are in. Raises no AmqpError."""
+
+    @abstractmethod
+    def _refuse(self, number: int, error: AmqpError, method: bytes) -> None:
+        """End what the error ends, naming the method that failed by its encoded numbers. Raises no AmqpError."""
+
+    @abstractmethod
+    def _lose_framing(self, kind: int, number: int, size: int) -> None:
+        """Say what is wrong with a frame and be done: where the next one begins is not known any more."""
+
+    def _take(self, data: bytes) -> None:
+        self.halted = False
+        start = 0
+        if self._missing:
+            start = self._take_missing(data)
+        elif self._tail:
+            keep(self._tail, data)
+            self._tail_size += len(data)
+            if self._tail_size < self._needed:
+                return
+            data = b"".join(self._tail)
+            self._tail = []
+        if self._missing:
+            return
+        self._needed = FRAME_OVERHEAD
+        rest = data[self._take_frames(data, start or self._take_greeting(data)) :]
+        if not self._missing:
+            self._tail = [rest] if rest else []
+            self._tail_size = len(rest)
+
+    def _begin_body(self, number: int, data: bytes, at: int, missing: int) -> None:
+        """A large body of which `data[at:]` is here; that many octets are not, the frame's last one included."""
+        self._body_of, self._missing = number, missing
+        self._tail = [data[at:]]
+        self._tail_size = len(data) - at
+
+    def _take_missing(self, data: bytes) -> int:
+        """Go on with a large body; answer where what follows its frame begins."""
+        after = self._missing
+        if after > len(data):
+            self._keep(data)
+            self._missing -= len(data)
+            return len(data)
+        body = b"".join((*self._tail, memoryview(data)[: after - 1]))
+        self._missing, self._tail, self._tail_size = 0, [], 0
+        if data[after - 1] != FRAME_END:
+            self._lose_framing(FRAME_BODY, self._body_of, len(body))
+            return len(data)
+        self._take_frame(FRAME_BODY, self._body_of, body, 0, len(body))
+        self.halted = self.halted or self._is_full()
+        return after
+
+    def _keep(self, data: bytes) -> None:
+        """It is not its turn yet; `_take(b"")` goes on with it."""
+        if data:
+            keep(self._tail, data)
+            self._tail_size += len(data)
+
+    def _take_frames(self, data: bytes, at: int) -> int:
+        """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
+        end = len(data)
+        traffic = self.traffic
+        while at + FRAME_OVERHEAD <= end and not self.halted:
+            channel = self._publishing
+            if channel is not None and data[at : at + len(channel.publish_frame)] == channel.publish_frame:
+                if channel.alike:
+                    after = self._take_alike(channel, data, at)
+                    if after > at:
+                        at = after
+                        continue
+                at += len(channel.publish_frame)
+            else:
+                start = at
+                kind, number = data[at], data[at + 1] << 8 | data[at + 2]
+                size = data[at + 3] << 24 | data[at + 4] << 16 | data[at + 5] << 8 | data[at + 6]
+                after = at + FRAME_OVERHEAD + size
+                if (
+                    size > self._payload_max
+                    or kind not in KINDS
+                    or (after <= end and data[after - 1] != FRAME_END)
+                ):
+                    self._lose_framing(kind, number, size)
+                    return end
+                if after > end and kind == FRAME_BODY and size >= LARGE and end > start + 7:
+                    self._begin_body(number, data, start + 7, after - end)
+                    return end
+                if after > end:
+                    self._needed = FRAME_OVERHEAD + size
+                    return at
+                at = after
+                channel = self._channels.get(number)
+                quick = kind == FRAME_METHOD and channel is not None and channel.expects is METHOD
+                if quick and data[start + 3 : start + 11] == ACK_START:
+                    (tag,) = TAG.unpack_from(data, start + 11)
+                    try:
+                        traffic.on_ack(number, tag, data[start + 19] & 1 == 1)
+                    except AmqpError as error:
+                        self._refuse(number, error, BASIC_ACK)
+                    continue
+                if not quick or channel is None or data[start + 7 : start + 11] != BASIC_PUBLISH:
+                    self._take_frame(kind, number, data, start + 7, after - 1)
+                    self.halted = self.halted or self._is_full()
+                    continue
+                if data[start:after] != channel.publish_frame:
+                    channel.publish_frame = data[start:after]
+                    channel.publish = data[start + 11 : after - 1]
+                    channel.alike = channel.repeated = b""
+                self._publishing = channel
+            # A publish on `channel`. If its content lies here in one header and one body, hand it on at once.
+            if at + CONTENT_START.size < end:
+                kind, number, size, class_and_weight, body_size = QUICK_CONTENT.unpack_from(data, at)
+                body_at = at + FRAME_OVERHEAD + size + 7
+                body_end = body_at + body_size
+                if (
+                    (kind == FRAME_HEADER and number == channel.number and class_and_weight == BASIC)
+                    and (HEADER_MIN <= size <= self._payload_max and 0 < body_size <= self._whole_body_max)
+                    and (body_end < end and data[body_at - 8] == FRAME_END and data[body_end] == FRAME_END)
+                    and FRAME_START.unpack_from(data, body_at - 7) == (FRAME_BODY, number, body_size)
+                ):
+                    properties = data[at + CONTENT_START.size : body_at - 8]
+                    if properties != channel.repeated:
+                        channel.alike = b""
+                        channel.repeated = properties if len(properties) <= REPEATED_MAX else b""
+                    else:
+                        properties = channel.repeated
+                        if not channel.alike and body_size < 1 << 8 * SIZE_OCTETS:
+                            channel.alike = channel.publish_frame + data[at : at + SIZE_AT]
+                            channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
+                    at = body_end + 1
+                    try:
+                        traffic.on_publish(number, channel.publish, properties, data[body_at:body_end])
+                    except AmqpError as error:
+                        self._refuse(number, error, BASIC_PUBLISH)
+                    continue
+            channel.expects = HEADER
+            self._publishing = None
+        return at
+
+    def _take_alike(self, channel: Channel, data: bytes, at: int) -> int:
+        """Handle the whole messages from `at` on that are like the last; answer where what is left begins.
+
+        An octet that differs elsewhere than in a body, or a body that is not all here, ends the run: `_take_frames`
+        then looks at it as it would have without.
+        """
+        bodies, after = self._alike(channel, data, at)
+        number, publish, properties = channel.number, channel.publish, channel.repeated
+        taken = self.traffic.on_publish_run(number, publish, properties, bodies) if len(bodies) > 1 else 0
+        while taken < len(bodies) and self._publishing is channel and not self.halted:
+            taken += 1
+            try:
+                self.traffic.on_publish(number, publish, properties, bodies[taken - 1])
+            except AmqpError as error:
+                self._refuse(number, error, BASIC_PUBLISH)
+        around = len(channel.alike) + len(channel.joint) + 2 * SIZE_OCTETS + 1
+        for body in bodies[taken:]:
+            after -= around + len(body)
+        return after
+
+    def _alike(self, channel: Channel, data: bytes, at: int) -> tuple[list[bytes], int]:
+        """The bodies of the whole messages from `at` on that are like the last, and where these end.
+
+        Of the size, which is there twice, no octet above these three is set: `alike` and `joint` say so.
+        """
+        bodies: list[bytes] = []
+        start: i64 = at
+        end: i64 = len(data)
+        alike, joint = channel.alike, channel.joint
+        to_size: i64 = len(alike)
+        to_body: i64 = to_size + len(joint) + 2 * SIZE_OCTETS
+        size_max: i64 = self._whole_body_max
+        while True:
+            size_at = start + to_size
+            body_at = start + to_body
+            if (
+                body_at >= end
+                or data[start:size_at] != alike
+                or data[size_at + SIZE_OCTETS : body_at - SIZE_OCTETS] != joint
+            ):
+                break
+            high, middle, low = data[size_at], data[size_at + 1], data[size_at + 2]
+            size = high << 16 | middle << 8 | low
+            body_end = body_at + size
+            if (body_end >= end or data[body_end] != FRAME_END or not 0 < size <= size_max) or (
+                data[body_at - 3] != high or data[body_at - 2] != middle or data[body_at - 1] != low
+            ):
+                break
+            bodies.append(data[body_at:body_end])
+            start = body_end + 1
+        return bodies, int(start)

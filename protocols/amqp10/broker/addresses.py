@@ -1,0 +1,258 @@
+"""AMQP 1.0 address strings to what they mean, and names to address strings. Pure functions; the broker is not asked.
+
+| address                        | as a target                            | as a source                              |
+|--------------------------------|----------------------------------------|------------------------------------------|
+| `/exchanges/:exchange/:key`    | that exchange, that key                | (a new queue, bound with the key)        |
+| `/exchanges/:exchange`         | that exchange, the empty key           | (a new queue, bound with the empty key)  |
+| `/queues/:queue`               | that queue, which must exist           | that queue, which must exist             |
+| v1: `/exchange/:exchange/:key` | that exchange, that key                | a new queue, bound with the key          |
+| v1: `/exchange/:exchange`      | that exchange, each message's subject  | a new queue, bound with the empty key    |
+| v1: `/topic/:key`              | amq.topic, that key                    | a new queue, bound with the key          |
+| v1: `/amq/queue/:queue`        | that queue, which must exist           | that queue, which must exist             |
+| v1: `/queue/:queue`, `:queue`  | that queue, declared if it is missing  | that queue, declared if it is missing    |
+| v1: `/queue`                   | the queue named by the subject         | -                                        |
+| v1: `/reply-queue/:queue`      | as `/amq/queue/:queue`, but `/` is no end of a name                               |
+| v1: `/temp-queue/:queue`       | that queue, which must exist           | that queue, declared for this connection |
+
+In parentheses: for who says that it wants a subscription (subscriptions.py), for nobody else (S196).
+
+Names and keys of v2 are percent-encoded (RFC 3986); v1 knows `%2F` alone (S222). What can be read as v2 is v2 (S225).
+A refusal keeps the key word by which RabbitMQ's users know it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+import attrs
+
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+
+EXCHANGES: Final = "/exchanges/"
+QUEUES: Final = "/queues/"
+DEFAULT_EXCHANGE: Final = ("", "amq.default")  # its names; `/queues/` is the way to it (S191)
+NAME_SIZE_MAX: Final = 255  # octets of a name or key: other protocols cannot say more
+SHOWN_MAX: Final = 255  # characters of an address in a refusal
+
+ENCODED: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*")  # S188
+
+
+@attrs.frozen
+class Target:
+    """Where messages go: an exchange and a key."""
+
+    exchange: str
+    key: str = ""
+    by_subject: bool = False  # each message's subject is its key; the empty one, if it has none
+    queue: str | None = None  # it must exist when a link attaches ...
+    declares: bool = False  # ... or is declared then
+
+
+@attrs.frozen
+class Source:
+    """Where messages come from: a queue, or a queue to be made and bound to an exchange."""
+
+    queue: str = ""  # unless there is an exchange
+    declares: bool = False  # the queue is declared if it is missing
+    temporary: bool = False  # exclusively for this connection
+    exchange: str | None = None
+    key: str = ""  # of the binding
+
+
+# What an attach names.
+
+
+def target(address: object, v1: bool) -> Target:
+    """What a target's address means; the null address, the anonymous terminus, is not asked about here.
+
+    Raises AmqpError amqp:invalid-field (S189, S197, S223). `v1`: addresses of that kind are permitted.
+    """
+    if type(address) is str and address.startswith((EXCHANGES, QUEUES)):
+        if (found := _target_v2(address)) is None:
+            raise _refused(f"bad_address_string {_shown(address)}")
+        return found
+    return _target_v1(_v1_words(address, v1), address)
+
+
+def source(address: object, v1: bool) -> Source:
+    """What a source's address means, unless it is dynamic.
+
+    Raises AmqpError amqp:invalid-field (S194, S195, S197, S223). `v1`: addresses of that kind are permitted.
+    """
+    if type(address) is str and address.startswith(QUEUES):
+        if not (queue := _decoded(address.removeprefix(QUEUES))):
+            raise _refused(f"bad_address {_shown(address)}")
+        return Source(queue)
+    if type(address) is not str:
+        raise _refused(f"bad_address {_shown(address)}")
+    return _source_v1(_v1_words(address, v1))
+
+
+def subscription(address: object, v1: bool) -> Source:
+    """As `source`, for who says that it wants a subscription: also what is an exchange as a target may be one then."""
+    if type(address) is not str or not address.startswith(EXCHANGES):
+        return source(address, v1)
+    if (found := _target_v2(address)) is None:
+        raise _refused(f"bad_address {_shown(address)}")
+    return Source(exchange=found.exchange, key=found.key)
+
+
+# What a message names.
+
+
+def to(address: str) -> Target:
+    """Where a message of the anonymous terminus goes (S200). Raises AmqpError amqp:precondition-failed (S202)."""
+    if (found := _target_v2(address)) is None:
+        raise AmqpError(p.PRECONDITION_FAILED, f"bad 'to' address string: {address[:SHOWN_MAX]}")
+    return found
+
+
+def queue_named(address: str) -> str | None:
+    """The queue that an address such as a reply-to names; None: it names none."""
+    if not address.startswith(QUEUES):
+        return None
+    return _decoded(address.removeprefix(QUEUES)) or None
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an address of version 2, of a queue or an exchange."""
+    return _target_v2(text) is not None
+
+
+# Addresses that we make.
+
+
+def queue_address(name: str) -> str:
+    """The v2 address of a queue."""
+    return QUEUES + encoded(name)
+
+
+def exchange_address(name: str, key: str = "") -> str:
+    """The v2 address of an exchange with a routing key. The default exchange has none."""
+    return EXCHANGES + encoded(name) + (f"/{encoded(key)}" if key else "")
+
+
+# Version 2.
+
+
+def _target_v2(address: str) -> Target | None:
+    if address.startswith(QUEUES):
+        queue = _decoded(address.removeprefix(QUEUES))
+        return Target("", queue, queue=queue) if queue else None
+    if not address.startswith(EXCHANGES):
+        return None
+    encoded, _, encoded_key = address.removeprefix(EXCHANGES).partition("/")
+    exchange, key = _decoded(encoded), _decoded(encoded_key)
+    if exchange is None or key is None or exchange in DEFAULT_EXCHANGE:
+        return None
+    return Target(exchange, key)
+
+
+def _decoded(text: str) -> str | None:
+    """A percent-encoded name; None: it is not properly encoded, or too long. What is no UTF-8 keeps its octets."""
+    if ENCODED.fullmatch(text) is None:
+        return None
+    octets = unquote_to_bytes(text)
+    return octets.decode("utf-8", "surrogateescape") if len(octets) <= NAME_SIZE_MAX else None
+
+
+def encoded(name: str) -> str:
+    """A name, percent-encoded."""
+    return quote(name, safe="", errors="surrogateescape")
+
+
+# Version 1.
+
+
+def _v1_words(address: object, v1: bool) -> list[str]:
+    """What stands between the slashes; a bare name is short for `/queue/:queue`."""
+    if not v1:
+        raise _refused(f"amqp_address_v1_not_permitted {_shown(address)}")
+    if type(address) is not str or address == "" or len(address) > 3 * NAME_SIZE_MAX:
+        raise _refused(f"unknown_destination {_shown(address)}")
+    if "/" not in address:
+        return ["queue", address]
+    before, *words = address.split("/")
+    if before:
+        raise _refused(f"unknown_destination {_shown(address)}")
+    if words[:2] == ["amq", "queue"]:
+        return ["amq/queue", *words[2:]]
+    if words[0] == "reply-queue":
+        return ["reply-queue", "/".join(words[1:])]
+    return words
+
+
+def _target_v1(words: list[str], address: object) -> Target:
+    match words:
+        case ["queue"]:
+            return Target("", by_subject=True)
+        case ["exchange", *_]:
+            exchange, key = _exchange_and_key(words)
+            return Target(exchange, key, by_subject=not key)
+        case ["topic", *_]:
+            return Target("amq.topic", _only_name(words))
+        case ["queue", *_]:
+            queue = _only_name(words)
+            return Target("", queue, queue=queue, declares=True)
+        case ["amq/queue" | "reply-queue" | "temp-queue", *_]:
+            queue = _only_name(words)
+            return Target("", queue, queue=queue)
+    raise _refused(f"unknown_destination {_shown(address)}")
+
+
+def _source_v1(words: list[str]) -> Source:
+    match words:
+        case ["exchange", *_]:
+            exchange, key = _exchange_and_key(words)
+            return Source(exchange=exchange, key=key)
+        case ["topic", *_]:
+            return Source(exchange="amq.topic", key=_only_name(words))
+        case ["queue" | "temp-queue", *_]:
+            return Source(_only_name(words), declares=True, temporary=words[0] == "temp-queue")
+        case ["amq/queue" | "reply-queue", *_]:
+            return Source(_only_name(words))
+    raise _refused(f"unknown_destination {_shown('/' + '/'.join(words))}")
+
+
+def _exchange_and_key(words: list[str]) -> tuple[str, str]:
+    match words:
+        case [_, exchange] if exchange:
+            return _unescaped(words, exchange), ""
+        case [_, exchange, key] if exchange:
+            return _unescaped(words, exchange), _unescaped(words, key)
+    raise _invalid(words)
+
+
+def _only_name(words: list[str]) -> str:
+    match words:
+        case [_, name] if name:
+            return _unescaped(words, name)
+    raise _invalid(words)
+
+
+def _unescaped(words: list[str], text: str) -> str:
+    """S222. Line ends are no part of a name, and a name has an end."""
+    name = text.replace("%2F", "/")
+    if len(name.encode("utf-8", "surrogateescape")) > NAME_SIZE_MAX or "\r" in name or "\n" in name:
+        raise _invalid(words)
+    return name
+
+
+# Refusals.
+
+
+def _invalid(words: list[str]) -> AmqpError:
+    rest = "".join(f"/{word}" for word in words[1:])
+    return _refused(f"invalid_destination {words[0]} {_shown(rest)}")
+
+
+def _refused(why: str) -> AmqpError:
+    return AmqpError(p.INVALID_FIELD, f"Attach refused: {why}")
+
+
+def _shown(address: object) -> str:
+    """An address as people are told it; what is no string is not worth more than its absence."""
+    return f"'{address[:SHOWN_MAX]}'" if isinstance(address, str) else "undefined"

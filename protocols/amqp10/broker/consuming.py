@@ -1,0 +1,346 @@
+"""Links on which the peer consumes: a source to a queue, its messages to transfers, outcomes back to the queue.
+
+    attach ─> Source (addresses.py), Terms (sources.py) ─> LinkConsumer ─> our attach, with what is in place
+    flow ───> credit ─> the queue dispatches ─> deliver ─> pieces of octets ─> OutgoingLink.send
+    disposition ─> the queue accepts, releases, rejects (outcomes.py); or a transaction holds that (transactions.py)
+
+The hot path is `deliver` and the accepted outcome. Credit counts deliveries, settled or not; it comes back with flows
+only, whatever becomes of what was delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
+from broker_core.errors import AccessRefused, Failure
+from broker_core.queue import Queue
+from broker_core.watching.facts import ConsumerFacts
+from protocols.amqp10.broker import addresses, dynamic_queues, outcomes, sources, subscriptions
+from protocols.amqp10.broker.ack_timeouts import Timeouts
+from protocols.amqp10.broker.encoding import is_like, pieces
+from protocols.amqp10.broker.outcomes import Retiring
+from protocols.amqp10.broker.publishing import WORK_MAX
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.machine.contract import OutgoingOwner
+from protocols.amqp10.machine.links import OutgoingLink, size_exceeded
+
+if TYPE_CHECKING:
+    from broker_core.message import Message
+    from protocols.amqp10.broker.outcomes import Outcome
+    from protocols.amqp10.broker.session import ServedSession
+    from protocols.amqp10.broker.sources import Terms
+    from protocols.amqp10.broker.subscriptions import Subscription
+
+FAILED: Final = p.Modified(delivery_failed=True)
+log: Final = logging.getLogger("leveret.amqp10")
+
+
+def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
+    """Serve a receiver. Raises Failure or AmqpError."""
+    session.broker.node_limits.require_consumer(len(session.consumers))
+    origin = _origin(session, link, attach)
+    try:
+        consumer = _consume(session, link, attach, origin)
+    except (AmqpError, Failure):
+        origin.abandon(session)
+        raise
+    session.consumers[consumer] = None
+    origin.serve(consumer)
+    if session.broker.work > WORK_MAX:
+        session.connection.wire.halted = True
+    return Hearing(consumer)
+
+
+def _origin(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> QueueSource | Subscription:
+    source = attach.source
+    if isinstance(source, p.Source):
+        sources.outcomes_of(source)  # or nothing is made
+    subscription = subscriptions.attach(session, attach)
+    if subscription is not None:
+        return subscription
+    if not isinstance(source, p.Source):  # X059
+        raise AmqpError(p.INVALID_FIELD, "Attach refused: source_required")
+    return QueueSource(_queue(session, link, source), source)
+
+
+def _queue(session: ServedSession, link: OutgoingLink, source: p.Source) -> Queue:
+    """S185, S211, S221."""
+    client = session.client
+    if source.dynamic:
+        dynamic_queues.require_temporary_queue(source.capabilities, "source")
+        return dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
+    found = addresses.source(source.address, session.connection.address_v1)
+    if found.declares:
+        client.require_readable(found.queue)  # or nothing is made
+        dynamic_queues.declared_queue(client, found.queue, source.durable, found.temporary)
+    return client.readable_queue(found.queue)
+
+
+def _consume(
+    session: ServedSession, link: OutgoingLink, attach: p.Attach, origin: QueueSource | Subscription
+) -> LinkConsumer:
+    queue = session.client.readable_queue(origin.queue.name)
+    terms = origin.adapted(sources.terms(attach, origin.source, queue))
+    consumer = LinkConsumer(session, link, origin, terms)
+    try:
+        session.client.consume(consumer)
+    except AccessRefused as failure:  # S099: no permission is missing, somebody else is there
+        raise AmqpError(p.RESOURCE_LOCKED, str(failure)) from None
+    try:
+        link.attach(origin.told(terms), attach.target, terms.properties or None)
+    except AmqpError:
+        queue.remove_consumer(consumer)
+        raise
+    return consumer
+
+
+class QueueSource:
+    """A queue as a link's source. To the link, a `Subscription` is the like."""
+
+    __slots__ = ("queue", "source")
+
+    def __init__(self, queue: Queue, source: p.Source) -> None:
+        self.queue = queue
+        self.source = source
+
+    def adapted(self, terms: Terms) -> Terms:
+        """The terms as they are in place here."""
+        return terms
+
+    def told(self, terms: Terms) -> p.Source:
+        """The source that our attach tells of: nothing is left of it when the link has gone."""
+        told = sources.actual(self.source, terms, self.queue)
+        told.durable = p.TERMINUS_DURABILITY_NONE
+        told.expiry_policy, told.timeout = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, 0
+        return told
+
+    def serve(self, consumer: LinkConsumer) -> None:
+        """The link is attached: what else its source says may be much, and there are many links."""
+        self.source = p.Source(dynamic=self.source.dynamic)
+
+    def abandon(self, session: ServedSession) -> None:
+        """Nothing came of the attach."""
+        self._forget()
+
+    def left(self, consumer: LinkConsumer, closed: bool) -> None:
+        """The link has gone."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """S211: a queue made for a link goes with it."""
+        if self.source.dynamic and not self.queue.deleted:
+            self.queue.virtual_host.delete_queue(self.queue)
+
+
+class LinkConsumer(Consumer, Retiring):
+    """One link from a queue. While its peer drains, it is a `Publisher`."""
+
+    persistent: bool = False  # it publishes nothing
+
+    __slots__ = (
+        "_draining",
+        "_failing",
+        "_unsendable",
+        "default_outcome",
+        "link",
+        "origin",
+        "session",
+        "timeout_s",
+        "timeouts",
+    )
+
+    def __init__(
+        self,
+        session: ServedSession,
+        link: OutgoingLink,
+        origin: QueueSource | Subscription,
+        terms: Terms,
+    ) -> None:
+        super().__init__(
+            origin.queue,
+            link.settled,
+            0,
+            Window(0),
+            terms.priority,
+            terms.exclusive,
+            terms.arguments,
+            terms.selector,
+            terms.browses,
+        )
+        self.session = session
+        self.link = link
+        self.origin = origin
+        self.default_outcome = sources.default_outcome_of(origin.source)
+        self.timeout_s = terms.timeout_s  # to answer in, if the receiver asked for its own
+        self.timeouts = Timeouts(self)
+        self._draining = False  # to be told when the broker has settled
+        self._failing = False  # the session is about to end, because of these:
+        self._unsendable: list[Delivery] = []
+
+    # The queue's side.
+
+    def facts(self) -> ConsumerFacts:
+        """Its credit comes and goes as the peer likes: there is no limit of its own."""
+        session = self.session
+        return ConsumerFacts(tag=self.link.name, connection=session.client.name, channel=session.wire.channel)
+
+    def room(self) -> int:
+        """The window is the session's, and it alone knows how many transfers the peer takes now."""
+        transfers = self.window.credit = self.session.wire.sending.room()
+        return self.session.outbox.room() if transfers > 0 else 0
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        link, settled = self.link, self.settled
+        if settled:
+            self.session.delivered_settled += len(deliveries)
+        keep = not self.browses
+        size_max = link.message_size_max or UNLIMITED
+        tokens: list[object] = []
+        begins: list[bytes] = []
+        bodies: list[bytes] = []
+        last: Message | None = None
+        begin = b""
+        for delivery in deliveries:
+            message = delivery.message
+            fresh = not (delivery.redelivered or delivery.attempts)
+            if fresh and last is not None and is_like(message, last):
+                body = message.body
+            else:
+                try:
+                    begin, body = pieces(message, delivery)
+                except Exception:  # another protocol's encoding is at fault: others still get their messages
+                    self._refuse(delivery)
+                    continue
+                last = message if fresh else None
+            if len(begin) + len(body) > size_max:
+                self._cannot_send(delivery, len(begin) + len(body))
+                continue
+            tokens.append(delivery if keep else None)
+            begins.append(begin)
+            bodies.append(body)
+        if tokens:
+            link.send_all(tokens, begins, bodies, settled)
+        if keep and not settled:
+            self.timeouts.watch(deliveries[0])
+        consumers = self.session.consumers
+        del consumers[self]
+        consumers[self] = None  # who was served longest ago comes first when there is room again
+
+    def _refuse(self, delivery: Delivery) -> None:
+        """A message that cannot be read is rejected, or it would come back for ever."""
+        log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.link.name)
+        self.credit += 1
+        self.window.credit += 1
+        if not self.settled and not self.browses:
+            delivery.reject()
+
+    def _cannot_send(self, delivery: Delivery, size: int) -> None:
+        """S172: the session ends, but not while the queue dispatches."""
+        if not self._failing:
+            self._failing = True
+            broker, error = self.session.broker, size_exceeded(size, self.link.message_size_max)
+            broker.timers.at(broker.now, lambda now: self.link.fail(error))
+        if not self.settled and not self.browses:
+            self._unsendable.append(delivery)
+
+    def cancelled(self) -> None:
+        """S179."""
+        self.link.detach(AmqpError(p.RESOURCE_DELETED, f"{self.queue.described} was deleted"))
+
+    # The peer's side.
+
+    def on_credit(self, link: OutgoingLink) -> None:
+        self.credit = link.credit
+        link.available = self.queue.available_to(self)
+        self.wake()
+        if link.drain and not self._draining:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """When the broker has settled."""
+        self._draining = True
+        self.session.broker.publishers.append(self)
+
+    def mark(self) -> int:
+        """It publishes nothing, so it never waits for the disk."""
+        self._draining = False
+        return 0
+
+    def taken(self, mark: int) -> None:
+        """The broker has settled: if the peer drains, it has got all there is (S180), unless there was no room."""
+        link = self.link
+        if link.ended or not link.drain:
+            return
+        link.available = self.queue.available_to(self)
+        if self.credit > 0 and (self.queue.seeks_for(self) or (link.available and self.room() <= 0)):
+            self._look_again()
+            return
+        link.drained()
+        self.credit = link.credit
+
+    def on_outcomes(
+        self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
+    ) -> None:
+        if self.browses:  # what it was shown is not its own
+            tokens = []
+        elif isinstance(state, p.TransactionalState):
+            self.session.transactions.settle(self, ids, tokens, state, settled)
+            return
+        elif self.session.transactions.hold_outcomes:
+            ids, tokens = self.session.transactions.plainly(ids, tokens, state, settled)
+        if state is None or isinstance(state, p.Received):
+            if settled:
+                self.retire(tokens, self.default_outcome)
+            return
+        try:
+            outcome = outcomes.outcome_in(state)
+        except AmqpError:
+            if settled:  # the link has forgotten them
+                self.retire(tokens, self.default_outcome)
+            raise
+        self.retire(tokens, outcome)
+        if not settled:  # X070
+            self.link.settle(ids, outcome)
+
+    def outcome_in(self, state: p.DeliveryState) -> Outcome:
+        return outcomes.outcome_in(state)
+
+    def retire(self, tokens: list[object], outcome: Outcome) -> None:
+        if tokens:
+            if type(outcome) is p.Accepted:
+                self.session.accepted += len(tokens)
+            outcomes.apply(cast("list[Delivery]", tokens), outcome)
+
+    def on_detached(self, tokens: list[object], closed: bool) -> None:
+        """S178: what the receiver has not answered gets the default outcome; usually it goes back."""
+        self.timeouts.stop()
+        self.session.consumers.pop(self, None)
+        self.queue.remove_consumer(self)
+        if not self.browses:
+            self.retire(self.session.transactions.left(tokens), self.default_outcome)
+            self.retire([*self._unsendable], FAILED)
+        self.origin.left(self, closed)
+
+
+class Hearing(OutgoingOwner):
+    """What the machine says to a consumer. An object of its own: one compiled class cannot be both."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: LinkConsumer) -> None:
+        self._consumer = consumer
+
+    def on_credit(self, link: OutgoingLink) -> None:
+        self._consumer.on_credit(link)
+
+    def on_outcomes(
+        self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
+    ) -> None:
+        self._consumer.on_outcomes(ids, tokens, state, settled)
+
+    def on_detached(self, tokens: list[object], closed: bool) -> None:
+        self._consumer.on_detached(tokens, closed)

@@ -1,0 +1,150 @@
+"""Neutral values as AMQP 1.0 types, and back: every number keeps its width, every text and octet string its octets.
+
+What one side has no type for raises ValueError, or is left out where it is nested: decimals and described values of
+1.0, and whatever does not fit. Arrays become lists, symbols and characters strings, times lose their milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Final, TypeAlias, TypeVar
+from uuid import UUID
+
+from broker_core import values
+from broker_core.values import Table
+from protocols.amqp10.codec import types
+from protocols.amqp10.codec.types import Array, Symbol, encode
+
+A = TypeVar("A")
+B = TypeVar("B")
+Pairs: TypeAlias = Mapping[types.Value, types.Value] | Mapping[str, types.Value]
+
+DEPTH_MAX: Final = 62  # lists in maps ...: an annotation that is nested deeper would not be read again
+
+
+def neutral(value: types.Value) -> values.Value:
+    """Raises ValueError for what other protocols cannot say."""
+    convert = NEUTRAL.get(type(value))
+    if convert is None:
+        raise ValueError(f"no other protocol has a {type(value).__name__}")
+    return convert(value)
+
+
+def table(pairs: Pairs) -> dict[str, values.Value]:
+    """A map as a table: names that are no strings, and what other protocols cannot say, are left out."""
+    found: dict[str, values.Value] = {}
+    for name, value in pairs.items():
+        if isinstance(name, str):
+            try:
+                found[str(name)] = neutral(value)
+            except ValueError:
+                continue
+    return found
+
+
+def _list(items: Iterable[types.Value]) -> list[values.Value]:
+    return _each_that_can(neutral, items)
+
+
+def _each_that_can(convert: Callable[[A], B], items: Iterable[A]) -> list[B]:
+    found: list[B] = []
+    for item in items:
+        try:
+            found.append(convert(item))
+        except ValueError:
+            continue
+    return found
+
+
+NEUTRAL: Final[dict[type, Callable[..., values.Value]]] = {
+    type(None): lambda null: null,
+    bool: bool,
+    int: int,
+    float: float,
+    str: str,
+    UUID: lambda uuid: uuid,
+    types.Byte: values.Int8,
+    types.UByte: values.UInt8,
+    types.Short: values.Int16,
+    types.UShort: values.UInt16,
+    types.Int: int,
+    types.UInt: values.UInt32,
+    types.Long: values.Int64,
+    types.ULong: values.UInt64,
+    types.Float32: values.Float32,
+    types.Timestamp: lambda milliseconds: values.Timestamp(milliseconds // 1000),
+    types.Char: str,
+    Symbol: str,
+    bytes: bytearray,
+    list: _list,
+    Array: lambda array: _list(array.items),
+    dict: table,
+}
+
+
+def wire(value: values.Value, depth: int = 0) -> types.Value:
+    """Raises ValueError for what 1.0 cannot say."""
+    if depth > DEPTH_MAX:
+        raise ValueError(f"a value is nested more than {DEPTH_MAX} deep")
+    if isinstance(value, Mapping):
+        return _map(value, depth + 1)
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _each_that_can(lambda item: wire(item, depth + 1), value)
+    found = _scalar(value)
+    encode(found)  # knows what fits
+    return found
+
+
+def _map(pairs: Table, depth: int) -> dict[types.Value, types.Value]:
+    found: dict[types.Value, types.Value] = {}
+    for name, value in pairs.items():
+        try:
+            key = Symbol(name) if name.isascii() else name
+            encode(key)
+            found[key] = wire(value, depth)
+        except ValueError:
+            continue
+    return found
+
+
+def _scalar(value: bool | int | float | Decimal | UUID | str | None) -> types.Value:
+    if isinstance(value, Decimal):
+        raise ValueError("decimals are not converted")
+    if isinstance(value, values.Timestamp):
+        return types.Timestamp(value * 1000)
+    of = WIRE.get(type(value))
+    return value if of is None or not isinstance(value, int | float) else of(value)
+
+
+WIRE: Final[dict[type, type[int] | type[float]]] = {
+    values.Int8: types.Byte,
+    values.UInt8: types.UByte,
+    values.Int16: types.Short,
+    values.UInt16: types.UShort,
+    values.UInt32: types.UInt,
+    values.Int64: types.Long,
+    values.UInt64: types.ULong,
+    values.Float32: types.Float32,
+}
+
+
+def printed(value: types.Value) -> str:
+    """A value as RabbitMQ's error texts show it, with its type."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, list):
+        return f"{{list,[{','.join(map(printed, value))}]}}"
+    if isinstance(value, dict):
+        return f"{{map,[{','.join(f'{{{printed(key)},{printed(item)}}}' for key, item in value.items())}]}}"
+    name = NAMES.get(type(value), type(value).__name__.lower())
+    if isinstance(value, str):
+        return f'{{{name},<<"{value}">>}}'
+    if isinstance(value, bytes):
+        return f'{{{name},<<"{value.decode("utf-8", "backslashreplace")}">>}}'
+    return f"{{{name},{value}}}"
+
+
+NAMES: Final[dict[type, str]] = {str: "utf8", bytes: "binary", float: "double", types.Float32: "float"}

@@ -1,0 +1,484 @@
+"""Messages of AMQP 1.0: what the core reads of them, and what a consumer is shown.
+
+    payload ── project ──> facts, properties (header to application-properties, raw), body (body and footer, raw)
+    message ── pieces ───> header and annotations made anew, and the bare message as it came (S229)
+
+`project` reads what is published once, and as little of it as will do. `pieces` renders a message for a consumer: the
+usual one from a remembered beginning; what has a history (deaths, failed deliveries, a place in a stream) or comes
+from another protocol takes longer, and the result stays with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from broker_core import values
+from broker_core.delivery import Delivery
+from broker_core.message import Death, Encoding, Facts, Message, Notes
+from broker_core.values import Properties, Table
+from protocols.amqp10.broker import conversion
+from protocols.amqp10.broker.conversion import LOOKED_INTO_MAX, UINT_MAX, application_at
+from protocols.amqp10.broker.core_values import printed, table, wire
+from protocols.amqp10.broker.envelope import (
+    COPIES,
+    REMEMBERED_MAX,
+    REMEMBERED_SIZE_MAX,
+    SHOWN_MAX,
+    Envelope,
+    annotations_section,
+    entry,
+    envelope_of,
+)
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.sections import (
+    ANNOTATIONS,
+    APPLICATION,
+    BODY,
+    DELIVERY,
+    FOOTER,
+    PROPERTIES,
+    MalformedError,
+    bounds,
+    data_begin,
+    is_body,
+    octets_of,
+    value_of,
+)
+from protocols.amqp10.codec.types import (
+    DecodeError,
+    Long,
+    Symbol,
+    Timestamp,
+    UInt,
+    ULong,
+    Value,
+    array_of,
+    list_at,
+)
+
+EMPTY_SIZE: Final = 4  # octets of properties that are an empty list
+AS_SECTIONS: Final = "amqp-1.0"  # the type of messages whose bodies are sections for everybody (S232)
+
+
+class Encoding10(Encoding):
+    name = "amqp10"
+
+    def headers(self, properties: bytes) -> Table:
+        return conversion.headers(properties)
+
+    def read(self, properties: bytes) -> Properties:
+        return conversion.read(properties)
+
+    def write(self, properties: Properties) -> bytes:
+        return conversion.write(properties)
+
+    def restored(self, facts: Facts, properties: bytes) -> Facts:
+        """As `project` had them; those of a dead letter are no longer what the publisher said."""
+        envelope = envelope_of(properties[: bounds(properties)[PROPERTIES]])
+        said = Facts10(envelope, facts.has_headers, facts.user_id, facts.reply_to, facts.cc)
+        same = (said.durable, said.priority, said.ttl_ms) == (facts.durable, facts.priority, facts.ttl_ms)
+        return said if same else facts
+
+    def property(self, properties: bytes, name: str) -> values.Value:
+        if name in conversion.SELECTED:
+            return conversion.selected(properties, name)
+        return super().property(properties, name)
+
+    def convert(self, message: Message) -> tuple[Properties, bytes]:
+        """The octets of data sections are joined; any other body remains what it is, and is called `amqp-1.0`."""
+        properties = conversion.read(message.properties)
+        octets = octets_of(message.body)
+        if octets is None:
+            return attrs.evolve(properties, type=AS_SECTIONS), message.body
+        return properties, octets
+
+    def value(self, message: Message) -> values.Value:
+        return conversion.body_value(message.body)
+
+    def octets(self, body: bytes) -> bytes:
+        octets = octets_of(body)
+        return body if octets is None else octets
+
+    def body(self, octets: bytes) -> bytes:
+        return data_begin(octets) + octets
+
+    def with_headers(self, properties: bytes, headers: Table) -> bytes:
+        """Only names that begin with `x-` can be added: they are annotations, and the bare message is immutable."""
+        said: dict[str, Value] = {}
+        for name, value in headers.items():
+            if name.startswith("x-") and name.isascii():
+                try:
+                    said[name] = wire(value)
+                except ValueError:
+                    continue
+        return _with_annotations(properties, said)
+
+
+ENCODING: Final = Encoding10()
+
+
+# What the core reads.
+
+
+class Facts10(Facts):
+    """The facts of a message, and what they were read from."""
+
+    __slots__ = ("envelope",)
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        has_headers: bool,
+        user_id: str | None,
+        reply_to: str | None,
+        cc: tuple[str, ...],
+    ) -> None:
+        super().__init__(
+            durable=envelope.durable,
+            priority=envelope.priority or 0,
+            ttl_ms=envelope.ttl_ms,
+            user_id=user_id,
+            reply_to=reply_to,
+            cc=cc,
+            has_headers=has_headers,
+        )
+        self.envelope = envelope
+
+
+# By envelope, whether there are application-properties, user-id and reply-to.
+remembered_facts: Final[dict[tuple[Envelope, bool, str | None, str | None], Facts10]] = {}
+remembered_application: Final[set[bytes]] = set()  # sections that have been found to be in order
+
+
+def project(payload: bytes, at: int = 0) -> tuple[Facts, bytes, bytes, str | None, str | None]:
+    """Facts, properties, body, `to` and `subject` of a message that a client has sent.
+
+    Raises AmqpError: amqp:invalid-field for a bad x-cc (S208), amqp:decode-error for what is no message (S209, X060),
+    amqp:resource-limit-exceeded for too many annotations.
+    """
+    where = bounds(payload, at)
+    properties_at, application, body_at = where[PROPERTIES], where[APPLICATION], where[BODY]
+    if body_at == where[FOOTER]:
+        raise MalformedError("missing_amqp_message_body")
+    if where[DELIVERY] == where[ANNOTATIONS]:
+        begin, properties = payload[at:properties_at], payload[at:body_at]
+    else:  # delivery-annotations are for us alone
+        begin = payload[at : where[DELIVERY]] + payload[where[ANNOTATIONS] : properties_at]
+        properties = begin + payload[properties_at:body_at]
+    if len(begin) > LOOKED_INTO_MAX:
+        raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, f"more than {LOOKED_INTO_MAX} octets of annotations")
+    envelope = envelope_of(begin)
+    has_application = application < body_at
+    if has_application:
+        _check_application(payload, where)
+    user_id = to = subject = reply_to = None
+    if application - properties_at > EMPTY_SIZE:
+        user_id, to, subject, reply_to = _texts_at(payload, properties_at, application)
+    facts = remembered_facts.get((envelope, has_application, user_id, reply_to))
+    if facts is None:
+        facts = _facts(envelope, has_application, user_id, reply_to)
+    return facts, properties, payload[body_at:], to, subject
+
+
+def _facts(envelope: Envelope, has_application: bool, user_id: str | None, reply_to: str | None) -> Facts10:
+    has_headers = has_application or bool(envelope.entries)
+    facts = Facts10(envelope, has_headers, user_id, reply_to, _copies(envelope.copies))
+    if envelope.remembered and len(user_id or "") + len(reply_to or "") <= REMEMBERED_SIZE_MAX:
+        if len(remembered_facts) >= REMEMBERED_MAX:
+            remembered_facts.clear()
+        remembered_facts[envelope, has_application, user_id, reply_to] = facts
+    return facts
+
+
+def _copies(listed: Value) -> tuple[str, ...]:
+    """The routing keys in x-cc. Raises AmqpError (S208)."""
+    if listed is None:
+        return ()
+    if isinstance(listed, list):
+        keys = tuple(each for each in listed if type(each) is str)
+        if len(keys) == len(listed):
+            return keys
+    text = f"bad value for 'x-cc' message-annotation: {printed(listed)[:SHOWN_MAX]}"
+    raise AmqpError(p.INVALID_FIELD, text)
+
+
+def _check_application(payload: bytes, where: list[int]) -> None:
+    """Whether application-properties can be read, for they will be read later. Raises MalformedError."""
+    at, end = where[APPLICATION], where[BODY]
+    small = end - at <= REMEMBERED_SIZE_MAX
+    if small and payload[at:end] in remembered_application:
+        return
+    try:
+        pairs = application_at(payload, where)
+    except DecodeError as error:
+        raise MalformedError(error.description) from None
+    if not all(type(name) is str for name in pairs):
+        raise MalformedError("an application property has a name that is no string")
+    if small:
+        if len(remembered_application) >= REMEMBERED_MAX:
+            remembered_application.clear()
+        remembered_application.add(payload[at:end])
+
+
+# The format codes that each field of `properties` may have, and how many octets follow: or how many say how many.
+NULL: Final = {0x40: 0}
+SIZE_OCTET: Final = -1
+SIZE_LONG: Final = -2
+STRINGS: Final = NULL | {0xA1: SIZE_OCTET, 0xB1: SIZE_LONG}
+BINARIES: Final = NULL | {0xA0: SIZE_OCTET, 0xB0: SIZE_LONG}
+SYMBOLS: Final = NULL | {0xA3: SIZE_OCTET, 0xB3: SIZE_LONG}
+IDS: Final = STRINGS | BINARIES | {0x44: 0, 0x53: 1, 0x80: 8, 0x98: 16}
+TIMES: Final = NULL | {0x83: 8}
+NUMBERS: Final = NULL | {0x43: 0, 0x52: 1, 0x70: 4}
+FIELDS: Final = (
+    *(IDS, BINARIES, STRINGS, STRINGS, STRINGS, IDS, SYMBOLS, SYMBOLS),
+    *(TIMES, TIMES, STRINGS, NUMBERS, STRINGS),
+)
+PROPERTIES_BEGIN: Final = b"\x00\x53\x73\xc0"  # of nearly all
+USER_ID: Final = 1
+REPLY_TO: Final = 4  # the last of those that are read; `to` and `subject` are between
+
+
+def _texts_at(payload: bytes, at: int, end: int) -> list[str | None]:
+    """user-id, to, subject and reply-to, the properties that the broker reads.
+
+    All of them are checked, as somebody will read them: 0.25 us each, where `value_at` takes 0.6.
+    """
+    found: list[str | None] = [None, None, None, None]
+    try:
+        if payload[at : at + 4] == PROPERTIES_BEGIN:
+            count, at = payload[at + 5], at + 6
+        else:
+            count, at, end = list_at(payload, value_of(payload, at), end)
+        for place in range(count):
+            code = payload[at]
+            size = FIELDS[place][code]
+            if size >= 0:
+                at += 1 + size
+                continue
+            if size == SIZE_OCTET:
+                begin = at + 2
+                at = begin + payload[at + 1]
+            else:
+                begin = at + 5
+                at = begin + int.from_bytes(payload[at + 1 : begin])
+            octets = payload[begin:at]
+            if code & 3 == 1:  # a string
+                text = octets.decode()
+                if USER_ID < place <= REPLY_TO:
+                    found[place - 1] = text
+            elif code & 3 == 3:  # a symbol
+                octets.decode("ascii")
+            elif place == USER_ID:
+                found[0] = octets.decode("utf-8", "surrogateescape")
+    except DecodeError as error:
+        raise MalformedError(error.description) from None
+    except (IndexError, KeyError, UnicodeDecodeError):
+        raise MalformedError("properties have a field that is not of its type") from None
+    if at != end:
+        raise MalformedError("properties do not end with their last field")
+    return found
+
+
+# What a consumer sees.
+
+# How messages without a history begin, by envelope, exchange and key.
+remembered_beginnings: Final[dict[tuple[Envelope, str, str], bytes]] = {}
+remembered_headers: Final[dict[tuple[bool, int | None, int | None, bool, int], bytes]] = {}
+
+
+def is_like(message: Message, other: Message) -> bool:
+    """Whether two messages without a history are rendered alike, but for their bodies."""
+    return (
+        message.facts is other.facts
+        and message.properties is other.properties
+        and message.key == other.key
+        and message.exchange == other.exchange
+        and message.notes is None
+        and other.notes is None
+        and message.encoding is ENCODING
+    )
+
+
+def pieces(message: Message, delivery: Delivery) -> tuple[bytes, bytes]:
+    """A message as its consumer gets it, in front of the body's octets, and those.
+
+    Raises what another protocol's encoding raises.
+    """
+    facts = message.facts
+    if type(facts) is not Facts10 or message.notes is not None or delivery.redelivered or delivery.attempts:
+        return _pieces_with_history(message, delivery)
+    envelope = facts.envelope
+    begin = remembered_beginnings.get((envelope, message.exchange, message.key))
+    if begin is None:
+        begin = _beginning(message, envelope)
+    properties, body = message.properties, message.body
+    if len(properties) > envelope.size:
+        begin += properties[envelope.size :]
+    return begin, body
+
+
+def _beginning(message: Message, envelope: Envelope) -> bytes:
+    begin = _header(envelope, envelope.ttl_ms, True, 0) + _annotations(message, envelope)
+    if envelope.remembered and len(begin) <= 8 * REMEMBERED_SIZE_MAX:
+        if len(remembered_beginnings) >= REMEMBERED_MAX:
+            remembered_beginnings.clear()
+        remembered_beginnings[envelope, message.exchange, message.key] = begin
+    return begin
+
+
+def _pieces_with_history(message: Message, delivery: Delivery) -> tuple[bytes, bytes]:
+    shown = message.converted
+    if not isinstance(shown, Shown):
+        shown = message.converted = Shown(message)
+    first = not (delivery.redelivered or delivery.attempts or shown.dead)
+    begin = _header(shown.envelope, shown.ttl_ms, first, delivery.attempts) + shown.annotations
+    return begin + shown.bare, shown.body
+
+
+class Shown:
+    """A message rendered for 1.0 but for its header, remembered on it."""
+
+    __slots__ = ("annotations", "bare", "body", "dead", "envelope", "ttl_ms")
+
+    def __init__(self, message: Message) -> None:
+        if message.encoding is ENCODING:
+            properties, before, self.body = message.properties, b"", message.body
+        else:
+            properties, before, self.body = _converted(message)
+        self.dead = message.notes is not None and bool(message.notes.deaths)
+        self.envelope = envelope_of(properties[: bounds(properties)[PROPERTIES]])
+        self.ttl_ms = None if self.dead else self.envelope.ttl_ms
+        self.annotations = _annotations(message, self.envelope)
+        self.bare = properties[self.envelope.size :] + before
+
+
+def _converted(message: Message) -> tuple[bytes, bytes, bytes]:
+    """A message of another protocol: its properties, how its body begins, and the rest of that."""
+    said, body = message.encoding.convert(message)
+    subject = message.encoding.property(message.properties, "subject")
+    if said.type == AS_SECTIONS and is_body(body):
+        return conversion.write(attrs.evolve(said, type=None), subject), b"", body
+    value = message.encoding.value(message)
+    section = None if value is None else conversion.value_section(value)
+    if section is not None:
+        return conversion.write(attrs.evolve(said, content_type=None), subject), b"", section
+    return conversion.write(said, subject), data_begin(body), body
+
+
+def _header(envelope: Envelope, ttl_ms: int | None, first: bool, attempts: int) -> bytes:
+    """The header section: what the publisher said, whether nobody had the message before, and how often that failed."""
+    looks = (envelope.durable, envelope.priority, ttl_ms, first, attempts)
+    header = remembered_headers.get(looks)
+    if header is None:
+        header = p.Header(
+            durable=envelope.durable,
+            priority=envelope.priority,
+            ttl=ttl_ms,
+            first_acquirer=first,
+            delivery_count=min(attempts, UINT_MAX) or None,
+        ).encode()
+        if len(remembered_headers) >= REMEMBERED_MAX:
+            remembered_headers.clear()
+        remembered_headers[looks] = header
+    return header
+
+
+DEATH_ANNOTATIONS: Final = frozenset(
+    {
+        *("x-death", "x-opt-deaths"),
+        *(
+            f"x-{which}-death-{what}"
+            for which in ("first", "last")
+            for what in ("reason", "queue", "exchange")
+        ),
+    }
+)
+# What only the broker says about a message.
+BROKERS_OWN: Final = DEATH_ANNOTATIONS | {COPIES, "x-exchange", "x-routing-key"}
+
+
+def _annotations(message: Message, envelope: Envelope) -> bytes:
+    """The publisher's annotations, and the broker's (S230)."""
+    entries = dict(envelope.entries)
+    notes = message.notes
+    if notes is not None:
+        if notes.deaths:
+            _bury(entries, notes, message.facts)
+        if notes.offset is not None:
+            entries["x-stream-offset"] = entry("x-stream-offset", Long(notes.offset))
+    entries["x-exchange"] = entry("x-exchange", _unicode(message.exchange))
+    entries["x-routing-key"] = entry("x-routing-key", _unicode(message.key))
+    return annotations_section(entries.values())
+
+
+def _bury(entries: dict[str, bytes], notes: Notes, facts: Facts) -> None:
+    """X031-X036: deaths newest first, the first and last of them, no x-cc once it was replaced."""
+    for name in DEATH_ANNOTATIONS if facts.cc else DEATH_ANNOTATIONS | {COPIES}:
+        entries.pop(name, None)
+    entries["x-opt-deaths"] = entry("x-opt-deaths", array_of([_death(death) for death in notes.deaths]))
+    for which, death in (("first", notes.first_death), ("last", notes.last_death)):
+        if death is not None:
+            for what, text in zip(("reason", "queue", "exchange"), death, strict=True):
+                name = f"x-{which}-death-{what}"
+                entries[name] = entry(name, _unicode(text))
+
+
+def _death(death: Death) -> dict[Value, Value]:
+    said: dict[Value, Value] = {
+        Symbol("queue"): _unicode(death.queue),
+        Symbol("reason"): Symbol(death.reason),
+        Symbol("count"): ULong(death.count),
+        Symbol("first-time"): Timestamp(1000 * death.first_time),
+        Symbol("last-time"): Timestamp(1000 * death.last_time),
+        Symbol("exchange"): _unicode(death.exchange),
+        Symbol("routing-keys"): array_of([_unicode(key) for key in death.keys]),
+    }
+    if death.ttl_ms is not None and death.ttl_ms <= UINT_MAX:
+        return {Symbol("ttl"): UInt(death.ttl_ms), **said}
+    return said
+
+
+def _unicode(name: str) -> str:
+    """A name as a string; octets that are no UTF-8 cannot be part of one."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return name
+
+
+# What a consumer adds.
+
+
+def annotated(message: Message, annotations: Mapping[str, Value]) -> Message:
+    """The message with annotations that a consumer wants to see on it from now on (X068); it shares the body.
+
+    What the broker says itself (x-exchange, x-opt-deaths, ...) stays as it is, and so does everything if it would be
+    more than LOOKED_INTO_MAX octets. Raises AmqpError amqp:invalid-field for a name that is reserved.
+    """
+    for name in annotations:
+        if not (name.startswith("x-") and name.isascii()):
+            text = f"message annotation key '{name[:SHOWN_MAX]}' does not begin with 'x-'"
+            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
+    added = {str(name): value for name, value in annotations.items() if name not in BROKERS_OWN}
+    if message.encoding is ENCODING:
+        properties = _with_annotations(message.properties, added)
+    else:
+        properties = message.encoding.with_headers(message.properties, table(added))
+    if len(properties) > LOOKED_INTO_MAX:
+        return message
+    return message.headed(properties)
+
+
+def _with_annotations(properties: bytes, added: Mapping[str, Value]) -> bytes:
+    at = bounds(properties)
+    entries = dict(envelope_of(properties[: at[PROPERTIES]]).entries)
+    for name, value in added.items():
+        entries[name] = entry(name, value)
+    section = annotations_section(entries.values())
+    return properties[: at[DELIVERY]] + section + properties[at[PROPERTIES] :]

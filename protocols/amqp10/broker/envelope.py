@@ -1,0 +1,117 @@
+"""What stands around the bare message, header and message-annotations: read from octets once, and made anew.
+
+Of the annotations the broker reads only what concerns it; the others are kept as entries, octets of key and value, and
+go out as they came. Most messages have one of few envelopes, which are known by their octets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from protocols.amqp10.broker.core_values import printed
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.sections import (
+    ANNOTATIONS,
+    DELIVERY,
+    HEADER,
+    PROPERTIES,
+    MalformedError,
+    bounds,
+    value_of,
+)
+from protocols.amqp10.codec.types import Symbol, Value, encode, skip_at, value_at
+from protocols.amqp10.codec.writing import LONG, encode_symbol
+
+COPIES: Final = "x-cc"  # further routing keys (S208)
+REMEMBERED_MAX: Final = 4096  # distinct envelopes, and as many headers to be sent
+REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
+SHOWN_MAX: Final = 500  # characters of a value in a refusal
+
+ANNOTATIONS_BEGIN: Final = b"\x00\x53\x72"
+
+
+class Envelope:
+    """The header and annotations that a publisher gave his message."""
+
+    __slots__ = ("copies", "durable", "entries", "priority", "remembered", "size", "ttl_ms")
+
+    def __init__(self, octets: bytes, header: p.Header, entries: dict[str, bytes]) -> None:
+        self.durable = header.durable is True
+        self.priority = header.priority
+        self.ttl_ms = header.ttl
+        self.entries = entries  # annotations by name: key and value as they came
+        self.copies: Value = annotation(entries[COPIES]) if COPIES in entries else None
+        self.size = len(octets)
+        self.remembered = self.size <= REMEMBERED_SIZE_MAX  # and worth remembering things about
+
+
+remembered: Final[dict[bytes, Envelope]] = {}
+
+
+def envelope_of(octets: bytes) -> Envelope:
+    """The envelope that is these sections and no more. Raises AmqpError amqp:decode-error (S209)."""
+    found = remembered.get(octets)
+    if found is None:
+        at = bounds(octets)
+        header = p.Header()
+        if at[HEADER] < at[DELIVERY]:
+            header = header_at(octets, at[HEADER])
+        entries = entries_at(octets, at[ANNOTATIONS]) if at[ANNOTATIONS] < at[PROPERTIES] else {}
+        found = Envelope(octets, header, entries)
+        if found.remembered:
+            if len(remembered) >= REMEMBERED_MAX:
+                remembered.clear()
+            remembered[octets] = found
+    return found
+
+
+def header_at(octets: bytes, at: int) -> p.Header:
+    try:
+        header, _ = p.decode(octets, at, len(octets))
+    except AmqpError as error:
+        raise MalformedError(error.description) from None
+    assert isinstance(header, p.Header)
+    return header
+
+
+def entries_at(octets: bytes, at: int) -> dict[str, bytes]:
+    """The annotations of a section. Only symbols that begin with `x-` are not reserved (part 3, section 3.2.10)."""
+    begin = value_of(octets, at)
+    try:
+        pairs, end = value_at(octets, begin, len(octets))
+    except AmqpError as error:
+        raise MalformedError(error.description) from None
+    assert isinstance(pairs, dict)
+    entries: dict[str, bytes] = {}
+    at = begin + (3 if octets[begin] == 0xC1 else 9)
+    while at < end:
+        value_begins = skip_at(octets, at, end)
+        after = skip_at(octets, value_begins, end)
+        key, _ = value_at(octets, at, end)
+        if not isinstance(key, Symbol) or not key.startswith("x-"):
+            raise MalformedError(f"{{reserved_annotation_key,{printed(key)[:SHOWN_MAX]}}}")
+        entries[str(key)] = octets[at:after]
+        at = after
+    return entries
+
+
+def annotation(entry: bytes) -> Value:
+    """The value of an entry."""
+    return value_at(entry, skip_at(entry, 0, len(entry)), len(entry))[0]
+
+
+def entry(name: str, value: Value) -> bytes:
+    """Raises ValueError for what the wire cannot say."""
+    return encode_symbol(name) + encode(value)
+
+
+def annotations_section(entries: Collection[bytes]) -> bytes:
+    """Nothing, if there are no entries."""
+    if not entries:
+        return b""
+    content = b"".join(entries)
+    if len(content) < 255 and len(entries) < 128:
+        return ANNOTATIONS_BEGIN + bytes((0xC1, len(content) + 1, 2 * len(entries))) + content
+    return ANNOTATIONS_BEGIN + b"\xd1" + LONG.pack(len(content) + 4) + LONG.pack(2 * len(entries)) + content

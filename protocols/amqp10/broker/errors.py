@@ -1,0 +1,38 @@
+"""What the core refuses, in AMQP 1.0's words: a `Failure` becomes the condition for it, and what that ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.errors import (
+    AccessRefused,
+    Failure,
+    LimitReached,
+    Locked,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    Unsupported,
+)
+from broker_core.security.sasl import AuthenticationFailed, MalformedResponse, UnknownMechanism
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Condition, Ends
+
+CONDITIONS: Final[dict[type[Failure], tuple[Condition, Ends]]] = {
+    NotFound: (p.NOT_FOUND, Ends.LINK),
+    AccessRefused: (p.UNAUTHORIZED_ACCESS, Ends.SESSION),  # S182
+    Locked: (p.RESOURCE_LOCKED, Ends.LINK),
+    PreconditionFailed: (p.PRECONDITION_FAILED, Ends.LINK),
+    LimitReached: (p.RESOURCE_LIMIT_EXCEEDED, Ends.LINK),
+    NotAllowed: (p.NOT_ALLOWED, Ends.LINK),
+    Unsupported: (p.NOT_IMPLEMENTED, Ends.LINK),
+    UnknownMechanism: (p.NOT_FOUND, Ends.CONNECTION),  # X046
+    AuthenticationFailed: (p.UNAUTHORIZED_ACCESS, Ends.CONNECTION),
+    MalformedResponse: (p.DECODE_ERROR, Ends.CONNECTION),
+}
+
+
+def refusal(failure: Failure) -> AmqpError:
+    """The error for a failure of the core."""
+    condition, ends = next(CONDITIONS[kind] for kind in type(failure).__mro__ if kind in CONDITIONS)
+    return AmqpError(condition, str(failure), ends)

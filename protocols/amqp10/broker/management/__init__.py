@@ -1,0 +1,1 @@
+"""RabbitMQ's management over AMQP 1.0: requests on a pair of links."""

@@ -1,0 +1,108 @@
+"""What a receiver says became of its deliveries, done to their queue (S227).
+
+| outcome                          | the queue                                                       |
+|----------------------------------|-----------------------------------------------------------------|
+| accepted                         | has dealt with them                                             |
+| rejected                         | lets them die                                                   |
+| released                         | has them back; that is no failure                               |
+| modified                         | has them back; a failure if `delivery-failed`                   |
+| modified, `undeliverable-here`   | lets them die                                                   |
+
+A modified message keeps its publisher's annotations, but for those that the receiver has given other values (X068).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from mypy_extensions import trait
+
+from protocols.amqp10.broker.encoding import annotated
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+
+if TYPE_CHECKING:
+    from broker_core.delivery import Delivery
+    from protocols.amqp10.codec.types import Value
+    from protocols.amqp10.machine.links import OutgoingLink
+
+
+Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
+
+
+@trait
+class Retiring(ABC):
+    """A link whose deliveries are retired: the owner of an OutgoingLink."""
+
+    __slots__ = ()
+
+    link: OutgoingLink
+    default_outcome: Outcome  # of the attach's source; what it settles without a word gets this
+
+    @abstractmethod
+    def outcome_in(self, state: p.DeliveryState) -> Outcome:
+        """The outcome that a state is, if `retire` can do it. Raises AmqpError."""
+
+    @abstractmethod
+    def retire(self, tokens: list[object], outcome: Outcome) -> None:
+        """Apply an outcome to deliveries, also when the link has gone. Settling them with the peer is not its task."""
+
+
+def outcome_in(state: p.DeliveryState) -> Outcome:
+    """The outcome that a disposition's state is. Raises AmqpError, which ends the session (X068, X069)."""
+    if not isinstance(state, Outcome):
+        raise _invalid(f"Unrecognised state: {state!r:.100} in DISPOSITION")
+    if isinstance(state, p.Modified):
+        reserved = next((key for key in state.message_annotations or () if not key.startswith("x-")), None)
+        if reserved is not None:
+            raise _invalid(f"reserved annotation key '{reserved:.100}' in a modified outcome")
+    return state
+
+
+def apply(deliveries: list[Delivery], outcome: Outcome) -> None:
+    """Do what an outcome says, one that `outcome_in` found, to deliveries of one queue in their order."""
+    ACTS[type(outcome)](deliveries, outcome)
+
+
+def _accept(deliveries: list[Delivery], outcome: Outcome) -> None:
+    deliveries[0].queue.accept_run(deliveries)
+
+
+def _reject(deliveries: list[Delivery], outcome: Outcome) -> None:
+    for delivery in deliveries:
+        delivery.queue.reject(delivery)
+
+
+def _release(deliveries: list[Delivery], outcome: Outcome) -> None:
+    for delivery in deliveries:
+        delivery.queue.release(delivery, failed=False)
+
+
+def _modify(deliveries: list[Delivery], outcome: Outcome) -> None:
+    assert isinstance(outcome, p.Modified)
+    if outcome.message_annotations:
+        _annotate(deliveries, outcome.message_annotations)
+    if outcome.undeliverable_here:
+        _reject(deliveries, outcome)
+        return
+    for delivery in deliveries:
+        delivery.queue.release(delivery, failed=outcome.delivery_failed is True)
+
+
+def _annotate(deliveries: list[Delivery], annotations: Mapping[str, Value]) -> None:
+    for delivery in deliveries:
+        delivery.queue.revise(delivery, annotated(delivery.message, annotations))
+
+
+ACTS: Final[dict[type[object], Callable[[list[Delivery], Outcome], None]]] = {
+    p.Accepted: _accept,
+    p.Rejected: _reject,
+    p.Released: _release,
+    p.Modified: _modify,
+}
+
+
+def _invalid(why: str) -> AmqpError:
+    return AmqpError(p.INVALID_FIELD, why, Ends.SESSION)

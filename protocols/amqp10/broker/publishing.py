@@ -1,0 +1,431 @@
+"""Links on which the peer publishes: a target to an exchange and a key, messages to the broker, outcomes back.
+
+    attach ─> Target (addresses.py) ─> Aim: an exchange, checked ─┐
+    message ─> project ─> facts, properties, body ────────────────┴─> Broker.publish ─> answered once it has settled
+
+The hot path. What publishing needs to be allowed is found out once for each address, and remembered as long as neither
+topology nor permissions change. What has no target is the sender's mistake: on a link with an address of its own the
+message is released and the link ends; on the anonymous terminus the message is rejected and the link goes on, unless
+the message is settled and there is no other way to tell (S203, S204, S206, S208).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from mypy_extensions import mypyc_attr
+
+from broker_core.broker import TAKEN, UNROUTABLE
+from broker_core.errors import Failure, PreconditionFailed, no_queue
+from broker_core.exchange import Exchange
+from broker_core.message import Facts, Message
+from broker_core.topology import Remembered
+from protocols.amqp10.broker import addresses, dynamic_queues, resumption, sources
+from protocols.amqp10.broker.encoding import ENCODING
+from protocols.amqp10.broker.errors import refusal
+from protocols.amqp10.broker.projection import Projection
+from protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.types import Described, Symbol, Value
+from protocols.amqp10.machine.contract import IncomingOwner
+from protocols.amqp10.machine.links import IncomingLink
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from broker_core.queue import Queue
+    from protocols.amqp10.broker.session import ServedSession
+
+WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
+AIMS_MAX: Final = 4096  # remembered `to` addresses per virtual host and user
+MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
+
+
+def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
+    """Serve a sender. Raises Failure or AmqpError."""
+    target = p.Target() if attach.target is None else attach.target
+    if not isinstance(target, p.Target):
+        raise AmqpError(p.NOT_IMPLEMENTED, "no target of that kind")
+    if isinstance(attach.source, p.Source):
+        sources.outcomes_of(attach.source)  # X057
+    if target.dynamic:
+        return _attach_to_new_queue(session, link, attach.source, target)
+    if target.address is None:
+        owner: Publishing = Anonymous(session, link)
+    else:
+        found = addresses.target(target.address, session.connection.address_v1)
+        owner = Addressed(session, link, found)
+        _require_queue(session.client, found, target.durable)
+    kept = resumption.kept_for(session, attach)
+    resumption.tell_durability(target)
+    link.attach(attach.source, target, unsettled=resumption.states_of(kept))
+    return resumption.serve(session, link, owner, target, kept)
+
+
+def _require_queue(client: Client, target: addresses.Target, durability: int) -> None:
+    """S184, S215, S216."""
+    if target.queue is None:
+        return
+    if target.declares:
+        dynamic_queues.declared_queue(client, target.queue, durability)
+    elif target.queue not in client.host.queues:
+        raise no_queue(target.queue, client.host.name)
+
+
+def _attach_to_new_queue(
+    session: ServedSession, link: IncomingLink, source: p.Source | Described | None, target: p.Target
+) -> Addressed:
+    """S211, X062."""
+    dynamic_queues.require_temporary_queue(target.capabilities, "target")
+    client = session.client
+    aim_at(client, "", "")  # or the queue would be made for nothing
+    queue = dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
+    owner = Addressed(session, link, addresses.Target("", queue.name, queue=queue.name), queue)
+    link.attach(source, _temporary(queue))
+    return owner
+
+
+def _temporary(queue: Queue) -> p.Target:
+    return p.Target(
+        address=addresses.queue_address(queue.name),
+        expiry_policy=p.TERMINUS_EXPIRY_POLICY_LINK_DETACH,
+        dynamic=True,
+        dynamic_node_properties={"lifetime-policy": p.DeleteOnClose()},
+        capabilities=[dynamic_queues.TEMPORARY_QUEUE],
+    )
+
+
+class Aim:
+    """An exchange that a user may publish to with a key, every check done."""
+
+    __slots__ = ("access_revision", "exchange", "guarded", "key", "revision")
+
+    def __init__(self, exchange: Exchange, key: str, guarded: bool, access_revision: int) -> None:
+        self.exchange = exchange
+        self.key = key
+        self.guarded = guarded  # topic permissions: further keys need a check of their own (S088)
+        self.revision = exchange.virtual_host.revision
+        self.access_revision = access_revision
+
+
+@mypyc_attr(native_class=False)
+class Aims(Remembered):
+    """What the `to` addresses used by one user in one virtual host mean."""
+
+    __slots__ = ("by_address",)
+
+    def __init__(self) -> None:
+        self.by_address: dict[str, Aim] = {}
+
+
+def aims_of(client: Client) -> Aims:
+    """What one link has found out holds for every link of that user there, as long as there is one."""
+    known = client.host.remembered.setdefault(("amqp10", client.user.name), Aims())
+    assert isinstance(known, Aims)
+    return known
+
+
+def aim_at(client: Client, exchange: str, key: str) -> Aim:
+    """Raises Failure, or AmqpError for an internal exchange (S198)."""
+    host, access = client.host, client.broker.access
+    found = host.exchanges.get(exchange)
+    if found is not None and found.internal:
+        why = f"forbidden to publish to internal exchange '{exchange}' in vhost '{host.name}'"
+        raise AmqpError(p.UNAUTHORIZED_ACCESS, why)
+    target = client.publish_target(exchange, (key,))
+    return Aim(target, key, client.guards_topics(target), access.revision)
+
+
+class Publishing(IncomingOwner):
+    """One link that publishes. Where to, is for the subclasses to say."""
+
+    __slots__ = (
+        "_accepted",
+        "_access",
+        "_aim",
+        "_answers",
+        "_client",
+        "_host",
+        "_known",
+        "_marked",
+        "_session",
+        "_varies",
+        "broker",
+        "link",
+    )
+    is_anonymous: ClassVar[bool]  # a message without a target is its own affair: the link goes on
+
+    def __init__(self, session: ServedSession, link: IncomingLink, aim: Aim, varies: bool) -> None:
+        self.link = link
+        self.broker = session.broker
+        self._session = session
+        self._client = session.client
+        self._host = session.client.host
+        self._access = session.broker.access
+        self._aim = aim  # of the last message
+        self._known: Projection | None = None  # of the last message that was projected
+        self._varies = varies  # each message says where it goes
+        self._accepted: list[int] = []  # deliveries to answer when the broker has settled
+        self._answers: list[tuple[int, p.DeliveryState]] = []  # those with another outcome
+        self._marked: deque[tuple[list[int], list[tuple[int, p.DeliveryState]]]] = (
+            deque()
+        )  # both, by the mark
+
+    @abstractmethod
+    def _aimed(self, to: str | None, subject: str | None) -> Aim:
+        """Where a message goes, as things are now. Raises Failure or AmqpError."""
+
+    @abstractmethod
+    def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
+        """A message has no target."""
+
+    def on_message(
+        self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
+    ) -> None:
+        try:
+            known = self._project(payload)
+            aim = self._aim_of(known)
+            facts = known.facts
+            message = Message(
+                ENCODING, aim.exchange.name, aim.key, known.properties, known.body(payload), facts
+            )
+            if state is not None and isinstance(state, p.TransactionalState):
+                self._publish_in_tx(delivery_id, settled, state, aim.exchange, message)
+                return
+            outcome = self.broker.publish(aim.exchange, message)
+        except (AmqpError, Failure) as failure:
+            self._refused(delivery_id, tag, settled, state, failure)
+            return
+        if self.broker.work > WORK_MAX:
+            self._session.connection.wire.halted = True
+        if settled:  # X067
+            return
+        if outcome is not TAKEN:
+            unwanted = outcome is UNROUTABLE
+            self._session.returned += unwanted
+            self.broker.returned += unwanted
+            self._answer_later(delivery_id, RELEASED if unwanted else rejected_by(self.broker.refused_by))
+            return
+        if facts.durable:
+            self._session.persistent = True
+        if not self._accepted and not self._answers:
+            self._session.published(self)
+        self._accepted.append(delivery_id)
+
+    def on_messages(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
+        try:
+            known = self._project(payloads[0])
+            aim = self._aim_of(known)
+            count = self._publish_all(aim, known, payloads)
+        except (AmqpError, Failure):
+            return 0
+        if self.broker.work > WORK_MAX:
+            self._session.connection.wire.halted = True
+        if settled or not count:
+            return count
+        if known.facts.durable:
+            self._session.persistent = True
+        if not self._accepted and not self._answers:
+            self._session.published(self)
+        self._accepted += delivery_ids if count == len(delivery_ids) else delivery_ids[:count]
+        return count
+
+    def _publish_all(self, aim: Aim, known: Projection, payloads: list[bytes]) -> int:
+        """Messages as far as they are like the first, are simply taken, and as there is a turn for. Raises Failure."""
+        exchange, properties, facts = aim.exchange, known.properties, known.facts
+        name, key = exchange.name, aim.key
+        messages: list[Message] = []
+        for payload in payloads:
+            if not known.holds_for(payload):
+                break
+            messages.append(Message(ENCODING, name, key, properties, known.body(payload), facts))
+        if not messages:
+            return 0
+        copies = len(self.broker.route(exchange, messages[0]).queues)
+        if copies and len(messages) * copies > WORK_MAX - self.broker.work:
+            del messages[max(1, (WORK_MAX - self.broker.work) // copies + 1) :]
+        return self.broker.publish_run(exchange, messages)
+
+    def _project(self, payload: bytes) -> Projection:
+        """What there is to know of a message. Raises AmqpError."""
+        known = self._known
+        if known is None or not known.holds_for(payload):
+            known = Projection(payload)
+            self._known = known if known.is_general else None
+        return known
+
+    def _aim_of(self, known: Projection) -> Aim:
+        """Where a message goes, every check done. Raises Failure or AmqpError."""
+        aim = self._aim
+        if (
+            self._varies
+            or aim.revision != self._host.revision
+            or aim.access_revision != self._access.revision
+        ):
+            aim = self._aim = self._aimed(known.to, known.subject)
+        if known.facts.user_id is not None or known.facts.cc:
+            self._check_facts(aim, known.facts)
+        return aim
+
+    def _check_facts(self, aim: Aim, facts: Facts) -> None:
+        if facts.user_id is not None:
+            try:
+                self._client.require_user_id(facts.user_id)
+            except PreconditionFailed as failure:  # X061
+                raise AmqpError(p.UNAUTHORIZED_ACCESS, str(failure)) from None
+        if aim.guarded:
+            self._client.check_topics(aim.exchange, facts.cc)
+
+    def _publish_in_tx(
+        self,
+        delivery_id: int,
+        settled: bool,
+        state: p.TransactionalState,
+        exchange: Exchange,
+        message: Message,
+    ) -> None:
+        outcome = self._session.transactions.publish(state, exchange, message)
+        if not settled:
+            self.link.answer(delivery_id, outcome)
+
+    def _refused(
+        self,
+        delivery_id: int,
+        tag: bytes,
+        settled: bool,
+        state: p.DeliveryState | None,
+        failure: AmqpError | Failure,
+    ) -> None:
+        error = refusal(failure) if isinstance(failure, Failure) else failure
+        if error.condition not in MISDIRECTED:
+            raise self._last_word(error)
+        if isinstance(state, p.TransactionalState):
+            outcome = self._session.transactions.refuse(state, error, settled)
+            if not settled:
+                self.link.answer(delivery_id, outcome)
+            if not self.is_anonymous:
+                raise self._last_word(error)
+            return
+        self._misdirected(delivery_id, tag, settled, error)
+
+    def _last_word(self, error: AmqpError) -> AmqpError:
+        """The link ends by this error, or more than the link; what came before and is safe is answered first."""
+        self.broker.settle()
+        return error
+
+    def _answer_later(self, delivery_id: int, state: p.DeliveryState) -> None:
+        if not self._accepted and not self._answers:
+            self._session.published(self)
+        self._answers.append((delivery_id, state))
+
+    def mark(self) -> None:
+        """The broker has settled. One `answer` follows for each mark, when what came before it is safe."""
+        self._marked.append((self._accepted, self._answers))
+        self._accepted, self._answers = [], []
+
+    def answer(self) -> None:
+        """Tell the peer what became of its messages before the next mark (S226); nothing, if the link has gone."""
+        accepted, answers = self._marked.popleft()
+        if accepted:
+            self._session.confirmed += len(accepted)
+            self.broker.confirmed += len(accepted)
+            self.link.accept_all(accepted)
+        for delivery_id, state in answers:
+            self.link.answer(delivery_id, state)
+
+    def untold(self) -> list[tuple[int, p.DeliveryState]]:
+        """What `answer` is going to say, in the end."""
+        told = []
+        for accepted, answers in (*self._marked, (self._accepted, self._answers)):
+            told += [*((delivery_id, ACCEPTED) for delivery_id in accepted), *answers]
+        return told
+
+    def on_detached(self, closed: bool) -> None:
+        """What is not answered yet never will be: the link sees to that."""
+
+
+class Addressed(Publishing):
+    """A link to one exchange, with one key or with each message's subject (S183, S184, S213-S217)."""
+
+    __slots__ = ("_queue", "_target")
+    is_anonymous = False
+
+    def __init__(
+        self, session: ServedSession, link: IncomingLink, target: addresses.Target, queue: Queue | None = None
+    ) -> None:
+        super().__init__(
+            session, link, aim_at(session.client, target.exchange, target.key), target.by_subject
+        )
+        self._target = target
+        self._queue = queue  # made for this link, and going with it (S211)
+
+    def _aimed(self, to: str | None, subject: str | None) -> Aim:
+        target = self._target
+        if not target.by_subject:
+            return aim_at(self._client, target.exchange, target.key)
+        aim, key = self._aim, subject or ""
+        if (
+            aim.key == key
+            and aim.revision == self._host.revision
+            and aim.access_revision == self._access.revision
+        ):
+            return aim
+        if len(key) > addresses.NAME_SIZE_MAX or len(key.encode()) > addresses.NAME_SIZE_MAX:
+            why = f"a subject that is a routing key has more than {addresses.NAME_SIZE_MAX} octets"
+            raise AmqpError(p.INVALID_FIELD, why)
+        return aim_at(self._client, target.exchange, key)
+
+    def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
+        """S206, S208."""
+        error = self._last_word(error)
+        if not settled:
+            self.link.answer(delivery_id, RELEASED)
+        raise error
+
+    def on_detached(self, closed: bool) -> None:
+        super().on_detached(closed)
+        if self._queue is not None and not self._queue.deleted:
+            self._host.delete_queue(self._queue)
+
+
+class Anonymous(Publishing):
+    """A link whose messages say themselves where they go (S199-S205)."""
+
+    __slots__ = ("_aims",)
+    is_anonymous = True
+
+    def __init__(self, session: ServedSession, link: IncomingLink) -> None:
+        client = session.client
+        nowhere = Aim(client.host.default_exchange, "", False, -1)
+        super().__init__(session, link, nowhere, varies=True)
+        self._aims = aims_of(client)
+
+    def _aimed(self, to: str | None, subject: str | None) -> Aim:
+        if to is None:
+            raise AmqpError(p.PRECONDITION_FAILED, "anonymous terminus requires 'to' address to be set")
+        aim = self._aims.by_address.get(to)
+        if aim is None or aim.revision != self._host.revision or aim.access_revision != self._access.revision:
+            target = addresses.to(to)
+            aim = aim_at(self._client, target.exchange, target.key)
+            if len(self._aims.by_address) >= AIMS_MAX:
+                self._aims.by_address.clear()
+            self._aims.by_address[to] = aim
+        return aim
+
+    def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
+        """S201-S204."""
+        if not settled:
+            self._answer_later(delivery_id, rejected(error))
+            return
+        error.info = {"delivery-tag": tag}
+        raise self._last_word(error)
+
+
+def rejected_by(queue: str) -> p.Rejected:
+    """X066: that queue was full."""
+    info: dict[str, Value] = {"queue": queue, "reason": Symbol("maxlen")}
+    return rejected(
+        AmqpError(p.RESOURCE_LIMIT_EXCEEDED, f"queue '{queue}' exceeded maximum length", info=info)
+    )

@@ -1,0 +1,159 @@
+"""Senders that come back (AMQP 1.0 part 2, section 2.6.13): what they delivered before is not published once more.
+
+    link detached, deliveries not settled by the sender ──> kept, as the target's expiry-policy says (termini.py)
+    attached again, unsettled = what the sender wonders about ──> our attach: what became of those
+    transfer, resume=true ──> answered with that, not published
+
+On a link with rcv-settle-mode first there is nothing to keep: who answers has settled. A sender that wonders about such
+deliveries is told that we know of none, and sends them again. What we would have to know of the other direction, or of
+more than one attach can tell, is refused (S176).
+
+None of it outlives the node: to write down what became of each delivery would cost as much as the message. A sender
+that comes back after a restart is told that we know of none, and sends them again, as it must whose peer has no state
+(section 2.6.13): what was on disk is there twice. Our target says so with its durability (part 3, section 3.5.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10.broker.kept_links import Key, Termini, Terminus, termini_of
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.machine.contract import IncomingOwner
+from protocols.amqp10.machine.receiving import Unsettled
+
+if TYPE_CHECKING:
+    from protocols.amqp10.broker.publishing import Publishing
+    from protocols.amqp10.broker.session import ServedSession
+    from protocols.amqp10.machine.links import IncomingLink
+
+
+DELIVERIES_MAX: Final = 512  # of one link that are kept, the last ones; more than any credit that we grant
+
+
+def require_none(attach: p.Attach) -> None:
+    """A link that cannot be resumed. Raises AmqpError (S176)."""
+    if attach.unsettled or attach.incomplete_unsettled:
+        raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
+
+
+def tell_durability(target: p.Target) -> None:
+    """A target is there again after a restart; what its senders have not settled is not."""
+    target.durable = min(target.durable, p.TERMINUS_DURABILITY_CONFIGURATION)
+
+
+def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]:
+    """By tag, what the sender wonders about and we know. Raises AmqpError (S176)."""
+    if attach.incomplete_unsettled:
+        raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
+    termini = termini_of(session.client.host)
+    kept = termini.targets.get(_key(session, attach.name))
+    if not isinstance(kept, KeptSender):
+        return {}
+    kept.expire()  # it is with the link again, or nowhere
+    if (journal := session.broker.journal) is not None:
+        journal.holds = (
+            True  # what we tell of them may have been published just now: it is told when it is on disk
+        )
+    asked = attach.unsettled or {}
+    return {tag: each for tag, each in kept.deliveries.items() if tag in asked and each.state is not None}
+
+
+def states_of(kept: Mapping[bytes, Unsettled]) -> dict[bytes, p.DeliveryState | None] | None:
+    """What our attach tells of them."""
+    return {tag: each.state for tag, each in kept.items()} or None
+
+
+def serve(
+    session: ServedSession,
+    link: IncomingLink,
+    owner: Publishing,
+    target: p.Target,
+    kept: dict[bytes, Unsettled],
+) -> IncomingOwner:
+    """The owner of a link that has been attached: one that keeps, if the link's mode asks for it."""
+    if not link.second:
+        return owner
+    return Recoverable(session, link, owner, str(target.expiry_policy), int(target.timeout), kept)
+
+
+def _key(session: ServedSession, link: str) -> Key:
+    """Anybody may call his container as another's: what a user has sent is his own affair."""
+    return session.client.user.name, session.connection.container, link
+
+
+class KeptSender(Terminus):
+    """The deliveries of a link that its sender had not settled."""
+
+    __slots__ = ("deliveries",)
+
+    def __init__(self, termini: Termini, key: Key, policy: str, timeout_s: int) -> None:
+        super().__init__(termini, key)
+        self.policy, self.timeout_s = policy, timeout_s
+        self.deliveries: dict[bytes, Unsettled] = {}  # by tag
+        termini.keep_target(self)
+
+    @property
+    def has_gone(self) -> bool:
+        return False
+
+    def expire(self) -> None:
+        self.stay()
+        self._termini.forget_target(self)
+
+
+class Recoverable(IncomingOwner):
+    """A link with rcv-settle-mode second: it publishes as any other, and what it has not settled survives it."""
+
+    __slots__ = ("_expiry", "_kept", "_link", "_owner", "_session")
+
+    def __init__(
+        self,
+        session: ServedSession,
+        link: IncomingLink,
+        owner: Publishing,
+        policy: str,
+        timeout_s: int,
+        kept: dict[bytes, Unsettled],
+    ) -> None:
+        self._session = session
+        self._link = link
+        self._owner = owner
+        self._expiry = policy, timeout_s  # of what it leaves behind
+        self._kept = kept  # from the link before; not resumed yet
+
+    def on_message(
+        self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
+    ) -> None:
+        if (before := self._kept.pop(tag, None)) is not None:
+            self._link.answer(delivery_id, before.state)
+        else:
+            self._owner.on_message(delivery_id, tag, payload, settled, state)
+        delivery = self._link.unsettled.get(delivery_id)
+        if delivery is not None and isinstance(delivery.state, p.TransactionalState):
+            self._watch(delivery_id, delivery, delivery.state)
+
+    def _watch(self, delivery_id: int, delivery: Unsettled, state: p.TransactionalState) -> None:
+        """What was answered in a transaction is a promise, until that is discharged (part 4, section 4.4.4.1)."""
+        link, promised = self._link, state.outcome
+
+        def discharged(committed: bool) -> None:
+            delivery.state = promised if committed else None
+            link.answer(delivery_id, delivery.state)
+
+        self._session.transactions.watch(state, discharged)
+
+    def on_detached(self, closed: bool) -> None:
+        unsettled = self._link.unsettled
+        for delivery_id, outcome in self._owner.untold():
+            if (delivery := unsettled.get(delivery_id)) is not None:
+                delivery.state = outcome
+        self._owner.on_detached(closed)
+        deliveries = self._kept | {each.tag: each for each in unsettled.values()}
+        if deliveries and not closed:
+            key = _key(self._session, self._link.name)
+            kept = KeptSender(termini_of(self._session.client.host), key, *self._expiry)
+            kept.deliveries = dict(list(deliveries.items())[-DELIVERIES_MAX:])
+            kept.leave(self._session)

@@ -1,0 +1,226 @@
+"""What a receiver asks of its source, and on what terms it gets that: an attach in, `Terms` and our own source out.
+
+| asked for by                                                     | is                                            |
+|------------------------------------------------------------------|-----------------------------------------------|
+| property `rabbitmq:priority` (or `priority`, as Artemis has it)  | its rank among the queue's consumers          |
+| property `rabbitmq:consumer-timeout`, milliseconds, 0: none      | how long it may take to answer                |
+| property `exclusive`, a boolean                                  | that it is the queue's only consumer          |
+| filter `apache.org:selector-filter:string`, or key `jms-selector`| a condition on messages                       |
+| filter `rabbitmq:stream-offset-spec`, on a stream                | where it begins                               |
+| distribution-mode `copy`                                         | to read without taking                        |
+| outcomes, default-outcome                                        | what it may say, and what its silence means   |
+
+What our source does not repeat is not in place (part 3, section 3.5.3): the receiver may go if it cannot live without.
+A delivery that is settled with no outcome, or given up with its link, has the default outcome: the one asked for, or
+released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from broker_core.errors import PreconditionFailed
+from broker_core.limits import QueueType
+from broker_core.queue import Queue
+from broker_core.selector import Selector, compile_selector
+from broker_core.stream import OFFSET
+from broker_core.values import Table
+from broker_core.values import Timestamp as Seconds
+from broker_core.values import Value as Neutral
+from protocols.amqp10.broker.addresses import queue_address
+from protocols.amqp10.broker.dynamic_queues import DYNAMIC_NODE, TEMPORARY_QUEUE
+from protocols.amqp10.broker.outcomes import Outcome, outcome_in
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.types import Described, Symbol, Timestamp, Value
+
+OUTCOMES: Final[dict[str, type[Outcome]]] = {
+    kind.NAME: kind for kind in (p.Accepted, p.Rejected, p.Released, p.Modified)
+}
+PRIORITY: Final = ("rabbitmq:priority", "priority")
+TIMEOUT: Final = "rabbitmq:consumer-timeout"
+EXCLUSIVE: Final = "exclusive"
+SELECTORS: Final = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004, "jms-selector")
+OFFSETS: Final = ("rabbitmq:stream-offset-spec",)
+DEFAULT_SIZE_MAX: Final = 1024  # octets of a default outcome
+CAPABILITIES: Final = ("queue", TEMPORARY_QUEUE)  # what our sources are, if anybody asks
+
+
+@attrs.frozen
+class Terms:
+    """On what terms a receiver reads from its queue."""
+
+    priority: int = 0
+    exclusive: bool = False
+    timeout_s: float | None = None  # 0: all the time in the world; None: as the queue says
+    selector: Selector | None = None
+    arguments: Table = attrs.field(factory=dict)  # for the kind of queue
+    browses: bool = False
+    properties: Mapping[str, Value] = attrs.field(factory=dict)  # those of the attach that say so
+    filters: Mapping[str, Value] = attrs.field(factory=dict)  # those in place
+
+
+def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
+    """What is asked of this queue, as far as we can do it.
+
+    Raises AmqpError amqp:invalid-field for what nobody could do.
+    """
+    asked = attach.properties or {}
+    known = {name: asked[name] for name in (*PRIORITY, TIMEOUT, EXCLUSIVE) if name in asked}
+    selector = _filter(source, SELECTORS)
+    offset = _filter(source, OFFSETS) if queue.type is QueueType.STREAM else None
+    start = None if offset is None else _start(offset.says)
+    return Terms(
+        priority=next((_whole(known, name) for name in PRIORITY if name in known), 0),
+        exclusive=EXCLUSIVE in known and _truth(known, EXCLUSIVE),
+        timeout_s=_timeout_s(known) if TIMEOUT in known else None,
+        selector=selector_of(source),
+        arguments={} if start is None else {OFFSET: start},
+        browses=_browses(source, queue),
+        properties=known,
+        filters={each.name: each.value for each in (selector, offset) if each is not None},
+    )
+
+
+def selector_of(source: p.Source) -> Selector | None:
+    """The condition that a source puts on its messages. Raises AmqpError amqp:invalid-field."""
+    found = _filter(source, SELECTORS)
+    return None if found is None else _compiled(found.says)
+
+
+def _browses(source: p.Source, queue: Queue) -> bool:
+    """Whether messages stay where they are. Those of a stream do, for all its readers."""
+    mode = source.distribution_mode
+    if mode not in (None, p.STD_DIST_MODE_MOVE, p.STD_DIST_MODE_COPY):
+        raise AmqpError(p.NOT_IMPLEMENTED, f"distribution-mode '{mode}' is not supported")
+    return mode == p.STD_DIST_MODE_COPY and queue.type is not QueueType.STREAM
+
+
+def _whole(properties: dict[str, Value], name: str) -> int:
+    value = properties[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _invalid(f"property '{name}' is no whole number")
+    return value
+
+
+def _timeout_s(properties: dict[str, Value]) -> float:
+    if (timeout_ms := _whole(properties, TIMEOUT)) < 0:
+        raise _invalid(f"property '{TIMEOUT}' is negative")
+    return timeout_ms / 1000
+
+
+def _truth(properties: dict[str, Value], name: str) -> bool:
+    value = properties[name]
+    if not isinstance(value, bool):
+        raise _invalid(f"property '{name}' is no boolean")
+    return value
+
+
+@attrs.frozen
+class Filter:
+    """One of a source's filters."""
+
+    name: str
+    value: Value  # as it came, described or not
+    says: Value
+
+
+def _filter(source: p.Source, kinds: tuple[str | int, ...]) -> Filter | None:
+    """The first filter of these kinds. Some clients leave its descriptor out and trust in its name."""
+    for name, value in (source.filter or {}).items():
+        kind, says = (value.descriptor, value.value) if isinstance(value, Described) else (name, value)
+        if isinstance(kind, str | int) and kind in kinds:
+            return Filter(name, value, says)
+    return None
+
+
+def _compiled(text: Value) -> Selector:
+    if not isinstance(text, str):
+        raise _invalid("a selector is a string")
+    try:
+        return compile_selector(text)
+    except PreconditionFailed as failure:
+        raise _invalid(f"selector: {failure}") from None
+
+
+def _start(said: Value) -> Neutral:
+    """Where in a stream to begin, as the core is told it."""
+    if isinstance(said, Timestamp):
+        return Seconds(said // 1000)
+    if isinstance(said, str):
+        return str(said)
+    if isinstance(said, int) and not isinstance(said, bool):
+        return int(said)
+    raise _invalid("a stream offset is a number, a timestamp or a string")
+
+
+# Outcomes.
+
+
+def outcomes_of(source: p.Source) -> Sequence[str]:
+    """The outcomes that a link's receiver may choose from: all, if none is named. Raises AmqpError (X057)."""
+    unknown = [str(name) for name in source.outcomes if name not in OUTCOMES]
+    if source.default_outcome is not None and not isinstance(source.default_outcome, Outcome):
+        unknown.append("a default outcome")
+    if unknown:
+        raise AmqpError(p.NOT_IMPLEMENTED, f"Outcomes not supported: [{', '.join(unknown)}]")
+    if isinstance(source.default_outcome, Outcome):
+        _check_default(source.default_outcome)
+    return list(dict.fromkeys(source.outcomes)) or list(OUTCOMES)
+
+
+def _check_default(outcome: Outcome) -> None:
+    """It is kept with the link, and applied when nobody is left to be told that it cannot be."""
+    outcome_in(outcome)
+    if len(outcome.encode()) > DEFAULT_SIZE_MAX:
+        raise _invalid(f"a default outcome has more than {DEFAULT_SIZE_MAX} octets")
+
+
+def default_outcome_of(source: p.Source) -> Outcome:
+    """What becomes of a delivery that the receiver says nothing of."""
+    asked = source.default_outcome
+    return asked if isinstance(asked, Outcome) else p.Released()
+
+
+# Our own source.
+
+
+def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:
+    """The source that our attach tells of: what is in place."""
+    copies = terms.browses or queue.type is QueueType.STREAM
+    return p.Source(
+        address=queue_address(queue.name) if source.dynamic else source.address,
+        durable=source.durable,
+        expiry_policy=source.expiry_policy,
+        timeout=source.timeout,
+        dynamic=source.dynamic,
+        dynamic_node_properties=DYNAMIC_NODE if source.dynamic else None,
+        distribution_mode=p.STD_DIST_MODE_COPY if copies else p.STD_DIST_MODE_MOVE,
+        filter=terms.filters or None,
+        default_outcome=default_outcome_of(source),
+        outcomes=outcomes_of(source),
+        capabilities=[name for name in source.capabilities if name in CAPABILITIES],
+    )
+
+
+def kept(source: p.Source) -> p.Source:
+    """What is to be remembered of a source that somebody may come back to: nothing that we do not heed."""
+    selector = _filter(source, SELECTORS)
+    return p.Source(
+        address=source.address,
+        durable=source.durable,
+        expiry_policy=source.expiry_policy,
+        timeout=source.timeout,
+        distribution_mode=source.distribution_mode,
+        filter=None if selector is None else {Symbol(SELECTORS[0]): selector.value},
+        default_outcome=source.default_outcome,
+        outcomes=outcomes_of(source),
+        capabilities=source.capabilities,
+    )
+
+
+def _invalid(why: str) -> AmqpError:
+    return AmqpError(p.INVALID_FIELD, f"Attach refused: {why}")

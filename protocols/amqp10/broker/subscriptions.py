@@ -1,0 +1,300 @@
+"""Subscriptions: sources that are exchanges. Each has a queue of its own, bound to the exchange; it may outlive a link.
+
+    attach ──> made, or found ──link detached──> waits and expires as its source asked (termini.py)
+
+A source asks to outlive its link with a durability, an expiry-policy or a timeout (part 3, section 3.5.3). What does is
+known by the container and the link's name, and found again from any connection; a link that is closed ends it. What is
+durable outlives the node as well, with which its link, session and connection have ended. A null source asks for what
+is known by that name. If it is in use, who attaches anew takes it over (amqp:link:stolen), unless it is `shared`: then
+several links have its messages in turn, and their names count up to the first `|`. One that is `global` as well is not
+the container's own. This is how JMS clients use all that.
+
+Any other source stands for a subscription that goes with its link, and has a generated name (S219, S220).
+
+A selector belongs to the subscription: what does not suit it is not kept. Who comes back with another selector, or
+exchange, or key, wants another subscription, and the old one goes with its messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker_core.errors import Failure
+from broker_core.sieve import Sieve
+from protocols.amqp10.broker import addresses, sources
+from protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
+from protocols.amqp10.broker.registration import SUBSCRIPTION
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.client import Client
+    from broker_core.queue import Queue
+    from broker_core.selector import Selector
+    from broker_core.values import Table
+    from broker_core.values import Value as Neutral
+    from protocols.amqp10.broker.consuming import LinkConsumer
+    from protocols.amqp10.broker.session import ServedSession
+    from protocols.amqp10.broker.sources import Terms
+
+log: Final = logging.getLogger("leveret.amqp10")
+
+TOPIC, SHARED, GLOBAL = "topic", "shared", "global"
+CAPABILITIES: Final = (TOPIC, SHARED, GLOBAL)
+SHARES: Final = "|"  # behind the subscription's name, in the name of a link that shares it
+
+
+@attrs.frozen
+class Wish:
+    """What a source asks to be subscribed to."""
+
+    exchange: str
+    key: str
+    selector: str | None
+    durable: bool
+
+    @classmethod
+    def met_by(cls, queue: Queue) -> Wish | None:
+        """The wish that a queue of ours is the answer to."""
+        binding = next(iter(queue.virtual_host.bindings_to(queue)), None)
+        if binding is None:
+            return None
+        selector = queue.selector.text if isinstance(queue, Sieve) else None
+        return cls(binding.source.name, binding.key, selector, queue.durable)
+
+
+# Attaching.
+
+
+def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
+    """The subscription that an attach is about, made or found; None: it is about something else.
+
+    If nothing comes of the attach, `abandon` must follow, else `serve`. Raises Failure or AmqpError.
+    """
+    source = attach.source
+    if source is None:
+        found = _known(session, _key(session, attach.name, attach.desired_capabilities, lasts=True))
+        if found is not None:
+            found.come_back(session.client)
+        return found
+    if not isinstance(source, p.Source) or source.dynamic:
+        return None
+    v1 = session.connection.address_v1
+    meant = (addresses.subscription if _is_explicit(source) else addresses.source)(source.address, v1)
+    if meant.exchange is None:
+        return None
+    selector = sources.selector_of(source)
+    wish = Wish(meant.exchange, meant.key, None if selector is None else selector.text, source.durable > 0)
+    key = _key(session, attach.name, source.capabilities, _lasts(source))
+    if not _lasts(source) and SHARED not in source.capabilities:
+        return Subscription(_subscribed_queue(session.client, "", wish, selector), key, source)
+    found = _known(session, key)
+    if found is not None and Wish.met_by(found.queue) == wish:
+        found.come_back(session.client, source)
+        return found
+    if found is not None:
+        found.make_way(session.client, wish)
+    return Subscription(_subscribed_queue(session.client, _queue_name(key), wish, selector), key, source)
+
+
+def _is_explicit(source: p.Source) -> bool:
+    """Whether it says that it wants a subscription, so that an address of version 2 may be an exchange's (S196)."""
+    return source.durable > 0 or TOPIC in source.capabilities or SHARED in source.capabilities
+
+
+def _lasts(source: p.Source) -> bool:
+    """Whether it asks to outlive its link. The policy that nobody has to ask for, session-end, is no wish."""
+    lasting = (p.TERMINUS_EXPIRY_POLICY_CONNECTION_CLOSE, p.TERMINUS_EXPIRY_POLICY_NEVER)
+    return source.durable > 0 or source.timeout > 0 or source.expiry_policy in lasting
+
+
+def _key(session: ServedSession, link: str, capabilities: Sequence[str], lasts: bool) -> Key:
+    if SHARED not in capabilities:
+        return "", session.connection.container, link
+    kind = SHARED if lasts else "volatile"
+    if GLOBAL in capabilities:
+        return f"{GLOBAL}.{kind}", "", link.partition(SHARES)[0]
+    return kind, session.connection.container, link.partition(SHARES)[0]
+
+
+def _queue_name(key: Key) -> str:
+    """One name for one key, and short enough for everybody."""
+    kind, container, link = (addresses.encoded(each) for each in key)
+    name = f"amq.sub.{kind}-{container}/{link}" if kind else f"amq.sub-{container}/{link}"
+    return name if len(name) <= addresses.NAME_SIZE_MAX else f"amq.sub-{sha256(name.encode()).hexdigest()}"
+
+
+def _subscribed_queue(client: Client, name: str, wish: Wish, selector: Selector | None) -> Queue:
+    """A new queue; one without a name is for this connection alone."""
+    queue = client.declare_queue(name, wish.durable, exclusive=not name, ours=True, selector=selector)
+    try:
+        client.bind(wish.exchange, queue.name, False, wish.key, {})
+    except Failure:
+        client.host.delete_queue(queue)
+        raise
+    return queue
+
+
+def _known(session: ServedSession, key: Key) -> Subscription | None:
+    """What is there under this name, also if nothing but its queue is left."""
+    host = session.client.host
+    known = termini_of(host).sources.get(key)
+    if isinstance(known, Subscription) and not known.has_gone:
+        return known
+    queue = host.queues.get(_queue_name(key))
+    wish = None if queue is None else Wish.met_by(queue)
+    if queue is None or wish is None:
+        return None
+    source = p.Source(
+        address=addresses.exchange_address(wish.exchange, wish.key),
+        durable=p.TERMINUS_DURABILITY_UNSETTLED_STATE,
+        expiry_policy=p.TERMINUS_EXPIRY_POLICY_NEVER,
+        capabilities=[TOPIC],
+    )
+    return Subscription(queue, key, source, is_new=False)
+
+
+# A restart.
+
+
+def restore(broker: Broker) -> None:
+    """Those that were kept with their queues wait again, or for as long as they were to outlive their links."""
+    for host in broker.hosts():
+        for queue in list(host.queues.values()):
+            if SUBSCRIPTION not in queue.notes:
+                continue
+            try:
+                key, source = _noted(queue.notes[SUBSCRIPTION])
+            except (AmqpError, ValueError) as error:
+                log.error(
+                    "nobody can read what is noted of the subscription of %s: %s", queue.described, error
+                )
+            else:
+                Subscription(queue, key, source, is_new=False).outlive_all()
+
+
+def _noted(notes: Neutral) -> tuple[Key, p.Source]:
+    """Raises AmqpError or ValueError."""
+    if isinstance(notes, Mapping):
+        key, octets = notes.get("key"), notes.get("source")
+        if isinstance(key, list) and isinstance(octets, bytes):
+            kind, container, link = key
+            source, _ = p.decode(octets, 0, len(octets))
+            if isinstance(source, p.Source):
+                return (str(kind), str(container), str(link)), source
+    raise ValueError("there is no key and no source")
+
+
+class Subscription(Terminus):
+    """A queue that is bound to an exchange, and the links that are served from it."""
+
+    __slots__ = ("is_new", "links", "queue", "source")
+
+    def __init__(self, queue: Queue, key: Key, source: p.Source, is_new: bool = True) -> None:
+        super().__init__(termini_of(queue.virtual_host), key)
+        self.queue = queue
+        self.is_new = is_new  # nobody has been served from it
+        self.links: dict[LinkConsumer, None] = {}
+        self._ask(source)
+        if not queue.exclusive:
+            self._termini.keep_source(self)
+
+    def _ask(self, source: p.Source) -> None:
+        self.source = source  # as it was asked for last
+        self.policy, self.timeout_s = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, 0
+        if _lasts(source):
+            self.policy, self.timeout_s = str(source.expiry_policy), int(source.timeout)
+
+    # For consuming.py.
+
+    def adapted(self, terms: Terms) -> Terms:
+        """A link's terms: that everybody gets a copy, and the selector, are matters of the subscription."""
+        return attrs.evolve(terms, selector=None, browses=False)
+
+    def told(self, terms: Terms) -> p.Source:
+        """The source that our attach tells of."""
+        told = sources.actual(self.source, terms, self.queue)
+        told.distribution_mode = p.STD_DIST_MODE_COPY
+        told.capabilities = [name for name in self.source.capabilities if name in CAPABILITIES]
+        told.expiry_policy, told.timeout = self.policy, self.timeout_s
+        return told
+
+    def serve(self, consumer: LinkConsumer) -> None:
+        """A link has its messages from now on."""
+        self.source = sources.kept(self.source)
+        self.source.capabilities = [name for name in self.source.capabilities if name in CAPABILITIES]
+        self.is_new = False
+        self.links[consumer] = None
+        if self.queue.number:  # it is kept in the store
+            noted: Table = {"key": list(self.key), "source": self.source.encode()}
+            self.queue.virtual_host.note(self.queue, {**self.queue.notes, SUBSCRIPTION: noted})
+
+    def abandon(self, session: ServedSession) -> None:
+        """Nothing came of the attach."""
+        if self.is_new:
+            self.expire()
+        elif not self.links:
+            self.leave(session)
+
+    def left(self, consumer: LinkConsumer, closed: bool) -> None:
+        """A link has gone. `closed`: its peer does not want to come back."""
+        if self.links.pop(consumer, self) is self or self.links:
+            return  # it was taken over, or others are left
+        if closed or self.has_gone:
+            self.expire()
+        else:
+            self.leave(consumer.session)
+
+    # For attaches.
+
+    def come_back(self, client: Client, source: p.Source | None = None) -> None:
+        """Somebody wants it again, on these terms or as it was. Raises Failure."""
+        queue, wish = self.queue, Wish.met_by(self.queue)
+        assert wish is not None
+        client.readable_queue(queue.name)
+        # What making it needs, he must be allowed who comes back: he may also put an end to it.
+        client.declare_queue(queue.name, queue.durable, arguments=queue.arguments, ours=True)
+        client.bind(wish.exchange, queue.name, False, wish.key, {})
+        if source is not None:
+            self._ask(source)
+        self.stay()
+        if self._is_shared:
+            return
+        links, self.links = self.links, {}
+        for consumer in links:
+            consumer.link.detach(
+                AmqpError(p.LINK_STOLEN, f"link '{consumer.link.name}' was attached elsewhere")
+            )
+
+    def make_way(self, client: Client, wish: Wish) -> None:
+        """Somebody wants another subscription of this name. Raises Failure or AmqpError.
+
+        It stays as it is, unless he may have the other one.
+        """
+        client.require_readable(self.queue.name)
+        client.bindings(wish.exchange, self.queue.name, False, wish.key)
+        if self.links and self._is_shared:
+            why = f"subscription '{self.key[2]}' is shared by others with another address or selector"
+            raise AmqpError(p.RESOURCE_LOCKED, why)
+        client.delete_queue(self.queue.name)
+        self.expire()
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.key[0] != ""
+
+    @property
+    def has_gone(self) -> bool:
+        return self.queue.deleted
+
+    def expire(self) -> None:
+        self.stay()
+        self._termini.forget_source(self)
+        if not self.queue.deleted:
+            self.queue.virtual_host.delete_queue(self.queue)

@@ -1,0 +1,373 @@
+"""The server's side of one AMQP 1.0 connection: bytes in, calls to its owners and bytes for an outbox out.
+
+A connection is greeted (headers and login, greeting.py), introduces itself (open), is open, and ends: by a close of
+either side, answered by the other, by silence, or because the transport is gone. The table STEPS holds what is welcome
+in a state and concerns the connection; what concerns a session goes to that of the channel. All else is a violation. An
+error ends what it says it ends; one before our open is said behind it. However the connection ends, every session ends
+first and then, once, the handler is told; only after that the peer hears of it.
+
+A session is in `sessions` from its begin to the first end. When that was ours, its channel is `_ending` until the
+peer's, and whatever else comes on it was under way and is dropped.
+
+Time is passed in. The machine knows no clock, no socket and no broker: `deadline` says when it wants to be called
+again, `closed` that the outbox is to be flushed and the transport closed.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.types import Value
+from protocols.amqp10.codec.wire import (
+    EMPTY_FRAME,
+    FRAME_AMQP,
+    FRAME_OVERHEAD,
+    HEADER_SIZE,
+    OFFSET_MIN,
+    error_of,
+    frame,
+    performative_at,
+)
+from protocols.amqp10.machine.contract import FRAME_SIZE_MIN, Handler, Tuning, Writer
+from protocols.amqp10.machine.greeting import Greeting
+from protocols.amqp10.machine.idle import Heartbeat
+from protocols.amqp10.machine.reader import Reader
+from protocols.amqp10.machine.session import Session
+
+
+class State(Enum):
+    """Where a connection is; the value is how texts call it."""
+
+    GREETING = "greeting"
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+ENDING: Final = (State.CLOSING, State.CLOSED)
+IDLE_TIME_OUT_MIN: Final = 1000  # ms (S167)
+KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
+AROUND_ERROR: Final = 32  # octets of a close besides its error
+OF_SESSIONS: Final = (p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End)
+
+
+class Connection(Reader):
+    """One connection, from its first octet to its last. See the top of the module."""
+
+    __slots__ = (
+        "_closing_until",
+        "_ending",
+        "_finished",
+        "_greeting",
+        "_handshake_until",
+        "_heartbeat",
+        "_open_said",
+        "due",
+        "ended_because",
+        "frame_size_max",
+        "outbox",
+        "partial_size",
+        "peer",
+        "state",
+        "tuning",
+    )
+
+    def __init__(self, handler: Handler, tuning: Tuning, outbox: Writer, now: float) -> None:
+        super().__init__(handler, tuning.initial_frame_size_max)
+        self.tuning = tuning
+        self.outbox = outbox
+        self.state = State.GREETING
+        self.peer: p.Open | None = None
+        self.frame_size_max = FRAME_SIZE_MIN  # of what we send, as agreed
+        self.ended_because = ""
+        self.due: dict[Session, None] = {}  # those with something to flush
+        self.partial_size = 0  # octets of all unfinished messages
+        self._greeting = Greeting(handler, tuning, outbox)
+        self._heartbeat = Heartbeat(now, tuning.idle_timeout_s)
+        self._ending: set[int] = set()  # channels
+        self._open_said = False
+        self._finished = False
+        self._handshake_until = now + tuning.handshake_timeout_s
+        self._closing_until: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will be said or heard: flush the outbox and close the transport."""
+        return self.state is State.CLOSED
+
+    @property
+    def peer_spoke(self) -> str:
+        """The protocol that the peer's first octets asked for; empty if they have not come."""
+        return self._greeting.peer_spoke
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take what the peer sent; `flush` should follow.
+
+        Whatever it is, this raises nothing but what an owner raised besides AmqpError.
+        """
+        self._heartbeat.received_at = now
+        if self.state is State.GREETING and self._greeting.checking:
+            self._keep(data)
+            self._check()
+        elif not self.closed:
+            self._take(data)
+
+    def flush(self) -> None:
+        """Say what sessions have gathered: see `Session.flush`."""
+        for session in list(self.due):
+            session.flush()
+
+    def _check(self) -> None:
+        """Go on with what was kept, if it is known by now who it is."""
+        self._greeting.check()
+        if self._greeting.checking:
+            if self._tail_size > KEPT_MAX:
+                self._drop("too much came while its password was checked")
+        elif self._greeting.left:
+            self._drop(self._greeting.left_because)
+        else:
+            self._needed = HEADER_SIZE
+            self._take(b"")
+
+    def _is_full(self) -> bool:
+        return self.outbox.full()
+
+    def _take_greeting(self, data: bytes) -> int:
+        greeting = self._greeting
+        if self.state is not State.GREETING:
+            return 0
+        at = greeting.take(data, 0)
+        self._needed = greeting.needed
+        if greeting.left:
+            self._drop(greeting.left_because)
+            return len(data)
+        if greeting.done:
+            self.state = State.OPENING
+            self._needed = FRAME_OVERHEAD
+        return at
+
+    def _take_frames(self, data: bytes, at: int) -> int:
+        return at if self.state is State.GREETING else super()._take_frames(data, at)
+
+    def _lose_framing(self, size: int, offset: int, kind: int) -> None:
+        if size > self._frame_size_max:
+            text = f"frame size ({size} bytes) > maximum frame size ({self._frame_size_max} bytes)"
+        elif size < FRAME_OVERHEAD:
+            text = f"frame size ({size} bytes) < minimum frame size ({FRAME_OVERHEAD} bytes)"
+        elif offset < OFFSET_MIN:
+            text = f"data offset ({offset}) < minimum data offset ({OFFSET_MIN})"
+        elif kind != FRAME_AMQP:
+            text = f"frame type ({kind}) is not that of an AMQP frame ({FRAME_AMQP})"
+        else:
+            text = f"data offset ({offset}) is behind the end of the frame ({size} bytes)"
+        self.fail(_framing_error(text))
+        self.state = State.CLOSED
+
+    def _take_frame(self, channel: int, data: bytes, at: int, end: int) -> None:
+        if at == end or self.state is State.CLOSED:
+            return
+        try:
+            performative, payload = performative_at(data, at, end)
+        except AmqpError as error:
+            if channel not in self._ending:
+                self.fail(error)
+            return
+        session = self.sessions.get(channel)
+        try:
+            self._take_performative(channel, session, performative, payload)
+        except AmqpError as error:
+            if session is None:
+                self.fail(error)
+            else:
+                session.fail(error)
+
+    def _take_performative(
+        self, channel: int, session: Session | None, performative: p.Record, payload: bytes
+    ) -> None:
+        step = STEPS.get((self.state, type(performative)))
+        if step is not None:
+            step(self, channel, performative)
+        elif self.state is State.OPEN and session is not None and isinstance(performative, OF_SESSIONS):
+            session.take(performative, payload)
+        elif self.state is State.OPEN and channel in self._ending:
+            if isinstance(performative, p.End):
+                self._ending.remove(channel)
+        elif self.state is not State.CLOSING:
+            text = (
+                f"unexpected {performative.NAME} on channel {channel} in connection state {self.state.value}"
+            )
+            raise AmqpError(p.ILLEGAL_STATE, text, Ends.CONNECTION)
+
+    # Open.
+
+    def _open_asked(self, channel: int, open: p.Record) -> None:
+        assert isinstance(open, p.Open)
+        self._check_open(channel, open)
+        tuning = self.tuning
+        self.peer = open
+        self.frame_size_max = min(int(open.max_frame_size), tuning.frame_size_max)
+        properties = self.handler.on_open(open)
+        if self.state in ENDING:
+            return
+        self._frame_size_max = tuning.frame_size_max
+        self._heartbeat.start((open.idle_time_out or 0) / 1000)
+        self.state = State.OPEN
+        self._say_open(properties)
+
+    def _check_open(self, channel: int, open: p.Open) -> None:
+        if channel != 0:
+            raise _framing_error(f"open on channel {channel}")
+        if open.max_frame_size < FRAME_SIZE_MIN:
+            text = f"max_frame_size ({open.max_frame_size}) < minimum maximum frame size ({FRAME_SIZE_MIN})"
+            raise AmqpError(p.FRAME_SIZE_TOO_SMALL, text, Ends.CONNECTION)
+        if 0 < (open.idle_time_out or 0) < IDLE_TIME_OUT_MIN:
+            text = f"idle-time-out ({open.idle_time_out} ms) < minimum idle-time-out ({IDLE_TIME_OUT_MIN} ms)"
+            raise AmqpError(p.NOT_ALLOWED, text, Ends.CONNECTION)
+
+    def _say_open(self, properties: dict[str, Value]) -> None:
+        tuning = self.tuning
+        self._open_said = True
+        self._write(
+            0,
+            p.Open(
+                container_id=tuning.container_id,
+                max_frame_size=tuning.frame_size_max,
+                channel_max=tuning.channel_max,
+                idle_time_out=tuning.idle_timeout_s * 500 or None,  # half of it, in milliseconds
+                offered_capabilities=tuning.offered_capabilities,
+                properties=properties or None,
+            ),
+        )
+
+    # Sessions.
+
+    def _begin(self, channel: int, begin: p.Record) -> None:
+        assert isinstance(begin, p.Begin)
+        if channel > self.tuning.channel_max:
+            text = f"channel number ({channel}) exceeds maximum channel number ({self.tuning.channel_max})"
+            raise _framing_error(text)
+        if channel in self._ending:
+            return
+        if channel in self.sessions or begin.remote_channel is not None:
+            text = (
+                f"channel {channel} has a session"
+                if channel in self.sessions
+                else "no session of ours to answer"
+            )
+            raise AmqpError(p.ILLEGAL_STATE, text, Ends.CONNECTION)
+        session = Session(self, channel, begin)
+        self.sessions[channel] = session
+        session.open()
+
+    def forget_session(self, session: Session, ending: bool) -> None:
+        """A session ends; `ending`: the peer has not said so yet."""
+        del self.sessions[session.channel]
+        if ending:
+            self._ending.add(session.channel)
+
+    def say(self, channel: int, performative: p.Record) -> None:
+        """Send a performative; dropped without a word if the connection is not open any more."""
+        if self.state is State.OPEN:
+            self._write(channel, performative)
+
+    def _write(self, channel: int, performative: p.Record) -> None:
+        self.outbox.write(frame(channel, performative.encode()))
+
+    # The end.
+
+    def _close_asked(self, channel: int, close: p.Record) -> None:
+        assert isinstance(close, p.Close)
+        error = close.error
+        why = f": {error.condition} {error.description or ''}" if isinstance(error, p.Error) else ""
+        self._drop(f"the client closed it{why}")
+        self._write(0, p.Close())
+
+    def _close_agreed(self, channel: int, close: p.Record) -> None:
+        self.state = State.CLOSED
+
+    def fail(self, error: AmqpError) -> None:
+        """End the connection for this reason, whatever the error ends; nothing happens if it is ending already."""
+        if self.state in ENDING:
+            return
+        because = f"{error.condition}: {error.description}"
+        if self.state is State.GREETING:
+            self._greeting.leave(because)
+            self._drop(because)
+            return
+        if not self._open_said:
+            self._say_open({})
+        self.state = State.CLOSING
+        self._end(because)
+        self._write(0, p.Close(error=error_of(error, self.frame_size_max - AROUND_ERROR)))
+
+    def lost(self) -> None:
+        """The transport ended."""
+        self._drop("the transport ended")
+
+    def _drop(self, because: str) -> None:
+        self.state = State.CLOSED
+        self._end(because)
+
+    def _end(self, because: str) -> None:
+        """End what belongs to the connection, once. The state has been changed before: nothing is sent meanwhile."""
+        if self._finished:
+            return
+        self._finished = True
+        self.ended_because = because
+        for session in self.sessions.values():
+            session.silence()
+        while self.sessions:
+            _, session = self.sessions.popitem()
+            session.lost()
+        self.handler.on_closed()
+
+    # Time.
+
+    def deadline(self) -> float | None:
+        """When `on_deadline` wants to be called, whatever happens until then; None if never."""
+        if self.state is State.CLOSED:
+            return None
+        if self.state is State.CLOSING:
+            return self._heartbeat.received_at if self._closing_until is None else self._closing_until
+        return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
+
+    def on_deadline(self, now: float) -> None:
+        """Do what is due; calling it early does no harm."""
+        if self.state is State.OPEN:
+            self._keep_alive(now)
+        elif self.state is State.CLOSING:
+            self._await_close(now)
+        elif now >= self._handshake_until:
+            self._drop(f"the handshake took too long ({self._stage()})")
+
+    def _stage(self) -> str:
+        return self._greeting.stage.value if self.state is State.GREETING else f"state {self.state.value}"
+
+    def _keep_alive(self, now: float) -> None:
+        if self._heartbeat.is_missed(now):
+            text = "no frame received from client within idle timeout threshold"
+            self.fail(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, Ends.CONNECTION))
+        elif self._heartbeat.is_due(now, self.outbox.written()):
+            self.outbox.write(EMPTY_FRAME)
+
+    def _await_close(self, now: float) -> None:
+        """The first call after the close was sent only starts the clock: `fail` is not told the time."""
+        if self._closing_until is None:
+            self._closing_until = now + self.tuning.handshake_timeout_s
+        elif now >= self._closing_until:
+            self.state = State.CLOSED
+
+
+def _framing_error(text: str) -> AmqpError:
+    return AmqpError(p.CONNECTION_FRAMING_ERROR, text, Ends.CONNECTION)
+
+
+STEPS: Final[dict[tuple[State, type[p.Record]], Callable[[Connection, int, p.Record], None]]] = {
+    (State.OPENING, p.Open): Connection._open_asked,
+    (State.OPEN, p.Begin): Connection._begin,
+    (State.OPEN, p.Close): Connection._close_asked,
+    (State.CLOSING, p.Close): Connection._close_agreed,
+}

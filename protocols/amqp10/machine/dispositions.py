@@ -1,0 +1,57 @@
+"""What an AMQP 1.0 session has to say of deliveries, gathered: consecutive ids become one disposition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from protocols.amqp10.codec.wire import disposition_frame, runs
+
+SETTLED_ACCEPTED: Final = b"\x41\x00\x53\x24\x45"  # settled: true, state: accepted
+
+
+class Answers:
+    """What one session has to say; `accepted` holds those of the peer's deliveries that are accepted and settled."""
+
+    __slots__ = ("_channel", "_others", "accepted")
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+        self.accepted: list[int] = []
+        self._others: list[tuple[bool, int, bytes]] = []
+
+    def add(self, receiver: bool, delivery_id: int, end: bytes) -> None:
+        """Whose delivery: the peer's if we are the `receiver`; and how the disposition is to end."""
+        self._others.append((receiver, delivery_id, end))
+
+    def __bool__(self) -> bool:
+        return bool(self.accepted or self._others)
+
+    def clear(self) -> None:
+        self.accepted = []
+        self._others = []
+
+    def tell(self, write: Callable[[bytes], None]) -> None:
+        """Write the dispositions, and be empty."""
+        accepted, others = self.accepted, self._others
+        self.clear()
+        if not others:
+            accepted.sort()
+            for first, last in runs(accepted):
+                write(disposition_frame(self._channel, True, first, last, SETTLED_ACCEPTED))
+            return
+        others += [(True, each, SETTLED_ACCEPTED) for each in accepted]
+        others.sort(key=_delivery)  # stable: two answers for one delivery stay in their order
+        at = 0
+        while at < len(others):
+            receiver, first, end = others[at]
+            last = first
+            at += 1
+            while at < len(others) and others[at] == (receiver, last + 1, end):
+                last += 1
+                at += 1
+            write(disposition_frame(self._channel, receiver, first, last, end))
+
+
+def _delivery(answer: tuple[bool, int, bytes]) -> tuple[bool, int]:
+    return answer[:2]

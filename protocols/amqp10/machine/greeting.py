@@ -1,0 +1,179 @@
+"""How an AMQP 1.0 connection begins: two protocol headers and, between them, the login (part 5, section 5.3).
+
+The peer says that it wants SASL, reads our mechanisms, chooses one (init), answers challenges until the outcome, and
+then says what it came for. Many send all of that at once and listen afterwards; nothing of it is taken while a password
+is checked. There is no error to send in here: who says something else is answered with what we do speak, where that
+helps, and left.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.types import Composite
+from protocols.amqp10.codec.wire import (
+    FRAME_SASL,
+    FRAME_START,
+    HEADER_AMQP,
+    HEADER_SASL,
+    HEADER_SIZE,
+    OFFSET_MIN,
+    frame,
+)
+from protocols.amqp10.machine.contract import Handler, Tuning, Wait, Writer
+
+
+class Stage(Enum):
+    """What comes next; the value is how texts call it."""
+
+    SASL_HEADER = "awaiting the protocol header"
+    INIT = "awaiting the choice of a mechanism"
+    RESPONSE = "awaiting the response to a challenge"
+    CHECKING = "checking the password"
+    AMQP_HEADER = "awaiting the second protocol header"
+    DONE = "logged in"
+    LEFT = "left"
+
+
+RESTING: Final = (Stage.CHECKING, Stage.DONE, Stage.LEFT)  # nothing is taken there
+HEADERS: Final = {Stage.SASL_HEADER: HEADER_SASL, Stage.AMQP_HEADER: HEADER_AMQP}
+OUTCOMES: Final = {  # why a login can fail that is not the peer's fault
+    p.INTERNAL_ERROR: p.SASL_CODE_SYS,
+    p.NOT_IMPLEMENTED: p.SASL_CODE_SYS_PERM,
+    p.RESOURCE_LIMIT_EXCEEDED: p.SASL_CODE_SYS_TEMP,
+}
+SPOKEN: Final = {
+    HEADER_AMQP: "AMQP 1.0 without SASL",
+    HEADER_SASL: "AMQP 1.0",
+    b"AMQP\x02\x01\x00\x00": "AMQP 1.0 with TLS",
+    b"AMQP\x00\x00\x09\x01": "AMQP 0-9-1",
+    b"AMQP\x01\x01\x00\x0a": "AMQP 0-10, which is served where protocols.amqp010.enabled is true",
+}
+
+
+class Greeting:
+    """The beginning of one connection, until it is `done` or `left`."""
+
+    __slots__ = ("_handler", "_outbox", "_tuning", "left_because", "needed", "peer_spoke", "stage")
+
+    def __init__(self, handler: Handler, tuning: Tuning, outbox: Writer) -> None:
+        self._handler = handler
+        self._tuning = tuning
+        self._outbox = outbox
+        self.stage = Stage.SASL_HEADER
+        self.needed = HEADER_SIZE  # octets, to go on from where `take` stopped
+        self.peer_spoke = ""
+        self.left_because = ""
+
+    @property
+    def done(self) -> bool:
+        return self.stage is Stage.DONE
+
+    @property
+    def checking(self) -> bool:
+        """A password is being checked: what comes waits for `check`."""
+        return self.stage is Stage.CHECKING
+
+    @property
+    def left(self) -> bool:
+        """Nothing more will be said or heard."""
+        return self.stage is Stage.LEFT
+
+    def take(self, data: bytes, at: int) -> int:
+        """Handle what is whole from `at` on, until done, left or checking; answer where the rest begins."""
+        while self.stage not in RESTING:
+            self.needed = HEADER_SIZE
+            if len(data) - at < self.needed:
+                break
+            if self.stage in HEADERS:
+                self._take_header(data[at : at + HEADER_SIZE])
+                at += HEADER_SIZE
+                continue
+            size, offset, kind, _ = FRAME_START.unpack_from(data, at)
+            body = 4 * offset
+            if (
+                kind != FRAME_SASL
+                or offset < OFFSET_MIN
+                or not body <= size <= self._tuning.initial_frame_size_max
+            ):
+                self.leave(f"a frame of type {kind} with {size} octets ({self.stage.value})")
+                break
+            self.needed = size
+            if len(data) - at < size:
+                break
+            self._take_frame(data, at + body, at + size)
+            at += size
+        return at
+
+    def _take_header(self, header: bytes) -> None:
+        ours = HEADERS[self.stage]
+        self.peer_spoke = self.peer_spoke or SPOKEN.get(header, "an unknown protocol")
+        self._outbox.write(ours)
+        if header != ours:
+            self.leave(f"the peer speaks {SPOKEN.get(header, 'an unknown protocol')} ({self.stage.value})")
+        elif self.stage is Stage.AMQP_HEADER:
+            self.stage = Stage.DONE
+        else:
+            self.stage = Stage.INIT
+            self._say(p.SaslMechanisms(sasl_server_mechanisms=self._tuning.mechanisms))
+
+    def _take_frame(self, data: bytes, at: int, end: int) -> None:
+        try:
+            performative, after = p.decode(data, at, end)
+            step = STEPS.get((self.stage, type(performative)))
+            if step is None or after != end:
+                self.leave(f"an unexpected frame, {type(performative).__name__} ({self.stage.value})")
+            else:
+                step(self, performative)
+        except AmqpError as error:
+            self._refuse(error)
+
+    def _init(self, init: object) -> None:
+        assert isinstance(init, p.SaslInit)
+        self._proceed(self._handler.on_sasl_init(init.mechanism, init.initial_response or b""))
+
+    def _response(self, response: object) -> None:
+        assert isinstance(response, p.SaslResponse)
+        self._proceed(self._handler.on_sasl_response(response.response))
+
+    def check(self) -> None:
+        """Go on, if the handler knows by now who it is."""
+        try:
+            self._proceed(self._handler.on_sasl_checked())
+        except AmqpError as error:
+            self._refuse(error)
+
+    def _proceed(self, challenge: bytes | Wait | None) -> None:
+        if self.left:
+            return
+        if isinstance(challenge, Wait):
+            self.stage = Stage.CHECKING
+            return
+        if challenge is not None:
+            self.stage = Stage.RESPONSE
+            self._say(p.SaslChallenge(challenge=challenge))
+            return
+        self.stage = Stage.AMQP_HEADER
+        self._say(p.SaslOutcome(code=p.SASL_CODE_OK, additional_data=self._handler.last_words()))
+
+    def _refuse(self, error: AmqpError) -> None:
+        """A login that failed, or a frame that is none: the outcome says so, and that was it (S164)."""
+        if not self.left:
+            self._say(p.SaslOutcome(code=OUTCOMES.get(error.condition, p.SASL_CODE_AUTH)))
+            self.leave(error.description)
+
+    def leave(self, because: str) -> None:
+        """Be done with the peer; what it says from here on is not read."""
+        self.stage = Stage.LEFT
+        self.left_because = self.left_because or because
+
+    def _say(self, performative: Composite) -> None:
+        self._outbox.write(frame(0, performative.encode(), FRAME_SASL))
+
+
+STEPS: Final[dict[tuple[Stage, type], Callable[[Greeting, object], None]]] = {
+    (Stage.INIT, p.SaslInit): Greeting._init,
+    (Stage.RESPONSE, p.SaslResponse): Greeting._response,
+}

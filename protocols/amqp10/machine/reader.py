@@ -1,0 +1,141 @@
+"""The quick corner of AMQP 1.0: bytes in; transfers, dispositions and flows straight to their session.
+
+All other frames are passed on to `_take_frame`. What is incomplete is kept in the pieces it came in and joined once.
+"""
+
+from abc import ABC, abstractmethod
+from struct import Struct
+from typing import Final
+
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.wire import (
+    DISPOSITION,
+    FLOW,
+    FRAME_AMQP,
+    FRAME_OVERHEAD,
+    OFFSET_MIN,
+    TRANSFER,
+)
+from protocols.amqp10.machine.contract import Handler
+from protocols.amqp10.machine.session import Session
+from protocols.shared.pieces import keep
+
+QUICK_START: Final = Struct(">IHH")  # size, shape, channel
+LARGE: Final = (
+    16 << 10
+)  # octets of a frame that take long to decode, if nothing quick is in it: 10 ms and more
+USUAL: Final = OFFSET_MIN << 8 | FRAME_AMQP  # the shape: offset of the body, and the type
+
+
+class Reader(ABC):
+    """Takes what comes apart. The abstract methods are the machine around it.
+
+    A few octets can ask for megabytes (a flow, an attach). So it halts, in the middle of what it was given, while too
+    much waits for the peer, and when the handler has set `halted`, to let others have a turn. Taking no octets at all
+    lets it go on.
+    """
+
+    __slots__ = (
+        "_frame_size_max",
+        "_needed",
+        "_tail",
+        "_tail_size",
+        "halted",
+        "handler",
+        "sessions",
+        "singly_until",
+    )
+
+    def __init__(self, handler: Handler, frame_size_max: int) -> None:
+        self.handler = handler
+        self.sessions: dict[int, Session] = {}  # by channel
+        self.halted = False
+        self.singly_until = 0  # in what is being read: transfers up to there are not taken together
+        self._frame_size_max = frame_size_max  # that we take
+        # The beginning of something `_needed` octets long, in the pieces that came.
+        self._tail: list[bytes] = []
+        self._tail_size = 0
+        self._needed = 0
+
+    @abstractmethod
+    def _is_full(self) -> bool:
+        """Whether to halt: too much waits for the peer."""
+
+    @abstractmethod
+    def _take_greeting(self, data: bytes) -> int:
+        """Read what comes before the frames; answer where they begin."""
+
+    @abstractmethod
+    def _take_frame(self, channel: int, data: bytes, at: int, end: int) -> None:
+        """Handle one frame, whose body is `data[at:end]`, at whatever state we are in. Raises no AmqpError."""
+
+    @abstractmethod
+    def _lose_framing(self, size: int, offset: int, kind: int) -> None:
+        """Say what is wrong with a frame and be done."""
+
+    def _take(self, data: bytes) -> None:
+        self.halted = False
+        if self._tail:
+            keep(self._tail, data)
+            self._tail_size += len(data)
+            if self._tail_size < self._needed:
+                return
+            data = b"".join(self._tail)
+        self._needed = FRAME_OVERHEAD
+        self.singly_until = 0
+        rest = data[self._take_frames(data, self._take_greeting(data)) :]
+        self._tail = [rest] if rest else []
+        self._tail_size = len(rest)
+
+    def _keep(self, data: bytes) -> None:
+        """It is not its turn yet; `_take(b"")` goes on with it."""
+        if data:
+            self._tail.append(data)
+            self._tail_size += len(data)
+
+    def _take_frames(self, data: bytes, at: int) -> int:
+        """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
+        end = len(data)
+        sessions = self.sessions
+        while at + FRAME_OVERHEAD <= end and not self.halted:
+            size, shape, channel = QUICK_START.unpack_from(data, at)
+            body = at + FRAME_OVERHEAD
+            after = at + size
+            if shape != USUAL or size > self._frame_size_max or size < FRAME_OVERHEAD:
+                offset, kind = shape >> 8, shape & 0xFF
+                body = at + 4 * offset
+                if (
+                    offset < OFFSET_MIN
+                    or kind != FRAME_AMQP
+                    or not body <= after <= at + self._frame_size_max
+                ):
+                    self._lose_framing(size, offset, kind)
+                    return end
+            if after > end:
+                self._needed = size
+                return at
+            begin, at = at, after
+            session = sessions.get(channel)
+            if session is not None:
+                try:
+                    if data.startswith(TRANSFER, body, after):
+                        if begin >= self.singly_until and shape == USUAL:
+                            taken = session.take_alike_at(data, begin, after, self._frame_size_max)
+                            if taken > begin:
+                                at = taken
+                                continue
+                        session.take_transfer_at(data, body, after)
+                        continue
+                    if data.startswith(DISPOSITION, body, after):
+                        session.take_disposition_at(data, body, after)
+                        continue
+                    if data.startswith(FLOW, body, after):
+                        session.take_flow_at(data, body, after)
+                        self.halted = self.halted or self._is_full()
+                        continue
+                except AmqpError as error:
+                    session.fail(error)
+                    continue
+            self._take_frame(channel, data, body, after)
+            self.halted = self.halted or size > LARGE or self._is_full()
+        return at

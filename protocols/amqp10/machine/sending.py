@@ -1,0 +1,418 @@
+"""What an AMQP 1.0 session sends: links on which the peer receives, its window, and deliveries until they are settled.
+
+Credit is counted in deliveries, and the peer grants it: `send` uses it up. The window is counted in transfers, of which
+a large message takes several. What goes beyond it waits in the backlog, in order; and so does a flow about a link that
+has something in there, as its delivery-count would be ahead.
+
+A message gets its delivery id when its first transfer goes. So the ids have no gaps when a link ends that has messages
+waiting: to Qpid Proton and rhea a gap is an error that ends the connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.wire import (
+    FRAME_AMQP,
+    FRAME_OVERHEAD,
+    FRAME_START,
+    HALF,
+    MASK,
+    OFFSET_MIN,
+    SETTLED,
+    SETTLED_END,
+    TAG,
+    TAG_BEGIN,
+    UNSETTLED,
+    UNSETTLED_END,
+    TransferHead,
+    continuation,
+    cut,
+    distance,
+)
+from protocols.amqp10.machine.contract import OutgoingOwner
+from protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of
+
+if TYPE_CHECKING:
+    from protocols.amqp10.codec.types import Value
+    from protocols.amqp10.machine.session import Session
+
+RANGE_MAX: Final = 10_000  # deliveries that one disposition goes through before others have a turn: 5 ms
+
+Told: TypeAlias = tuple[int, int, int, bool]  # of a link: delivery-count, link-credit, available, drain
+
+
+class OutgoingLink(Link):
+    """We send, the peer receives."""
+
+    __slots__ = (
+        "_front",
+        "_front_size",
+        "_head",
+        "_outbox",
+        "_sending",
+        "_whole_max",
+        "drain",
+        "message_size_max",
+        "owner",
+        "settled",
+        "unsent",
+        "unsettled",
+        "waiting",
+    )
+
+    owner: OutgoingOwner
+
+    def __init__(self, session: Session, attach: p.Attach) -> None:
+        super().__init__(session, attach)
+        self.drain = False
+        self.settled = self.snd_settle_mode == p.SENDER_SETTLE_MODE_SETTLED  # the peer wants it so
+        self.message_size_max = int(attach.max_message_size or 0)  # the peer's; 0 is no limit
+        self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
+        self.unsent: deque[object] = deque()  # those of messages that wait and are not to be settled at once
+        self.waiting: Waiting | None = None  # the last that waits of the link
+        self._front = b""  # how frames of `_front_size` octets begin
+        self._front_size = 0
+        self._outbox = session.connection.outbox
+        self._sending = session.sending
+
+    def end(self, closed: bool) -> None:
+        self._whole_max = -1  # what is sent nevertheless takes the slow way, and is not
+        super().end(closed)
+
+    def _find_owner(self, attach: p.Attach) -> None:
+        self.owner = self.session.owner.on_attach_outgoing(self, attach)
+
+    def _tell_owner(self) -> None:
+        self.owner.on_detached([*self.unsettled.values(), *self.unsent], self._closed)
+
+    def _begin(self) -> None:
+        """Nothing is sent before the peer's first flow."""
+
+    def _attach(
+        self,
+        source: SourceLike,
+        target: TargetLike,
+        properties: Mapping[str, Value] | None,
+        offered_capabilities: Sequence[str],
+        unsettled: States | None,
+    ) -> p.Attach:
+        self._head = TransferHead(self.session.channel, self.handle)
+        self._whole_max = self.session.connection.frame_size_max - self._head.size
+        return p.Attach(
+            name=self.name,
+            handle=self.handle,
+            role=p.ROLE_SENDER,
+            snd_settle_mode=self.snd_settle_mode,
+            rcv_settle_mode=self.rcv_settle_mode,
+            source=source,
+            target=target,
+            unsettled=map_of(unsettled),
+            initial_delivery_count=self.delivery_count,
+            offered_capabilities=offered_capabilities,
+            properties=properties,
+        )
+
+    # Credit.
+
+    def credit_told(self) -> int:
+        return max(0, self.credit)
+
+    def drain_told(self) -> bool:
+        return self.drain
+
+    def _take_flow(self, flow: p.Flow) -> None:
+        if flow.properties is not None and "txn-id" in flow.properties:
+            raise AmqpError(p.NOT_IMPLEMENTED, "transactional acquisition is not supported")
+        before = self.credit, self.drain
+        if flow.link_credit is not None:
+            # the receiver that has not seen our attach counts from the beginning
+            sent = distance(self.delivery_count, flow.delivery_count or 0)
+            self.credit = min(max(0, flow.link_credit - sent), MASK)
+        self.drain = flow.drain
+        if before != (self.credit, self.drain) or self.drain or flow.echo:
+            self.owner.on_credit(self)
+
+    def drained(self) -> None:
+        """There is nothing (more) to send: the credit that is left is void, and the peer hears so (S180)."""
+        if not self.ended:
+            self.delivery_count = self.delivery_count + self.credit & MASK
+            self.credit = 0
+            self.session.say_flow(self)
+
+    # Messages.
+
+    def send(self, token: object, pieces: list[bytes], size: int, settled: bool) -> None:
+        """Send a message, the octets of `pieces`, `size` in all. It takes one credit.
+
+        Unless `settled`, `token` comes back with its outcome. What is over the peer's window waits in the session.
+        """
+        sending = self._sending
+        self.credit -= 1
+        self.delivery_count = self.delivery_count + 1 & MASK
+        if size > self._whole_max or sending.window < 1 or sending.backlog:
+            if not self.ended:
+                if not settled:
+                    self.unsent.append(token)
+                sending.send(Waiting(self, pieces, size, settled))
+            return
+        delivery_id = sending.next_delivery_id
+        sending.next_delivery_id = delivery_id + 1 & MASK
+        if not settled:
+            sending.unsettled[delivery_id] = self
+            self.unsettled[delivery_id] = token
+        head = self._head
+        sending.window -= 1
+        sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
+        octets = size + head.size
+        end = SETTLED if settled else UNSETTLED
+        out = self._outbox.open()
+        out.append(head.pack(octets, head.start, delivery_id, TAG, delivery_id, end))
+        out += pieces
+        self._outbox.wrote(octets)
+
+    def send_all(self, tokens: list[object], begins: list[bytes], bodies: list[bytes], settled: bool) -> None:
+        """As `send` of each, messages that are a beginning and a body."""
+        sending, outbox = self._sending, self._outbox
+        unsettled, by_id, head = self.unsettled, sending.unsettled, self._head
+        end = SETTLED_END if settled else UNSETTLED_END
+        written, last, close = 0, b"", b""
+        out = outbox.open()
+        for at, body in enumerate(bodies):
+            begin = begins[at]
+            size = len(begin) + len(body)
+            if size > self._whole_max or sending.window < 1 or sending.backlog:
+                outbox.wrote(written)
+                written = 0
+                self.send(tokens[at], [begin, body], size, settled)
+                out = outbox.open()
+                continue
+            if begin is not last or not close:
+                last, close = begin, end + begin
+            delivery_id = sending.next_delivery_id
+            sending.next_delivery_id = delivery_id + 1 & MASK
+            if not settled:
+                by_id[delivery_id] = self
+                unsettled[delivery_id] = tokens[at]
+            sending.window -= 1
+            sending.next_outgoing_id = sending.next_outgoing_id + 1 & MASK
+            self.credit -= 1
+            self.delivery_count = self.delivery_count + 1 & MASK
+            size += head.size
+            if size != self._front_size:
+                self._front_size = size
+                self._front = size.to_bytes(4, "big") + head.start
+            number = delivery_id.to_bytes(4, "big")
+            out.append(self._front)
+            out.append(number)
+            out.append(TAG_BEGIN)
+            out.append(number)
+            out.append(close)
+            out.append(body)
+            written += size
+        outbox.wrote(written)
+
+    def begin(self, size: int, settled: bool) -> bytes:
+        """The first of the messages that wait goes now: how its first transfer begins."""
+        sending = self._sending
+        delivery_id = sending.next_delivery_id
+        sending.next_delivery_id = delivery_id + 1 & MASK
+        if not settled:
+            sending.unsettled[delivery_id] = self
+            self.unsettled[delivery_id] = self.unsent.popleft()
+        return self._head.body(delivery_id, settled, more=size > self._whole_max)
+
+    # Outcomes.
+
+    def take_outcomes(self, ids: Sequence[int], state: p.DeliveryState | None, settled: bool) -> None:
+        """What the peer says of deliveries, all of them unsettled ones of this link. Raises no AmqpError."""
+        if settled:
+            tokens = [self.unsettled.pop(each) for each in ids]
+            unsettled = self._sending.unsettled
+            for each in ids:
+                del unsettled[each]
+        else:
+            tokens = [self.unsettled[each] for each in ids]
+        try:
+            self.owner.on_outcomes(ids, tokens, state, settled)
+        except AmqpError as error:
+            self.fail(error)
+
+    def is_all(self, first: int, last: int) -> bool:
+        """Whether every delivery from `first` to `last` is one of this link's, and unsettled."""
+        unsettled = self.unsettled
+        for each in range(first, last + 1):
+            if each not in unsettled:
+                return False
+        return first <= last
+
+    def settle(self, ids: Sequence[int], state: p.DeliveryState | None = None) -> None:
+        """End deliveries that the peer left unsettled; it is told by the next flush. Those that have ended are not."""
+        for each in ids:
+            if not self.ended and each in self.unsettled:
+                del self.unsettled[each], self._sending.unsettled[each]
+                self.session.answer(p.ROLE_SENDER, each, True, state)
+
+
+class Waiting:
+    """A message of a link, or what has not been sent of it; or else a flow, and what it is to tell.
+
+    It is cut into transfers when these can be sent: until then it is nothing but the message in its queue.
+    """
+
+    __slots__ = ("_at", "_body", "_pieces", "_settled", "_size", "left", "link", "told")
+
+    def __init__(
+        self, link: OutgoingLink, pieces: list[bytes], size: int, settled: bool, told: Told | None = None
+    ) -> None:
+        self.link = link
+        self.told = told
+        self.left = True  # not everything has been sent
+        self._settled = settled
+        self._body = b""  # of the next transfer, if it is not the first
+        self._pieces = pieces  # all there are, of `size` octets ...
+        self._size = size
+        self._at = 0  # ... and how many of these have gone
+
+    def transfer(self, size_max: int) -> tuple[bytes, list[bytes]]:
+        """The next transfer and its payload, of at most so many octets."""
+        at, body = self._at, self._body or self.link.begin(self._size, self._settled)
+        end = min(at + size_max - len(body), self._size)
+        self._at, self.left = end, end < self._size
+        self._body = continuation(self.link.handle, more=True)
+        if self._size - end <= size_max - len(self._body):
+            self._body = continuation(self.link.handle, more=False)
+        return body, cut(self._pieces, at, end)
+
+
+class Sending:
+    """The sending half of one session."""
+
+    __slots__ = ("_session", "backlog", "next_delivery_id", "next_outgoing_id", "unsettled", "window")
+
+    def __init__(self, session: Session, window: int) -> None:
+        self._session = session
+        self.next_outgoing_id = 0
+        self.next_delivery_id = 0
+        self.window = window  # transfers that we may send
+        self.backlog: deque[Waiting] = deque()
+        self.unsettled: dict[int, OutgoingLink] = {}  # by delivery id, in the order of sending
+
+    def room(self) -> int:
+        """How many transfers the peer takes now."""
+        return 0 if self.backlog else self.window
+
+    def send(self, message: Waiting) -> None:
+        """Send a message in as many transfers as it takes, now or when the peer has room."""
+        if not self.backlog:
+            self._go_on(message)
+        if message.left:
+            self._wait(message)
+
+    def _go_on(self, message: Waiting) -> None:
+        """Send of a message what the peer has room for."""
+        size_max = self._session.connection.frame_size_max - FRAME_OVERHEAD
+        while self.window and message.left:
+            self._put(*message.transfer(size_max))
+
+    def _wait(self, waiting: Waiting) -> None:
+        waiting.link.waiting = waiting
+        self.backlog.append(waiting)
+
+    def _put(self, body: bytes, pieces: list[bytes]) -> None:
+        session = self._session
+        outbox = session.connection.outbox
+        size = FRAME_OVERHEAD + len(body) + sum(map(len, pieces))
+        out = outbox.open()
+        out.append(FRAME_START.pack(size, OFFSET_MIN, FRAME_AMQP, session.channel) + body)
+        out += pieces
+        outbox.wrote(size)
+        self.window -= 1
+        self.next_outgoing_id = self.next_outgoing_id + 1 & MASK
+
+    def tell(self, link: OutgoingLink, told: Told) -> None:
+        """Send a flow about a link, behind what waits of it; that may be another flow, which then says this."""
+        if link.waiting is None:
+            self._session.write_flow(link.handle, told)
+        elif link.waiting.told is None:
+            self._wait(Waiting(link, [], 0, True, told))
+        else:
+            link.waiting.told = told
+
+    def open(self, next_incoming_id: int, incoming_window: int) -> None:
+        """The peer tells how much it takes. Raises AmqpError (X054)."""
+        under_way = distance(self.next_outgoing_id, next_incoming_id)
+        if under_way < 0:
+            text = f"next-incoming-id {next_incoming_id} is ahead of next-outgoing-id {self.next_outgoing_id}"
+            raise AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
+        self.window = max(0, incoming_window - under_way)
+        while self.backlog:
+            first = self.backlog[0]
+            if first.told is not None:
+                self._session.write_flow(first.link.handle, first.told)
+            else:
+                self._go_on(first)
+                if first.left:
+                    break
+            self.backlog.popleft()
+            if first.link.waiting is first:
+                first.link.waiting = None
+
+    def take_outcomes(self, first: int, last: int, state: p.DeliveryState | None, settled: bool) -> None:
+        """What the peer says of deliveries, some of which may have been settled long ago. Raises AmqpError."""
+        unsettled = self.unsettled
+        if first == last:
+            link = unsettled.get(first)
+            if link is not None:
+                link.take_outcomes((first,), state, settled)
+            return
+        count = range_size(first, last)
+        if settled and count <= min(len(unsettled), RANGE_MAX):
+            link = unsettled.get(first)
+            if link is not None and link.is_all(first, last):
+                link.take_outcomes(range(first, last + 1), state, True)
+                return
+        if not settled and (state is None or isinstance(state, p.Received)):
+            return  # a few octets that say nothing, of perhaps a million deliveries
+        if len(unsettled) > RANGE_MAX < count:
+            self._session.connection.halted = True
+        if count <= len(unsettled):
+            ids = [each & MASK for each in range(first, first + count) if each & MASK in unsettled]
+        else:
+            ids = [each for each in unsettled if each - first & MASK < count]
+        links = dict.fromkeys([unsettled[each] for each in ids])
+        if len(links) == 1:
+            next(iter(links)).take_outcomes(ids, state, settled)
+            return
+        by_link: dict[OutgoingLink, list[int]] = {link: [] for link in links}
+        for each in ids:
+            by_link[unsettled[each]].append(each)
+        for link, of_link in by_link.items():
+            # The owner of one link may end deliveries of the next.
+            if left := [each for each in of_link if each in unsettled]:
+                link.take_outcomes(left, state, settled)
+
+    def forget(self, link: OutgoingLink) -> None:
+        """A link ends: nothing of it is sent any more, or heard of."""
+        for each in link.unsettled:
+            self.unsettled.pop(each, None)
+        if link.waiting is not None:
+            self.backlog = deque(each for each in self.backlog if each.link is not link)
+
+    def clear(self) -> None:
+        """The session ends: nothing of it is sent any more."""
+        self.window = 0
+        self.unsettled.clear()
+        self.backlog.clear()
+
+
+def range_size(first: int, last: int) -> int:
+    """How many deliveries a disposition speaks of. Raises AmqpError."""
+    count = (last - first & MASK) + 1
+    if count > HALF:
+        raise AmqpError(p.INVALID_FIELD, f"a disposition from {first} back to {last}", Ends.SESSION)
+    return count

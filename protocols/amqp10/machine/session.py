@@ -1,0 +1,501 @@
+"""One AMQP 1.0 session: begin and end, handles, windows, and what is to be said when a batch has been worked through.
+
+The peer may send as many transfers as each of our flows says; one is sent when half of them have come. What we send is
+in `sending`.
+
+A handle stands for a link (`links`), or for one that we have detached (`detaching`): until the peer detaches as well,
+what it says of that is dropped. Channel and handles have the same numbers in both directions: those the peer chose.
+
+Answers and credit are gathered until `flush`. Answers are also said before a link is detached or the session ended, as
+they would be lost on the peer afterwards.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.types import Described
+from protocols.amqp10.codec.wire import (
+    BINARY,
+    LIST_8,
+    LIST_32,
+    LONG,
+    MASK,
+    OUTGOING_WINDOW,
+    SIZE_AND_COUNT,
+    SMALL_UINT,
+    TAG_SIZE_MAX,
+    TRANSFER_ENDS,
+    UINT,
+    UINT_ZERO,
+    UNUSUAL,
+    disposition_at,
+    disposition_end,
+    error_of,
+    flow_at,
+    link_flow,
+    performative_at,
+    session_flow,
+)
+from protocols.amqp10.machine.contract import SessionOwner
+from protocols.amqp10.machine.dispositions import Answers
+from protocols.amqp10.machine.link import Link
+from protocols.amqp10.machine.receiving import IncomingLink
+from protocols.amqp10.machine.repeats import Pattern, pattern_at
+from protocols.amqp10.machine.sending import OutgoingLink, Sending, Told, range_size
+
+if TYPE_CHECKING:
+    from protocols.amqp10.machine.connection import Connection
+
+LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
+AROUND_ERROR: Final = 64  # octets of a frame that an error is in, and of what else that says
+
+
+class Session:
+    """One session, from the peer's begin to the first end. See the top of the module."""
+
+    __slots__ = (
+        "_alike",
+        "_answers",
+        "_begun",
+        "_hungry",
+        "_incoming",
+        "_low",
+        "_names",
+        "_next_incoming_id",
+        "_owned",
+        "_peer_handle_max",
+        "_received_before",
+        "_window",
+        "channel",
+        "connection",
+        "detaching",
+        "due",
+        "ended",
+        "held",
+        "links",
+        "owner",
+        "sending",
+    )
+
+    owner: SessionOwner
+
+    def __init__(self, connection: Connection, channel: int, begin: p.Begin) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.ended = False
+        self.due = False  # there is something to flush
+        self.held = False
+        self.links: dict[int, Link] = {}  # by handle
+        self.detaching: set[int] = set()  # handles
+        self.sending = Sending(self, int(begin.incoming_window))
+        self._incoming: dict[int, IncomingLink] = {}  # of `links`
+        self._names: dict[tuple[str, bool], Link] = {}  # by name and the peer's role
+        self._peer_handle_max = begin.handle_max
+        self._next_incoming_id = int(begin.next_outgoing_id)
+        self._window = connection.tuning.incoming_window  # transfers that the peer may send
+        self._low = self._window // 2
+        self._alike: Pattern | None = None  # the last that was found among the transfers
+        self._answers = Answers(channel)
+        self._hungry: list[IncomingLink] = []  # with little credit
+        self._received_before = 0  # messages, on links that have ended
+        self._begun = False
+        self._owned = False
+
+    @property
+    def received(self) -> int:
+        """How many messages have begun to come, on all links there ever were."""
+        return self._received_before + sum(link.received for link in self._incoming.values())
+
+    @property
+    def unanswered(self) -> tuple[int, int]:
+        """Links on which the peer sends, and messages there that we have not settled."""
+        return len(self._incoming), sum(link.unanswered for link in self._incoming.values())
+
+    # Begin and end.
+
+    def open(self) -> None:
+        """The peer has begun: find who serves the session. Raises no AmqpError."""
+        try:
+            self.owner = self.connection.handler.on_begin(self)
+        except AmqpError as error:
+            self.fail(error)
+            return
+        self._owned = True
+        if self.ended:
+            self.owner.on_ended()
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._begun = True
+        if self.held:
+            self._window = 0
+        tuning = self.connection.tuning
+        self.say(
+            p.Begin(
+                remote_channel=self.channel,
+                next_outgoing_id=self.sending.next_outgoing_id,
+                incoming_window=self._window,
+                outgoing_window=OUTGOING_WINDOW,
+                handle_max=tuning.handle_max,
+            )
+        )
+
+    def fail(self, error: AmqpError) -> None:
+        """End what the error ends: the session, or the connection."""
+        if error.ends is Ends.CONNECTION:
+            self.connection.fail(error)
+        else:
+            self.end(error)
+
+    def end(self, error: AmqpError | None = None) -> None:
+        """End the session; nothing happens if it has ended. What the peer says of it until its own end is dropped."""
+        if self.ended:
+            return
+        if not self._begun:
+            self._begin()
+        self.tell_outcomes()
+        self.connection.forget_session(self, ending=True)
+        self.lost()
+        self.connection.say(self.channel, p.End(error=self.error_of(error)))
+
+    def peer_ended(self) -> None:
+        """The peer has ended it, and is answered."""
+        self.connection.forget_session(self, ending=False)
+        self.lost()
+        self.connection.say(self.channel, p.End())
+
+    def silence(self) -> None:
+        """Nothing more is sent, or taken: what owners do from now on has no effect."""
+        self.ended = True
+        self.sending.clear()
+        self._answers.clear()
+        self._incoming.clear()
+        self._names.clear()
+
+    def lost(self) -> None:
+        """The session has ended, and the connection has forgotten it: end what belongs to it."""
+        self.silence()
+        while self.links:
+            link = self.links.pop(next(iter(self.links)))
+            link.end(closed=False)
+        if self._owned:
+            self.owner.on_ended()
+
+    def say(self, performative: p.Record) -> None:
+        """Send a performative, if the session has not ended."""
+        if not self.ended:
+            self.connection.say(self.channel, performative)
+
+    def error_of(self, error: AmqpError | None) -> p.Error | None:
+        return None if error is None else error_of(error, self._error_size_max())
+
+    def _error_size_max(self) -> int:
+        return self.connection.frame_size_max - AROUND_ERROR
+
+    # Links.
+
+    def take(self, performative: p.Record, payload: bytes) -> None:
+        """Anything that a session may be told. Raises AmqpError."""
+        match performative:
+            case p.Transfer():
+                self._take_transfer(performative, payload)
+            case p.Disposition():
+                self._take_disposition(performative)
+            case p.Flow():
+                self._take_flow(performative)
+            case p.Attach():
+                self._take_attach(performative)
+            case p.Detach():
+                self._take_detach(performative)
+            case _:
+                assert isinstance(performative, p.End)
+                self.peer_ended()
+
+    def _take_attach(self, attach: p.Attach) -> None:
+        handle, handle_max = int(attach.handle), self.connection.tuning.handle_max
+        if handle > handle_max:
+            text = f"link handle value ({handle}) exceeds maximum link handle value ({handle_max})"
+            raise AmqpError(p.CONNECTION_FRAMING_ERROR, text, Ends.CONNECTION)
+        if handle in self.links or handle in self.detaching:
+            text = f"handle {handle} is already associated with a link"
+            raise AmqpError(p.SESSION_HANDLE_IN_USE, text, Ends.SESSION)
+        if handle > self._peer_handle_max:
+            text = (
+                f"links have the same handle in both directions, but the peer's handle-max forbids {handle}"
+            )
+            raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, Ends.SESSION)
+        if len(attach.name) > LINK_NAME_MAX:
+            text = f"the name of a link has more than {LINK_NAME_MAX} characters"
+            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
+        name = (attach.name, attach.role)
+        if name in self._names:  # what is attached again is stolen (part 2, section 2.6.1)
+            self._names[name].detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached again"))
+        if self.ended:
+            return
+        link = OutgoingLink(self, attach) if attach.role == p.ROLE_RECEIVER else IncomingLink(self, attach)
+        self.links[handle] = self._names[name] = link
+        if isinstance(link, IncomingLink):
+            self._incoming[handle] = link
+        link.open(attach)
+
+    def _take_detach(self, detach: p.Detach) -> None:
+        link = self._link(detach.handle)
+        if link is None:
+            self.detaching.remove(detach.handle)
+        else:
+            link.peer_detached(detach.closed)
+
+    def _link(self, handle: int) -> Link | None:
+        """The link; None if it is being detached. Raises AmqpError (S169)."""
+        link = self.links.get(handle)
+        if link is None and handle not in self.detaching:
+            text = f"Unattached link handle: {int(handle)}"
+            raise AmqpError(p.SESSION_UNATTACHED_HANDLE, text, Ends.SESSION)
+        return link
+
+    def forget_link(self, link: Link) -> None:
+        """A link ends."""
+        self.links.pop(link.handle, None)
+        if self._incoming.pop(link.handle, None) is not None and isinstance(link, IncomingLink):
+            self._received_before += link.received
+        self._names.pop((link.name, link.role), None)
+        if isinstance(link, OutgoingLink):
+            self.sending.forget(link)
+
+    # Transfers that come.
+
+    def take_alike_at(self, data: bytes, at: int, after: int, frame_size_max: int) -> int:
+        """Transfers that look like that of the frame at `at`, which ends at `after`. Answers where the next one is."""
+        alike = self._alike
+        if alike is None or not alike.is_at(data, at):
+            alike = self._alike = pattern_at(data, at, after)
+        if alike is None or not alike.is_at(data, after) or alike.handle not in self._incoming:
+            return at
+        link = self._incoming[alike.handle]
+        most = min(self._window, link.takes_together(alike.settled))
+        found = alike.found(data, at, most, min(frame_size_max, alike.payload_at + link.size_max))
+        if len(found.ids) < 2:
+            return at
+        count = link.take_all(found.ids, found.payloads, alike.settled)
+        if count < len(found.ids):
+            self.connection.singly_until = len(data)
+        window = self._window
+        self._window = window - count
+        self._next_incoming_id = self._next_incoming_id + count & MASK
+        if window > self._low >= self._window:
+            self.become_due()
+        return found.end_of(count)
+
+    def take_transfer_at(self, data: bytes, at: int, end: int) -> None:
+        """A transfer, whose descriptor is at `at`, and the payload behind it up to `end`. Raises AmqpError."""
+        try:
+            if data[at + 3] == LIST_8:
+                count = data[at + 5]
+                after = at + 5 + data[at + 4]
+                field = at + 6
+            else:
+                size, count = SIZE_AND_COUNT.unpack_from(data, at + 4)
+                after = at + 8 + size
+                field = at + 12 if data[at + 3] == LIST_32 else end
+            code = data[field]
+            if code == UINT_ZERO:
+                handle = 0
+                field += 1
+            else:
+                handle = data[field + 1] if code == SMALL_UINT else UNUSUAL
+                field += 2
+            code = data[field]
+            if code == UINT:
+                (delivery_id,) = LONG.unpack_from(data, field + 1)
+                field += 5
+            elif code == SMALL_UINT:
+                delivery_id = data[field + 1]
+                field += 2
+            else:
+                delivery_id = 0 if code == UINT_ZERO else UNUSUAL
+                field += 1
+            tag_size = data[field + 1] if data[field] == BINARY else MASK
+            tag_end = field + 2 + tag_size
+            fields, settled, more = TRANSFER_ENDS[data[min(tag_end, after) : after]]
+            link = self._incoming[handle]
+        except (KeyError, IndexError, struct.error):
+            self.take(*performative_at(data, at, end))
+            return
+        if fields != count or delivery_id < 0 or tag_size > TAG_SIZE_MAX or not tag_end <= after <= end:
+            self.take(*performative_at(data, at, end))
+            return
+        window = self._window - 1
+        if window < 0:
+            raise self._window_violation()
+        self._window = window
+        self._next_incoming_id = self._next_incoming_id + 1 & MASK
+        if window == self._low:
+            self.become_due()
+        link.take(delivery_id, data[tag_end - tag_size : tag_end], settled, more, data[after:end])
+
+    def _take_transfer(self, transfer: p.Transfer, payload: bytes) -> None:
+        if not self._window:
+            raise self._window_violation()
+        self._window -= 1
+        self._next_incoming_id = self._next_incoming_id + 1 & MASK
+        if self._window == self._low:
+            self.become_due()
+        link = self._link(transfer.handle)
+        if isinstance(link, IncomingLink):
+            link.take_transfer(transfer, payload)
+        elif link is not None:
+            link.fail(AmqpError(p.NOT_ALLOWED, f"the peer is the receiver of link '{link.name}'"))
+
+    def _window_violation(self) -> AmqpError:
+        text = "more transfers than the incoming window of the session allowed"
+        return AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
+
+    # Windows.
+
+    def take_flow_at(self, data: bytes, at: int, end: int) -> None:
+        """A flow, whose descriptor is at `at`. Raises AmqpError."""
+        flow = flow_at(data, at, end)
+        if flow is None:
+            self.take(*performative_at(data, at, end))
+        else:
+            self._take_flow(flow)
+
+    def _take_flow(self, flow: p.Flow) -> None:
+        had_room = self.sending.room()
+        self.sending.open(flow.next_incoming_id or 0, flow.incoming_window)
+        self._next_incoming_id = int(flow.next_outgoing_id)
+        if not had_room and self.sending.room():
+            self._tell_room()
+        if self.ended:
+            return
+        if flow.handle is None:
+            if flow.echo:
+                self.say_flow()
+            return
+        link = self._link(flow.handle)
+        if link is not None:
+            link.echo = flow.echo
+            link.take_flow(flow)
+            if link.echo and not link.ended:
+                self.say_flow(link)
+
+    def _tell_room(self) -> None:
+        try:
+            self.owner.on_window()
+        except AmqpError as error:
+            self.fail(error)
+
+    def hold(self) -> None:
+        """Let no more transfers come than are under way (S162); a session that is held when it begins takes none."""
+        if not self.held:
+            self.held = True
+            self.say_flow()
+
+    def unhold(self) -> None:
+        """Take back `hold`."""
+        if self.held:
+            self.held = False
+            self.say_flow()
+
+    def say_flow(self, link: Link | None = None) -> None:
+        """Tell how the session stands, and perhaps one of its links."""
+        if self.ended or not self._begun:
+            return
+        if link is None:
+            self.write_flow()
+            return
+        link.echo = False
+        told = link.delivery_count, link.credit_told(), link.available, link.drain_told()
+        if isinstance(link, OutgoingLink):
+            self.sending.tell(link, told)
+        else:
+            self.write_flow(link.handle, told)
+
+    def write_flow(self, handle: int | None = None, told: Told | None = None) -> None:
+        """Send a flow."""
+        window = 0
+        if not self.held:
+            window = self._window = self.connection.tuning.incoming_window
+        numbers = self.channel, self._next_incoming_id, window, self.sending.next_outgoing_id
+        if handle is None or told is None:
+            self.connection.outbox.write(session_flow(*numbers))
+        else:
+            self.connection.outbox.write(link_flow(*numbers, handle, *told))
+
+    # Outcomes.
+
+    def take_disposition_at(self, data: bytes, at: int, end: int) -> None:
+        """A disposition, whose descriptor is at `at`. Raises AmqpError."""
+        disposition = disposition_at(data, at, end)
+        if disposition is None:
+            self.take(*performative_at(data, at, end))
+        else:
+            self.sending.take_outcomes(*disposition)
+
+    def _take_disposition(self, disposition: p.Disposition) -> None:
+        first = int(disposition.first)
+        last = first if disposition.last is None else int(disposition.last)
+        state = disposition.state
+        if isinstance(state, Described | p.Declared):
+            text = f"Unrecognised state: {state!r:.100} in DISPOSITION"
+            raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
+        if disposition.role == p.ROLE_RECEIVER:
+            self.sending.take_outcomes(first, last, state, disposition.settled)
+        elif disposition.settled:
+            count = range_size(first, last)
+            for link in self._incoming.values():
+                link.peer_settled(first, count)
+
+    def accept(self, delivery_ids: Sequence[int]) -> None:
+        """Say at the next flush that messages are accepted and settled."""
+        self._answers.accepted += delivery_ids
+        if not self.due:
+            self.become_due()
+
+    def answer(self, receiver: bool, delivery_id: int, settled: bool, state: p.DeliveryState | None) -> None:
+        """Say at the next flush what becomes of a delivery, one of the peer's if we are the `receiver`."""
+        self._answers.add(receiver, delivery_id, disposition_end(settled, state, self._error_size_max()))
+        self.become_due()
+
+    def tell_outcomes(self) -> None:
+        """Say what there is to say of deliveries."""
+        if not self.ended:
+            self._answers.tell(self.connection.outbox.write)
+
+    # Batches.
+
+    def become_due(self) -> None:
+        """There is something to flush."""
+        if not self.due:
+            self.due = True
+            self.connection.due[self] = None
+
+    def is_hungry(self, link: IncomingLink) -> None:
+        """The link has little credit left: see at the next flush whether it may have more."""
+        if not link.hungry:
+            link.hungry = True
+            self._hungry.append(link)
+            self.become_due()
+
+    def flush(self) -> None:
+        """Say what was gathered: outcomes, and credit and windows of which half is used up."""
+        if self.due:
+            self.due = False
+            self.connection.due.pop(self, None)
+        if self.ended:
+            return
+        if self._answers:
+            self.tell_outcomes()
+        if self._hungry:
+            hungry, self._hungry = self._hungry, []
+            for link in hungry:
+                if not link.ended:
+                    link.grant()
+        if self._window <= self._low and not self.held:
+            self.write_flow()

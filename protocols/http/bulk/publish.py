@@ -1,0 +1,132 @@
+"""Publishing over HTTP: many messages in one request, as blocks, for writers to whom at least once will do.
+
+blocks ──checked (incoming.py)──> destinations: somewhere to go, and room there ──> published, a portion a turn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from http import HTTPStatus
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from broker_core.broker import TAKEN, UNROUTABLE
+from broker_core.discard import PAUSE_S
+from broker_core.pouring import COPIES, LOOK_S
+from protocols.http.bulk.input_blocks import Incoming
+from protocols.http.bulk.streams import entered
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.turns import InPortions
+
+if TYPE_CHECKING:
+    from broker_core import routing
+    from broker_core.broker import Broker
+    from broker_core.message import Message
+    from broker_core.operations import Json
+    from broker_core.queue import Queue
+    from broker_core.topology import VirtualHost
+    from protocols.http.connection import Later
+
+PATH: Final = "/api/leveret/publish/{vhost}"
+PORTION: Final = 2000  # rows a turn: 5 ms
+RETRY_AFTER: Final = (("Retry-After", "1"),)
+
+
+def publish(asked: Asked) -> Later:
+    """Published at once, in portions, and on disk when it is answered."""
+    asked.only("mandatory")
+    mandatory = asked.flag("mandatory")
+    require_no_alarm(asked.broker)
+    return InPortions(asked.broker, publish_steps(asked, entered(asked), mandatory)).begin()
+
+
+def publish_steps(asked: Asked, host: VirtualHost, mandatory: bool) -> Generator[float, None, Json]:
+    incoming = Incoming(asked, host)
+    yield from incoming.check()
+    yield from require_destinations(incoming, host, mandatory)
+    published = unroutable = 0
+    messages = incoming.messages()
+    while portion := list(islice(messages, PORTION)):
+        for message in portion:
+            exchange = host.exchanges.get(message.exchange)
+            outcome = UNROUTABLE if exchange is None else asked.broker.publish_if_room(exchange, message)
+            if outcome is None:
+                raise full(f"a queue has no room for more; {published} of {incoming.rows} rows are published")
+            published += outcome is TAKEN
+            unroutable += outcome is not TAKEN
+            if asked.broker.work > COPIES:
+                yield PAUSE_S
+        if published + unroutable < incoming.rows:
+            yield PAUSE_S
+            while asked.broker.is_behind:
+                yield LOOK_S
+    return {"published": published, "unroutable": unroutable}
+
+
+def require_destinations(
+    incoming: Incoming, host: VirtualHost, mandatory: bool
+) -> Generator[float, None, None]:
+    """Every row has room where it goes, and somewhere to go, if that is asked for. Raises Refused."""
+    needs: dict[Queue, tuple[int, int]] = {}
+    for number, message in enumerate(incoming.messages(), 1):
+        found = route_of(message, host)
+        if mandatory:
+            require_route(message, found)
+        if found is not None:
+            for queue in found.queues:
+                messages, octets = needs.get(queue, (0, 0))
+                needs[queue] = messages + 1, octets + message.size
+        if number % PORTION == 0:
+            yield PAUSE_S
+    for queue, need in needs.items():
+        if not queue.deleted and not queue.has_room(*need):
+            raise full(f"{queue.described} has no room for {need[0]} more messages; nothing is published")
+
+
+# Also for staging.
+
+
+def require_routes(incoming: Incoming, host: VirtualHost) -> Generator[float, None, None]:
+    """Every row has a queue to go to. Raises Refused."""
+    for number, sample in enumerate(incoming.samples(), 1):
+        found = route_of(sample, host)
+        if found is not None and not found.lasting:  # where a row goes may be decided by what is in its body
+            yield from _require_each_route(incoming, host)
+            return
+        require_route(sample, found)
+        if number % PORTION == 0:
+            yield PAUSE_S
+
+
+def _require_each_route(incoming: Incoming, host: VirtualHost) -> Generator[float, None, None]:
+    for number, message in enumerate(incoming.messages(), 1):
+        require_route(message, route_of(message, host))
+        if number % PORTION == 0:
+            yield PAUSE_S
+
+
+def route_of(message: Message, host: VirtualHost) -> routing.Route | None:
+    """None: its exchange has gone meanwhile."""
+    exchange = host.exchanges.get(message.exchange)
+    return None if exchange is None else host.broker.route(exchange, message)
+
+
+def require_route(message: Message, found: routing.Route | None) -> None:
+    """Raises Refused."""
+    if found is None or found.unroutable:
+        reason = f"no queue is bound for a message to exchange '{message.exchange}' with key '{message.key}'"
+        more: dict[str, Json] = {"exchange": message.exchange, "key": message.key}
+        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, reason, more)
+
+
+def require_no_alarm(broker: Broker) -> None:
+    """Raises Refused while publishers are held back."""
+    if broker.alarms.reason is not None:
+        raise full(f"the node takes no messages now: {broker.alarms.reason}")
+
+
+def full(reason: str) -> Refused:
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=RETRY_AFTER)
+
+
+ROUTES: Final = (Route("POST", PATH, Level.USER, publish, large=True),)

@@ -1,0 +1,265 @@
+"""Staged publishing over HTTP (`broker_core/staging.py`): pieces of parts come in, a commit publishes a batch, once.
+
+A staging belongs to the user who staged first under its name. Nobody else may do anything with it, but administrators.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from broker_core.errors import PreconditionFailed
+from broker_core.staged import NUMBER_MAX, Part
+from broker_core.staging import (
+    NAME_MAX,
+    NOTES_MAX,
+    Full,
+    NotStaged,
+    OutOfOrder,
+    Staging,
+    forget_staging,
+    new_staging,
+    no_staging,
+)
+from protocols.http.bulk.input_blocks import Incoming
+from protocols.http.bulk.publish import RETRY_AFTER, require_no_alarm, require_routes
+from protocols.http.bulk.streams import entered
+from protocols.http.connection import Later
+from protocols.http.server.durable_answers import OnDisk
+from protocols.http.server.replies import refused_response
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.turns import InPortions
+
+if TYPE_CHECKING:
+    from broker_core.operations import Json
+    from broker_core.staged import Batch
+    from broker_core.topology import VirtualHost
+
+BASE: Final = "/api/leveret/staging/{vhost}/{name}"
+ADMINISTRATOR: Final = "administrator"  # the tag
+PATIENCE_S: Final = 25.0  # until a batch is published; then the client may ask again
+
+
+def state(asked: Asked) -> Json:
+    asked.only()
+    staging = staging_named(asked)
+    return {
+        "name": staging.name,
+        "batch": staging.committed,
+        "publishing": staging.publishing,
+        "staged": {str(batch): rows for batch, rows in staging.staged.items()},
+        "octets": staging.log.octets,
+    }
+
+
+# Staging.
+
+
+def stage(asked: Asked) -> Later:
+    """A piece of a part."""
+    asked.only("piece", "mandatory")
+    part = Part(*(asked.place(name, NUMBER_MAX) for name in ("batch", "partition", "attempt")))
+    number = asked.number("piece", None, 0, NOTES_MAX)
+    mandatory = asked.flag("mandatory")
+    host, name = entered(asked), name_of(asked)
+    require_own(asked, host.stagings.get(name))
+    return InPortions(asked.broker, stage_steps(asked, host, part, number, mandatory)).begin()
+
+
+def stage_steps(
+    asked: Asked, host: VirtualHost, part: Part, number: int, mandatory: bool
+) -> Generator[float, None, Json]:
+    """Everything is checked before the first row is kept; what is there already need not be."""
+    staging = host.stagings.get(asked.arguments["name"])
+    try:
+        if staging is not None and not staging.expects(part, number):
+            staging.use(part.batch)
+        else:
+            require_no_alarm(asked.broker)
+            incoming = Incoming(asked, host)
+            yield from incoming.check()
+            if mandatory:
+                yield from require_routes(incoming, host)
+            staging = staging or found_or_made(asked, host)
+            packed = incoming.packed() if asked.broker.journal is not None else None
+            yield from staging.take(part, number, incoming.messages(), packed)
+    except OutOfOrder as early:
+        raise Refused(HTTPStatus.CONFLICT, str(early), {"piece": early.expected}) from None
+    except Full as full:
+        raise Refused(HTTPStatus.INSUFFICIENT_STORAGE, str(full)) from None
+    if staging.is_committed(part.batch):
+        return {"rows": 0, "repeated": True}
+    return {"rows": staging.rows_of(part)}
+
+
+def found_or_made(asked: Asked, host: VirtualHost) -> Staging:
+    """It may have been made meanwhile, and the virtual host may have been deleted. Raises Refused, NotFound, Full."""
+    name = asked.arguments["name"]
+    if asked.broker.virtual_host(host.name) is not host:
+        raise no_staging(name, host.name)
+    return require_own(asked, host.stagings.get(name)) or new_staging(host, name, asked.user.name)
+
+
+def drop(asked: Asked) -> Later:
+    """What is staged of a batch goes."""
+    asked.only()
+    return on_disk(asked, {"dropped": staging_named(asked).drop(asked.place("batch", NUMBER_MAX))})
+
+
+def forget(asked: Asked) -> Later:
+    """The name goes, with all that is staged under it."""
+    asked.only()
+    staging = staging_named(asked)
+    rows = sum(staging.staged.values())
+    forget_staging(staging)
+    return on_disk(asked, {"dropped": rows})
+
+
+# Committing.
+
+
+def commit(asked: Asked) -> Later:
+    """Answered when all of the batch is in its queues, and on disk."""
+    asked.only()
+    number = asked.place("batch", NUMBER_MAX)
+    parts = parts_in(asked.body, number)
+    host, name = entered(asked), name_of(asked)
+    staging = require_own(asked, host.stagings.get(name))
+    try:
+        if staging is None:  # a batch without rows may be the first
+            require_none(parts)
+            staging = found_or_made(asked, host)
+        repeated = staging.is_committed(number)
+        batch = staging.commit(number, parts)
+    except NotStaged as missing:
+        part: Json = [missing.part.partition, missing.part.attempt]
+        raise Refused(HTTPStatus.CONFLICT, str(missing), {"missing": part}) from None
+    except Full as full:
+        raise Refused(HTTPStatus.INSUFFICIENT_STORAGE, str(full)) from None
+    return Committing(asked, staging, batch, repeated).later
+
+
+def require_none(parts: list[tuple[Part, int]]) -> None:
+    """Nothing has been staged. Raises NotStaged."""
+    for part, rows in parts:
+        if rows:
+            raise NotStaged(part, rows, 0)
+
+
+class Committing:
+    """Waits until a batch is published."""
+
+    __slots__ = ("_asked", "_batch", "_repeated", "_staging", "_timer", "later")
+
+    def __init__(self, asked: Asked, staging: Staging, batch: Batch | None, repeated: bool) -> None:
+        """`batch`: None if it was published long ago."""
+        self.later = Later()
+        self._asked = asked
+        self._staging = staging
+        self._batch = batch
+        self._repeated = repeated
+        broker = asked.broker
+        self._timer = broker.timers.at(broker.now + PATIENCE_S, self._time_is_over)
+        if batch is None or batch.is_published:
+            self._published()
+        else:
+            batch.waiting.append(self._published)
+            self.later.dropped = self._end
+
+    def _published(self) -> None:
+        self._end()
+        if self._staging.ended:
+            gone = no_staging(self._staging.name, self._staging.virtual_host.name)
+            self.later.answer(refused_response(gone), self._asked.broker.now)
+            return
+        batch = self._batch
+        content: Json = {
+            "published": batch.published if batch is not None else 0,
+            "unroutable": batch.unroutable if batch is not None else 0,
+            "repeated": self._repeated,
+        }
+        OnDisk(self._asked.broker, self.later, content)
+
+    def _time_is_over(self, now: float) -> None:
+        self._end()
+        assert self._batch is not None
+        reason = (
+            f"{self._batch.rows} rows of batch {self._batch.number} of {self._staging.described} are still to be"
+            " published, and will be; ask again later"
+        )
+        refused = Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=RETRY_AFTER)
+        self.later.answer(refused_response(refused), now)
+
+    def _end(self) -> None:
+        self._asked.broker.timers.cancel(self._timer)
+        if self._batch is not None and self._published in self._batch.waiting:
+            self._batch.waiting.remove(self._published)
+
+
+def parts_in(body: bytes, batch: int) -> list[tuple[Part, int]]:
+    """The parts that are to be published, and how many rows each has. Raises PreconditionFailed."""
+    wanted = 'a commit says {"parts": [[partition, attempt, rows], ...]}'
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise PreconditionFailed(f"{wanted}, and this is no JSON: {error}") from None
+    if not isinstance(said, dict) or set(said) != {"parts"} or not isinstance(said["parts"], list):
+        raise PreconditionFailed(wanted)
+    parts: dict[int, tuple[Part, int]] = {}
+    for each in said["parts"]:
+        if not isinstance(each, list) or len(each) != 3 or not all(map(is_number, each)):
+            raise PreconditionFailed(f"{wanted}, each a whole number from 0 to {NUMBER_MAX}")
+        partition, attempt, rows = each
+        if partition in parts:
+            raise PreconditionFailed(f"partition {partition} is there twice")
+        parts[partition] = Part(batch, partition, attempt), rows
+    return list(parts.values())
+
+
+def is_number(said: object) -> bool:
+    return type(said) is int and 0 <= said <= NUMBER_MAX
+
+
+# Whose it is.
+
+
+def staging_named(asked: Asked) -> Staging:
+    """Raises Refused, NotFound."""
+    host, name = entered(asked), name_of(asked)
+    found = require_own(asked, host.stagings.get(name))
+    if found is None:
+        raise no_staging(name, host.name)
+    return found
+
+
+def name_of(asked: Asked) -> str:
+    name = asked.arguments["name"]
+    octets = len(name.encode())
+    if not 0 < octets <= NAME_MAX:
+        raise PreconditionFailed(f"the name of a staging has {octets} octets, not 1 to {NAME_MAX}")
+    return name
+
+
+def require_own(asked: Asked, staging: Staging | None) -> Staging | None:
+    """The same. Raises Refused if it is somebody else's."""
+    user = asked.user
+    if staging is not None and staging.user != user.name and ADMINISTRATOR not in user.tags:
+        raise Refused(HTTPStatus.FORBIDDEN, f"{staging.described} is not of user '{user.name}'")
+    return staging
+
+
+def on_disk(asked: Asked, content: Json) -> Later:
+    later = Later()
+    OnDisk(asked.broker, later, content)
+    return later
+
+
+ROUTES: Final = (
+    Route("GET", BASE, Level.USER, state),
+    Route("POST", BASE + "/{batch}/{partition}/{attempt}", Level.USER, stage, large=True),
+    Route("POST", BASE + "/{batch}/commit", Level.USER, commit, large=True),
+    Route("DELETE", BASE + "/{batch}", Level.USER, drop),
+    Route("DELETE", BASE, Level.USER, forget),
+)

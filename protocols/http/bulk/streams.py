@@ -1,0 +1,183 @@
+"""Streams over HTTP: which there are, where they begin and end, and their messages as blocks or as Arrow.
+
+Whoever may read a queue may read it here. Who may not is not told whether it is there.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from itertools import islice
+from typing import Final
+
+from broker_core.delivery import Consumer
+from broker_core.errors import PreconditionFailed, no_queue
+from broker_core.operations import Json
+from broker_core.queue import Queue
+from broker_core.security.access import Permission
+from broker_core.stream import StreamQueue
+from broker_core.super_streams import partitions_of
+from broker_core.topology import VirtualHost
+from protocols.http.bulk import arrow
+from protocols.http.bulk.bulk import BulkAnswer, Source, Wanted
+from protocols.http.connection import Later
+from protocols.http.server.replies import json_response
+from protocols.http.server.request import Asked, Level, Refused, Route
+
+PATH: Final = "/api/leveret/streams/{vhost}"
+OCTETS: Final = 4 << 20  # of an answer, unless the client says otherwise
+OCTETS_MAX: Final = 16 << 20
+WAIT_MS_MAX: Final = 30_000
+OFFSET_MAX: Final = (1 << 63) - 1
+READERS_MAX: Final = 1000  # told of one stream
+TIMESTAMP_MAX: Final = 253_402_300_800_000  # the year 10000
+PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "format")
+FORMATS: Final = ("blocks", "arrow")
+
+
+def streams(asked: Asked) -> Json:
+    """Those that the user may read, then super streams."""
+    asked.only()
+    host = entered(asked)
+    found = [stream_json(queue) for queue in host.queues.values() if is_readable(asked, queue)]
+    supers = [
+        {"name": exchange.name, "partitions": [queue.name for queue in partitions]}
+        for exchange in host.exchanges.values()
+        if (partitions := partitions_of(exchange)) and may_read(asked, exchange.name)
+    ]
+    return [*found, *supers]
+
+
+def stream(asked: Asked) -> Json:
+    """A stream, or a super stream with its partitions."""
+    asked.only()
+    host, name = entered(asked), asked.arguments["name"]
+    asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
+    exchange = host.exchanges.get(name)
+    if name not in host.queues and exchange is not None and (partitions := partitions_of(exchange)):
+        for queue in partitions:
+            asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", queue.name)
+        return {"name": name, "partitions": [stream_json(queue) for queue in partitions]}
+    return stream_json(stream_named(asked))
+
+
+def readers(asked: Asked) -> Json:
+    """Who reads a stream now, and how many messages each has still to be given."""
+    asked.only()
+    queue = stream_named(asked)
+    return [reader_json(queue, each) for each in islice(queue.consumers, READERS_MAX)]
+
+
+def offset(asked: Asked) -> Later:
+    """Where to begin to read what arrived at a time or later."""
+    asked.only("timestamp")
+    since_ms = asked.number("timestamp", None, 0, TIMESTAMP_MAX)
+    log, later = stream_named(asked).log, Later()
+
+    def found(offset: int) -> None:
+        later.answer(json_response({"offset": min(offset, log.committed)}), asked.broker.now)
+
+    log.offset_since(since_ms / 1000, found)
+    return later
+
+
+def blocks(asked: Asked) -> Later:
+    """Messages from an offset on; waits for them if the client wants that."""
+    asked.only(*PARAMETERS)
+    wanted = wanted_blocks(asked)
+    return BulkAnswer(asked.broker, asked.user, StreamSource(stream_named(asked)), wanted).begin()
+
+
+def wanted_blocks(asked: Asked) -> Wanted:
+    """Raises PreconditionFailed, Refused."""
+    begin = asked.number("from", None, 0, OFFSET_MAX)
+    kind = asked.one("format", FORMATS[0])
+    if kind not in FORMATS:
+        raise PreconditionFailed(f"parameter 'format' is '{kind}', not one of {', '.join(FORMATS)}")
+    if kind == "arrow" and not arrow.is_there():
+        raise Refused(HTTPStatus.NOT_IMPLEMENTED, "format=arrow needs pyarrow: pip install 'leveret[arrow]'")
+    return Wanted(
+        begin,
+        asked.number("until", None, begin + 1, OFFSET_MAX) if "until" in asked.query else None,
+        asked.number("max_octets", OCTETS, 1, OCTETS_MAX),
+        asked.one("incarnation", "") or None,
+        asked.number("wait_ms", 0, 0, WAIT_MS_MAX) / 1000,
+        kind == "arrow",
+    )
+
+
+class StreamSource(Source):
+    """A stream as blocks are made of it."""
+
+    def __init__(self, stream: StreamQueue) -> None:
+        super().__init__(stream, stream.virtual_host.name, stream.name, stream.incarnation)
+        self._stream = stream
+
+    @property
+    def first(self) -> int:
+        return self._stream.log.first
+
+    def require_there(self) -> None:
+        if self._stream.deleted:
+            raise no_queue(self.queue, self.host)
+
+
+# Who may see what.
+
+
+def entered(asked: Asked) -> VirtualHost:
+    """The virtual host, if the user may enter it. Raises Refused, which also stands for one that is not there."""
+    name, user = asked.arguments["vhost"], asked.user
+    if not asked.broker.access.may_enter(user, name):
+        raise Refused(HTTPStatus.FORBIDDEN, f"access to vhost '{name}' refused for user '{user.name}'")
+    return asked.broker.virtual_host(name)
+
+
+def stream_named(asked: Asked) -> StreamQueue:
+    """The stream, if the user may read it. Raises Refused, AccessRefused, NotFound, PreconditionFailed."""
+    host, name = entered(asked), asked.arguments["name"]
+    asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
+    queue = host.queue(name)
+    if not isinstance(queue, StreamQueue):
+        raise PreconditionFailed(f"{queue.described} is no stream")
+    return queue
+
+
+def may_read(asked: Asked, name: str) -> bool:
+    return asked.broker.access.allowed(asked.user, asked.arguments["vhost"], Permission.READ, name)
+
+
+def is_readable(asked: Asked, queue: Queue) -> bool:
+    return isinstance(queue, StreamQueue) and may_read(asked, queue.name)
+
+
+def stream_json(queue: Queue) -> Json:
+    assert isinstance(queue, StreamQueue)
+    log = queue.log
+    return {
+        "name": queue.name,
+        "incarnation": queue.incarnation,
+        "first": log.first,
+        "next": log.committed,
+        "messages": log.messages,
+        "octets": log.octets,
+    }
+
+
+def reader_json(queue: StreamQueue, reader: Consumer) -> Json:
+    facts = reader.facts()
+    return {
+        "tag": facts.tag,
+        "connection": facts.connection,
+        "channel": facts.channel,
+        "next": queue.cursors[reader],
+        "lag": queue.available_to(reader),
+    }
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.USER, streams),
+    Route("GET", PATH + "/{name}", Level.USER, stream),
+    Route("GET", PATH + "/{name}/readers", Level.USER, readers),
+    Route("GET", PATH + "/{name}/offset", Level.USER, offset),
+    Route("GET", PATH + "/{name}/blocks", Level.USER, blocks),
+)

@@ -1,0 +1,31 @@
+"""Super streams over HTTP, for operators: made and deleted as a whole (`broker_core/super_streams.py`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.operations import Json
+from broker_core.super_streams import add_super_stream, delete_super_stream
+from protocols.http.server.request import Asked, Level, Route
+
+PATH: Final = "/api/leveret/super-streams/{vhost}/{name}"
+NUMBER_MAX: Final = 999_999_999  # how many there may be is the core's business
+
+
+def add(asked: Asked) -> Json:
+    asked.only("partitions")
+    partitions = asked.number("partitions", None, 0, NUMBER_MAX)
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    return {"made": [*add_super_stream(host, asked.arguments["name"], partitions)]}
+
+
+def delete(asked: Asked) -> Json:
+    asked.only()
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    return {"deleted": [*delete_super_stream(host, asked.arguments["name"])]}
+
+
+ROUTES: Final = (
+    Route("PUT", PATH, Level.ADMINISTRATOR, add),
+    Route("DELETE", PATH, Level.ADMINISTRATOR, delete),
+)

@@ -1,0 +1,304 @@
+"""Lists as RabbitMQ's API gives them: those with a name, sorted by a column, a page of them, some columns only.
+
+    things ──name──> chosen ──sort──> runs, merged ──page──> things of the page ──fields──> rows ──> JSON
+
+A table of fields says what there is to tell of a thing, each by a function, so that only what is asked for is found
+out: to sort ten thousand queues by one column takes that column of them, and a page takes the rows of its hundred.
+Nothing here takes longer than a turn; others have theirs between, and what changes meanwhile is told as it is then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from heapq import merge
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Final, TypeAlias, TypeVar
+
+import attrs
+
+from broker_core.errors import PreconditionFailed
+from broker_core.operations import Json
+from broker_core.turn import Turn
+from protocols.http.connection import Later, Response
+from protocols.http.management.patterns import name_filter
+from protocols.http.server.long_answers import Making
+from protocols.http.server.replies import API
+from protocols.http.server.request import Asked, Refused
+from protocols.http.server.turns import InPortions, turn_of
+
+T = TypeVar("T")
+Fields: TypeAlias = Mapping[str, Callable[[T], Json]]
+Steps: TypeAlias = "Generator[float, None, Response]"
+Key: TypeAlias = "tuple[object, ...]"
+
+PAGE_SIZE: Final = 100
+PAGE_SIZE_MAX: Final = 500
+RUN: Final = 1000  # things that are sorted in one go: 1 ms
+ROW_OCTETS: Final = 2048  # of JSON, roughly
+SHORT: Final = 1000  # rows whose room is asked for only when it is known how long they are
+COLUMNS_MAX: Final = 200
+ENCODER: Final = json.JSONEncoder(check_circular=False, separators=(",", ":"))  # made once: 2 us less a row
+
+
+@attrs.frozen
+class Wish:
+    """How somebody would like a list, by the parameters of his request."""
+
+    page: int | None  # None: all there are
+    page_size: int
+    name: Callable[[str], bool]
+    sort: Sequence[str]  # the way to a column's value; empty: the natural order
+    reverse: bool
+    columns: Sequence[Sequence[str]]  # ways; empty: all
+
+    @classmethod
+    def of(cls, asked: Asked) -> Wish:
+        """Raises Refused or PreconditionFailed."""
+        sort = asked.one("sort", "")
+        return cls(
+            *page_of(asked),
+            name_filter(asked.one("name", ""), asked.one("use_regex", "false") == "true"),
+            sort.split(".") if sort else (),
+            asked.one("sort_reverse", "false") == "true",
+            columns_of(asked),
+        )
+
+    def bounds(self, count: int) -> tuple[int, int]:
+        """The first of the page, and the first after it. Raises Refused if the page is beyond all pages."""
+        if self.page is None:
+            return 0, count
+        first = (self.page - 1) * self.page_size
+        if first >= count and self.page > 1:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                f"there is no page {self.page}: the last one is {max(pages(count, self.page_size), 1)}",
+                {"error": "page_out_of_range"},
+            )
+        return first, min(first + self.page_size, count)
+
+
+def page_of(asked: Asked) -> tuple[int | None, int]:
+    """Page and size. Without a page, there are none. Raises Refused or PreconditionFailed."""
+    if "page" not in asked.query:
+        return None, PAGE_SIZE
+    page, size = number(asked, "page", 1), number(asked, "page_size", PAGE_SIZE)
+    if page < 1 or not 1 <= size <= PAGE_SIZE_MAX:
+        raise Refused(
+            HTTPStatus.BAD_REQUEST,
+            f"page {page} of {size} each is no page; they begin with 1, and have up to {PAGE_SIZE_MAX}",
+            {"error": "invalid_pagination_parameters"},
+        )
+    return page, size
+
+
+def number(asked: Asked, name: str, otherwise: int) -> int:
+    given = asked.one(name, str(otherwise))
+    try:
+        return int(given[:20])
+    except ValueError:
+        raise PreconditionFailed(f"pagination: {name} is '{given[:40]}', not a whole number") from None
+
+
+def columns_of(asked: Asked) -> Sequence[Sequence[str]]:
+    """The columns that are wanted, each as the way to it: `message_stats.publish` is one in another."""
+    given = asked.one("columns", "")
+    columns = given.split(",") if given else []
+    if len(columns) > COLUMNS_MAX:
+        raise PreconditionFailed(f"there are more than {COLUMNS_MAX} columns")
+    return [column.split(".") for column in columns]
+
+
+def pages(count: int, size: int) -> int:
+    return -(-count // size)
+
+
+# Many.
+
+
+def listed(
+    asked: Asked,
+    things: Iterable[T | None],
+    fields: Fields[T],
+    order: Callable[[T], Key],
+    name: Callable[[T], str],
+    keys: Fields[T] = MappingProxyType({}),
+) -> Later:
+    """All that are wanted of some things, in the order that is wanted.
+
+    `things` are asked for in several turns, so let it not be what may change; None stands for work that was done and
+    has found nothing. `fields` are never asked of a thing in a way that fails, though it may have gone meanwhile.
+    `order`: the natural one, by what can be compared. `keys`: what is inside of a field, such as
+    `message_stats.publish`, without the rest of it, to sort by. Raises Refused or PreconditionFailed; what is wrong
+    with the page is found out later.
+    """
+    wish = Wish.of(asked)
+    place = _place(wish, fields, keys, order)
+    return InPortions(asked.broker, _steps(asked, wish, things, fields, place, name), API).begin()
+
+
+def _steps(
+    asked: Asked,
+    wish: Wish,
+    things: Iterable[T | None],
+    fields: Fields[T],
+    place: Callable[[T], Key],
+    name: Callable[[T], str],
+) -> Steps:
+    turn = turn_of(asked.broker)
+    total, chosen = yield from _chosen(wish, things, name, turn)
+    first, end = wish.bounds(len(chosen))
+    with Making(asked.broker) as made:
+        if end - first > SHORT:
+            made.expect((end - first) * ROW_OCTETS)
+        wanted = yield from _sorted(chosen, place, wish.reverse, first, end, turn)
+        begin, finish = ("[", "]") if wish.page is None else _frame(wish, total, len(chosen), len(wanted))
+        made.add(begin.encode())
+        yield from _rows(wish, wanted, fields, turn, made)
+        made.add(finish.encode())
+        return made.response()
+
+
+def _chosen(
+    wish: Wish, things: Iterable[T | None], name: Callable[[T], str], turn: Turn
+) -> Generator[float, None, tuple[int, list[T]]]:
+    """How many there are, and those whose name is wanted. Names are asked for with pages only, as in RabbitMQ."""
+    total, chosen = 0, []
+    for thing in things:
+        if thing is not None:
+            total += 1
+            if wish.page is None or wish.name(name(thing)):
+                chosen.append(thing)
+        if turn.is_over(is_slow=wish.page is not None):
+            yield turn.pause_s
+    return total, chosen
+
+
+def _place(wish: Wish, fields: Fields[T], keys: Fields[T], order: Callable[[T], Key]) -> Callable[[T], Key]:
+    """By what the things are sorted."""
+    if not wish.sort:
+        return order
+    field, way = keys.get(".".join(wish.sort)), wish.sort[:0]
+    if field is None:
+        field, way = fields.get(wish.sort[0]), wish.sort[1:]
+    if field is None:
+        return order
+    return lambda thing: (*rank(within(field(thing), way)), *order(thing))
+
+
+def _sorted(
+    things: Sequence[T], place: Callable[[T], Key], reverse: bool, first: int, end: int, turn: Turn
+) -> Generator[float, None, list[T]]:
+    """Those from `first` to before `end`. Short runs are sorted, and merged as far as needed."""
+    runs: list[list[Key]] = []
+    for begin in range(0, len(things), RUN):
+        run: list[Key] = []
+        for at in range(begin, min(begin + RUN, len(things))):
+            run.append((*place(things[at]), at))  # flat: tuples in tuples are work for the garbage collector
+            if turn.is_over():
+                yield turn.pause_s
+        run.sort(reverse=reverse)
+        runs.append(run)
+    wanted = []
+    for count, found in enumerate(merge(*runs, reverse=reverse)):
+        if count >= end:
+            break
+        if count >= first:
+            wanted.append(things[place_in(found)])
+        if turn.is_over():
+            yield turn.pause_s
+    return wanted
+
+
+def place_in(found: Key) -> int:
+    at = found[-1]
+    assert isinstance(at, int)
+    return at
+
+
+def _rows(
+    wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn, made: Making
+) -> Generator[float, None, None]:
+    comma = ""
+    for thing in things:
+        made.add((comma + compact(row(thing, fields, wish.columns))).encode())
+        comma = ","
+        if turn.is_over(is_slow=True):
+            yield turn.pause_s
+
+
+def _frame(wish: Wish, total: int, chosen: int, rows: int) -> tuple[str, str]:
+    """What stands before and after the rows of a page."""
+    counts = {
+        "filtered_count": chosen,
+        "item_count": rows,
+        "page": wish.page,
+        "page_count": pages(chosen, wish.page_size),
+        "page_size": wish.page_size,
+        "total_count": total,
+    }
+    return f'{compact(counts)[:-1]},"items":[', "]}"
+
+
+# One.
+
+
+def told(asked: Asked, thing: T, fields: Fields[T]) -> Response:
+    """All there is to tell of one thing, or the columns that are wanted. Raises PreconditionFailed."""
+    return Response(HTTPStatus.OK, compact(row(thing, fields, columns_of(asked))).encode())
+
+
+def row(thing: T, fields: Fields[T], columns: Collection[Sequence[str]]) -> dict[str, Json]:
+    """The fields of a thing; with `columns`, only these, and parts of fields. Those that nobody knows are left out."""
+    if not columns:
+        return {name: field(thing) for name, field in fields.items()}
+    known = {way[0]: fields[way[0]](thing) for way in columns if way[0] in fields}
+    told: dict[str, Json] = {}
+    for way in columns:
+        if way[0] in known:
+            _put(told, known, way)
+    return told
+
+
+def _put(into: dict[str, Json], source: Mapping[str, Json], way: Sequence[str]) -> None:
+    """Have what is at the end of a way in the same place of another mapping."""
+    name, *rest = way
+    if name not in source:
+        return
+    value = source[name]
+    if not rest:
+        into[name] = value
+    elif isinstance(value, Mapping):
+        inner = into.setdefault(name, {})
+        if isinstance(inner, dict):
+            _put(inner, value, rest)
+
+
+def within(value: Json, way: Sequence[str]) -> Json:
+    """What is at the end of a way into a value; None: nothing is there."""
+    for name in way:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def rank(value: Json) -> Key:
+    """A value's place among others of any kind: numbers, truths, texts, the rest. Nothing is as much as 0."""
+    match value:
+        case None:
+            return 0, 0
+        case bool():
+            return 1, value
+        case int() | float():
+            return 0, value
+        case str():
+            return 2, value
+        case _:
+            return 3, len(value)
+
+
+def compact(content: Json) -> str:
+    """JSON without spaces; `indent` would have it made in Python, at ten times the time."""
+    return ENCODER.encode(content)

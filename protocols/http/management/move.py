@@ -1,0 +1,78 @@
+"""All messages of one queue to another one, a portion a turn.
+
+    taken ──a portion──> into the other queue, and off the first: one commit ──> ... ──> told how many
+
+After a crash each message is in one of the two queues, never in none and never in both. Messages keep what they say,
+where they were published and their history; they arrive at the other queue as new ones, behind what waits there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final
+
+from broker_core.errors import PreconditionFailed
+from broker_core.operations import Json
+from broker_core.queue import Queue
+from broker_core.security.access import Permission
+from broker_core.sieve import Sieve
+from protocols.http.connection import Later
+from protocols.http.management.request_body import body_of, text_in, whole_in
+from protocols.http.management.requester import client_of, entered
+from protocols.http.server.replies import OWN
+from protocols.http.server.request import Asked, Level, Route
+from protocols.http.server.turns import InPortions
+
+MOVE: Final = "/api/leveret/queues/{vhost}/{name}/move"
+PORTION: Final = 500  # messages a turn: 5 ms
+PORTION_OCTETS: Final = 1 << 20
+PAUSE_S: Final = 0.001
+LOOK_S: Final = 0.02  # between two looks at a disk that has enough to do
+
+
+def move(asked: Asked) -> Later:
+    """`to`: the other queue; `count`: no more than so many. Raises Failures, Refused."""
+    said = body_of(asked, "to")
+    client = client_of(asked, entered(asked))
+    source, to = client.readable_queue(asked.arguments["name"]), text_in(said, "to")
+    asked.broker.access.check(asked.user, client.host.name, Permission.WRITE, "queue", to)
+    target = client.own_queue(to)
+    if target is source:
+        raise PreconditionFailed(f"{source.described} cannot be moved to itself")
+    if isinstance(target, Sieve):
+        raise PreconditionFailed(f"{target.described} keeps only what suits its selector")
+    count = whole_in(said, "count", source.ready)
+    return InPortions(asked.broker, moved(asked, source, target, min(count, source.ready)), OWN).begin()
+
+
+def moved(asked: Asked, source: Queue, target: Queue, count: int) -> Generator[float, None, Json]:
+    """No more than waited when it began: what arrives meanwhile may be what was moved, if queues lead in circles."""
+    done = 0
+    while done < count and not (source.deleted or target.deleted):
+        portion = moved_now(source, target, min(PORTION, count - done))
+        done += portion
+        if not portion:
+            break
+        yield PAUSE_S
+        while asked.broker.is_behind:
+            yield LOOK_S
+    return {"moved": done, "left": source.ready}
+
+
+def moved_now(source: Queue, target: Queue, count: int) -> int:
+    """How many: fewer if there are no more, they are large, or the other queue has no room."""
+    done = octets = 0
+    while done < count and octets < PORTION_OCTETS:
+        if (delivery := source.take_one(settled=False)) is None:
+            break
+        message = delivery.message
+        if not (target.has_room(1, message.size) and target.push(message)):
+            source.release(delivery, failed=False, redelivered=False)
+            break
+        source.accept(delivery)
+        done += 1
+        octets += message.size
+    return done
+
+
+ROUTES: Final = (Route("POST", MOVE, Level.MANAGEMENT, move),)

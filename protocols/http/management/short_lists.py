@@ -1,0 +1,30 @@
+"""Lists of which there are few, made whole and then listed as the long ones are: sorted, a page, some columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from broker_core.definitions.exporting import Item
+from broker_core.operations import Json
+from protocols.http.connection import Later
+from protocols.http.management.lists import listed
+from protocols.http.server.request import Asked
+
+
+def table(asked: Asked, rows: Sequence[Item], *order: str) -> Later:
+    """The rows, which have the same columns; naturally by those in `order`. Raises Refused or PreconditionFailed."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    fields = {name: partial(value, name) for name in columns}
+
+    def place(row: Item) -> tuple[str, ...]:
+        return tuple(str(row.get(column)) for column in order)
+
+    def name(row: Item) -> str:
+        return str(row.get("name", ""))
+
+    return listed(asked, rows, fields, place, name)
+
+
+def value(column: str, row: Mapping[str, Json]) -> Json:
+    return row.get(column)

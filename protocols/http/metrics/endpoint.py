@@ -1,0 +1,211 @@
+"""The routes that Prometheus scrapes: sums of everything, a line for each thing, or a choice of either.
+
+    /metrics              sums, whatever there is: the answer stays small
+    /metrics/per-object   a line for each queue, exchange, connection and channel, under the same names
+    /metrics/detailed     what is asked for: ?family=GROUP, ?vhost=NAME, each as often as one likes
+
+An answer is made in portions: others have their turns between. It is bounded, and so is how many are made at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from broker_core.broker import Broker
+from protocols.http.connection import Response
+from protocols.http.metrics import node
+from protocols.http.metrics.collection import (
+    PAUSE_S,
+    Rows,
+    connected_sums,
+    exchange_sums,
+    queue_sums,
+    walk_all,
+)
+from protocols.http.metrics.exposition import (
+    COUNTER,
+    GAUGE,
+    Exposition,
+    Family,
+    sample,
+    wants_open_metrics,
+)
+from protocols.http.metrics.objects import CONNECTIONS, QUEUES, Subject
+from protocols.http.server.request import Refused
+from protocols.http.server.turns import InPortions
+
+if TYPE_CHECKING:
+    from broker_core.operations import Json
+    from broker_core.topology import VirtualHost
+    from protocols.http.connection import Later
+    from protocols.http.server.request import Asked
+
+T = TypeVar("T")
+
+OCTETS_MAX: Final = 32 << 20  # of an answer: half a million lines
+AT_ONCE: Final = 4  # answers that are made or sent
+
+# The same sums under the names that dashboards ask for.
+GLOBAL: Final = (
+    ("rabbitmq_global_messages_routed", "publish", "Messages put into queues, counted in each."),
+    ("rabbitmq_global_messages_delivered_consume_manual_ack", "deliver", "Deliveries to be answered."),
+    (
+        "rabbitmq_global_messages_delivered_consume_auto_ack",
+        "deliver_no_ack",
+        "Deliveries not to be answered.",
+    ),
+    ("rabbitmq_global_messages_delivered_get_manual_ack", "get", "Fetched messages to be answered."),
+    ("rabbitmq_global_messages_delivered_get_auto_ack", "get_no_ack", "Fetched messages not to be answered."),
+    ("rabbitmq_global_messages_get_empty", "get_empty", "Times that nothing was there to be fetched."),
+    ("rabbitmq_global_messages_redelivered", "redeliver", "Messages delivered once more."),
+    ("rabbitmq_global_messages_acknowledged", "ack", "Deliveries that consumers have accepted."),
+)
+DELIVERED: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+
+Answer = Generator[float, None, "Json | Response"]
+
+
+def metrics(asked: Asked) -> Later:
+    """Sums of everything."""
+
+    def steps(exposition: Exposition) -> Generator[float, None, None]:
+        yield from write_sums(asked.broker, exposition)
+
+    return scraped(asked, steps)
+
+
+def per_object(asked: Asked) -> Later:
+    """A line for each thing."""
+
+    def steps(exposition: Exposition) -> Generator[float, None, None]:
+        write_node(asked.broker, exposition, None, detailed=False)
+        yield from write_objects(asked.broker, exposition, None, list(asked.broker.hosts()), detailed=False)
+
+    return scraped(asked, steps)
+
+
+def detailed(asked: Asked) -> Later:
+    """What is asked for. Groups that are not known here are passed over: other brokers have them."""
+    asked.only("family", "vhost")
+    groups = frozenset(asked.query.get("family", ()))
+    names = frozenset(asked.query.get("vhost", ()))
+    hosts = [host for host in asked.broker.hosts() if not names or host.name in names]
+
+    def steps(exposition: Exposition) -> Generator[float, None, None]:
+        write_node(asked.broker, exposition, groups, detailed=True)
+        yield from write_objects(asked.broker, exposition, groups, hosts, detailed=True)
+
+    return scraped(asked, steps)
+
+
+# What they have in common.
+
+
+class Scrapes:
+    """How many of one broker are under way."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def end(self) -> None:
+        self.count -= 1
+
+
+def scraped(asked: Asked, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
+    """The answer, in the format that the client prefers. Raises Refused if there are too many already."""
+    scrapes = asked.broker.kept(Scrapes)
+    if scrapes.count >= AT_ONCE:
+        reason = f"{AT_ONCE} scrapes are under way; ask again later"
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
+    exposition = Exposition(wants_open_metrics(asked.headers.get("accept", "")))
+    return InPortions(asked.broker, _answer(asked.broker, scrapes, exposition, steps)).begin()
+
+
+def _answer(
+    broker: Broker,
+    scrapes: Scrapes,
+    exposition: Exposition,
+    steps: Callable[[Exposition], Generator[float, None, None]],
+) -> Answer:
+    scrapes.count += 1
+    made = False
+    try:
+        yield from steps(exposition)
+        for family, samples in node.identity(broker):
+            exposition.family(family, [sample(family.name, *each) for each in samples])
+        made = True
+    finally:
+        if not made:
+            scrapes.end()
+    pieces = exposition.pieces()
+    return Response(HTTPStatus.OK, b"", exposition.content_type, sent=scrapes.end, pieces=pieces)
+
+
+def write_node(broker: Broker, exposition: Exposition, groups: frozenset[str] | None, detailed: bool) -> None:
+    for plain, samples in node.families(broker, groups):
+        family = plain.detailed if detailed else plain
+        exposition.family(family, [sample(family.name, *each) for each in samples])
+
+
+def write_sums(broker: Broker, exposition: Exposition) -> Generator[float, None, None]:
+    """Everything as one: RabbitMQ's names for queues and connections, and those that begin with `global`."""
+    write_node(broker, exposition, None, detailed=False)
+    yield PAUSE_S
+    queues = yield from queue_sums(broker)
+    _write(exposition, QUEUES, queues)
+    for name, column, text in GLOBAL:
+        _write_one(exposition, Family(name + "_total", COUNTER, text), queues[column])
+    total = sum(queues[column] for column in DELIVERED)
+    text = "Messages that consumers got, delivered or fetched."
+    _write_one(exposition, Family("rabbitmq_global_messages_delivered_total", COUNTER, text), total)
+    for name in ("rabbitmq_consumers", "rabbitmq_global_consumers"):
+        _write_one(exposition, Family(name, GAUGE, "Consumers."), queues["consumers"])
+    yield PAUSE_S
+    exchanges = yield from exchange_sums(broker)
+    text = "Messages published to exchanges, dead letters too."
+    received = Family("rabbitmq_global_messages_received_total", COUNTER, text)
+    _write_one(exposition, received, exchanges["publish_in"])
+    for name, text, value in (
+        ("leveret_messages_unroutable", "Messages that found no queue.", exchanges["drop_unroutable"]),
+        ("rabbitmq_global_messages_confirmed", "Publishes that were confirmed.", broker.confirmed),
+        (
+            "rabbitmq_global_messages_unroutable_returned",
+            "Messages given back because no queue took them.",
+            broker.returned,
+        ),
+    ):
+        _write_one(exposition, Family(name + "_total", COUNTER, text), value)
+    yield PAUSE_S
+    connections = yield from connected_sums(broker)
+    if connections:
+        _write(exposition, CONNECTIONS, connections)
+
+
+def _write(exposition: Exposition, subject: Subject[T], found: dict[str, float]) -> None:
+    for measure in subject.measures:
+        _write_one(exposition, measure.family, found[measure.column])
+
+
+def _write_one(exposition: Exposition, family: Family, value: float) -> None:
+    exposition.family(family, [sample(family.name, "", value)])
+
+
+def write_objects(
+    broker: Broker,
+    exposition: Exposition,
+    groups: frozenset[str] | None,
+    hosts: Sequence[VirtualHost],
+    detailed: bool,
+) -> Generator[float, None, None]:
+    """Raises Refused if it is too much."""
+    rows = Rows(detailed)
+    for pause_s in walk_all(broker, rows, groups, hosts):
+        if rows.octets > OCTETS_MAX:
+            reason = "there is too much for one answer; ask /metrics/detailed for a family or a virtual host"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+        yield pause_s
+    yield from rows.write(exposition)

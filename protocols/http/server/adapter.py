@@ -1,0 +1,397 @@
+"""The control endpoint on the broker: who asks, whether he may, and the route's answer as JSON.
+
+    node ──bytes──> Connection (h11) ──request──> ControlConnection ──> routes ──> broker_core
+
+A request passes four gates before its route answers: the Host it was meant for and the Origin it comes from (a web page
+in the operator's browser must not reach the node, neither by a name of its own that resolves to this machine nor by a
+form), a path that exists, a user with the right password, and his tags. There are no cookies: every request carries
+its credentials (RFC 7617).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import formatdate
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Final, ParamSpec, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+import h11
+
+from broker_core.broker import Broker
+from broker_core.config import Config
+from broker_core.errors import Failure, LimitReached, PreconditionFailed
+from broker_core.frontend import FrontEnd, Peer
+from broker_core.outbox import Outbox
+from broker_core.security.access import User
+from broker_core.security.login import SHOWN_MAX, facts_of, word_of
+from broker_core.security.sasl import AuthenticationFailed, Pending, Plain, Success
+from broker_core.values import Value
+from protocols.http.connection import (
+    Allowance,
+    Connection,
+    Handler,
+    HeaderList,
+    Later,
+    Pause,
+    Request,
+    Response,
+    Writer,
+)
+from protocols.http.request_head import target_parts
+from protocols.http.server.memory_budget import bodies_of, taken_now
+from protocols.http.server.replies import (
+    is_rabbitmqs,
+    json_response,
+    login_refused,
+    mistake,
+    refused_level,
+    refused_response,
+)
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.routes import find
+
+log: Final = logging.getLogger("leveret.http")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ONLY_READ: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+PARAMETERS_MAX: Final = 1000
+PATH_LOGGED_MAX: Final = 300  # characters
+BODY_MAX: Final = 1 << 20  # octets of any user's body; some routes take more
+STRANGERS_UNREAD_MAX: Final = 4096  # octets of answers, after which no further request is answered
+AROUND_OCTETS: Final = 1 << 20  # of a body that brings messages, besides the largest message
+COMMON: Final = (
+    ("Server", "Leveret"),
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),  # the page has its own
+)
+
+
+class OutboxWriter(Writer):
+    """The connection's outbox, as the machine wants it."""
+
+    def __init__(self, outbox: Outbox, front: FrontEnd) -> None:
+        self._outbox = outbox
+        self._front = front
+
+    def write(self, data: bytes) -> None:
+        self._outbox.write(data)
+        self._outbox.waiting = True  # `drained` tells when it has been sent
+
+    def full(self) -> bool:
+        limit = STRANGERS_UNREAD_MAX if self._front.is_stranger else self._outbox.limit
+        return self._outbox.size >= limit
+
+    def gone(self) -> int:
+        return self._outbox.gone
+
+
+class BeingChecked(Exception):  # noqa: N818 - it is no error
+    """Nobody knows yet who asks."""
+
+    def __init__(self, pending: Pending) -> None:
+        super().__init__("a password is being checked")
+        self.pending = pending
+
+
+class ControlConnection(Handler, FrontEnd):
+    """One connection to the control endpoint."""
+
+    def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
+        self.broker = broker
+        self.outbox = outbox
+        self.peer = peer
+        self._config = config
+        self._own_name = config.http.address.host
+        self._pause: Pause | None = None  # until a password has been checked
+        self._checked: Pending | None = None  # that password
+        self._told_of = ""  # the user who was the last to come in
+        self._asking = ""  # the user whose request is being worked off
+        self.is_stranger = True
+        self.wire = Connection(self, OutboxWriter(outbox, self), now)
+
+    # The node's side.
+
+    def receive(self, data: bytes, now: float) -> None:
+        if self.halted:
+            self.halted = False
+            if self._pause is not None:
+                self._pause.resume(now)
+        self.wire.receive(data, now)
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.wire.closed
+
+    def deadline(self) -> float | None:
+        if self.wire.closed:  # perhaps by a late answer: nobody else tells the node
+            return self.broker.now
+        return self.wire.deadline()
+
+    def on_deadline(self, now: float) -> None:
+        self.wire.on_deadline(now)
+
+    def shut_down(self, reason: str) -> None:
+        """Between two requests there is nothing to say."""
+        self.wire.closed = True
+
+    def drained(self) -> None:
+        if self.wire.drained(self.broker.now):  # it is not the moment to write more
+            self.broker.timers.at(self.broker.now, self.wire.go_on)
+
+    def lost(self) -> None:
+        self.wire.end()
+
+    # A request.
+
+    def common_headers(self) -> HeaderList:
+        return (("Date", formatdate(self.broker.clock.wall(), usegmt=True)), *COMMON)
+
+    def on_request(self, request: Request) -> Response | Later | Pause:
+        return self._guarded(request.path, self._answered, request)
+
+    def on_answered(self, head: h11.Request, status: int) -> None:
+        asking, self._asking = self._asking, ""
+        method = head.method.decode("latin-1")
+        if self.broker.audit is not None and method not in ONLY_READ:
+            path, _ = target_parts(head.target.decode("latin-1"))
+            self.broker.audit.requested(asking, self.peer.name, method, path, status)
+
+    def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
+        return self._guarded(head.path, self._allowed, head, size)
+
+    def _guarded(
+        self, path: str, step: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T | Response | Pause:
+        """What fails is the answer, in the words that belong to the path."""
+        try:
+            return step(*arguments, **named)
+        except BeingChecked as checked:
+            return self._wait_for(checked.pending)
+        except AuthenticationFailed as failure:
+            return login_refused(str(failure), path)
+        except (Refused, Failure) as refused:
+            return refused_response(refused, path)
+        except Exception:
+            log.exception("%s: closed because of a mistake of ours", self.peer.name)
+            return mistake()
+
+    def _answered(self, request: Request) -> Response | Later:
+        self._require_own_host(request)
+        require_own_origin(request)
+        if request.method == "OPTIONS":
+            return options(request)
+        route, arguments = find(request.method, request.path)
+        user = None if route.level is Level.ANYBODY else self._admitted(request, route)
+        if route.method != "GET" and route.level is not Level.USER:  # users' programs ask all the time
+            asked = f"{request.method} {request.path[:PATH_LOGGED_MAX]}"
+            log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, asked)
+        if is_rabbitmqs(route.path) and route.method == "GET":
+            require_json_wanted(request)
+        query, size_max = parameters(request.query), self._config.limits.message_size_max
+        self.broker.events.actor = "" if user is None else user.name
+        answer = route.answer(
+            Asked(self.broker, arguments, query, user, request.body, size_max, request.headers)
+        )
+        return answer if isinstance(answer, Later | Response) else json_response(answer)
+
+    def _allowed(self, head: Request, size: int | None) -> Allowance | None:
+        """Larger bodies are for users who are let in, the largest for some routes.
+
+        Raises AuthenticationFailed, or Refused if he may not ask, or there is no room.
+        """
+        self._require_own_host(head)
+        require_own_origin(head)
+        route, _ = find(head.method, head.path)
+        if route.level is Level.ANYBODY:
+            return None
+        was_stranger = self.is_stranger
+        if was_stranger or route.large:
+            self._admitted(head, route)
+        if not route.large or (was_stranger and (size or 0) <= BODY_MAX):
+            return Allowance(BODY_MAX, final=not route.large)
+        most = self._config.limits.message_size_max + AROUND_OCTETS
+        if route.octets_max is not None:
+            most = min(most, route.octets_max)
+        if size is not None and size > most:
+            return Allowance(most)
+        share = taken_now(bodies_of(self.broker), self.broker, size or most)
+        if share is None:
+            reason = "other requests take up the memory for their bodies; ask again later"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
+        return Allowance(most, share.end)
+
+    def _require_own_host(self, request: Request) -> None:
+        """From this machine only by names of this machine: another name is one that a web page made up (DNS rebinding).
+
+        From elsewhere any name will do; what the network calls this machine is not known here.
+        """
+        host = request.headers.get("host", "")
+        if host and self.peer.loopback and not is_local(host_name(host), self._own_name):
+            raise Refused(
+                HTTPStatus.MISDIRECTED_REQUEST, "the Host is not a name of this machine; ask localhost"
+            )
+
+    def _admitted(self, request: Request, route: Route) -> User:
+        """The user, who is let in, or raise AuthenticationFailed or Refused."""
+        user = self._authenticated(request)
+        self._asking = user.name
+        self.is_stranger = False
+        if not route.level.admits(user) and is_rabbitmqs(route.path):
+            raise refused_level(route.level)
+        if not route.level.admits(user):
+            tags = ", ".join(sorted(route.level.value))
+            raise Refused(HTTPStatus.FORBIDDEN, f"user '{user.name}' has none of the tags {tags}")
+        return user
+
+    def _authenticated(self, request: Request) -> User:
+        given = request.headers.get("authorization")
+        if given is None:
+            raise Refused(HTTPStatus.UNAUTHORIZED, "a user name and password are needed")
+        plain = Plain(self.broker.access, self.peer.loopback)
+        plain.host = self.peer.host
+        try:
+            success = self._logged_in(plain, given)
+        except Failure as failure:
+            self._tell_refused(plain.claimed, failure)
+            if isinstance(failure, LimitReached):
+                raise Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE, str(failure), headers=(("Retry-After", "1"),)
+                ) from None
+            raise
+        self._tell_admitted(success.user)
+        return success.user
+
+    def _logged_in(self, plain: Plain, authorization: str) -> Success:
+        """Raises BeingChecked, and after that the answer is there when the same is asked once more."""
+        if self._checked is not None:
+            pending, self._checked = self._checked, None
+            answer = pending.answer()
+        else:
+            answer = plain.login(*credentials(authorization))
+        if isinstance(answer, Success):
+            return answer
+        assert isinstance(answer, Pending), "a password has no challenge"
+        raise BeingChecked(answer)
+
+    def _wait_for(self, pending: Pending) -> Pause:
+        """The connection asks once more, from `receive`, when the password has been checked."""
+        self._checked = pending
+        pause = self._pause = Pause()
+        pause.dropped = self._stop_waiting
+        self.waits = True
+        pending.waiting.tell(self._woken)
+        return pause
+
+    def _woken(self) -> None:
+        self.halted = True
+        self.wake()
+
+    def _stop_waiting(self) -> None:
+        checked, self._checked, self._pause = self._checked, None, None
+        if checked is not None:
+            checked.waiting.drop()
+
+    def _tell_admitted(self, user: User) -> None:
+        """Once for each user: programs ask all the time."""
+        if self._told_of != user.name:
+            self._told_of = user.name
+            self.broker.events.happened("user.authentication.success", "", self._facts(user.name))
+
+    def _tell_refused(self, name: str, failure: Failure) -> None:
+        why = failure.reason if isinstance(failure, AuthenticationFailed) else str(failure)
+        log.warning("%s: login refused: %s", self.peer.name, shortened(why, name))
+        facts = {**self._facts(name[:SHOWN_MAX]), "error": word_of(failure)}
+        self.broker.events.happened("user.authentication.failure", "", facts)
+
+    def _facts(self, name: str) -> dict[str, Value]:
+        return facts_of(self.peer, "HTTP", Plain.name, name)
+
+
+def shortened(reason: str, name: str) -> str:
+    """Without most of a long name: whoever is refused writes no more into the log than anybody."""
+    return reason.replace(name, name[:SHOWN_MAX]) if len(name) > SHOWN_MAX else reason
+
+
+def require_own_origin(request: Request) -> None:
+    """Pages of other sites may not ask (RFC 6454); command-line clients send no Origin."""
+    origin = request.headers.get("origin")
+    if origin is None:
+        return
+    asking = origin.lower().partition("://")[2]  # nothing, for the origin `null`
+    if not asking or asking != request.headers.get("host", "").lower():
+        raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites may not ask this node")
+
+
+def require_json_wanted(request: Request) -> None:
+    """Raises Refused (406) if the client takes nothing that the API has."""
+    accepted = request.headers.get("accept") or "*/*"
+    kinds = {each.partition(";")[0].strip().lower() for each in accepted.split(",")}
+    if kinds.isdisjoint(("*/*", "application/*", "application/json")):
+        raise Refused(HTTPStatus.NOT_ACCEPTABLE, "answers are application/json")
+
+
+def options(request: Request) -> Response:
+    """The methods that a path takes, and nothing for pages of other sites (no Access-Control headers)."""
+    try:
+        find("OPTIONS", request.path)
+    except Refused as refused:
+        if not refused.allow and request.path != "*":
+            raise
+        return Response(
+            HTTPStatus.NO_CONTENT, headers=(("Allow", refused.allow or "GET, HEAD, OPTIONS, POST"),)
+        )
+    raise AssertionError("no route is for OPTIONS")
+
+
+def credentials(authorization: str) -> tuple[str, bytes]:
+    """User name and password of Basic authentication (RFC 7617), or a token (RFC 6750), which says the name itself.
+
+    Raises AuthenticationFailed.
+    """
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return "", encoded.strip().encode()
+    if scheme.lower() != "basic":
+        raise AuthenticationFailed("Basic", "the client wants another mechanism than Basic")
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        if colon:
+            return name.decode(), password
+    except (binascii.Error, UnicodeDecodeError):
+        pass
+    raise AuthenticationFailed("Basic", "the credentials are not base64 of UTF-8 NAME:PASSWORD")
+
+
+def parameters(query: str) -> Mapping[str, Sequence[str]]:
+    """The query string's names and values. Raises PreconditionFailed if there are too many."""
+    try:
+        return parse_qs(query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
+    except ValueError:
+        raise PreconditionFailed(f"there are more than {PARAMETERS_MAX} parameters") from None
+
+
+def host_name(host: str) -> str:
+    """The name or address in a Host header, without port and brackets; empty if it is neither."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_local(name: str, own_name: str) -> bool:
+    """Whether a name cannot have come from a foreign name server: an address, or `localhost`, or as configured."""
+    if name == own_name.lower() or name == "localhost" or name.endswith(".localhost"):
+        return bool(name)
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,36 @@
+"""Answers that are given when all that was done for them is on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.broker import Publisher
+from protocols.http.connection import Response
+from protocols.http.server.replies import json_response
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.operations import Json
+    from protocols.http.connection import Later
+
+
+class OnDisk(Publisher):
+    """Gives one answer. What is to be on disk was done in this turn, or the note was made again that it has been."""
+
+    __slots__ = ("_broker", "_content", "_later")
+    persistent = True
+
+    def __init__(self, broker: Broker, later: Later, content: Json | Response) -> None:
+        self._broker = broker
+        self._later = later
+        self._content = content
+        broker.publishers.append(self)
+
+    def mark(self) -> int:
+        return 0
+
+    def taken(self, mark: int) -> None:
+        content = self._content
+        self._later.answer(
+            content if isinstance(content, Response) else json_response(content), self._broker.now
+        )

@@ -1,0 +1,110 @@
+"""A long answer in the making: however long it becomes, all of them together have only so much memory.
+
+What is longer than a short page takes its share of the room for lists as it grows, and keeps it until it has been sent.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from types import TracebackType
+from typing import Final
+
+from broker_core.broker import Broker
+from protocols.http.connection import HeaderList, Response
+from protocols.http.server.memory_budget import Share, lists_of, taken_now
+from protocols.http.server.request import Refused
+from protocols.shared.pieces import Gathered
+
+FREE_OCTETS: Final = 256 << 10  # of an answer, which need no room
+STEP_OCTETS: Final = 1 << 20  # by which it grows
+MOST_OCTETS: Final = 256 << 20  # of an answer that is alone
+
+
+class Making:
+    """One answer. Left by an exception, or when its maker is closed, it gives back its share.
+
+    with Making(broker) as made:
+        made.add(b"[]")
+        return made.response()
+    """
+
+    __slots__ = ("_broker", "_made", "_share")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._made = Gathered()
+        self._share: Share | None = None
+
+    def __enter__(self) -> Making:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._end()
+
+    @property
+    def octets(self) -> int:
+        return self._made.octets
+
+    def expect(self, octets: int) -> None:
+        """That it will be about as long: then it is refused before any work is done. Raises Refused."""
+        if octets > FREE_OCTETS:
+            self._claim(octets)
+
+    def add(self, part: bytes) -> None:
+        """Raises Refused if there is no room for more."""
+        self._made.add(part)
+        octets = self._made.octets
+        if octets > (FREE_OCTETS if self._share is None else self._share.octets):
+            self._claim(octets + STEP_OCTETS)
+
+    def response(self, headers: HeaderList = ()) -> Response:
+        """All of it. Whoever sends it gives back the share."""
+        return Response(HTTPStatus.OK, headers=headers, sent=self._end, pieces=self._made.pieces())
+
+    def _claim(self, octets: int) -> None:
+        if octets > MOST_OCTETS:
+            raise Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE, "this is too long for one answer; ask for a page of it"
+            )
+        room, share = lists_of(self._broker), self._share
+        others = room.taken - (0 if share is None else share.octets)
+        if others and others + octets > room.octets:
+            reason = "other long lists take up the memory for them; ask for a page, or again later"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
+        if share is None:
+            self._share = taken_now(room, self._broker, octets)
+        else:
+            share.settle(octets)
+
+    def _end(self) -> None:
+        share, self._share = self._share, None
+        if share is not None:
+            share.end()
+
+
+class Rows(Making):
+    """A JSON list."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.count = 0
+        self.add(b"[")
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def append(self, row: bytes) -> None:
+        """Raises as `add`."""
+        if self.count:
+            self.add(b",")
+        self.add(row)
+        self.count += 1
+
+    def response(self, headers: HeaderList = ()) -> Response:
+        self._made.add(b"]")  # which nothing refuses: what was fetched for it is settled
+        return super().response(headers)

@@ -1,0 +1,119 @@
+"""What a route returned or raised, as a response.
+
+Two ways of saying no. The routes of RabbitMQ's API answer in its words, which its tools know: `not_authorised` with
+401 for what a user may not do, `Object Not Found` for what is not there, `bad_request` for the rest. Those of our own,
+below `/api/leveret/`, name the status and say the core's sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Final
+
+from broker_core.errors import (
+    AccessRefused,
+    Failure,
+    Locked,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    Unsupported,
+)
+from broker_core.operations import Json
+from protocols.http.connection import HeaderList, Response, refusal
+from protocols.http.server.request import Level, Refused
+
+STATUS: Final[dict[type[Failure], HTTPStatus]] = {
+    NotFound: HTTPStatus.NOT_FOUND,
+    AccessRefused: HTTPStatus.FORBIDDEN,
+    PreconditionFailed: HTTPStatus.BAD_REQUEST,
+    Locked: HTTPStatus.CONFLICT,
+    NotAllowed: HTTPStatus.CONFLICT,
+    Unsupported: HTTPStatus.NOT_IMPLEMENTED,
+}
+CHALLENGE: Final = (("WWW-Authenticate", 'Basic realm="Leveret", charset="UTF-8"'),)
+
+# RabbitMQ's words.
+
+API: Final = "/api/"
+OWN: Final = "/api/leveret/"
+NOT_AUTHORISED: Final = "not_authorised"
+ERRORS: Final[dict[int, str]] = {
+    HTTPStatus.BAD_REQUEST: "bad_request",
+    HTTPStatus.UNAUTHORIZED: NOT_AUTHORISED,
+    HTTPStatus.NOT_FOUND: "Object Not Found",
+    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+    HTTPStatus.NOT_ACCEPTABLE: "not_acceptable",
+}
+LEVELS: Final = {
+    Level.MANAGEMENT: "Not management user",
+    Level.MONITORING: "Not monitor user",
+    Level.ADMINISTRATOR: "Not administrator user",
+    Level.POLICYMAKER: "User not authorised to access object",
+}
+
+
+def json_response(content: Json) -> Response:
+    return Response(HTTPStatus.OK, octets(content))
+
+
+def refused_response(refused: Refused | Failure, path: str = OWN) -> Response:
+    """Why not, and what belongs to it, as the route with that path says it."""
+    if is_rabbitmqs(path):
+        refused = in_rabbitmqs_words(refused)
+        error = ERRORS.get(refused.status, refused.status.phrase)
+    elif isinstance(refused, Failure):
+        return refusal(next(STATUS[kind] for kind in type(refused).__mro__ if kind in STATUS), str(refused))
+    else:
+        error = refused.status.phrase
+    headers: HeaderList = (("Allow", refused.allow),) if refused.allow else refused.headers
+    if refused.status == HTTPStatus.UNAUTHORIZED and not refused.more:
+        headers = CHALLENGE
+    content = {"error": error, "reason": str(refused), **refused.more}
+    return Response(refused.status, octets(content), headers=headers)
+
+
+def is_rabbitmqs(path: str) -> bool:
+    """Whether a path is one of RabbitMQ's API, whether or not there is a route."""
+    return path.startswith(API) and not path.startswith(OWN)
+
+
+def in_rabbitmqs_words(refused: Refused | Failure) -> Refused:
+    if isinstance(refused, Refused):
+        if refused.status == HTTPStatus.NOT_FOUND and not refused.more:
+            return Refused(HTTPStatus.NOT_FOUND, "Not Found")
+        return refused
+    if isinstance(refused, NotFound):
+        return Refused(HTTPStatus.NOT_FOUND, "Not Found")
+    if isinstance(refused, AccessRefused):
+        return not_authorised(f"ACCESS_REFUSED - {refused}")
+    return Refused(HTTPStatus.BAD_REQUEST, str(refused))
+
+
+def not_authorised(reason: str) -> Refused:
+    """For a user who is who he says; browsers are not to ask him for another password."""
+    return Refused(HTTPStatus.UNAUTHORIZED, reason, {"error": NOT_AUTHORISED})
+
+
+def login_refused(reason: str, path: str) -> Response:
+    """No such user, or another password: which of them is not told, and `reason` does not know."""
+    if not is_rabbitmqs(path):
+        return refusal(HTTPStatus.UNAUTHORIZED, reason, CHALLENGE)
+    content = {"error": "not_authorized", "reason": "Login failed"}
+    return Response(HTTPStatus.UNAUTHORIZED, octets(content), headers=CHALLENGE)
+
+
+def refused_level(level: Level) -> Refused:
+    """The user has none of the tags, in RabbitMQ's words."""
+    return not_authorised(LEVELS[level])
+
+
+def mistake() -> Response:
+    """Of ours; it has been logged."""
+    reason = "a mistake of the broker's; its log tells more"
+    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, reason, close=True)
+
+
+def octets(content: Json) -> bytes:
+    return json.dumps(content, indent=2).encode() + b"\n"

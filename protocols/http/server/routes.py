@@ -1,0 +1,140 @@
+"""What can be asked over HTTP: a table of methods and paths, who may ask, and a function for each that answers.
+
+A new route is a line in `ROUTES` and a function. In a path `{name}` stands for one segment, percent-decoded after the
+path was split, so that a virtual host called `/` is `%2F`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final
+
+from broker_core.errors import NotFound, PreconditionFailed
+from broker_core.explain import explain
+from broker_core.kinds import REFUSED, AnyValue, Place, toml_value
+from broker_core.operations import Json
+from broker_core.values import Value
+from protocols.http import management, metrics, ui
+from protocols.http.bulk import branches, leases, publish, staging, streams, super_streams
+from protocols.http.connection import Response
+from protocols.http.management.requester import sees_all, visible_hosts
+from protocols.http.server.request import Asked, Level, Refused, Route
+from protocols.http.server.router import Tree
+
+# The functions.
+
+
+def index(asked: Asked) -> Json | Response:
+    """What there is: for browsers the page, for programs the routes."""
+    if ui.is_wanted(asked):
+        return ui.page(asked)
+    routes = [{"method": r.method, "path": r.path, "for": r.level.name.lower()} for r in ROUTES]
+    return {"product": "Leveret", "routes": routes}
+
+
+def health(asked: Asked) -> Json:
+    """An answer at all is the answer."""
+    return {"status": "ok"}
+
+
+def status(asked: Asked) -> Json:
+    """Of the whole node, for who may see all; others are told of their own virtual hosts, and not where anything is."""
+    told = asked.operations.status()
+    if sees_all(asked):
+        return told
+    hosts = visible_hosts(asked)
+    queues = [queue for host in hosts for queue in host.queues.values()]
+    return {
+        **{name: told[name] for name in ("name", "version", "uptime_s", "alarm", "storage") if name in told},
+        "virtual_hosts": [host.name for host in hosts],
+        "exchanges": sum(len(host.exchanges) for host in hosts),
+        "queues": len(queues),
+        "consumers": sum(len(queue.consumers) for queue in queues),
+        "messages_ready": sum(queue.ready for queue in queues),
+        "messages_unacknowledged": sum(queue.unsettled for queue in queues),
+    }
+
+
+def reload(asked: Asked) -> Json:
+    report = asked.operations.reload()
+    if report.problems:
+        more: dict[str, Json] = {"problems": report.problems}
+        raise Refused(HTTPStatus.CONFLICT, "the configuration cannot be used; nothing was changed", more)
+    return {"changed": report.changed, "needs_restart": report.needs_restart, "refused": report.refused}
+
+
+def plugins(asked: Asked) -> Json:
+    return asked.operations.plugins()
+
+
+def reload_plugins(asked: Asked) -> Json:
+    return asked.operations.reload_plugins()
+
+
+def explained(asked: Asked) -> Json:
+    asked.only("vhost", "exchange", "key", "header", "user")
+    host = asked.broker.virtual_host(asked.one("vhost", "/"))
+    headers = dict(map(header, asked.query.get("header", ())))
+    user = None
+    if "user" in asked.query:
+        user = asked.broker.access.user(name := asked.one("user", ""))
+        if user is None:
+            raise NotFound(f"no user '{name}'")
+    return explain(host, asked.one("exchange", ""), asked.one("key", ""), headers, user=user).to_json()
+
+
+def header(text: str) -> tuple[str, Value]:
+    """NAME=VALUE, the value written as in the configuration file: `2`, `true`, `"2"`; anything else is text."""
+    name, equals, written = text.partition("=")
+    if not name or not equals:
+        raise PreconditionFailed(f"header '{text}' is not NAME=VALUE")
+    value = AnyValue().read(toml_value(written), Place([]))
+    return name, written if value is REFUSED else value
+
+
+# The table.
+
+ROUTES: Final = (
+    Route("GET", "/", Level.ANYBODY, index),
+    Route("GET", "/api/leveret/health", Level.ANYBODY, health),
+    Route("GET", "/api/leveret/status", Level.MANAGEMENT, status),
+    Route("POST", "/api/leveret/reload", Level.ADMINISTRATOR, reload),
+    Route("GET", "/api/leveret/plugins", Level.MONITORING, plugins),
+    Route("POST", "/api/leveret/plugins/reload", Level.ADMINISTRATOR, reload_plugins),
+    Route("GET", "/api/leveret/explain", Level.MONITORING, explained),
+    *streams.ROUTES,
+    *super_streams.ROUTES,
+    *staging.ROUTES,
+    *publish.ROUTES,
+    *leases.ROUTES,
+    *branches.ROUTES,
+    *management.ROUTES,
+    *metrics.ROUTES,
+    *ui.ROUTES,
+)
+
+
+TREE: Final = Tree(ROUTES)
+
+
+def find(method: str, path: str, tree: Tree = TREE) -> tuple[Route, dict[str, str]]:
+    """The route and the arguments in the path. Raises Refused: 404, or 405 where another method would do.
+
+    HEAD is GET without the body. A slash at the end is passed over, unless there is a route with it.
+    """
+    there = list(tree.of(path)) or list(tree.of(path.removesuffix("/")))
+    wanted = "GET" if method == "HEAD" else method
+    for route, arguments in there:
+        if route.method == wanted:
+            return route, arguments
+    if not there:
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is nothing at '{path}'")
+    allow = allowed(route for route, _ in there)
+    raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"'{path}' takes {allow}, not {method}", allow=allow)
+
+
+def allowed(routes: Iterable[Route]) -> str:
+    """The methods of routes with the same path, for the header Allow."""
+    methods = {route.method for route in routes}
+    return ", ".join(sorted({*methods, "OPTIONS"} | ({"HEAD"} if "GET" in methods else set())))

@@ -1,0 +1,115 @@
+"""The page's files, read once, as responses that tell browsers what the page may do, and that need sending only once.
+
+    GET /            the page, to who accepts HTML (programs get the index as JSON)
+    GET /ui/...      its style sheet, pictures and modules
+
+Nothing on the page is written into HTML: what comes from the broker is set as text by the modules, and should one of
+them ever fail at that, the policy below still lets no script run that is not a file from here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Final
+
+import attrs
+
+from protocols.http.connection import HeaderList, Response
+from protocols.http.server.request import Asked, Level, Refused, Route
+
+TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+GUARDS: Final = (
+    ("Content-Security-Policy", POLICY),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+FOLDERS: Final = ("", "app", "app/views")
+
+
+@attrs.frozen
+class File:
+    """One file of the page."""
+
+    content: bytes
+    content_type: str
+    tag: str  # changes with the content (RFC 9110, section 8.8.3)
+
+    @property
+    def headers(self) -> HeaderList:
+        """Kept by browsers, who ask whether it is still the same: an upgraded node is an upgraded page."""
+        return (("Cache-Control", "no-cache"), ("ETag", self.tag), ("Vary", "Accept"), *GUARDS)
+
+
+@cache
+def shipped() -> dict[str, File]:
+    """The files by their paths below `/ui/`. A name that is asked for is looked up here, and never on the disk."""
+    root = files(__package__)
+    found = {}
+    for folder in FOLDERS:
+        for each in root.joinpath(folder).iterdir():
+            kind = each.name.rpartition(".")[2]
+            if kind in TYPES:
+                content = each.read_bytes()
+                path = f"{folder}/{each.name}".lstrip("/")
+                found[path] = File(content, TYPES[kind], f'"{sha256(content).hexdigest()[:24]}"')
+    return found
+
+
+def is_wanted(asked: Asked) -> bool:
+    """Whether it is a browser that asks, for a page: programs accept anything, or JSON."""
+    return "text/html" in asked.headers.get("accept", "")
+
+
+def page(asked: Asked) -> Response:
+    return answer(asked, "index.html")
+
+
+def file(asked: Asked) -> Response:
+    return answer(asked, asked.arguments["file"])
+
+
+def module(asked: Asked) -> Response:
+    return answer(asked, f"app/{asked.arguments['file']}")
+
+
+def view(asked: Asked) -> Response:
+    return answer(asked, f"app/views/{asked.arguments['file']}")
+
+
+def answer(asked: Asked, path: str) -> Response:
+    """The file, or that it is the one the browser has. Raises Refused."""
+    there = shipped().get(path)
+    if there is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is no file '{path}'")
+    if there.tag in asked.headers.get("if-none-match", ""):
+        return Response(HTTPStatus.NOT_MODIFIED, headers=there.headers)
+    return Response(HTTPStatus.OK, there.content, there.content_type, there.headers)
+
+
+ROUTES: Final = (
+    Route("GET", "/ui/{file}", Level.ANYBODY, file),
+    Route("GET", "/ui/app/{file}", Level.ANYBODY, module),
+    Route("GET", "/ui/app/views/{file}", Level.ANYBODY, view),
+)

@@ -1,0 +1,1 @@
+"""What several protocols have in common."""
