@@ -4,9 +4,9 @@ LEVERET_COMPILE=auto     the default: compile where there is a C compiler with P
 LEVERET_COMPILE=never    install plain Python
 LEVERET_COMPILE=always   fail where it cannot be compiled
 
-How it went is written into `broker_core/built.txt` beside the code, for `leveret --version` (`broker_core/built.py`).
-An editable install is always plain, and nothing is ever compiled into the source tree: a compiled module that lies
-beside its `.py` file would be imported instead of it, whatever is edited afterwards.
+How it went is written into `broker_core/built.txt` beside the code, for `leveret --version`
+(`broker_core/node/build_info.py`). An editable install is always plain, and nothing is ever compiled into the source
+tree: a compiled module that lies beside its `.py` file would be imported instead of it, whatever is edited afterwards.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def say(text: str) -> None:
 
 
 def note(target: str, how: str) -> None:
-    """What `broker_core/built.py` reads: how it was built, and which modules would be compiled."""
+    """What `broker_core/node/build_info.py` reads: how it was built, and which modules would be compiled."""
     modules = [each.removesuffix(".py").replace("/", ".") for each in LISTED]
     Path(target, BUILT).write_text("\n".join([how, *modules, ""]))
 

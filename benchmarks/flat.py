@@ -14,12 +14,12 @@ import time
 
 from benchmarks.flood import publish_frames
 from broker_core.broker import Broker
-from broker_core.config import Config
-from broker_core.exchange import Exchange
+from broker_core.config.load import Config
+from broker_core.exchanges.exchange import Exchange
 from broker_core.frontend import Peer
-from broker_core.heap import spare_the_collector
+from broker_core.memory_tuning import spare_the_collector
 from broker_core.outbox import Outbox
-from broker_core.topology import VirtualHost
+from broker_core.virtual_host import VirtualHost
 from protocols.amqp091.broker.adapter import Connection091
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire

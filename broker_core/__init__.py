@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_core.config import Config, ConfigError, load, parse
-    from broker_core.node import Node
-    from broker_core.threaded import ThreadedNode, embedded
+    from broker_core.config.load import Config, ConfigError, load, parse
+    from broker_core.node.node import Node
+    from broker_core.node.threaded import ThreadedNode, embedded
 
 __all__ = ["Config", "ConfigError", "Node", "ThreadedNode", "embedded", "load", "parse"]
 
 HOMES: Final = {
-    "Config": "broker_core.config",
-    "ConfigError": "broker_core.config",
-    "Node": "broker_core.node",
-    "ThreadedNode": "broker_core.threaded",
-    "embedded": "broker_core.threaded",
-    "load": "broker_core.config",
-    "parse": "broker_core.config",
+    "Config": "broker_core.config.load",
+    "ConfigError": "broker_core.config.load",
+    "Node": "broker_core.node.node",
+    "ThreadedNode": "broker_core.node.threaded",
+    "embedded": "broker_core.node.threaded",
+    "load": "broker_core.config.load",
+    "parse": "broker_core.config.load",
 }
 
 

@@ -19,34 +19,34 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from mypy_extensions import mypyc_attr
 
 from broker_core.clock import Clock, SystemClock, Timers
-from broker_core.compat import Compat
+from broker_core.config.compat import Compat
 from broker_core.delivery import UNLIMITED
-from broker_core.discard import Discarded
 from broker_core.errors import NotFound
-from broker_core.exchange import Destination, Exchange, ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType
+from broker_core.exchanges.routing import Route, route, walk
+from broker_core.exchanges.standard import STANDARD
 from broker_core.flow import Alarms
+from broker_core.global_parameters import Parameters
 from broker_core.limits import NodeLimits, VirtualHostLimits
 from broker_core.message import Death, Encoding, Facts, Message, Notes
-from broker_core.parameters import Parameters
+from broker_core.observability import event_exchange
+from broker_core.observability.events import Events
+from broker_core.observability.retired_counters import Bygone
 from broker_core.policy import Policies
 from broker_core.publisher import Publisher as Publisher
-from broker_core.queue import DELETED, REJECTED, Queue
-from broker_core.routing import Route, route, walk
+from broker_core.queues.deferred_free import Discarded
+from broker_core.queues.queue import DELETED, REJECTED, Queue
 from broker_core.security.access import Access
-from broker_core.topology import VirtualHost
-from broker_core.watching import event_exchange
-from broker_core.watching.bygone import Bygone
-from broker_core.watching.events import Events
+from broker_core.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from broker_core.catalogue import Catalogue
     from broker_core.client import Client
+    from broker_core.durability.journal import Journal
+    from broker_core.durability.paging import Paging
+    from broker_core.durable_objects import Catalogue
+    from broker_core.observability.audit import Audit
+    from broker_core.observability.history import History
     from broker_core.operations import Operations
-    from broker_core.store.journal import Journal
-    from broker_core.store.paging import Paging
-    from broker_core.watching.audit import Audit
-    from broker_core.watching.history import History
 
 log: Final = logging.getLogger("leveret.broker")
 

@@ -21,17 +21,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
-from broker_core.exchange import Binding, Destination, Exchange
+from broker_core.exchanges.exchange import Binding, Destination, Exchange
 from broker_core.limits import NAME_MAX, QueueType, text
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from broker_core.security.access import DEFAULT_EXCHANGE, Permission, User
-from broker_core.topology import VirtualHost, generated_name
 from broker_core.values import Table
+from broker_core.virtual_host import VirtualHost, generated_name
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.delivery import Consumer, Delivery
-    from broker_core.selector import Selector
+    from broker_core.selectors.parser import Selector
 
 CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.values import Table
-from broker_core.watching.facts import ConsumerFacts
 
 if TYPE_CHECKING:
     from broker_core.message import Message
-    from broker_core.queue import Queue
-    from broker_core.selector import Selector
+    from broker_core.queues.queue import Queue
+    from broker_core.selectors.parser import Selector
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
 PENDING: Final = -1  # on its way to the store

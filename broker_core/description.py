@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 if TYPE_CHECKING:
-    from broker_core.topology import VirtualHost
+    from broker_core.virtual_host import VirtualHost
 
 
 @attrs.frozen

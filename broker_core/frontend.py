@@ -15,11 +15,11 @@ import attrs
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.config import Config
+    from broker_core.config.load import Config
     from broker_core.message import Encoding
+    from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
     from broker_core.outbox import Outbox
     from broker_core.security.checking import Waiting
-    from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 
 
 @attrs.frozen

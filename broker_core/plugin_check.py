@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Final
 
-from broker_core.exchange import ExchangeType, LooksAt
+from broker_core.exchanges.exchange import ExchangeType, LooksAt
 from broker_core.frontend import Protocol
 
 FIRST_BYTES_MAX: Final = 8

@@ -27,9 +27,9 @@ from typing import Final, TypeAlias, TypeVar
 
 import attrs
 
-from broker_core.exchange import Exchange, ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import Exchange, ExchangeType
 from broker_core.exchanges.missing import Missing
+from broker_core.exchanges.standard import STANDARD
 from broker_core.frontend import Protocol
 from broker_core.plugin_check import faults
 

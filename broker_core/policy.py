@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from broker_core.errors import PreconditionFailed
-from broker_core.expressions import Expression
 from broker_core.limits import (
     Check,
     Overflow,
@@ -41,11 +40,12 @@ from broker_core.limits import (
     whole,
     whole_fault,
 )
+from broker_core.observability.events import Events
+from broker_core.selectors.expressions import Expression
 from broker_core.values import Table, Value
-from broker_core.watching.events import Events
 
 if TYPE_CHECKING:
-    from broker_core.catalogue import Catalogue
+    from broker_core.durable_objects import Catalogue
 
 REPETITIONS: Final = re.compile(r"\)?(?:[*+{]|(?<!\()\?)")
 Definition: TypeAlias = Table

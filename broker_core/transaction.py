@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.routing import Route
+from broker_core.exchanges.routing import Route
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.exchange import Exchange
+    from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
-    from broker_core.queue import Queue
+    from broker_core.queues.queue import Queue
 
 
 class Transaction:

@@ -21,13 +21,13 @@ from urllib.parse import parse_qsl, urlencode
 
 from broker_core.broker import Broker, Publisher
 from broker_core.client import Client
-from broker_core.config import Config
+from broker_core.config.load import Config
 from broker_core.delivery import Consumer, Delivery, Window
 from broker_core.errors import AccessRefused, Failure, PreconditionFailed
 from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.message import Encoding, Facts, Message
 from broker_core.outbox import Outbox
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from broker_core.security.sasl import Answer, Pending, Plain, Success
 from broker_core.values import Properties, Table, printed
 

@@ -19,7 +19,7 @@ from math import log
 from typing import Final
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.message import Message
 from broker_core.values import Table, Value, printed, type_name
 

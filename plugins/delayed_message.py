@@ -22,8 +22,8 @@ from typing import Final, TypeAlias
 
 from broker_core.clock import Timer
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
-from broker_core.holding import Held
+from broker_core.exchanges.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from broker_core.exchanges.held_messages import Held
 from broker_core.message import Message
 from broker_core.values import Table
 

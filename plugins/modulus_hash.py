@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from zlib import crc32
 
-from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.message import Message
 
 

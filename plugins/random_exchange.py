@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from broker_core.exchange import Destination, Exchange, ExchangeType
+from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType
 from broker_core.message import Message
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.message import Message
 from broker_core.values import Table, printed
 

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import HANDLED, Destination, Exchange, ExchangeType, Handled, LooksAt
+from broker_core.exchanges.exchange import HANDLED, Destination, Exchange, ExchangeType, Handled, LooksAt
 from broker_core.message import Facts, Message
 from broker_core.values import Id, Properties, Table, printed
 
 if TYPE_CHECKING:
-    from broker_core.queue import Queue
-    from broker_core.topology import VirtualHost
+    from broker_core.queues.queue import Queue
+    from broker_core.virtual_host import VirtualHost
 
 PREFIX: Final = "x-reply-to-prefix"
 STATS_S: Final = 1.0  # so long the same totals are told

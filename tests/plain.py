@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.built import built
+from broker_core.node.build_info import built
 
 plain_only = pytest.mark.skipif(
     built().compiled > 0, reason="in compiled code nothing can be counted or replaced"

@@ -18,10 +18,10 @@ import pytest
 import trio
 
 from broker_core import cli
-from broker_core.built import COMPILED, FOR_ANOTHER, FROM_SOURCE, NOTE, Built, built
-from broker_core.composition import welcome
-from broker_core.config import parse
-from broker_core.node import Node
+from broker_core.config.load import parse
+from broker_core.node.assembly import welcome
+from broker_core.node.build_info import COMPILED, FOR_ANOTHER, FROM_SOURCE, NOTE, Built, built
+from broker_core.node.node import Node
 from broker_core.version import VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ def install(tmp_path: Path) -> Install:
     return make
 
 
-TWO = ["broker_core.queue", "protocols.amqp091.codec.wire"]
+TWO = ["broker_core.queues.queue", "protocols.amqp091.codec.wire"]
 
 
 def test_a_build_with_all_its_modules_is_compiled(install: Install):

@@ -80,7 +80,7 @@ def test_there_are_plain_classes_under_compiled_ones():
         for _, module, base in bases(tree_of(name))
         if (module, base) in COMPILED
     }
-    assert {("broker_core.exchange", "ExchangeType"), ("broker_core.clock", "Clock")} <= found
+    assert {("broker_core.exchanges.exchange", "ExchangeType"), ("broker_core.clock", "Clock")} <= found
 
 
 def assigned(contract: ast.ClassDef) -> Iterator[tuple[str, bool]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.config import Config, parse
+from broker_core.config.load import Config, parse
 from protocols.http.server.request import Level
 from protocols.http.server.routes import find
 

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 COPIED = ["LICENSE", "README.md", "pyproject.toml", "pyspark_amqp.py", "setup.py"]
 PACKAGES = ["broker_core", "perf", "pipeline", "plugins", "protocols"]
-COMPILED = ["broker_core/clock.py", "broker_core/rings.py"]
+COMPILED = ["broker_core/clock.py", "broker_core/queues/round_robin.py"]
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import cli
-from broker_core.config_docs import documentation
+from broker_core.config.docs import documentation
 from broker_core.version import VERSION
 
 ROOT = Path(__file__).parents[1]

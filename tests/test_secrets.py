@@ -14,11 +14,11 @@ import pytest
 import trio
 
 from broker_core.cli import main
-from broker_core.composition import populate, welcome
-from broker_core.config import ConfigError, load, parse
+from broker_core.config.load import ConfigError, load, parse
 from broker_core.definitions.reading import read_files
 from broker_core.frontend import TlsFacts
-from broker_core.node import Node
+from broker_core.node.assembly import populate, welcome
+from broker_core.node.node import Node
 from broker_core.security.sasl import STANDARD
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.broker.sasl import AmqPlain

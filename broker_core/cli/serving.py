@@ -11,7 +11,7 @@ from broker_core.cli.adding import Add, Environ
 from broker_core.cli.codes import DONE, REFUSED, failed
 
 if TYPE_CHECKING:
-    from broker_core.config import Config
+    from broker_core.config.load import Config
 
 SERVE_EXAMPLES: Final = """\
 examples:
@@ -59,14 +59,14 @@ def add_check(checking: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def serve(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.heap import no_collection
+    from broker_core.memory_tuning import no_collection
 
     with no_collection():  # until the node listens: it is a sixth of a start
         return _serve(options, environ)
 
 
 def _serve(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.config import ConfigError
+    from broker_core.config.load import ConfigError
     from broker_core.plugins import BadPlugin
     from broker_core.store.contract import StoreError
     from broker_core.store.folder import BadFolder
@@ -87,7 +87,7 @@ def _serve(options: argparse.Namespace, environ: Environ) -> int:
 
 def configured(options: argparse.Namespace, environ: Environ) -> Config:
     """What file, environment and flags of `leveret serve` say together. Raises `ConfigError`."""
-    from broker_core.config import load
+    from broker_core.config.load import load
 
     return load(options.config, environ, _overrides(options))
 
@@ -108,14 +108,14 @@ def _overrides(options: argparse.Namespace) -> dict[str, object]:
 
 def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
     """Run a node until a signal ends it; `reread` gives the configuration again when it is to be reloaded."""
-    from broker_core.process import run
+    from broker_core.node.process import run
 
     run(config, reread, source)
 
 
 def check(options: argparse.Namespace, environ: Environ) -> int:
     from broker_core.cli import text
-    from broker_core.config import ConfigError
+    from broker_core.config.load import ConfigError
 
     try:
         config = _checked(options.file, environ)
@@ -130,11 +130,11 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
 
 def _checked(file: Path, environ: Environ) -> Config:
     """The configuration, once it and the plug-ins and definitions that it names are free of mistakes."""
-    from broker_core import composition
-    from broker_core.config import load
+    from broker_core.config.load import load
+    from broker_core.node import assembly
 
     config = load(file, environ)
-    composition.rehearse(config)
+    assembly.rehearse(config)
     return config
 
 

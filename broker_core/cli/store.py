@@ -17,8 +17,8 @@ from broker_core.cli.adding import Add, Command, Environ, parts_of, put
 from broker_core.cli.codes import DONE, REFUSED, failed
 
 if TYPE_CHECKING:
-    from broker_core.store.checking import Content, Owner, Report
-    from broker_core.store.copying import Progress
+    from broker_core.store.backup import Progress
+    from broker_core.store.verification import Content, Owner, Report
 
 PROGRESS_S: Final = 1.0  # before the first line about long work, and between two
 
@@ -74,11 +74,11 @@ def add_store(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def verify(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.store import checking
+    from broker_core.store import verification
     from broker_core.store.folder import BadFolder
 
     try:
-        report = checking.verify(options.folder, progress("verified"))
+        report = verification.verify(options.folder, progress("verified"))
     except (BadFolder, OSError) as error:
         return failed(str(error))
     print(json.dumps(verified_json(report), indent=2) if options.json else verified_text(report))
@@ -86,11 +86,11 @@ def verify(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def stats(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.store import checking
+    from broker_core.store import verification
     from broker_core.store.folder import BadFolder
 
     try:
-        report = checking.measure(options.folder)
+        report = verification.measure(options.folder)
     except (BadFolder, OSError) as error:
         return failed(str(error))
     print(json.dumps(content_json(report), indent=2) if options.json else stats_text(report))
@@ -102,11 +102,11 @@ def backup(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def restore(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.store import checking
+    from broker_core.store import verification
     from broker_core.store.folder import BadFolder, Folder
 
     try:
-        found = checking.verify(options.backup, progress("verified"))
+        found = verification.verify(options.backup, progress("verified"))
         if found.problems:
             return failed(f"{options.backup} is damaged, and nothing was restored\n{_list(found.problems)}")
         folder = Folder(options.folder)  # no node can start on it meanwhile
@@ -119,12 +119,13 @@ def restore(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _copied(source: Path, target: Path, what: str) -> int:
-    from broker_core.store import checking, copying
+    from broker_core.store import backup as copying
+    from broker_core.store import verification
     from broker_core.store.folder import BadFolder
 
     try:
         copying.copy(source, target, progress("copied"))
-        report = checking.verify(target, progress("verified"))
+        report = verification.verify(target, progress("verified"))
     except (BadFolder, OSError) as error:
         return failed(str(error))
     print(verified_text(report))

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from broker_core.config import Config
-    from broker_core.config_listening import ListenerEntry
-    from broker_core.kinds import Problem
+    from broker_core.config.listening import ListenerEntry
+    from broker_core.config.load import Config
+    from broker_core.config.types import Problem
 
 Object: TypeAlias = Mapping[str, object]
 
@@ -36,7 +36,7 @@ def problems_json(problems: Iterable[Problem]) -> str:
 
 
 def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
-    from broker_core.kinds import printed
+    from broker_core.config.types import printed
 
     yield "listeners", [_listener(entry) for entry in config.listeners]
     scheme = "http" if config.http.tls is None else "https"
@@ -66,7 +66,7 @@ def _listener(entry: ListenerEntry) -> str:
 
 
 def _watermark(config: Config) -> str:
-    from broker_core.kinds import size_text
+    from broker_core.config.types import size_text
 
     mark = config.memory_watermark
     if not mark:

@@ -153,7 +153,7 @@ def managing(topology: Topology, pattern: str) -> Topology:
 
 def read(file: Path) -> Topology:
     """Raises `ValueError` with everything that is wrong with the file, and `OSError`."""
-    from broker_core.config import ConfigError
+    from broker_core.config.load import ConfigError
     from broker_core.topology_file.reading import read_file
 
     try:

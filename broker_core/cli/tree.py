@@ -66,7 +66,7 @@ class Version(argparse.Action):
     """Prints one line and ends; what it tells is looked up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from broker_core.built import built
+        from broker_core.node.build_info import built
 
         print(f"leveret {VERSION} ({built()})")
         parser.exit()

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from broker_core.broker import Broker
-from broker_core.config import ConfigError
+from broker_core.config.load import ConfigError
+from broker_core.config.types import REFUSED, Place, Problem
 from broker_core.definitions.reading import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
@@ -35,11 +36,10 @@ from broker_core.definitions.reading import (
 )
 from broker_core.description import Description, describe
 from broker_core.errors import Failure
-from broker_core.exchange import Destination
-from broker_core.kinds import REFUSED, Place, Problem
+from broker_core.exchanges.exchange import Destination
 from broker_core.security.access import User
-from broker_core.selector import compile_selector
-from broker_core.topology import PREDECLARED
+from broker_core.selectors.parser import compile_selector
+from broker_core.virtual_host import PREDECLARED
 
 log: Final = logging.getLogger("leveret.definitions")
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json, as_json
 from broker_core.policy import Policy
+from broker_core.queues.filtered import Sieve
 from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.security.passwords import SHA256
-from broker_core.sieve import Sieve
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.exchange import Binding, Exchange
-    from broker_core.queue import Queue
-    from broker_core.topology import VirtualHost
+    from broker_core.exchanges.exchange import Binding, Exchange
+    from broker_core.queues.queue import Queue
+    from broker_core.virtual_host import VirtualHost
 
 Item: TypeAlias = dict[str, Json]
 Sections: TypeAlias = Iterator[tuple[str, Iterable[Item]]]

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from broker_core.config import ConfigError
+from broker_core.config.load import ConfigError
+from broker_core.config.records import RecordOf, keys_of
+from broker_core.config.types import REFUSED, Kind, ListOf, Place
 from broker_core.definitions.reading import Definitions
-from broker_core.kinds import REFUSED, Kind, ListOf, Place
-from broker_core.settings import RecordOf, keys_of
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]

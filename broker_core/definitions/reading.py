@@ -14,10 +14,10 @@ from typing import Final, TypeGuard
 
 import attrs
 
-from broker_core.config import ConfigError
-from broker_core.config_sections import MANY, NAME
-from broker_core.errors import Failure
-from broker_core.kinds import (
+from broker_core.config.load import ConfigError
+from broker_core.config.records import Record, RecordOf, key
+from broker_core.config.sections import MANY, NAME
+from broker_core.config.types import (
     FREE_TABLE,
     REFUSED,
     Expression,
@@ -34,12 +34,12 @@ from broker_core.kinds import (
     Text,
     Whole,
 )
+from broker_core.errors import Failure
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policies, Policy
 from broker_core.security.passwords import ALGORITHMS, SHA256, PasswordHash
-from broker_core.selector import compile_selector
-from broker_core.settings import Record, RecordOf, key
+from broker_core.selectors.parser import compile_selector
 from broker_core.values import Table
 
 ANY_NAME: Final = Text("a name of at most 255 characters", r"(?s).{0,255}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.exchange import Destination, ExchangeType, LooksAt
+from broker_core.exchanges.exchange import Destination, ExchangeType, LooksAt
 from broker_core.message import Message
 
 

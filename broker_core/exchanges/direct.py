@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.message import Message
 
 

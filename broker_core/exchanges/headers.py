@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 from mypy_extensions import mypyc_attr
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import Binding, Destination, Exchange, ExchangeType
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.message import Message
 from broker_core.values import Table, Value, printed, type_name
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NoReturn
 
 from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.exchange import ExchangeType
-from broker_core.holding import Held
+from broker_core.exchanges.exchange import ExchangeType
+from broker_core.exchanges.held_messages import Held
 from broker_core.message import Message
 from broker_core.values import Table
 

@@ -21,13 +21,13 @@ import attrs
 
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
+from broker_core.observability.events import Events
 from broker_core.security.checking import ANYWHERE, Checks, OffThread, Place, Waiting, inline
 from broker_core.security.guards import Logins
 from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
-from broker_core.watching.events import Events
 
 if TYPE_CHECKING:
-    from broker_core.catalogue import Catalogue
+    from broker_core.durable_objects import Catalogue
     from broker_core.security.scopes import Scopes
     from broker_core.security.tokens import Tokens
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import attrs
 
 if TYPE_CHECKING:
-    from broker_core.config_sections import LimitsSettings
+    from broker_core.config.sections import LimitsSettings
 
 KEYS_MAX: Final = 10_000  # addresses, names and acquaintances that are remembered, of each
 BURST_S: Final = 2.0  # for so long twice as many may come

@@ -23,9 +23,9 @@ from typing import Final, TypeAlias
 import attrs
 
 from broker_core.clock import Clock
-from broker_core.config import ConfigError
-from broker_core.config_oauth import OAuthSettings
-from broker_core.kinds import Place, printed
+from broker_core.config.load import ConfigError
+from broker_core.config.oauth import OAuthSettings
+from broker_core.config.types import Place, printed
 from broker_core.security import scopes
 from broker_core.security.access import User
 

@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from broker_core.branch import Verdict
 from broker_core.description import Description
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy
-from broker_core.prepared import Outline, Path
+from broker_core.queues.filtered import Sieve
 from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.security.passwords import PasswordHash
 from broker_core.security.scram import Verifier
-from broker_core.sieve import Sieve
-from broker_core.store.values_text import Unreadable, read_table, read_text, written_table, written_text
+from broker_core.store.typed_json import Unreadable, read_table, read_text, written_table, written_text
 from broker_core.values import Table
+from broker_core.xa.branch import Verdict
+from broker_core.xa.prepared import Outline, Path
 
 if TYPE_CHECKING:
-    from broker_core.branch import Branch
-    from broker_core.exchange import Binding, Exchange
-    from broker_core.lease import Lease
-    from broker_core.queue import Queue
-    from broker_core.staging import Staging
-    from broker_core.topology import VirtualHost
+    from broker_core.exchanges.exchange import Binding, Exchange
+    from broker_core.leases.lease import Lease
+    from broker_core.queues.queue import Queue
+    from broker_core.staging.staging import Staging
+    from broker_core.virtual_host import VirtualHost
+    from broker_core.xa.branch import Branch
 
 Names: TypeAlias = tuple[str, ...]
 

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 import attrs
 
-from broker_core.store import copying, finding, tail
+from broker_core.store import backup as copying
+from broker_core.store import salvage, wal_tail
 from broker_core.store.contract import Commit, DamagedError, Kept, Reader, Span, Stats, Store, StoreError
 from broker_core.store.database import (
     CLOSED,
@@ -32,7 +33,7 @@ from broker_core.store.database import (
 )
 from broker_core.store.folder import BadFolder, Folder
 from broker_core.store.segments import Segments
-from broker_core.store.slices import ReaderThread, Slices
+from broker_core.store.snapshot_reader import ReaderThread, Slices
 from broker_core.store.writer import Writer
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class SqliteStore(Store):
     def _open(self) -> None:
         folder = self._folder
         prepare(folder)
-        had_logs = tail.log_of(folder.messages).exists() and tail.log_of(folder.meta).exists()
+        had_logs = wal_tail.log_of(folder.messages).exists() and wal_tail.log_of(folder.meta).exists()
         messages, meta = self._connected(folder.messages), self._connected(folder.meta)
         self._looked_at, self._meta = self._connected(folder.messages), self._connected(folder.meta)
         self._segments = Segments(folder.path)
@@ -104,30 +105,30 @@ class SqliteStore(Store):
 
     def _checked_objects(self, meta: sqlite3.Connection) -> list[tuple[str, str]]:
         """Raises BadFolder: something is wrong with them."""
-        wrong = finding.troubles(meta, "integrity_check")
-        objects = list(finding.objects(meta, wrong.append))
-        lost = tail.commits_lost(self._folder.meta, meta)
+        wrong = salvage.troubles(meta, "integrity_check")
+        objects = list(salvage.objects(meta, wrong.append))
+        lost = wal_tail.commits_lost(self._folder.meta, meta)
         if lost > 1:
-            wrong.append(tail.told(self._folder.meta, lost))
+            wrong.append(wal_tail.told(self._folder.meta, lost))
         elif lost:
-            self._found(tail.told(self._folder.meta, lost))
+            self._found(wal_tail.told(self._folder.meta, lost))
         if wrong:
             raise BadFolder(f"{self._folder.meta} is damaged: {'; '.join(wrong)}. {REMEDY}.")
         return objects
 
     def _checked_messages(self, messages: sqlite3.Connection) -> list[tuple[int, int]]:
         """Notes what is wrong, as far as it shows without reading everything. Returns the marks."""
-        if lost := tail.commits_lost(self._folder.messages, messages):
-            self._found(tail.told(self._folder.messages, lost))
-        if finding.octets_of(messages) <= finding.QUICK_OCTETS:
-            for text in finding.troubles(messages):
+        if lost := wal_tail.commits_lost(self._folder.messages, messages):
+            self._found(wal_tail.told(self._folder.messages, lost))
+        if salvage.octets_of(messages) <= salvage.QUICK_OCTETS:
+            for text in salvage.troubles(messages):
                 self._found(text)
-        if self._state.tally and finding.tally_if_sound(messages) != self._state.tally:
+        if self._state.tally and salvage.tally_if_sound(messages) != self._state.tally:
             self._found("it does not hold what it held when it was closed")
-        self._aside.update(finding.aside(messages, self._found))
-        self._producers = list(finding.producers(messages, self._found))
+        self._aside.update(salvage.aside(messages, self._found))
+        self._producers = list(salvage.producers(messages, self._found))
         damaged: list[str] = []
-        segments = finding.segments(messages, damaged.append)
+        segments = salvage.segments(messages, damaged.append)
         self._segments.know(segments, ((place, (stream, name)) for place, stream, name, _ in self._producers))
         for text in damaged:
             self._found(text)
@@ -135,7 +136,7 @@ class SqliteStore(Store):
             self._find_again()
         for text in self._segments.damage():
             self._note(text)
-        return list(finding.marks(messages, self._found))
+        return list(salvage.marks(messages, self._found))
 
     def _find_again(self) -> None:
         """Raises BadFolder."""
@@ -164,7 +165,7 @@ class SqliteStore(Store):
         for database in (self._folder.messages, self._folder.meta):
             with suppress(OSError):
                 if database.exists():
-                    tail.log_of(database).touch(mode=0o600)
+                    wal_tail.log_of(database).touch(mode=0o600)
 
     # Finding what is there.
 
@@ -172,7 +173,7 @@ class SqliteStore(Store):
         return iter(self._objects)
 
     def chunks(self) -> Iterator[Kept]:
-        for kept in finding.kept(self._looked_at, self._aside, self._found):
+        for kept in salvage.kept(self._looked_at, self._aside, self._found):
             if kept.entries is None:
                 self._aside.add(kept.first)  # or it would be taken for the chunk of its neighbours' entries
             yield kept

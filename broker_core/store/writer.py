@@ -22,7 +22,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.store import chunk, finding, work
+from broker_core.store import chunk, commit_statement, salvage
 from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import CLOSED, PAGE_OCTETS, State, copied, cut, failure, is_damage, say
 from broker_core.store.segments import Change, Segments
@@ -85,9 +85,9 @@ class Writer:
             self._messages.execute("begin immediate")
             say(self._messages, state)
             self._messages.execute("commit")
-            self._messages.execute(work.VIEW)
-            self._messages.execute(work.TRIGGER)
-            self._messages.execute(work.STREAMS_TRIGGER)
+            self._messages.execute(commit_statement.VIEW)
+            self._messages.execute(commit_statement.TRIGGER)
+            self._messages.execute(commit_statement.STREAMS_TRIGGER)
             self._mend()
             # What was in a log whose sync had failed may be in the system's memory only: this writes it again.
             copied(self._messages)
@@ -102,9 +102,9 @@ class Writer:
         """Write rows that were damaged again. Raises sqlite3.Error."""
         if self._segments.mended is None:
             return
-        rows = work.rows_of(Commit(0), [], self._state.epoch, change=self._segments.mended)
+        rows = commit_statement.rows_of(Commit(0), [], self._state.epoch, change=self._segments.mended)
         try:
-            self._messages.execute(work.DO, rows[0])
+            self._messages.execute(commit_statement.DO, rows[0])
         except sqlite3.Error as error:
             if not is_damage(error):
                 raise  # if it is, it stays so, and is found again at the next start
@@ -192,28 +192,30 @@ class Writer:
     def _write_segments(self, commit: Commit) -> Change | None:
         """Raises OSError, sqlite3.Error."""
         if commit.appends:  # unlike rows, files cannot be had back: look before they are written
-            self._messages.execute(work.DO, work.rows_of(Commit(0), [], self._state.epoch)[0])
+            self._messages.execute(
+                commit_statement.DO, commit_statement.rows_of(Commit(0), [], self._state.epoch)[0]
+            )
         return self._segments.write(commit)
 
     def _write_packed(
         self, commit: Commit, made: list[Chunk], state: State, undeletable: list[int], change: Change | None
     ) -> None:
         """Raises sqlite3.Error. `undeletable`: chunks that are to go, but stay, and are not spoken of any more."""
-        rows = work.rows_of(commit, made, self._state.epoch, undeletable, change)
+        rows = commit_statement.rows_of(commit, made, self._state.epoch, undeletable, change)
         if len(rows) == 1 and not (commit.objects or undeletable or state is not self._state):
-            self._messages.execute(work.DO, rows[0])
+            self._messages.execute(commit_statement.DO, rows[0])
             return
         self._messages.execute("begin immediate")
         if commit.objects:
             self._messages.execute(
-                work.DO, work.rows_of(Commit(0), [], self._state.epoch)[0]
+                commit_statement.DO, commit_statement.rows_of(Commit(0), [], self._state.epoch)[0]
             )  # are we fenced?
             self._write_objects(commit.objects)
-        self._messages.executemany(work.DO, rows)
+        self._messages.executemany(commit_statement.DO, rows)
         for first in undeletable:
             self._messages.execute("insert or ignore into aside values (?)", (first,))
         if state is not self._state:
-            say(self._messages, attrs.evolve(state, tally=finding.tally_if_sound(self._messages)))
+            say(self._messages, attrs.evolve(state, tally=salvage.tally_if_sound(self._messages)))
         self._messages.execute("commit")
         self._aside.update(undeletable)
 
@@ -258,7 +260,7 @@ class Writer:
             if value is None:
                 self._meta.execute("delete from objects where key = ?", (key,))
             else:
-                checksum = finding.object_checksum(key.encode(), value.encode())
+                checksum = salvage.object_checksum(key.encode(), value.encode())
                 self._meta.execute(
                     "insert into objects (key, value, checksum) values (?, ?, ?) on conflict (key) "
                     "do update set value = excluded.value, checksum = excluded.checksum",

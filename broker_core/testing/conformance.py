@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import HANDLED, ExchangeType, Handled, LooksAt
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import HANDLED, ExchangeType, Handled, LooksAt
+from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Message
 from broker_core.plugin_check import faults
 from broker_core.testing.fakes import Bench, fake_message, publish

@@ -18,15 +18,15 @@ import attrs
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock, Timers
-from broker_core.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Encoding, Facts, Message
 from broker_core.values import Properties, Table
 
 if TYPE_CHECKING:
-    from broker_core.catalogue import Catalogue
-    from broker_core.store.journal import Journal
-    from broker_core.topology import VirtualHost
+    from broker_core.durability.journal import Journal
+    from broker_core.durable_objects import Catalogue
+    from broker_core.virtual_host import VirtualHost
 
 
 class FakeEncoding(Encoding):

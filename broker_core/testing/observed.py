@@ -26,15 +26,15 @@ from typing import Final, TypeVar
 import attrs
 
 from broker_core.broker import Broker, Publisher
-from broker_core.exchange import Exchange, ExchangeType
-from broker_core.listening import amqp_url
+from broker_core.exchanges.exchange import Exchange, ExchangeType
 from broker_core.message import Message
-from broker_core.node import Node
+from broker_core.node.listener import amqp_url
+from broker_core.node.node import Node
+from broker_core.node.threaded import ThreadedNode
 from broker_core.operations import Json
-from broker_core.queue import Queue
-from broker_core.threaded import ThreadedNode
-from broker_core.topology import VirtualHost
+from broker_core.queues.queue import Queue
 from broker_core.values import Properties, Table
+from broker_core.virtual_host import VirtualHost
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from broker_core.config import Config
+    from broker_core.config.load import Config
+    from broker_core.node.threaded import ThreadedNode
     from broker_core.testing.observed import LeveretBroker
-    from broker_core.threaded import ThreadedNode
 
 HELP = "configuration of the node behind leveret_broker (TOML); its addresses and data folder are left aside"
 
@@ -28,8 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def leveret_config(pytestconfig: pytest.Config) -> Config:
     """The configuration of `leveret_node`: what the option says, or a bare node in memory. Yours to override."""
-    from broker_core.config import load
-    from broker_core.threaded import EMBEDDED, embedded
+    from broker_core.config.load import load
+    from broker_core.node.threaded import EMBEDDED, embedded
 
     file: Path | None = pytestconfig.getoption("leveret_config")
     if file is None and (name := pytestconfig.getini("leveret_config")):
@@ -43,7 +43,7 @@ def leveret_config(pytestconfig: pytest.Config) -> Config:
 @pytest.fixture(scope="session")
 def leveret_node(leveret_config: Config) -> Iterator[ThreadedNode]:
     """A node on a free port of 127.0.0.1, for the whole run; its virtual hosts do not know each other."""
-    from broker_core.threaded import ThreadedNode
+    from broker_core.node.threaded import ThreadedNode
 
     with ThreadedNode(leveret_config) as node:
         yield node

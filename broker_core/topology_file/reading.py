@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.config import ConfigError
-from broker_core.kinds import REFUSED, Place, Problem
-from broker_core.settings import RecordOf
+from broker_core.config.load import ConfigError
+from broker_core.config.records import RecordOf
+from broker_core.config.types import REFUSED, Place, Problem
 from broker_core.topology_file.model import (
     EXCHANGE,
     OPERATOR_POLICY,

@@ -7,9 +7,9 @@ from typing import Final
 
 import attrs
 
-from broker_core.config_sections import MANY, NAME
-from broker_core.kinds import FREE_TABLE, Expression, Flag, ListOf, TableOf, Text, Whole
-from broker_core.settings import Record, RecordOf, key
+from broker_core.config.records import Record, RecordOf, key
+from broker_core.config.sections import MANY, NAME
+from broker_core.config.types import FREE_TABLE, Expression, Flag, ListOf, TableOf, Text, Whole
 from broker_core.values import Table
 
 ANY_TEXT: Final = Text("a string", r"(?s).*")

@@ -14,7 +14,7 @@ from broker_core.frontend import FrontEnd, Peer, Protocol
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.config import Config
+    from broker_core.config.load import Config
     from broker_core.outbox import Outbox
 
 

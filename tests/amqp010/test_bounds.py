@@ -11,11 +11,11 @@ from typing import Final
 import attrs
 import pytest
 
-from broker_core import exchange
-from broker_core.branches import BRANCHES_MAX
+from broker_core.exchanges import exchange
 from broker_core.limits import UserLimits
 from broker_core.message import Message
 from broker_core.security import access
+from broker_core.xa.branches import BRANCHES_MAX
 from protocols.amqp010.broker import adapter, declarations, encoding, envelope
 from protocols.amqp010.broker.encoding import ENCODING, rendered
 from protocols.amqp010.broker.envelope import REMEMBERED_MAX, envelope_of

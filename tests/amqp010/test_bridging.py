@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
+from broker_core.durability import recovery
+from broker_core.durability.journal import Journal
+from broker_core.durability.restore import restore
 from broker_core.message import Encoding, Facts, Message
-from broker_core.store import recovery
-from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
-from broker_core.store.restoring import restore
 from protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties, ReplyTo

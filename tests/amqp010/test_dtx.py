@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.branch import Verdict
+from broker_core.xa.branch import Verdict
 from protocols.amqp010.broker.distributed import ID_MAX, STATUS
 from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import World

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.exchange import ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import ExchangeType
+from broker_core.exchanges.standard import STANDARD
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.types import UInt8, Value
 from tests.amqp010.client import ClientSession, SessionEnded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.watching.facts import ChannelFacts
+from broker_core.observability.connection_stats import ChannelFacts
 from protocols.amqp010.broker.stats import PROPERTIES_MAX, TEXT_MAX, few_of
 from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import World

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from broker_core.config import ConfigError, load, parse
+from broker_core.config.load import ConfigError, load, parse
 
 LOADED = """
 import sys

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.durability.journal import Journal
 from broker_core.message import Message
-from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from protocols.amqp010.broker.encoding import ENCODING, NO_BODY
 from protocols.amqp010.codec import commands as c

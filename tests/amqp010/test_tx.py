@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.store.journal import Journal
+from broker_core.durability.journal import Journal
 from broker_core.store.memory import MemoryStore
 from protocols.amqp010.broker.encoding import ENCODING
 from protocols.amqp010.broker.transactions import Local

@@ -14,7 +14,7 @@ from struct import pack, unpack_from
 from typing import Final
 
 from broker_core.delivery import NEVER, Delivery
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, Method

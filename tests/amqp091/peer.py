@@ -18,12 +18,12 @@ import attrs
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from broker_core.composition import populate
-from broker_core.config import Config, parse
-from broker_core.exchange import ExchangeType
+from broker_core.config.load import Config, parse
+from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, Monitor
 from broker_core.frontend import Peer as Address
 from broker_core.limits import NodeLimits
+from broker_core.node.assembly import populate
 from broker_core.outbox import Outbox
 from broker_core.policy import Policy
 from broker_core.values import Table

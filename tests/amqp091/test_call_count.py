@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from types import FrameType
 
-from broker_core.store.journal import Journal
+from broker_core.durability.journal import Journal
 from broker_core.store.memory import MemoryStore
 from protocols.amqp091.broker.encoding import ENCODING
 from protocols.amqp091.codec import methods as m

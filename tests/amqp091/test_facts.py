@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.watching.facts import ChannelFacts, ConsumerFacts
+from broker_core.observability.connection_stats import ChannelFacts, ConsumerFacts
 from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import ClientChannel, Peer, World
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker_core.work_queue import WorkQueue
+from broker_core.queues.work_queue import WorkQueue
 from protocols.amqp091.broker.publishing import WORK_MAX
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from broker_core import routing
+from broker_core.exchanges import routing
 from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import Peer, World
 from tests.plain import plain_only

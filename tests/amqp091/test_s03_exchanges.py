@@ -389,7 +389,7 @@ def test_x015_a_hash_weight_must_be_a_whole_number_in_letters(weight: str) -> No
 
 
 ODD_NAME = """
-from broker_core.exchange import ExchangeType
+from broker_core.exchanges.exchange import ExchangeType
 
 class Odd(ExchangeType):
     name = "odd"

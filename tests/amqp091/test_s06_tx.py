@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.standard import STANDARD
 from plugins.delayed_message import DelayedMessage
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties

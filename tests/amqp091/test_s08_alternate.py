@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from broker_core.exchanges import STANDARD
-from broker_core.explain import explain
+from broker_core.exchanges.explain import explain
+from broker_core.exchanges.standard import STANDARD
 from plugins.delayed_message import DelayedMessage
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import composition
 from broker_core.clock import ManualClock
-from broker_core.config import parse
-from broker_core.exchanges import STANDARD
+from broker_core.config.load import parse
+from broker_core.exchanges.standard import STANDARD
 from broker_core.flow import DiskMonitor, MemoryMonitor
+from broker_core.node import assembly
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 
@@ -70,7 +70,7 @@ def test_s153_the_watermark_is_a_fraction_or_octets_and_0_is_off() -> None:
 
 def test_s154_the_limit_is_logged_at_start(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "leveret"):
-        composition.broker(parse('[memory]\nwatermark = "2GiB"'), STANDARD, ManualClock())
+        assembly.broker(parse('[memory]\nwatermark = "2GiB"'), STANDARD, ManualClock())
     assert "Memory limit set to 2048MB." in [record.getMessage() for record in caplog.records]
 
 
@@ -260,7 +260,7 @@ def test_s161_a_limit_can_be_changed_while_the_node_runs() -> None:
 
 def reloaded(world: World, toml: str) -> object:
     new = parse(toml)
-    composition.reload(world.broker, world.config, new)
+    assembly.reload(world.broker, world.config, new)
     for peer in world.peers:
         peer.read_on()
     return new

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.observability.events import Event, Listener
 from broker_core.security.passwords import PasswordHash
-from broker_core.watching.events import Event, Listener
 from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import Peer, World, start_ok
 from tests.core.test_scram import final

@@ -6,10 +6,10 @@ after = before.again()          # connections, sessions and links have ended; wh
 
 from __future__ import annotations
 
-from broker_core.store import recovery
-from broker_core.store.journal import Journal
+from broker_core.durability import recovery
+from broker_core.durability.journal import Journal
+from broker_core.durability.restore import restore
 from broker_core.store.memory import MemoryStore
-from broker_core.store.restoring import restore
 from protocols.amqp10.broker.encoding import ENCODING
 from protocols.amqp10.broker.registration import restored
 from tests.amqp10.peer import World

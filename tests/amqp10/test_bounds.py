@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from broker_core.logs import TextLines
+from broker_core.node.logs import TextLines
 from protocols.amqp10.broker.transactions import Transactions
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.watching.facts import ChannelFacts, ConsumerFacts
+from broker_core.observability.connection_stats import ChannelFacts, ConsumerFacts
 from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import World
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.built import built
+from broker_core.node.build_info import built
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.machine.contract import Tuning
 from protocols.amqp10.machine.receiving import IncomingLink

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from broker_core.message import Message
-from broker_core.selector import compile_selector
+from broker_core.selectors.parser import compile_selector
 from protocols.amqp091.broker import encoding as encoding091
 from protocols.amqp091.codec.wire import BasicProperties
 from protocols.amqp10.broker.encoding import ENCODING, project

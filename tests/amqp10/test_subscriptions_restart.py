@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.sieve import Sieve
+from broker_core.queues.filtered import Sieve
 from protocols.amqp10.broker.kept_links import termini_of
 from protocols.amqp10.broker.registration import SUBSCRIPTION
 from protocols.amqp10.codec import performatives as p

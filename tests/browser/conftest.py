@@ -19,8 +19,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from broker_core.composition import populate
-from broker_core.topology import VirtualHost
+from broker_core.node.assembly import populate
+from broker_core.virtual_host import VirtualHost
 from tests.interop.conftest import RunningNode, missing
 from tests.security.issuer import settings, write_keys
 

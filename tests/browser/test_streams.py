@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from broker_core.branch import Verb
-from broker_core.lease import opened as lease_opened
+from broker_core.leases.lease import opened as lease_opened
+from broker_core.xa.branch import Verb
 from tests.core.branching import Crew
 
 from .conftest import PageNode

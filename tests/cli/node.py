@@ -13,8 +13,8 @@ from broker_core.broker import Broker
 from broker_core.cli.control_client import ControlClient
 from broker_core.cli.working import Working
 from broker_core.clock import ManualClock
-from broker_core.composition import populate
-from broker_core.config import parse
+from broker_core.config.load import parse
+from broker_core.node.assembly import populate
 from broker_core.outbox import Outbox
 from broker_core.security.passwords import Cost, Hashing
 from protocols.amqp091.broker.encoding import ENCODING

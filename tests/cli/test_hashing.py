@@ -11,8 +11,8 @@ import pytest
 from broker_core import cli
 from broker_core.broker import Broker
 from broker_core.cli import hashing
-from broker_core.composition import populate
-from broker_core.config import parse
+from broker_core.config.load import parse
+from broker_core.node.assembly import populate
 from broker_core.security.passwords import PasswordHash
 
 CANARY = "canary-8b1f2c"

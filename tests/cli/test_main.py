@@ -16,7 +16,7 @@ import pytest
 from broker_core import cli
 from broker_core.cli import serving, tree
 from broker_core.cli.text import explained
-from broker_core.config import Config, parse
+from broker_core.config.load import Config, parse
 from broker_core.version import VERSION
 
 
@@ -292,7 +292,7 @@ def test_a_refusal_is_told_with_what_would_have_happened():
 def test_help_does_not_wait_for_the_broker_to_load():
     code = (
         "import sys; from broker_core import cli; cli.parser({}); "
-        "sys.exit(bool({'trio', 'attrs', 'broker_core.config', 'http.client'} & set(sys.modules)))"
+        "sys.exit(bool({'trio', 'attrs', 'broker_core.config.load', 'http.client'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -301,7 +301,7 @@ def test_help_does_not_wait_for_the_broker_to_load():
 def test_asking_a_node_does_not_load_one(url: str):
     code = (
         "import sys; from broker_core import cli; done = cli.main(sys.argv[1:], {}); "
-        "sys.exit(done or bool({'trio', 'broker_core.config', 'broker_core.broker'} & set(sys.modules)))"
+        "sys.exit(done or bool({'trio', 'broker_core.config.load', 'broker_core.broker'} & set(sys.modules)))"
     )
     asking = [sys.executable, "-c", code, "status", "--url", url]
     assert subprocess.run(asking, check=False, stdout=subprocess.DEVNULL).returncode == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.config import ConfigError
+from broker_core.config.load import ConfigError
 from broker_core.topology_file.model import BINDING, EXCHANGE, POLICY, QUEUE, canonical
 from broker_core.topology_file.reading import from_definitions, from_json, from_toml, read_file
 

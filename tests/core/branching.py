@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker_core.branch import Branch, State, Verb, Verdict, Xid
-from broker_core.branches import Participant
 from broker_core.delivery import Delivery
 from broker_core.message import Facts, Message
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from broker_core.security.access import User
-from broker_core.topology import VirtualHost
+from broker_core.virtual_host import VirtualHost
+from broker_core.xa.branch import Branch, State, Verb, Verdict, Xid
+from broker_core.xa.branches import Participant
 from tests.core.fakes import ENCODING, World, waiting
 
 ALICE = User("alice")

@@ -17,15 +17,15 @@ from types import FrameType
 
 from broker_core.broker import Broker, Outcome
 from broker_core.clock import ManualClock
-from broker_core.compat import Compat
+from broker_core.config.compat import Compat
 from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
-from broker_core.exchange import HANDLED, Exchange, ExchangeType, Handled
+from broker_core.exchanges.exchange import HANDLED, Exchange, ExchangeType, Handled
 from broker_core.message import NO_FACTS, Facts, Message
-from broker_core.queue import OVERHEAD, Queue
-from broker_core.selector import Selector
+from broker_core.queues.queue import OVERHEAD, Queue
+from broker_core.selectors.parser import Selector
 from broker_core.testing.fakes import FakeEncoding
-from broker_core.topology import VirtualHost
 from broker_core.values import Properties, Table, Value
+from broker_core.virtual_host import VirtualHost
 
 PLENTY = 1 << 40  # octets of room
 ENCODING = FakeEncoding(Properties())

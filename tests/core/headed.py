@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from broker_core.message import Facts, Message
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Value
 from tests.core.fakes import World

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from broker_core.broker import Broker
 from broker_core.errors import Failure
-from broker_core.lease import Lease, opened
-from broker_core.queue import Queue
-from broker_core.reserving import Reservation
+from broker_core.leases.lease import Lease, opened
+from broker_core.leases.reservation import Reservation
+from broker_core.queues.queue import Queue
 from broker_core.store import block
 from tests.core.fakes import ENCODING
 

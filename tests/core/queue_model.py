@@ -14,7 +14,7 @@ import attrs
 
 from broker_core.delivery import NEVER, Delivery
 from broker_core.limits import Overflow, QueueLimits
-from broker_core.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED
+from broker_core.queues.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED
 from tests.core.fakes import FakeConsumer, Only, SharedWindow
 
 LETTERS = b"abc"

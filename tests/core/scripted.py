@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker_core.config import Config, parse
-from broker_core.entrance import Entrance
+from broker_core.config.load import Config, parse
 from broker_core.frontend import FrontEnd, Peer, Protocol
-from broker_core.node import Node
+from broker_core.node.entrance import Entrance
+from broker_core.node.node import Node
 from broker_core.outbox import Outbox
 
 LISTEN = {

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from broker_core.broker import Broker, Publisher
-from broker_core.store.journal import Journal
+from broker_core.durability.journal import Journal
 
 
 class SlowDisk(Journal):

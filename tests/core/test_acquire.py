@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.delivery import Delivery
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from tests.core.fakes import FakeConsumer, World, calls, fetched, letters, waiting
 from tests.store.paged import PagedWorld, paged_out, pages_of, small_pages
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.activation import Handed, handed_over
-from broker_core.kinds import Address
-from broker_core.listening import listeners
-from broker_core.notifying import notifier
+from broker_core.config.types import Address
+from broker_core.node.activation import Handed, handed_over
+from broker_core.node.listener import listeners
+from broker_core.node.systemd import notifier
 
 ME = 4711
 

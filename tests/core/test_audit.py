@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import composition
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.clock import ManualClock
-from broker_core.composition import observe, populate
-from broker_core.config import ConfigError, parse
+from broker_core.config.load import ConfigError, parse
 from broker_core.errors import AccessRefused
+from broker_core.node import assembly
+from broker_core.node.assembly import observe, populate
+from broker_core.observability.audit import PATH_MAX, Audit
 from broker_core.security.access import Access
-from broker_core.watching.audit import PATH_MAX, Audit
 from tests.http.desk import CONFIG, Desk
 
 Line = dict[str, object]
@@ -30,7 +30,7 @@ class Watched:
         self.path = folder / "audit.log"
         self.broker = Broker(ManualClock(), access=Access())
         self.broker.add_virtual_host("/")
-        composition.audit(self.broker, str(self.path))
+        assembly.audit(self.broker, str(self.path))
 
     def client(self, read: str = ".*") -> Client:
         access = self.broker.access
@@ -141,7 +141,7 @@ def test_the_file_is_for_nobody_else_and_is_added_to(watched: Watched, tmp_path:
 def test_a_reload_opens_a_file_again_that_was_moved_away(watched: Watched) -> None:
     watched.broker.add_virtual_host("a")
     watched.path.rename(watched.path.with_name("old"))
-    composition.audit(watched.broker, str(watched.path))
+    assembly.audit(watched.broker, str(watched.path))
     watched.broker.add_virtual_host("b")
     assert [line["object"] for line in watched.lines] == ["b"]
     assert stat.S_IMODE(watched.path.stat().st_mode) == 0o600
@@ -149,9 +149,9 @@ def test_a_reload_opens_a_file_again_that_was_moved_away(watched: Watched) -> No
 
 def test_a_reload_ends_it_or_takes_another_file(watched: Watched) -> None:
     other = watched.path.with_name("other")
-    composition.audit(watched.broker, str(other))
+    assembly.audit(watched.broker, str(other))
     watched.broker.add_virtual_host("a")
-    composition.audit(watched.broker, "")
+    assembly.audit(watched.broker, "")
     watched.broker.add_virtual_host("b")
     assert watched.lines == []
     assert len(other.read_text().splitlines()) == 1
@@ -160,7 +160,7 @@ def test_a_reload_ends_it_or_takes_another_file(watched: Watched) -> None:
 
 def test_a_file_that_cannot_be_opened_changes_nothing(watched: Watched) -> None:
     with pytest.raises(OSError, match="No such file"):
-        composition.audit(watched.broker, str(watched.path.with_name("no") / "file"))
+        assembly.audit(watched.broker, str(watched.path.with_name("no") / "file"))
     watched.broker.add_virtual_host("a")
     assert len(watched.lines) == 1
 
@@ -172,7 +172,7 @@ def test_a_node_does_not_start_without_its_audit_log(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    composition.audit(watched.broker, "/dev/full")
+    assembly.audit(watched.broker, "/dev/full")
     with caplog.at_level(logging.ERROR, "leveret.audit"):
         watched.broker.add_virtual_host("a")
         watched.broker.add_virtual_host("b")
@@ -208,7 +208,7 @@ def test_values_of_parameters_are_not_told(watched: Watched) -> None:
 def test_a_stranger_s_line_is_no_longer_than_others(tmp_path: Path) -> None:
     desk = Desk()
     path = tmp_path / "audit.log"
-    composition.audit(desk.broker, str(path))
+    assembly.audit(desk.broker, str(path))
     desk.ask("/" + "x" * 5000, "D" * 400, user=None)
     [line] = path.read_text().splitlines()
     assert len(line) < PATH_MAX + 300
@@ -219,7 +219,7 @@ def test_requests_over_http_that_change_something_are_told_with_their_outcome(tm
     desk = Desk()
     populate(desk.broker, CONFIG)
     path = tmp_path / "audit.log"
-    composition.audit(desk.broker, str(path))
+    assembly.audit(desk.broker, str(path))
     desk.ask("/api/leveret/status")
     desk.ask("/api/leveret/reload", "POST")
     desk.ask("/api/leveret/reload?token=canary", "POST", user="management:sesame")

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import pytest
 
-from broker_core.branch import UNUSED_S, IllegalState, State, Verb, Verdict
-from broker_core.branches import Participant
 from broker_core.errors import AccessRefused, Failure, NotAllowed, NotFound
+from broker_core.xa.branch import UNUSED_S, IllegalState, State, Verb, Verdict
+from broker_core.xa.branches import Participant
 from tests.core.branching import ALICE, BOB, DONE, ROOT, UNDONE, Crew, brought_to, shape, xid
 from tests.core.fakes import World, waiting
 

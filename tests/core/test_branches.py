@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import branch as branch_module
-from broker_core import branches as branches_module
-from broker_core.branch import REPORTED_S, UNUSED_S, IllegalState, State, Verb, Verdict, Xid, xid_in
-from broker_core.branches import Branches, Participant
 from broker_core.errors import LimitReached
+from broker_core.xa import branch as branch_module
+from broker_core.xa import branches as branches_module
+from broker_core.xa.branch import REPORTED_S, UNUSED_S, IllegalState, State, Verb, Verdict, Xid, xid_in
+from broker_core.xa.branches import Branches, Participant
 from tests.core.branching import ALICE, DONE, UNDONE, UNTOUCHED, Crew, brought_to, mail, shape, taken, xid
 from tests.core.fakes import FakeConsumer, Holding, World, morgue, reasons, waiting
 

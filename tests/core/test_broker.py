@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.broker import Outcome, Publisher
 from broker_core.message import Message
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from tests.core.fakes import DEAD, FakeConsumer, World, message, morgue, waiting
 
 

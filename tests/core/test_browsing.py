@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 
 from broker_core.broker import Outcome
-from broker_core.discard import PAUSE_S
 from broker_core.errors import AccessRefused, PreconditionFailed
-from broker_core.queue import OVERHEAD, Queue
-from broker_core.search import TESTS
-from broker_core.searched_lane import SearchedLane
-from broker_core.work_queue import WorkQueue
+from broker_core.queues.deferred_free import PAUSE_S
+from broker_core.queues.queue import OVERHEAD, Queue
+from broker_core.queues.search import TESTS
+from broker_core.queues.searchable_level import SearchedLane
+from broker_core.queues.work_queue import WorkQueue
 from tests.core.fakes import (
     DEAD,
     FakeConsumer,

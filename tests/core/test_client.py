@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from broker_core.client import Client
-from broker_core.compat import compat
+from broker_core.config.compat import compat
 from broker_core.errors import (
     AccessRefused,
     LimitReached,
@@ -19,9 +19,9 @@ from broker_core.errors import (
     Unsupported,
 )
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from broker_core.queues.filtered import Sieve
 from broker_core.security.access import Permission, User
-from broker_core.selector import compile_selector
-from broker_core.sieve import Sieve
+from broker_core.selectors.parser import compile_selector
 from tests.core.fakes import FakeConsumer, World, message
 
 C, W, R = Permission.CONFIGURE, Permission.WRITE, Permission.READ

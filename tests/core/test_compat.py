@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from broker_core.compat import (
+from broker_core.config.compat import (
     PROFILES,
     Compat,
     FlowMechanism,
@@ -19,10 +19,10 @@ from broker_core.compat import (
     UnknownVirtualHost,
     compat,
 )
-from broker_core.config_sections import CompatSettings
+from broker_core.config.records import keys_of
+from broker_core.config.sections import CompatSettings
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits
-from broker_core.settings import keys_of
 from broker_core.version import VERSION
 
 

@@ -9,13 +9,13 @@ import attrs
 import pytest
 
 from broker_core.broker import Broker
-from broker_core.composition import in_force, populate, protocols_of, rehearse, reload
-from broker_core.config import Config, ConfigError, parse
+from broker_core.config.load import Config, ConfigError, parse
+from broker_core.node.assembly import in_force, populate, protocols_of, rehearse, reload
 from broker_core.policy import Policy
 from broker_core.security.access import Permission
 
 PLUGIN = """
-from broker_core.exchange import ExchangeType
+from broker_core.exchanges.exchange import ExchangeType
 class Mine(ExchangeType):
     name = "x-mine"
     def route(self, message):

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.compat import FlowMechanism
-from broker_core.config import Config, ConfigError, load, parse
-from broker_core.config_docs import documentation
-from broker_core.config_sections import GUEST, PermissionEntry
-from broker_core.kinds import Address
-from broker_core.settings import Record, RecordOf, difference, keys_of, variables
+from broker_core.config.compat import FlowMechanism
+from broker_core.config.docs import documentation
+from broker_core.config.load import Config, ConfigError, load, parse
+from broker_core.config.records import Record, RecordOf, difference, keys_of, variables
+from broker_core.config.sections import GUEST, PermissionEntry
+from broker_core.config.types import Address
 
 HASH = base64.b64encode(b"salt" + hashlib.sha256(b"salt" + b"secret").digest()).decode()
 

@@ -10,8 +10,8 @@ import pytest
 
 from broker_core.clock import Timers
 from broker_core.delivery import Delivery
-from broker_core.exchange import Exchange
-from broker_core.lane import Lane
+from broker_core.exchanges.exchange import Exchange
+from broker_core.queues.level import Lane
 from tests.core.fakes import FakeConsumer, World, calls, message
 from tests.plain import plain_only
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker_core.broker import Broker
-from broker_core.config import ConfigError
+from broker_core.config.load import ConfigError
 from broker_core.definitions.applying import apply, load_files
 from broker_core.definitions.reading import read
 from broker_core.limits import QueueType

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker_core.config import ConfigError
+from broker_core.config.load import ConfigError
+from broker_core.config.types import Problem
 from broker_core.definitions import gradually
 from broker_core.definitions.reading import Definitions, read_content
-from broker_core.kinds import Problem
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from collections import deque
 
 import pytest
 
-from broker_core import expiry
 from broker_core.clock import Timers
-from broker_core.discard import PAUSE_S, PORTION, Discarded
 from broker_core.message import Message
+from broker_core.queues import expiry
+from broker_core.queues.deferred_free import PAUSE_S, PORTION, Discarded
 from tests.plain import plain_only
 
 from .fakes import DEAD, World, letters, message, reasons

@@ -6,10 +6,10 @@ from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.clock import ManualClock
 from broker_core.flow import Alarms
-from broker_core.queue import Queue
+from broker_core.observability.event_exchange import EVENTS, PENDING_MAX, AlarmEvents, EventExchange
+from broker_core.queues.queue import Queue
 from broker_core.security.access import Access
 from broker_core.values import Table
-from broker_core.watching.event_exchange import EVENTS, PENDING_MAX, AlarmEvents, EventExchange
 from protocols.amqp091.broker.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, calls
 from tests.http.desk import FakeNode

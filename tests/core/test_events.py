@@ -5,9 +5,9 @@ from __future__ import annotations
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.clock import ManualClock
+from broker_core.observability.events import Event, Listener
 from broker_core.policy import Policy
 from broker_core.security.access import Access
-from broker_core.watching.events import Event, Listener
 
 
 class Diary(Listener):

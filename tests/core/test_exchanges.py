@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import ExchangeType
-from broker_core.exchanges import STANDARD
 from broker_core.exchanges.direct import Direct
+from broker_core.exchanges.exchange import ExchangeType
 from broker_core.exchanges.fanout import Fanout
 from broker_core.exchanges.headers import Headers
+from broker_core.exchanges.standard import STANDARD
 from broker_core.exchanges.topic import Node, Topic, words_of
 from broker_core.testing.conformance import Sample, check_exchange_type
 from broker_core.testing.fakes import Bench, fake_message

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 
 from broker_core.broker import TAKEN, Broker
 from broker_core.clock import ManualClock
-from broker_core.compat import Compat, MissingAlternate
+from broker_core.config.compat import Compat, MissingAlternate
 from broker_core.errors import NotFound, PreconditionFailed
-from broker_core.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
-from broker_core.exchanges import STANDARD
-from broker_core.explain import Explanation, Match, Permission, explain
+from broker_core.exchanges.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from broker_core.exchanges.explain import Explanation, Match, Permission, explain
+from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Facts, Message
 from broker_core.security.access import User
 from broker_core.testing.fakes import FakeEncoding
-from broker_core.topology import VirtualHost
 from broker_core.values import Properties, Table, Value
+from broker_core.virtual_host import VirtualHost
 from tests.core.test_exchanges import header_match
 from tests.core.test_exchanges import matches as topic_match
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.expressions import REMEMBERED_MAX, Expression
 from broker_core.policy import may_take_long
+from broker_core.selectors.expressions import REMEMBERED_MAX, Expression
 
 NAME_MAX = 255
 PARTS = st.sampled_from(

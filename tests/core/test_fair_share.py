@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker_core.delivery import Delivery
 from broker_core.errors import PreconditionFailed
-from broker_core.fair_share import FairQueue
 from broker_core.limits import QueueLimits, limits_of, shares_of
-from broker_core.search import Search
+from broker_core.queues.fair_share import FairQueue
+from broker_core.queues.search import Search
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Int64, Value
-from broker_core.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, Only, World, fetched, waiting
 
 LEVELS = 4

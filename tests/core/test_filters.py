@@ -10,13 +10,13 @@ import pytest
 from broker_core.broker import Outcome
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused
-from broker_core.queue import OVERHEAD
-from broker_core.search import TESTS
-from broker_core.searched_lane import SearchedLane
-from broker_core.selector import compile_selector
+from broker_core.queues.queue import OVERHEAD
+from broker_core.queues.search import TESTS
+from broker_core.queues.searchable_level import SearchedLane
+from broker_core.queues.work_queue import WorkQueue
+from broker_core.selectors.parser import compile_selector
 from broker_core.testing.fakes import fake_message
 from broker_core.values import Value
-from broker_core.work_queue import WorkQueue
 from tests.core.fakes import (
     DEAD,
     FakeConsumer,

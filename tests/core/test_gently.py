@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from broker_core.gently import NICENESS, gently
+from broker_core.node.threads import NICENESS, gently
 
 
 def test_the_work_is_done_and_its_result_is_there() -> None:

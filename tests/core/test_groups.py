@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core import groups
 from broker_core.delivery import Delivery
 from broker_core.errors import PreconditionFailed
-from broker_core.groups import GroupedQueue
-from broker_core.lease import opened
+from broker_core.leases.lease import opened
+from broker_core.queues import message_groups
+from broker_core.queues.message_groups import GroupedQueue
 from broker_core.values import Value
 from tests.core.fakes import FakeConsumer, Only, World, calls, fetched, waiting
 from tests.core.headed import HEADER, headed, publish
@@ -158,7 +158,7 @@ def test_messages_without_a_group_are_one_group(world: World) -> None:
 def test_who_has_passed_by_enough_goes_on_when_that_has_gone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOK_AHEAD", 4)
+    monkeypatch.setattr(message_groups, "LOOK_AHEAD", 4)
     queue = grouped(world)
     one = FakeConsumer(queue, credit=1)
     publish(world, queue, *(f"a{number}" for number in range(9)), "b0")
@@ -175,7 +175,7 @@ def test_who_has_passed_by_enough_goes_on_when_that_has_gone(
 def test_who_has_passed_by_enough_and_takes_nothing_leaves_the_queue_at_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "LOOK_AHEAD", 2)
+    monkeypatch.setattr(message_groups, "LOOK_AHEAD", 2)
     queue = grouped(world)
     one = FakeConsumer(queue, credit=1)
     publish(world, queue, *(f"a{number}" for number in range(9)), "b0")
@@ -230,7 +230,7 @@ class Groups(RuleBasedStateMachine):
     @initialize(ranked=st.booleans(), look_ahead=st.sampled_from([3, 1000]))
     def begin(self, ranked: bool, look_ahead: int) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(groups, "LOOK_AHEAD", look_ahead)
+        self.patch.setattr(message_groups, "LOOK_AHEAD", look_ahead)
         self.look_ahead = look_ahead
         self.world = World()
         self.queue = grouped(self.world, **({"x_max_priority": 1} if ranked else {}))

@@ -8,14 +8,14 @@ import pytest
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from broker_core.exchange import HANDLED, Exchange, ExchangeType, Handled
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import HANDLED, Exchange, ExchangeType, Handled
+from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Message
-from broker_core.queue import Queue
+from broker_core.observability.counts import QUEUE, TOTAL, queue_counts
+from broker_core.observability.history import INTERVAL_S, KEPT, LAYERS, History, Layers, Series
+from broker_core.queues.queue import Queue
 from broker_core.transaction import Transaction
 from broker_core.turn import MOST, Turn
-from broker_core.watching.counts import QUEUE, TOTAL, queue_counts
-from broker_core.watching.history import INTERVAL_S, KEPT, LAYERS, History, Layers, Series
 from tests.core.fakes import ENCODING, FakeConsumer, World, fetched
 
 

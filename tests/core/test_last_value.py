@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core.delivery import NEVER, Delivery
-from broker_core.last_value import DEAD_MAX, LastValueQueue
 from broker_core.message import Facts, Message
+from broker_core.queues.last_value import DEAD_MAX, LastValueQueue
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Value
 from tests.core.fakes import DEAD, FakeConsumer, World, fetched, morgue, reasons, waiting

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import lease as lease_module
 from broker_core.errors import AccessRefused, Failure, Locked, PreconditionFailed, TooMany
-from broker_core.lease import LEASES_MAX, Fenced, Sizes, opened
+from broker_core.leases import lease as lease_module
+from broker_core.leases.lease import LEASES_MAX, Fenced, Sizes, opened
+from broker_core.leases.reservation import PORTION, TAKING_S
 from broker_core.limits import QueueLimits
-from broker_core.queue import Queue
-from broker_core.reserving import PORTION, TAKING_S
-from broker_core.work_queue import WorkQueue
+from broker_core.queues.queue import Queue
+from broker_core.queues.work_queue import WorkQueue
 from tests.core.fakes import DEAD, FakeConsumer, World, calls, fetched, letters, morgue, reasons, waiting
 from tests.core.leased import Leased, settle_down
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.errors import NotFound, PreconditionFailed
-from broker_core.lease import Busy, Fenced, lease_of
+from broker_core.leases.lease import Busy, Fenced, lease_of
 from broker_core.values import Table
 from tests.core.fakes import DEAD, FakeConsumer, Only, World, fetched, morgue, reasons, waiting
 from tests.core.leased import Leased, settle_down

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.client import Client
 from broker_core.message import Message
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from broker_core.values import Properties
 from protocols.amqp010.broker.encoding import ENCODING
 from tests.core.fakes import FakeConsumer, World, waiting

@@ -6,8 +6,8 @@ import json
 import logging
 import sys
 
-from broker_core.logs import JsonLines, TextLines, Whose
-from broker_core.watching.facts import ConnectionFacts
+from broker_core.node.logs import JsonLines, TextLines, Whose
+from broker_core.observability.connection_stats import ConnectionFacts
 from tests.http.desk import FakeNode
 from tests.metrics.stand import Front, Link
 

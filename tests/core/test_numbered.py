@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from broker_core.errors import PreconditionFailed
-from broker_core.fair_share import FairQueue
-from broker_core.groups import GroupedQueue
-from broker_core.last_value import LastValueQueue
 from broker_core.message import Encoding, Facts, Message
-from broker_core.numbered import NumberedQueue
-from broker_core.queue import Queue
+from broker_core.queues.fair_share import FairQueue
+from broker_core.queues.last_value import LastValueQueue
+from broker_core.queues.message_groups import GroupedQueue
+from broker_core.queues.queue import Queue
+from broker_core.queues.sequenced import NumberedQueue
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Properties, Value
-from broker_core.work_queue import WorkQueue
 from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
 from protocols.amqp10.broker.encoding import ENCODING as ENCODING10

@@ -7,7 +7,7 @@ import pytest
 from broker_core.client import Client
 from broker_core.errors import AccessRefused, Locked, NotFound, PreconditionFailed
 from broker_core.limits import Overflow
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from tests.core.fakes import DEAD, FakeConsumer, World, fetched, letters, morgue, reasons, waiting
 
 

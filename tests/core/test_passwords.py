@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker import Broker
-from broker_core.composition import populate
-from broker_core.config import parse
+from broker_core.config.load import parse
 from broker_core.errors import LimitReached
+from broker_core.node.assembly import populate
 from broker_core.security import checking
 from broker_core.security.access import Access, User
 from broker_core.security.checking import JOBS_MAX, LINE_MAX, RUNNING_MAX, Job, Place, Waiting, inline

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.compat import Compat
+from broker_core.config.compat import Compat
 from broker_core.errors import AccessRefused, PreconditionFailed
-from broker_core.queue import OVERHEAD
+from broker_core.queues.queue import OVERHEAD
 from tests.core.fakes import (
     DEAD,
     FakeConsumer,

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.broker import Outcome
 from broker_core.limits import Overflow, QueueLimits
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from tests.core.fakes import DEAD, FakeConsumer, World, fetched, letters, message, morgue, reasons, waiting
 
 

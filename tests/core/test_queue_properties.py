@@ -13,15 +13,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core import search
 from broker_core.delivery import NEVER, UNLIMITED, Delivery
-from broker_core.discard import PAUSE_S
 from broker_core.errors import AccessRefused
 from broker_core.limits import Overflow, QueueLimits
 from broker_core.message import Message
-from broker_core.queue import REJECTED
-from broker_core.searched_lane import GAPS, SearchedLane
-from broker_core.work_queue import WorkQueue
+from broker_core.queues import search
+from broker_core.queues.deferred_free import PAUSE_S
+from broker_core.queues.queue import REJECTED
+from broker_core.queues.searchable_level import GAPS, SearchedLane
+from broker_core.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, Only, SharedWindow, World, message
 from tests.core.queue_model import ACCEPTED, LETTERS, PURGED, REFUSED, Item, Model, Taker, body, number
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from broker_core import arriving
-from broker_core import transport as reading
-from broker_core.rounds import HAS_ROUNDS, TOGETHER
+from broker_core.node import handshake
+from broker_core.node import transport as reading
+from broker_core.node.poller import HAS_ROUNDS, TOGETHER
 
 from .scripted import Script, Scripted, run, until
 
@@ -22,7 +22,7 @@ READ_SIZE = 4096  # so that what the system takes at once is several reads
 
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "READ_SIZE", READ_SIZE)
+    monkeypatch.setattr(handshake, "READ_SIZE", READ_SIZE)
     monkeypatch.setattr(reading, "READ_SIZE", READ_SIZE)
 
 

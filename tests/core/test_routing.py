@@ -7,14 +7,14 @@ from collections.abc import Iterable
 import pytest
 
 from broker_core.broker import Outcome
-from broker_core.compat import Compat, MissingAlternate
-from broker_core.exchange import Destination, Exchange, ExchangeType, LooksAt
-from broker_core.exchanges import STANDARD
+from broker_core.config.compat import Compat, MissingAlternate
+from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType, LooksAt
 from broker_core.exchanges.fanout import Fanout
+from broker_core.exchanges.routing import ROUTES_MAX, walk
+from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Message
 from broker_core.policy import Policy
-from broker_core.queue import Queue
-from broker_core.routing import ROUTES_MAX, walk
+from broker_core.queues.queue import Queue
 from tests.core.fakes import FakeConsumer, Holding, World, message
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core.broker import Outcome
-from broker_core.compat import Compat, MissingAlternate
+from broker_core.config.compat import Compat, MissingAlternate
 from broker_core.policy import ApplyTo, Policy
 from tests.core.fakes import World, message
 from tests.core.test_exchanges import matches

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker import TAKEN, Outcome
-from broker_core.exchange import Exchange
+from broker_core.durability.journal import Journal
+from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts, Message
-from broker_core.queue import Queue
-from broker_core.runs import end_of_run
-from broker_core.store.journal import Journal
+from broker_core.queues.queue import Queue
+from broker_core.queues.runs import end_of_run
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Value
 from tests.core.fakes import DEAD, ENCODING, FakeConsumer, World, calls

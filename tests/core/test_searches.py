@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from broker_core.discard import PAUSE_S
 from broker_core.message import Facts, Message
-from broker_core.search import TEST_OCTETS, TESTS
-from broker_core.searched_lane import GAPS, SearchedLane
-from broker_core.work_queue import WorkQueue
+from broker_core.queues.deferred_free import PAUSE_S
+from broker_core.queues.search import TEST_OCTETS, TESTS
+from broker_core.queues.searchable_level import GAPS, SearchedLane
+from broker_core.queues.work_queue import WorkQueue
 from tests.core.fakes import ENCODING, FakeConsumer, Only, World, calls, letters, message, waiting
 
 

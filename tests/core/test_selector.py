@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.conditions import Pattern
 from broker_core.errors import PreconditionFailed
 from broker_core.message import Facts, Message
-from broker_core.selector import DEPTH_MAX, LENGTH_MAX, PATTERN_MAX, compile_selector
+from broker_core.selectors.conditions import Pattern
+from broker_core.selectors.parser import DEPTH_MAX, LENGTH_MAX, PATTERN_MAX, compile_selector
 from broker_core.testing.fakes import FakeEncoding, fake_message
 from broker_core.values import Int64, Properties, Table, Timestamp, Value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.selector import compile_selector
+from broker_core.selectors.parser import compile_selector
 from broker_core.testing.fakes import fake_message
 from broker_core.values import Value
 

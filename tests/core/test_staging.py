@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.discard import PAUSE_S
 from broker_core.errors import NotAllowed, NotFound
 from broker_core.message import Message
-from broker_core.pouring import LOOK_S, PORTION
-from broker_core.staged import Part, pieces_in
-from broker_core.staging import (
+from broker_core.queues.deferred_free import PAUSE_S
+from broker_core.staging.batch import Part, pieces_in
+from broker_core.staging.publication import LOOK_S, PORTION
+from broker_core.staging.staging import (
     BATCH_MAX_S,
     LOOK_AGAIN_S,
     NAME_MAX_S,

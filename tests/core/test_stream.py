@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.broker import Outcome
-from broker_core.discard import PAUSE_S
 from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.log import MemoryLog
 from broker_core.policy import Policy
-from broker_core.search import TESTS
-from broker_core.stream import StreamQueue, starting_offset, starting_time
+from broker_core.queues.deferred_free import PAUSE_S
+from broker_core.queues.search import TESTS
+from broker_core.queues.stream import StreamQueue, starting_offset, starting_time
+from broker_core.queues.stream_log import MemoryLog
 from broker_core.values import Timestamp, Value
 
 from .fakes import DEAD, OVERHEAD, FakeConsumer, Only, World, calls, letters, message, waiting

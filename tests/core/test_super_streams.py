@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed, TooMany
+from broker_core.exchanges.super_streams import (
+    PARTITIONS_MAX,
+    add_super_stream,
+    delete_super_stream,
+    partitions_of,
+)
 from broker_core.limits import QueueType, VirtualHostLimits
-from broker_core.super_streams import PARTITIONS_MAX, add_super_stream, delete_super_stream, partitions_of
 
 from .fakes import World, message, waiting
 

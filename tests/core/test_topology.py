@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
-from broker_core.exchange import Binding, Exchange, ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import Binding, Exchange, ExchangeType
 from broker_core.exchanges.fanout import Fanout
+from broker_core.exchanges.standard import STANDARD
 from broker_core.limits import VirtualHostLimits
 from broker_core.policy import Policy
-from broker_core.topology import PREDECLARED, VirtualHost, generated_name
-from broker_core.work_queue import WorkQueue
+from broker_core.queues.work_queue import WorkQueue
+from broker_core.virtual_host import PREDECLARED, VirtualHost, generated_name
 from tests.core.fakes import FakeConsumer, World
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from broker_core.delivery import UNLIMITED
-from broker_core.exchange import Exchange
+from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts
-from broker_core.queue import Queue
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
+from broker_core.observability.firehose import TRACE
+from broker_core.queues.queue import Queue
 from broker_core.transaction import Transaction
 from broker_core.values import Properties, Table
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
-from broker_core.watching.tracing import TRACE
 from protocols.amqp010.broker.encoding import ENCODING as ENCODING_0_10
 from protocols.amqp091.broker.encoding import ENCODING as ENCODING_0_9_1
 from protocols.amqp10.broker.encoding import ENCODING as ENCODING_1_0

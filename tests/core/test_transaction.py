@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.exchange import Exchange
-from broker_core.exchanges import STANDARD
-from broker_core.queue import Queue
+from broker_core.exchanges.exchange import Exchange
+from broker_core.exchanges.standard import STANDARD
+from broker_core.queues.queue import Queue
 from broker_core.transaction import Transaction
 from tests.core.fakes import FakeConsumer, Holding, World, message, waiting
 

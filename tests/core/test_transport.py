@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from broker_core.config import parse
+from broker_core.config.load import parse
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.message import Message
 from broker_core.testing.fakes import FakeEncoding

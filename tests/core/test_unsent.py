@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.unsent import APART, PIECES_MAX, SEND_SIZE, Unsent, joined
+from broker_core.node.send_buffer import APART, PIECES_MAX, SEND_SIZE, Unsent, joined
 
 # Joining.
 

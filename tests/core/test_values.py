@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.exchange import described, frozen
+from broker_core.exchanges.exchange import described, frozen
 from broker_core.values import (
     Float32,
     Int8,

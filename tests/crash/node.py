@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker_core.threaded import ThreadedNode, embedded
+from broker_core.node.threaded import ThreadedNode, embedded
 
 ROOT = Path(__file__).parents[2]
 SERVE = ("-m", "broker_core.cli")

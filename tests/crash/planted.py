@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from zlib import crc32
 
-from broker_core import lane
 from broker_core.broker import Broker
 from broker_core.cli import main
-from broker_core.store import chunk, database, origin, paging, recovery, writer
+from broker_core.durability import paging, recovery
+from broker_core.durability.journal import Journal
+from broker_core.durability.paging import Paging
+from broker_core.queues import level
+from broker_core.store import chunk, database, origin, writer
 from broker_core.store.contract import Chunk, Commit, Entries, NoSpaceError
-from broker_core.store.journal import Journal
-from broker_core.store.paging import Paging
 from broker_core.store.writer import Writer
 from broker_core.transaction import Transaction
 
@@ -202,7 +203,7 @@ def little_memory() -> None:
         self._base = 0
 
     Paging.__init__ = poor  # type: ignore[method-assign,assignment]
-    paging.INTERVAL_S, paging.HEAD, lane.AHEAD_MIN = 0.0, 5, 2  # type: ignore[misc]
+    paging.INTERVAL_S, paging.HEAD, level.AHEAD_MIN = 0.0, 5, 2  # type: ignore[misc]
 
 
 PLANTED: Final = {

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from broker_core.composition import populate
-from broker_core.config import parse
+from broker_core.config.load import parse
 from broker_core.frontend import Peer
+from broker_core.node.assembly import populate
 from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
 from broker_core.outbox import Outbox
 from protocols.http.registration import PROTOCOL

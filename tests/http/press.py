@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from broker_core.config import parse
+from broker_core.config.load import parse
 from broker_core.message import Facts, Message
 from broker_core.operations import Json
 from broker_core.outbox import Outbox

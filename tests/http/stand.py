@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from broker_core.composition import populate
-from broker_core.config import parse
-from broker_core.log import MemoryLog, Raw
+from broker_core.config.load import parse
 from broker_core.message import Message
+from broker_core.node.assembly import populate
 from broker_core.outbox import Outbox
+from broker_core.queues.stream import StreamQueue
+from broker_core.queues.stream_log import MemoryLog, Raw
 from broker_core.store import block
-from broker_core.stream import StreamQueue
 from broker_core.values import Table
 from protocols.http.registration import PROTOCOL
 from protocols.http.server import memory_budget as room

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.branch import State, Verb, Verdict
 from broker_core.operations import Json
 from broker_core.security.access import User
+from broker_core.xa.branch import State, Verb, Verdict
 from tests.core.branching import Crew, xid
 from tests.core.fakes import waiting
 from tests.http.desk import Response

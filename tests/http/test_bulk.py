@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.message import Message
+from broker_core.queues.stream import StreamQueue
 from broker_core.store import block
 from broker_core.store.contract import DamagedError, StoreError
-from broker_core.stream import StreamQueue
 from protocols.http.bulk import arrow, bulk, streams
 from tests.core.fakes import ENCODING
 from tests.http.desk import Response, basic

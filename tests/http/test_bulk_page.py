@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from broker_core.broker import Broker
-from broker_core.lease import LEASES_MAX, READER_MAX, Lease
+from broker_core.leases.lease import LEASES_MAX, READER_MAX, Lease
+from broker_core.leases.reservation import TAKING_S
 from broker_core.limits import QueueLimits
 from broker_core.message import Message
-from broker_core.reserving import TAKING_S
-from broker_core.work_queue import WorkQueue
+from broker_core.queues.work_queue import WorkQueue
 from protocols.http.bulk import bulk, leases, streams
 from protocols.http.connection import Bounds
 from protocols.http.server import memory_budget

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker_core.lease import LEASES_MAX, opened
+from broker_core.leases.lease import LEASES_MAX, opened
+from broker_core.leases.reservation import PORTION
 from broker_core.operations import Json
-from broker_core.reserving import PORTION
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.security.access import Permissions
 from broker_core.store import block
-from broker_core.work_queue import WorkQueue
 from tests.core.leased import settle_down
 from tests.http.desk import Response
 from tests.http.stand import Asking, Stand, bodies, told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.watching.events import Event, Listener
+from broker_core.observability.events import Event, Listener
 from protocols.http.server.adapter import ControlConnection
 from tests.core.threads import Threads, make_slow
 from tests.http.desk import Desk, Response, basic

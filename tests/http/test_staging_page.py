@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.staged import NUMBER_MAX, Batch, Part, Piece, used_note
-from broker_core.staging import BATCH_MAX_S, NAME_MAX, NAME_MAX_S, NOTES_MAX, STAGINGS_MAX
+from broker_core.staging.batch import NUMBER_MAX, Batch, Part, Piece, used_note
+from broker_core.staging.staging import BATCH_MAX_S, NAME_MAX, NAME_MAX_S, NOTES_MAX, STAGINGS_MAX
 from protocols.http.bulk import publish, staging
 from protocols.http.bulk.input_blocks import ORIGINS_OCTETS_MAX, ROWS_MAX
 from protocols.http.server.adapter import AROUND_OCTETS

@@ -19,8 +19,8 @@ from typing import NoReturn, Protocol
 
 import pytest
 
-from broker_core.queue import Queue
-from broker_core.threaded import ThreadedNode, embedded
+from broker_core.node.threaded import ThreadedNode, embedded
+from broker_core.queues.queue import Queue
 
 TIMEOUT_S = 20  # for anything that should happen soon, on a busy machine
 

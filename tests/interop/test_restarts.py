@@ -281,7 +281,7 @@ def test_a_folder_is_free_again_when_a_node_could_not_start(
         raise OSError("the address is taken")
 
     with monkeypatch.context() as patched:
-        patched.setattr("broker_core.node.Node._bind", stumble)
+        patched.setattr("broker_core.node.node.Node._bind", stumble)
         with pytest.raises(OSError, match="is taken"):
             node.start()
     node.start()

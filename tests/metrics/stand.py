@@ -13,11 +13,11 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from broker_core.config import Config
+from broker_core.config.load import Config
 from broker_core.frontend import FrontEnd, Peer
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.operations import Connected
 from broker_core.outbox import Outbox
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.http.metrics.listener import MetricsConnection
 from protocols.http.registration import PROMETHEUS
 from tests.core.fakes import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.clock import ManualClock
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from protocols.http.metrics import endpoint
 from tests.core.fakes import FakeConsumer, message
 from tests.http.desk import ELSEWHERE, HERE, Desk, Response, basic

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import Binding, Destination, Exchange, ExchangeType, Handled, LooksAt
-from broker_core.holding import Held
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, Handled, LooksAt
+from broker_core.exchanges.held_messages import Held
 from broker_core.message import Message
 from broker_core.testing.conformance import check_exchange_type
 from broker_core.values import Table

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from broker_core.exchanges import STANDARD
-from broker_core.explain import explain
+from broker_core.exchanges.explain import explain
+from broker_core.exchanges.standard import STANDARD
 from broker_core.testing.fakes import fake_message
-from broker_core.topology import VirtualHost
 from broker_core.values import Table
+from broker_core.virtual_host import VirtualHost
 from plugins.consistent_hash import ConsistentHash
 from plugins.delayed_message import DelayedMessage
 from plugins.recent_history import RecentHistory

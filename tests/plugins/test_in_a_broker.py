@@ -7,10 +7,10 @@ import pytest
 from broker_core.broker import Broker, Outcome
 from broker_core.clock import ManualClock
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import ExchangeType
+from broker_core.exchanges.standard import STANDARD
 from broker_core.testing.fakes import fake_message
-from broker_core.topology import VirtualHost
+from broker_core.virtual_host import VirtualHost
 from plugins.delayed_message import DelayedMessage
 from plugins.recent_history import RecentHistory
 

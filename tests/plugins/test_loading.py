@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from broker_core import plugins as loader
-from broker_core.exchange import Destination, ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import Destination, ExchangeType
+from broker_core.exchanges.standard import STANDARD
 from broker_core.frontend import Protocol
 from broker_core.message import Message
 from broker_core.plugins import BadPlugin, Plugins, exchange_type, register_exchange_type, register_protocol
@@ -22,7 +22,7 @@ from plugins.delayed_message import DelayedMessage
 from plugins.modulus_hash import ModulusHash
 
 FIRST = """
-from broker_core.exchange import ExchangeType
+from broker_core.exchanges.exchange import ExchangeType
 
 class First(ExchangeType):
     name = "x-first"

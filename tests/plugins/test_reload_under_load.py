@@ -11,7 +11,7 @@ from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import ClientChannel, World
 
 ONE_KEY = """\
-from broker_core.exchange import ExchangeType
+from broker_core.exchanges.exchange import ExchangeType
 
 class One(ExchangeType):
     name = "x-one"

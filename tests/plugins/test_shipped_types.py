@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import HANDLED, ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import HANDLED, ExchangeType
+from broker_core.exchanges.standard import STANDARD
 from broker_core.testing.conformance import check_exchange_type
 from broker_core.testing.fakes import Bench, fake_message, publish
 from broker_core.values import Properties, Table, Value

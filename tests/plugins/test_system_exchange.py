@@ -7,8 +7,8 @@ import json
 import pytest
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchanges import STANDARD
-from broker_core.explain import explain
+from broker_core.exchanges.explain import explain
+from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Message
 from broker_core.testing.conformance import check_exchange_type
 from broker_core.values import Properties

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 
-from broker_core.branch import Verb
-from broker_core.config import parse
+from broker_core.config.load import parse
 from broker_core.definitions.exporting import everything
-from broker_core.lease import opened
+from broker_core.exchanges.super_streams import add_super_stream
+from broker_core.leases.lease import opened
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.operations import Json, Reloaded
 from broker_core.outbox import Outbox
 from broker_core.store.memory import MemoryStore
-from broker_core.super_streams import add_super_stream
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
+from broker_core.xa.branch import Verb
 from protocols.http.registration import PROTOCOL
 from protocols.http.server.adapter import ControlConnection
 from tests.core.branching import Crew

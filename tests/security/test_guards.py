@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from broker_core.config import parse
-from broker_core.config_sections import LimitsSettings
+from broker_core.config.load import parse
+from broker_core.config.sections import LimitsSettings
 from broker_core.security import guards
 from broker_core.security.guards import KEYS_MAX, REFUSED_MAX_S, Door, Logins, network
 from broker_core.security.sasl import AuthenticationFailed, Plain, Success

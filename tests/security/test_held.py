@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.entrance import BITE
 from broker_core.frontend import FrontEnd
+from broker_core.node.entrance import BITE
+from broker_core.node.transport import WAITING_MAX
 from broker_core.outbox import Outbox
-from broker_core.transport import WAITING_MAX
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.broker.adapter import PROPERTIES_MAX
 from protocols.amqp091.codec import methods as m

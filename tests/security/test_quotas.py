@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.composition import _node_limits
 from broker_core.errors import TooMany
 from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.node.assembly import _node_limits
 from broker_core.outbox import Outbox
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m

@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core.config import Config, parse
-from broker_core.node import Node
+from broker_core.config.load import Config, parse
+from broker_core.node.node import Node
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import method_frame

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker_core.composition import rehearse
-from broker_core.config import Config, ConfigError, load, parse
-from broker_core.node import Node
+from broker_core.config.load import Config, ConfigError, load, parse
+from broker_core.node.assembly import rehearse
+from broker_core.node.node import Node
 
 from .issuer import public_jwk, settings, token, write_keys
 

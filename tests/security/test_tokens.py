@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker_core.clock import ManualClock
-from broker_core.config import Config, ConfigError, parse
-from broker_core.config_oauth import OAuthSettings
+from broker_core.config.load import Config, ConfigError, parse
+from broker_core.config.oauth import OAuthSettings
 from broker_core.security import tokens
 from broker_core.security.tokens import LOOK_INTERVAL_S, TOKEN_SIZE_MAX, TokenRefused, Tokens
 

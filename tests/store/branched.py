@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from broker_core.branch import Branch
 from broker_core.store.memory import MemoryStore
+from broker_core.xa.branch import Branch
 from tests.core.branching import Crew, xid
 from tests.core.fakes import waiting
 from tests.core.leased import settle_down

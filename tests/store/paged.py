@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from broker_core import lane, search, searched_lane
 from broker_core.broker import Broker
 from broker_core.delivery import Delivery
+from broker_core.durability.chunk_state import ChunkState
+from broker_core.durability.chunks import Chunks
+from broker_core.durability.journal import Journal
 from broker_core.message import Facts, Message
-from broker_core.searched_lane import SearchedLane
-from broker_core.store import backlog
-from broker_core.store.chunk_state import ChunkState
-from broker_core.store.chunks import Chunks
+from broker_core.queues import level, on_disk, search, searchable_level
+from broker_core.queues.searchable_level import SearchedLane
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.store.contract import Page, Reader
-from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Value
-from broker_core.work_queue import WorkQueue
 from tests.core import test_queue_properties
 from tests.core.fakes import ENCODING, World
 
 T = TypeVar("T")
 
 SMALL: dict[tuple[object, str], float] = {
-    (backlog, "PAGE_MESSAGES"): 3,
-    (backlog, "JOINED_MAX"): 1,
-    (searched_lane, "PAGE_MESSAGES"): 3,
-    (lane, "AHEAD_MIN"): 2,
+    (on_disk, "PAGE_MESSAGES"): 3,
+    (on_disk, "JOINED_MAX"): 1,
+    (searchable_level, "PAGE_MESSAGES"): 3,
+    (level, "AHEAD_MIN"): 2,
     (search, "PAUSE_S"): 0.5,  # the store keeps whole milliseconds
     (test_queue_properties, "PAUSE_S"): 0.5,
 }

@@ -13,22 +13,22 @@ from collections.abc import Iterable, Mapping
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from broker_core.composition import populate
-from broker_core.config import Config
-from broker_core.exchange import Binding, Exchange, ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.config.load import Config
+from broker_core.durability import recovery
+from broker_core.durability.journal import Journal
+from broker_core.durability.objects import StoredCatalogue
+from broker_core.durability.restore import begin, restore
+from broker_core.exchanges.exchange import Binding, Exchange, ExchangeType
 from broker_core.exchanges.fanout import Fanout
+from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Facts, Message
-from broker_core.queue import Queue
+from broker_core.node.assembly import populate
+from broker_core.queues.filtered import Sieve
+from broker_core.queues.queue import Queue
 from broker_core.security.access import Access
-from broker_core.sieve import Sieve
-from broker_core.store import recovery
-from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
-from broker_core.store.objects import StoredCatalogue
-from broker_core.store.restoring import begin, restore
-from broker_core.topology import PREDECLARED, VirtualHost
 from broker_core.values import Value
+from broker_core.virtual_host import PREDECLARED, VirtualHost
 from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
 from tests.core.fakes import ENCODING

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.branch import State, Verb, Verdict
-from broker_core.branches import Participant
-from broker_core.store.segment_log import SegmentLog
+from broker_core.durability.segment_log import SegmentLog
+from broker_core.xa.branch import State, Verb, Verdict
+from broker_core.xa.branches import Participant
 from tests.core.branching import ALICE, Crew, mail, taken, xid
 from tests.core.fakes import FakeConsumer, Holding, fetched, waiting
 from tests.store.branched import (
@@ -361,7 +361,7 @@ def test_two_prepared_branches_come_back_each_with_its_own() -> None:
 
 
 def test_a_branch_of_many_segments_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker_core.store.segment_log.SEGMENT_OCTETS", 2000)
+    monkeypatch.setattr("broker_core.durability.segment_log.SEGMENT_OCTETS", 2000)
     monkeypatch.setattr("broker_core.store.block.BLOCK_OCTETS", 500)
     site = Site()
     site.queue("r")

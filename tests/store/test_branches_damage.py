@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from broker_core.branch import Verb, Verdict
+from broker_core.xa.branch import Verb, Verdict
 from tests.core.branching import ALICE, Crew, xid
 from tests.store.branched import KEY, has, swapping
 from tests.store.site import Site

@@ -6,9 +6,9 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_core.branch import REPORTED_S, IllegalState, Verb, Verdict, Xid
-from broker_core.branches import TIMEOUT_S, Participant
 from broker_core.errors import Failure, NotAllowed, NotFound
+from broker_core.xa.branch import REPORTED_S, IllegalState, Verb, Verdict, Xid
+from broker_core.xa.branches import TIMEOUT_S, Participant
 from tests.core.branching import ALICE, mail, xid
 from tests.core.fakes import waiting
 from tests.store.site import Site

@@ -8,7 +8,7 @@ from itertools import accumulate, groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.store.chunks import (
+from broker_core.durability.chunks import (
     LOOKED_AT,
     MERGED_OCTETS,
     SMALL_MANY,

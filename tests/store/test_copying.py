@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.store import checking, copying
+from broker_core.store import backup, verification
 from broker_core.store.contract import Span
 from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder
 from broker_core.store.memory import MemoryStore
@@ -39,7 +39,7 @@ def test_a_backup_of_a_store_in_use_is_that_store_as_after_a_crash(shelf: Shelf,
 
 def test_a_backup_of_a_store_that_was_closed_is_closed(shelf: Shelf, tmp_path: Path):
     shelf.store.close(shelf.new_commit(objects={'["b"]': "2"}))
-    copying.copy(tmp_path / "data", tmp_path / "copy")
+    backup.copy(tmp_path / "data", tmp_path / "copy")
     found, clean = held(tmp_path / "copy")
     assert found.objects == [('["a"]', "1"), ('["b"]', "2")]
     assert clean
@@ -61,13 +61,13 @@ def test_a_backup_is_of_one_moment_though_commits_go_on(shelf: Shelf, tmp_path: 
         steps.append(done)
         shelf.commit(objects={f"queue {number}": "x"}, chunks=[entries(10 + number, b"later")], dropped=[1])
 
-    copying.copy(tmp_path / "data", tmp_path / "copy", busy)
+    backup.copy(tmp_path / "data", tmp_path / "copy", busy)
     assert len(steps) > 3, "it was copied in steps"
     assert steps[-1] == max(steps)
     found, _ = held(tmp_path / "copy")
     assert list(found.chunks) == [1, 3]
     assert found.objects == [('["a"]', "1")]
-    assert checking.verify(tmp_path / "copy").problems == []
+    assert verification.verify(tmp_path / "copy").problems == []
     shelf.store.close(None)
 
 
@@ -76,13 +76,13 @@ def test_a_backup_has_no_message_without_its_queue(
 ):
     """A queue and a message come between the moment of one database and that of the other."""
 
-    class Moment(copying.Moment):
+    class Moment(backup.Moment):
         def __init__(self, file: Path) -> None:
             super().__init__(file)
             number = 10 + len(shelf.told)
             shelf.commit(objects={f'["{number}"]': "x"}, chunks=[entries(number, b"x")])
 
-    monkeypatch.setattr(copying, "Moment", Moment)
+    monkeypatch.setattr(backup, "Moment", Moment)
     shelf.store.backup(tmp_path / "copy")
     shelf.store.close(None)
     found, _ = held(tmp_path / "copy")
@@ -95,10 +95,10 @@ def test_an_interrupted_backup_is_no_data_folder(shelf: Shelf, tmp_path: Path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copying.copy(tmp_path / "data", tmp_path / "copy", interrupted)
+        backup.copy(tmp_path / "data", tmp_path / "copy", interrupted)
     shelf.store.close(None)
     with pytest.raises(BadFolder, match="no data folder"):
-        checking.verify(tmp_path / "copy")
+        verification.verify(tmp_path / "copy")
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(shelf: Shelf, tmp_path: Path):
@@ -112,7 +112,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(shelf: Shelf, tmp_path: Path):
 
 def test_nothing_is_made_if_there_is_nothing_to_copy(tmp_path: Path):
     with pytest.raises(BadFolder, match="no data folder"):
-        copying.copy(tmp_path / "absent", tmp_path / "copy")
+        backup.copy(tmp_path / "absent", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
@@ -136,7 +136,7 @@ def test_nobody_else_may_read_a_data_folder_or_its_copy_wherever_they_are(tmp_pa
         folder.mkdir(mode=0o755)
     shelf = Shelf.of(tmp_path / "data").start()
     shelf.commit(chunks=[entries(1, b"x")])
-    copying.copy(tmp_path / "data", tmp_path / "copy")
+    backup.copy(tmp_path / "data", tmp_path / "copy")
     there = [file for folder in ("data", "copy") for file in (tmp_path / folder).glob("*.db*")]
     shelf.store.close(None)
     assert len(there) >= 6, "the logs are looked at, too"
@@ -152,7 +152,7 @@ def segment_of(folder: Path, stream: int, first: int = 0) -> Path:
 
 def stream_in(folder: Path) -> list[tuple[int, bytes]]:
     """Offsets and bodies of all streams of a folder, which must be sound."""
-    assert checking.verify(folder).problems == []
+    assert verification.verify(folder).problems == []
     shelf = Shelf.of(folder)
     assert shelf.store.damage == []
     with shelf.store.reader() as reader:
@@ -167,7 +167,7 @@ def test_streams_are_copied_up_to_what_is_committed(shelf: Shelf, tmp_path: Path
     with segment_of(tmp_path / "data", 1).open("ab") as torn:
         torn.write(b"never committed")
     steps: list[tuple[int, int]] = []
-    copying.copy(tmp_path / "data", tmp_path / "copy", lambda done, total: steps.append((done, total)))
+    backup.copy(tmp_path / "data", tmp_path / "copy", lambda done, total: steps.append((done, total)))
     shelf.store.close(None)
     assert stream_in(tmp_path / "copy") == [(0, b"a"), (1, b"b"), (5, b"c")]
     assert segment_of(tmp_path / "copy", 1).stat().st_size < segment_of(tmp_path / "data", 1).stat().st_size
@@ -194,7 +194,7 @@ def test_a_backup_of_streams_is_of_one_moment_though_they_grow_and_go(
     shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """With each step a message comes, and a segment goes that was to be copied: another moment is taken."""
-    monkeypatch.setattr(copying, "STEP_OCTETS", 100)
+    monkeypatch.setattr(backup, "STEP_OCTETS", 100)
     shelf.commit(appends=[append(1, n, b"%d" % n * 50, segment=n) for n in range(4)] + [append(2, 0, b"x")])
     following = 4
 
@@ -206,7 +206,7 @@ def test_a_backup_of_streams_is_of_one_moment_though_they_grow_and_go(
         )
         following += 1
 
-    copying.copy(tmp_path / "data", tmp_path / "copy", busy)
+    backup.copy(tmp_path / "data", tmp_path / "copy", busy)
     shelf.store.close(None)
     found = stream_in(tmp_path / "copy")
     first = found[0][0]
@@ -225,9 +225,9 @@ def test_if_much_was_copied_another_moment_is_taken(
     shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, expected: list[int]
 ):
     """So that none is held on to for long; but for so many times only."""
-    monkeypatch.setattr(copying, "HELD_OCTETS", 2000)
-    monkeypatch.setattr(copying, "ROUNDS_MAX", most)
-    copied = copying.Segments.copy
+    monkeypatch.setattr(backup, "HELD_OCTETS", 2000)
+    monkeypatch.setattr(backup, "ROUNDS_MAX", most)
+    copied = backup.Segments.copy
     sizes = [5000, 5000, 5000, 1000, 5000]
     following = 0
 
@@ -236,13 +236,13 @@ def test_if_much_was_copied_another_moment_is_taken(
         shelf.commit(appends=[append(1, following, b"x" * sizes[following])])
         following += 1
 
-    def busy(self: copying.Segments, spans: Sequence[Span], others: int) -> bool:
+    def busy(self: backup.Segments, spans: Sequence[Span], others: int) -> bool:
         whole = copied(self, spans, others)
         grow()
         return whole
 
     grow()
-    monkeypatch.setattr(copying.Segments, "copy", busy)
+    monkeypatch.setattr(backup.Segments, "copy", busy)
     shelf.store.backup(tmp_path / "copy")
     shelf.store.close(None)
     assert [offset for offset, _ in stream_in(tmp_path / "copy")] == expected
@@ -269,7 +269,7 @@ def test_streams_are_verified_and_counted(shelf: Shelf, tmp_path: Path):
         objects=queue, appends=[append(9, 0, b"a", b"b"), append(9, 2, b"cd"), append(9, 3, b"e", segment=3)]
     )
     owner = ("queue", "/", "events")
-    for report in (checking.verify(tmp_path / "data"), checking.measure(tmp_path / "data")):
+    for report in (verification.verify(tmp_path / "data"), verification.measure(tmp_path / "data")):
         assert report.problems == []
         assert report.segments == 2
         assert report.files["streams/"] == sum(span.octets for span in shelf.store.spans())
@@ -278,12 +278,12 @@ def test_streams_are_verified_and_counted(shelf: Shelf, tmp_path: Path):
     octets = bytearray(segment_of(tmp_path / "data", 9).read_bytes())
     octets[-20] ^= 1
     segment_of(tmp_path / "data", 9).write_bytes(octets)
-    report = checking.verify(tmp_path / "data")
+    report = verification.verify(tmp_path / "data")
     assert [text.partition(": ")[0] for text in report.problems] == ["stream 9"]
     assert "messages from 2 to 2 cannot be read" in report.problems[0]
     assert report.contents[owner].damaged == 1
     segment_of(tmp_path / "data", 9, 3).unlink()
-    assert checking.verify(tmp_path / "data").contents[owner].damaged == 2
+    assert verification.verify(tmp_path / "data").contents[owner].damaged == 2
     shelf.store.close(None)
 
 
@@ -293,6 +293,6 @@ def test_a_segment_that_goes_while_it_is_to_be_verified_is_no_problem(shelf: She
     def busy(done: int, total: int) -> None:
         shelf.commit(cut=[(1, 1)])
 
-    assert checking.verify(tmp_path / "data", busy).problems == []
+    assert verification.verify(tmp_path / "data", busy).problems == []
     assert not segment_of(tmp_path / "data", 1, 1).exists()
     shelf.store.close(None)

@@ -17,8 +17,8 @@ from typing import TypeAlias, TypeVar
 import attrs
 import pytest
 
-from broker_core.keeper import Keeper
-from broker_core.store import checking, chunk
+from broker_core.node.persistence import Keeper
+from broker_core.store import chunk, verification
 from broker_core.store.contract import DamagedError, Span, Store, StoreError
 from broker_core.store.database import PAGE_OCTETS
 from broker_core.store.folder import MESSAGES, META, BadFolder
@@ -122,7 +122,7 @@ def full(folder: Path) -> Shelf:
 
 def outcome(sample: Sample, folder: Path) -> str:
     """How a damaged folder behaves; fails if that is not allowed."""
-    problems = checking.verify(folder).problems
+    problems = verification.verify(folder).problems
     try:
         shelf = Shelf.of(folder)
     except BadFolder:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core import pouring
+from broker_core.durability.row_source import Opened
 from broker_core.message import Facts, Message
+from broker_core.queues.stream import StreamQueue
+from broker_core.staging import publication
 from broker_core.store import block
 from broker_core.store.contract import Append
-from broker_core.store.drawing import Opened
-from broker_core.stream import StreamQueue
 from broker_core.values import Properties
 from protocols.amqp091.broker.encoding import ENCODING
 from tests.core.fakes import calls
@@ -150,7 +150,7 @@ def test_rows_in_blocks_for_a_stream_cost_next_to_nothing() -> None:
 
 def test_no_more_is_poured_than_may_be_in_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or to close it would hold everybody up."""
-    monkeypatch.setattr(pouring, "ARRIVALS", 4)
+    monkeypatch.setattr(publication, "ARRIVALS", 4)
     press = Press()
     press.stage("7/0/1?piece=0", rows("q", *[b"x"] * 50))
     press.host.stagings["job"].pouring.portion = 3

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from broker_core import lease, prepared
-from broker_core.branch import Branch
 from broker_core.broker import Broker
-from broker_core.catalogue import PARAMETER
-from broker_core.lease import opened
+from broker_core.durable_objects import PARAMETER
+from broker_core.leases import lease
+from broker_core.leases.lease import opened
 from broker_core.message import Facts, Message
 from broker_core.policy import Policy
 from broker_core.security.access import Permissions, TopicPermissions, User
-from broker_core.store import block, chunk, database, records, values_text
+from broker_core.store import block, chunk, database, records, typed_json
 from broker_core.store.contract import Append, Entries
+from broker_core.xa import prepared
+from broker_core.xa.branch import Branch
 from protocols.amqp091.broker.encoding import ENCODING
 from tests.core.branching import xid
 
@@ -75,7 +76,7 @@ def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
         records.UNREADABLE,
     ):
         assert f'`"{kind}"`' in PAGE
-    for sign in values_text.READERS:
+    for sign in typed_json.READERS:
         assert f"`{sign}`" in PAGE
 
 

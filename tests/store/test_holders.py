@@ -6,14 +6,15 @@ import pytest
 
 from broker_core.broker import Broker, Outcome, Publisher
 from broker_core.clock import ManualClock
-from broker_core.exchange import Exchange, ExchangeType
-from broker_core.exchanges import STANDARD
+from broker_core.durability import recovery, restore
+from broker_core.durability.journal import Journal
+from broker_core.durability.page_reader import whole
+from broker_core.exchanges.exchange import Exchange, ExchangeType
+from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Facts, Message
-from broker_core.store import chunk, recovery, restoring
-from broker_core.store.journal import Journal
+from broker_core.queues.stream import StreamQueue
+from broker_core.store import chunk
 from broker_core.store.memory import MemoryStore
-from broker_core.store.reading import whole
-from broker_core.stream import StreamQueue
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Timestamp, Value
 from plugins.delayed_message import DelayedMessage
@@ -34,7 +35,7 @@ class Site:
         self.limits = limits
         self.encoding = FakeEncoding(Properties())
         self.journal = Journal(self.store, self.broker, {"fake": lambda: self.encoding})
-        restoring.restore(self.broker, self.journal)
+        restore.restore(self.broker, self.journal)
         self.host = self.broker.add_virtual_host("/")
 
     def start(self) -> Site:

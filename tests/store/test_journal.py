@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker import Publisher
+from broker_core.durability import chunks, compaction, recovery
+from broker_core.durability.journal import LOW_ON_DISK, RETRY_S, Journal
 from broker_core.message import Facts, Message
-from broker_core.queue import Queue
-from broker_core.store import chunks, recovery, rewriting
+from broker_core.queues.queue import Queue
 from broker_core.store.contract import NoSpaceError, StoreError
-from broker_core.store.journal import LOW_ON_DISK, RETRY_S, Journal
 from broker_core.store.memory import MemoryStore
 from tests.core.fakes import ENCODING, FakeConsumer, World, fetched, waiting
 
@@ -398,7 +398,7 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "PAGE_MESSAGES", 2)
-        patch.setattr(rewriting, "LOOK_EVERY", 1)
+        patch.setattr(compaction, "LOOK_EVERY", 1)
         patch.setattr(chunks, "SMALL_MANY", 2)
         patch.setattr(chunks, "YOUNGEST", 1)
         model = Model()
@@ -410,7 +410,7 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
 def test_what_is_settled_while_chunks_are_rewritten_is_settled(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewriting, "LOOK_EVERY", 1)
+    monkeypatch.setattr(compaction, "LOOK_EVERY", 1)
     monkeypatch.setattr(chunks, "SMALL_MANY", 3)
     monkeypatch.setattr(chunks, "YOUNGEST", 0)
     for bodies in ((b"a",), (b"b", b"c")):

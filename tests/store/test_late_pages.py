@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core.delivery import NEVER, Delivery
 from broker_core.limits import Overflow, QueueLimits
 from broker_core.message import Facts, Message
-from broker_core.searched_lane import SearchedLane
-from broker_core.work_queue import WorkQueue
+from broker_core.queues.searchable_level import SearchedLane
+from broker_core.queues.work_queue import WorkQueue
 from tests.core.fakes import ENCODING, FakeConsumer, Only, World
 from tests.core.queue_model import LETTERS, body, number
 from tests.store.paged import Disk, in_memory, pages_of, small_pages

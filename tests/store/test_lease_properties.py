@@ -7,16 +7,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core import lane, releasing, reserving
+from broker_core.leases import release as releasing
+from broker_core.leases import reservation
 from broker_core.message import Facts, Message
+from broker_core.queues import level
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Value
-from broker_core.work_queue import WorkQueue
 from tests.core.fakes import ENCODING
 from tests.core.leased import Leased, settle_down
 from tests.store.paged import small_pages
 from tests.store.site import Site
 
-SMALL = {(reserving, "PORTION"): 3, (releasing, "PORTION"): 2, (releasing, "READ_OCTETS"): 1}
+SMALL = {(reservation, "PORTION"): 3, (releasing, "PORTION"): 2, (releasing, "READ_OCTETS"): 1}
 
 
 @attrs.define
@@ -44,15 +46,15 @@ class LeaseMachine(RuleBasedStateMachine):
         super().__init__()
         self._restore = small_pages()
         self._before = {key: getattr(*key) for key in SMALL}
-        self._returned_max = lane.RETURNED_MAX
+        self._returned_max = level.RETURNED_MAX
         for (module, name), value in SMALL.items():
             setattr(module, name, value)
-        lane.RETURNED_MAX = 2  # type: ignore[misc]
+        level.RETURNED_MAX = 2  # type: ignore[misc]
 
     def teardown(self) -> None:
         for (module, name), value in self._before.items():
             setattr(module, name, value)
-        lane.RETURNED_MAX = self._returned_max  # type: ignore[misc]
+        level.RETURNED_MAX = self._returned_max  # type: ignore[misc]
         self._restore()
 
     @initialize(ranked=st.booleans(), quorum=st.booleans())

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker_core import lane
+from broker_core.queues import level
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.store.memory import MemoryStore
-from broker_core.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, waiting
 from tests.core.leased import Leased, settle_down
 from tests.plain import plain_only
@@ -105,7 +105,7 @@ def test_a_release_waits_for_its_reading_and_gives_way_to_who_opens_the_lease() 
 @plain_only
 @pytest.mark.usefixtures("_small")
 def test_much_that_comes_back_can_go_on_disk_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "RETURNED_MAX", 3)
+    monkeypatch.setattr(level, "RETURNED_MAX", 3)
     site = Site()
     queue = site.queue()
     assert isinstance(queue, WorkQueue)
@@ -129,7 +129,7 @@ def test_much_that_comes_back_can_go_on_disk_again(monkeypatch: pytest.MonkeyPat
 
 @plain_only
 def test_what_comes_back_between_others_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "RETURNED_MAX", 3)
+    monkeypatch.setattr(level, "RETURNED_MAX", 3)
     site = Site()
     queue = site.queue()
     assert isinstance(queue, WorkQueue)

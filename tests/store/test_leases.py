@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.lease import SETTLED, Lease
+from broker_core.durability.segment_log import SegmentLog
+from broker_core.leases.lease import SETTLED, Lease
+from broker_core.leases.release import Unreadable
+from broker_core.leases.reservation import PORTION
 from broker_core.message import Facts, Message
-from broker_core.releasing import Unreadable
-from broker_core.reserving import PORTION
 from broker_core.store.memory import MemoryStore
-from broker_core.store.segment_log import SegmentLog
 from tests.core.fakes import ENCODING, FakeConsumer, calls, waiting
 from tests.core.leased import PLENTY, Leased, settle_down
 from tests.store.site import Site
@@ -118,7 +118,7 @@ def test_what_is_in_flight_and_is_reserved_meanwhile_is_in_the_lease_alone() -> 
 
 
 def test_a_release_moves_messages_back_at_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker_core.releasing.READ_OCTETS", 1)  # and a block
+    monkeypatch.setattr("broker_core.leases.release.READ_OCTETS", 1)  # and a block
     site = held_site()
     queue = site.queue()
     site.publish("", "q", *BODIES)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.log import Log, MemoryLog
+from broker_core.durability.segment_log import SegmentLog
 from broker_core.message import Facts, Message
+from broker_core.queues.stream_log import Log, MemoryLog
 from broker_core.store import block
 from broker_core.store.memory import MemoryStore
-from broker_core.store.segment_log import SegmentLog
 from tests.core.fakes import ENCODING
 from tests.store.site import Site
 

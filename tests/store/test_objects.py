@@ -11,15 +11,15 @@ import pytest
 from broker_core.client import Client
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.observability import event_exchange
 from broker_core.policy import ApplyTo, Policy
+from broker_core.queues.filtered import Sieve
 from broker_core.security.access import PasswordHash, User
-from broker_core.selector import compile_selector
-from broker_core.sieve import Sieve
+from broker_core.selectors.parser import compile_selector
 from broker_core.store import records
-from broker_core.store.values_text import Unreadable
-from broker_core.topology import PREDECLARED
+from broker_core.store.typed_json import Unreadable
 from broker_core.values import Float32, Int8, Int64, Table, Timestamp, UInt8
-from broker_core.watching import event_exchange
+from broker_core.virtual_host import PREDECLARED
 from tests.core.fakes import FakeConsumer, message, waiting
 from tests.store.site import Site
 

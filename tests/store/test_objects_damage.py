@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.compat import compat
-from broker_core.config import parse
+from broker_core.config.compat import compat
+from broker_core.config.load import parse
 from broker_core.errors import AccessRefused, PreconditionFailed
-from broker_core.exchange import Binding, Exchange
-from broker_core.exchanges import STANDARD
+from broker_core.exchanges.exchange import Binding, Exchange
+from broker_core.exchanges.explain import explain
 from broker_core.exchanges.fanout import Fanout
 from broker_core.exchanges.missing import Missing
-from broker_core.explain import explain
+from broker_core.exchanges.standard import STANDARD
 from broker_core.limits import VirtualHostLimits
 from broker_core.plugins import Plugins
 from broker_core.policy import Policy

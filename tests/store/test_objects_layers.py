@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.composition import in_force, reload
-from broker_core.config import Config, ConfigError, parse
+from broker_core.config.load import Config, ConfigError, parse
 from broker_core.limits import VirtualHostLimits
+from broker_core.node.assembly import in_force, reload
 from broker_core.policy import Policy
 from broker_core.security.access import User
 from broker_core.security.passwords import PasswordHash

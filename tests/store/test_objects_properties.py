@@ -18,9 +18,9 @@ from broker_core.errors import Failure
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
 from broker_core.security.access import User
-from broker_core.selector import compile_selector
-from broker_core.topology import VirtualHost
+from broker_core.selectors.parser import compile_selector
 from broker_core.values import Value
+from broker_core.virtual_host import VirtualHost
 from tests.core.fakes import FakeConsumer, calls
 from tests.store.site import Site
 from tests.store.test_values_text import VALUES

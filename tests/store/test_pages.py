@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker_core.lane import Lane
+from broker_core.durability import recovery
+from broker_core.durability.journal import Journal
 from broker_core.limits import QueueLimits
 from broker_core.message import Facts, Message
-from broker_core.searched_lane import SearchedLane
-from broker_core.store import backlog, recovery
+from broker_core.queues import on_disk
+from broker_core.queues.level import Lane
+from broker_core.queues.searchable_level import SearchedLane
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.store.contract import Page
-from broker_core.store.journal import Journal
-from broker_core.work_queue import WorkQueue
 from tests.core.fakes import (
     DEAD,
     ENCODING,
@@ -200,11 +201,11 @@ def test_joined_pages_keep_what_each_says_of_its_messages() -> None:
         (old, new, {1: 0, 2: 4, 5: 0}),
         (new, Page(range(6, 8), 6, 7, 20, redelivered=True), {5: 0, 6: 0, 7: 0}),
     ):
-        joined = backlog.join(first, second)
+        joined = on_disk.join(first, second)
         assert [*joined.numbers] == [*first.numbers, *second.numbers]
         assert (joined.position, joined.last, joined.octets) == (first.position, second.last, 50)
         assert (joined.expiring, joined.redelivered, joined.marks) == (first.expiring, False, marks)
-    both = backlog.join(old, Page(range(3, 4), 2, 2, 10, redelivered=True, marks={3: 1}))
+    both = on_disk.join(old, Page(range(3, 4), 2, 2, 10, redelivered=True, marks={3: 1}))
     assert (both.redelivered, both.marks) == (True, {2: 4, 3: 1})
 
 
@@ -282,7 +283,7 @@ def test_a_limit_on_a_long_backlog_drops_it_unread_where_nobody_buries_the_dead(
 def test_a_limit_that_buries_a_long_backlog_leaves_others_their_turn(
     world: PagedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker_core.dropping.PORTION", 4)
+    monkeypatch.setattr("broker_core.queues.overflow.PORTION", 4)
     dead = world.host.declare_queue("dead")
     queue = filled(world, 12)
     queue.apply(QueueLimits(max_length=1, dead_letter_exchange="", dead_letter_key="dead"))
@@ -482,8 +483,8 @@ def test_what_was_paged_out_only_is_not_kept_because_it_is_revised(world: PagedW
 def test_small_pages_that_follow_each_other_become_one(
     world: PagedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "JOINED_MAX", 256)
-    monkeypatch.setattr(backlog, "PAGE_MESSAGES", 4)
+    monkeypatch.setattr(on_disk, "JOINED_MAX", 256)
+    monkeypatch.setattr(on_disk, "PAGE_MESSAGES", 4)
     queue = world.queue()
     for body in letters(9):
         world.put(body)
@@ -503,7 +504,7 @@ def test_small_pages_that_follow_each_other_become_one(
     ],
 )
 def test_numbers_are_kept_in_the_least_room(numbers: list[int], kept: object) -> None:
-    found = backlog.in_order(numbers)
+    found = on_disk.in_order(numbers)
     assert (found if isinstance(found, range) else [*found]) == kept
 
 

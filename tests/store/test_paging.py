@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker_core import composition
-from broker_core.config import parse
+from broker_core.config.load import parse
+from broker_core.durability import paging
+from broker_core.durability.paging import ASKING_S, INTERVAL_S, LOOK_S, UNUSED, WAITING, Paging, memory_of
 from broker_core.flow import MIB, MemoryMonitor
-from broker_core.store import paging
-from broker_core.store.paging import ASKING_S, INTERVAL_S, LOOK_S, UNUSED, WAITING, Paging, memory_of
-from broker_core.work_queue import WorkQueue
+from broker_core.node import assembly
+from broker_core.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, calls, letters, waiting
 from tests.store.paged import PagedWorld, in_memory, pages_of, small_pages
 
@@ -309,8 +309,8 @@ def test_the_budget_is_a_fraction_of_the_watermark_or_octets(
     world = PagedWorld()
     config = parse({"memory": memory})
     world.broker.alarms.monitors = (MemoryMonitor(config.memory_watermark),)
-    composition.page(world.broker, config)
+    assembly.page(world.broker, config)
     assert world.broker.paging is not None
     assert world.broker.paging.budget == octets
-    composition._reload_monitors(world.broker, parse({"memory": {"messages_max": "1MiB"}}))
+    assembly._reload_monitors(world.broker, parse({"memory": {"messages_max": "1MiB"}}))
     assert world.broker.paging.budget == MIB

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.delivery import NEVER
+from broker_core.durability import recovery
+from broker_core.durability.recovery import Gathered, pages_of
 from broker_core.message import Facts, Message
-from broker_core.store import chunk, recovery
+from broker_core.store import chunk
 from broker_core.store.contract import Entries, Page
-from broker_core.store.recovery import Gathered, pages_of
 from tests.core.fakes import ENCODING
 
 ROWS = st.lists(

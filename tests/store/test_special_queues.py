@@ -8,13 +8,13 @@ import pytest
 
 from broker_core.definitions.applying import apply
 from broker_core.definitions.reading import read
-from broker_core.fair_share import FairQueue
-from broker_core.groups import GroupedQueue
-from broker_core.last_value import LastValueQueue
 from broker_core.message import Facts, Message
-from broker_core.queue import Queue
+from broker_core.queues.fair_share import FairQueue
+from broker_core.queues.last_value import LastValueQueue
+from broker_core.queues.message_groups import GroupedQueue
+from broker_core.queues.queue import Queue
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Table
-from broker_core.work_queue import WorkQueue
 from protocols.amqp010.broker.encoding import ENCODING
 from protocols.amqp010.codec import commands as c
 from tests.core.fakes import FakeConsumer, World, fetched, waiting

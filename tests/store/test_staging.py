@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core.message import Facts, Message
-from broker_core.staged import Part
-from broker_core.staging import Staging
+from broker_core.staging.batch import Part
+from broker_core.staging.staging import Staging
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Properties
 from protocols.amqp091.broker.encoding import ENCODING

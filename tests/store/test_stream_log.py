@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from broker_core.durability.segment_log import SEGMENT_OCTETS_MIN, SegmentLog
 from broker_core.message import Facts, Message
 from broker_core.store.block import header, pack
 from broker_core.store.contract import Append, Packed
 from broker_core.store.memory import MemoryStore
-from broker_core.store.segment_log import SEGMENT_OCTETS_MIN, SegmentLog
 from broker_core.values import Value
 from tests.core.fakes import ENCODING, FakeConsumer
 from tests.store.test_holders import Site

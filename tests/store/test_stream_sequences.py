@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker_core.broker import Publisher
-from broker_core.log import PRODUCERS_MAX
 from broker_core.message import Facts, Message
+from broker_core.queues.stream_log import PRODUCERS_MAX
 from broker_core.store.memory import MemoryStore
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Value

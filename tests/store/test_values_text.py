@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from broker_core.operations import Json
 from broker_core.store.records import json_in, key_of, names_in, text_of
-from broker_core.store.values_text import Unreadable, read, read_table, read_text, written
+from broker_core.store.typed_json import Unreadable, read, read_table, read_text, written
 from broker_core.values import (
     Float32,
     Int8,

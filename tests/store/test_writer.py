@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.store import work, writer
+from broker_core.store import commit_statement, writer
 from broker_core.store.contract import DamagedError, NoSpaceError, StoreError
 from broker_core.store.database import PAGE_OCTETS
 from broker_core.store.folder import MESSAGES
@@ -70,7 +70,7 @@ class Disk:
 
     def _fails(self, sql: str, *arguments: object) -> tuple[int, str] | None:
         self.statements.append(sql)
-        goes = "delete" in sql or sql == work.DO
+        goes = "delete" in sql or sql == commit_statement.DO
         if goes and any(
             text in repr(arguments) for each in self.broken for text in (f"'[{each}]'", f"({each},)")
         ):

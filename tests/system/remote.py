@@ -19,8 +19,8 @@ from typing import TypeVar
 
 from broker_core import Node, ThreadedNode
 from broker_core.broker import Broker
+from broker_core.durability.journal import Journal
 from broker_core.store.contract import NoSpaceError, StoreError
-from broker_core.store.journal import Journal
 from broker_core.store.memory import MemoryStore
 from tests.amqp091 import peer as amqp091
 from tests.amqp091.peer import ClientChannel

@@ -42,7 +42,7 @@ permissions."/" = {{ write = "^orders$" }}
 PLUGIN = '''
 """Routes to what is bound with one certain key, whatever the message's key is."""
 
-from broker_core.exchange import ExchangeType
+from broker_core.exchanges.exchange import ExchangeType
 
 
 class Certain(ExchangeType):

@@ -12,8 +12,8 @@ import trio.testing
 
 from benchmarks import crowd
 from benchmarks.flood import Wire
-from broker_core.config import parse
-from broker_core.node import Node
+from broker_core.config.load import parse
+from broker_core.node.node import Node
 from protocols.amqp091.codec import methods as m
 
 pytestmark = pytest.mark.system

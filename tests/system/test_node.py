@@ -19,13 +19,13 @@ import trio.testing
 
 from broker_core import Config, ConfigError, Node, ThreadedNode, embedded
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
-from broker_core.listening import amqp_url
 from broker_core.message import Message
+from broker_core.node.listener import amqp_url
 from broker_core.testing.fakes import fake_message
 
 pytestmark = pytest.mark.system
 
-CODE = "import sys; import {name}; sys.exit(bool({{'trio', 'attrs', 'broker_core.node'}} & set(sys.modules)))"
+CODE = "import sys; import {name}; sys.exit(bool({{'trio', 'attrs', 'broker_core.node.node'}} & set(sys.modules)))"
 
 
 @pytest.mark.parametrize("name", ["broker_core", "broker_core.clock", "broker_core.testing.pytest_plugin"])
@@ -351,7 +351,7 @@ def test_the_embedded_configuration_can_be_added_to():
 # Plugin folders.
 
 TYPE = """
-from broker_core.exchange import ExchangeType
+from broker_core.exchanges.exchange import ExchangeType
 class Mine(ExchangeType):
     name = "x-{name}"
     def route(self, message):

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from broker_core.frontend import Protocol
-from broker_core.process import SETTLED_S, prepare
+from broker_core.node.process import SETTLED_S, prepare
 from protocols.amqp010.broker.registration import PROTOCOL as AMQP010
 from protocols.amqp10.broker.registration import PROTOCOL as AMQP10
 from protocols.http.registration import PROMETHEUS

@@ -11,9 +11,9 @@ import pika
 import pika.exceptions
 import pytest
 
-from broker_core.listening import amqp_url
+from broker_core.node.listener import amqp_url
+from broker_core.node.threaded import ThreadedNode
 from broker_core.testing.observed import LeveretBroker, Seen, fresh_broker
-from broker_core.threaded import ThreadedNode
 
 pytestmark = pytest.mark.system
 pytest_plugins = ["pytester"]
@@ -277,7 +277,7 @@ def test_who_does_not_use_it_does_not_pay_for_it(pytester: pytest.Pytester):
         import sys
 
         def test_lean():
-            assert not {"trio", "broker_core.node", "broker_core.config"} & set(sys.modules)
+            assert not {"trio", "broker_core.node.node", "broker_core.config.load"} & set(sys.modules)
         """
     )
     done = subprocess.run(

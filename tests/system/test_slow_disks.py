@@ -11,10 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core import Node, ThreadedNode, embedded, keeper
-from broker_core.arriving import GOODBYE_S
+from broker_core import Node, ThreadedNode, embedded
+from broker_core.durability import recovery
+from broker_core.node import persistence
+from broker_core.node.handshake import GOODBYE_S
 from broker_core.plugins import BadPlugin
-from broker_core.store import recovery
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
@@ -282,7 +283,7 @@ def test_a_long_recovery_tells_how_far_it_is(
     channel.publish("", "q", b"x", PERSISTENT)
     slow.node.stop()
     for long_s, told in ((60.0, False), (0.0, True)):
-        monkeypatch.setattr(keeper, "PROGRESS_S", long_s)
+        monkeypatch.setattr(persistence, "PROGRESS_S", long_s)
         with caplog.at_level(logging.INFO, "leveret.store"), ThreadedNode(store=slow.store.reopened()):
             pass
         assert ("recovering: 1 messages so far" in caplog.text) is told

@@ -13,10 +13,10 @@ import pytest
 from proton.utils import BlockingConnection
 
 from broker_core import ThreadedNode
-from broker_core.config import parse
+from broker_core.config.load import parse
+from broker_core.node.transport import READ_SIZE, WAITING_MAX
 from broker_core.security.access import User
 from broker_core.security.passwords import Hashing
-from broker_core.transport import READ_SIZE, WAITING_MAX
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import method_frame
 from tests.amqp091.peer import HEADER, start_ok

@@ -17,13 +17,13 @@ pytestmark = pytest.mark.system
 STARTED = """
 import sys
 import trio
-from broker_core.config import parse
-from broker_core.node import Node
+from broker_core.config.load import parse
+from broker_core.node.node import Node
 
 NOT_YET = {
-    "h11", "tomllib", "sqlite3", "broker_core.definitions.reading", "broker_core.keeper", "broker_core.store.sqlite",
-    "broker_core.security.tokens", "protocols.amqp010.broker.adapter", "protocols.amqp10.broker.adapter",
-    "protocols.http.server.adapter", "protocols.http.server.routes",
+    "h11", "tomllib", "sqlite3", "broker_core.definitions.reading", "broker_core.node.persistence",
+    "broker_core.store.sqlite", "broker_core.security.tokens", "protocols.amqp010.broker.adapter",
+    "protocols.amqp10.broker.adapter", "protocols.http.server.adapter", "protocols.http.server.routes",
 }
 
 async def main():
@@ -38,8 +38,8 @@ trio.run(main)
 
 SPARED = """
 import gc
-import broker_core.node
-from broker_core.heap import spare_the_collector
+import broker_core.node.node
+from broker_core.memory_tuning import spare_the_collector
 gc.disable()
 spare_the_collector()
 print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold())
@@ -47,7 +47,7 @@ print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold())
 
 BATCHES = """
 import resource
-from broker_core.heap import keep_what_is_freed
+from broker_core.memory_tuning import keep_what_is_freed
 keep_what_is_freed()
 faults = []
 for _ in range(20):

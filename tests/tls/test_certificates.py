@@ -10,11 +10,11 @@ import subprocess
 import pytest
 
 from broker_core import cli
-from broker_core.composition import rehearse
-from broker_core.config import ConfigError, parse
-from broker_core.config_listening import LOGIN_FROM
+from broker_core.config.listening import LOGIN_FROM
+from broker_core.config.load import ConfigError, parse
 from broker_core.frontend import TlsFacts
-from broker_core.tls import distinguished_name, login
+from broker_core.node.assembly import rehearse
+from broker_core.node.tls import distinguished_name, login
 
 from .pki import Pki
 from .test_secured import Ends, certificates

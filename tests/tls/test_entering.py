@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core.config import Config, parse
-from broker_core.secured import SecuredSocket
+from broker_core.config.load import Config, parse
+from broker_core.node.tls_socket import SecuredSocket
 from tests.core.scripted import MIB, Script, Scripted, read_all, run, until
 
 from .pki import Pki

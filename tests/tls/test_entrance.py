@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.config import parse
-from broker_core.entrance import Entrance, NotAdmitted, introduced, proxies_of
+from broker_core.config.load import parse
 from broker_core.frontend import Peer
-from broker_core.proxied import Header, Route
+from broker_core.node.entrance import Entrance, NotAdmitted, introduced, proxies_of
+from broker_core.node.proxy_protocol import Header, Route
 
 from .pki import Pki
 from .test_secured import certificates

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.proxied import HEADER_MAX, LINE_MAX, SIGNATURE, BadHeader, Header, Route, header_in
+from broker_core.node.proxy_protocol import (
+    HEADER_MAX,
+    LINE_MAX,
+    SIGNATURE,
+    BadHeader,
+    Header,
+    Route,
+    header_in,
+)
 
 
 def binary(

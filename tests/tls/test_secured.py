@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker_core.config import parse
-from broker_core.config_listening import TlsSettings
+from broker_core.config.listening import TlsSettings
+from broker_core.config.load import parse
 from broker_core.frontend import TlsFacts
-from broker_core.secured import ANSWERS_MAX, SLICE, SecuredSocket
-from broker_core.tls import Certificates
+from broker_core.node.tls import Certificates
+from broker_core.node.tls_socket import ANSWERS_MAX, SLICE, SecuredSocket
 
 from .pki import Pki
 

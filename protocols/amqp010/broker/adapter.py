@@ -15,14 +15,14 @@ from typing import Final, ParamSpec
 
 from broker_core.broker import Broker
 from broker_core.client import Client
-from broker_core.config import Config
+from broker_core.config.load import Config
 from broker_core.errors import Failure
 from broker_core.frontend import FrontEnd, Peer
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
 from broker_core.security.login import Login
 from broker_core.security.sasl import Anonymous, Answer, Challenge, Mechanisms, Pending
 from broker_core.values import Table
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp010.broker import stats as facts
 from protocols.amqp010.broker.entrance import Entrance
 from protocols.amqp010.broker.sessions import Sessions

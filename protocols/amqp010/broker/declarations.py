@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.errors import PreconditionFailed, no_exchange
-from broker_core.exchange import Binding, LooksAt, frozen
+from broker_core.exchanges.exchange import Binding, LooksAt, frozen
 from protocols.amqp010.broker.arguments import ALTERNATE_EXCHANGE, core_arguments, shown, shown_of_exchange
 from protocols.amqp010.broker.core_values import table
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.machine.contract import SessionError
 
 if TYPE_CHECKING:
-    from broker_core.exchange import Exchange
-    from broker_core.queue import Queue
+    from broker_core.exchanges.exchange import Exchange
+    from broker_core.queues.queue import Queue
     from broker_core.values import Table
     from protocols.amqp010.broker.session import ServedSession
     from protocols.amqp010.codec.sequences import Id

@@ -4,9 +4,9 @@
     coordination   prepare, commit, rollback,       by any session of the user who started the branch, or of an
                    recover, forget, timeouts        administrator; it need not have selected dtx
 
-What a branch is, and when it may be asked for what, is the core's (`broker_core/branch.py`). While the session works in
-one, its transfers and accepts go there. What it has accepted is the branch's then: a rollback puts it into its queue,
-whether or not the session is still there.
+What a branch is, and when it may be asked for what, is the core's (`broker_core/xa/branch.py`). While the session works
+in one, its transfers and accepts go there. What it has accepted is the branch's then: a rollback puts it into its
+queue, whether or not the session is still there.
 
 An answer is not sent before all that it says is on disk. Where the specification and qpidd do not agree on an error,
 clients know qpidd's.
@@ -17,15 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.branch import Branch, Verb, Verdict, Xid
-from broker_core.branches import Participant
+from broker_core.xa.branch import Branch, Verb, Verdict, Xid
+from broker_core.xa.branches import Participant
 from protocols.amqp010.broker.transactions import Work
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.machine.contract import SessionError
 
 if TYPE_CHECKING:
     from broker_core.delivery import Delivery
-    from broker_core.exchange import Exchange
+    from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
     from protocols.amqp010.broker.session import ServedSession
     from protocols.amqp010.codec.sequences import Id

@@ -9,7 +9,7 @@ import attrs
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.client import Client
-    from broker_core.config import Config
+    from broker_core.config.load import Config
 
 
 @attrs.frozen(eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.branch import IllegalState
 from broker_core.errors import (
     AccessRefused,
     Failure,
@@ -16,6 +15,7 @@ from broker_core.errors import (
     TooMany,
     Unsupported,
 )
+from broker_core.xa.branch import IllegalState
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.machine.contract import SessionError
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from broker_core.broker import REFUSED
 from broker_core.errors import PreconditionFailed
 from broker_core.message import Message
-from broker_core.targets import Target, targets_of
+from broker_core.publish_cache import Target, targets_of
 from protocols.amqp010.broker.encoding import ENCODING, NO_BODY
 from protocols.amqp010.broker.envelope import envelope_of
 from protocols.amqp010.codec import commands as c

@@ -24,10 +24,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.branches import Participant
 from broker_core.broker import Publisher
 from broker_core.errors import Failure
 from broker_core.security.access import Permission
+from broker_core.xa.branches import Participant
 from protocols.amqp010.broker import declarations, distributed, subscriptions, transactions, unsettled
 from protocols.amqp010.broker.errors import refusal
 from protocols.amqp010.broker.publishing import Publishing

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_core.topology import Kept, VirtualHost
+from broker_core.virtual_host import Kept, VirtualHost
 from protocols.amqp010.broker.session import ServedSession
 from protocols.amqp010.codec.commands import DETACH_CODE_SESSION_BUSY
 from protocols.amqp010.machine.contract import AttachRefused, SessionLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from protocols.amqp010.broker.core_values import table
 from protocols.amqp010.broker.session import ServedSession
 

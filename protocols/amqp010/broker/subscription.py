@@ -25,9 +25,9 @@ from broker_core.broker import Publisher
 from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
 from broker_core.limits import QueueType
 from broker_core.message import Message
-from broker_core.queue import Queue
+from broker_core.observability.connection_stats import ConsumerFacts
+from broker_core.queues.queue import Queue
 from broker_core.values import Table
-from broker_core.watching.facts import ConsumerFacts
 from protocols.amqp010.broker.encoding import ENCODING, rendered
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.machine.contract import SessionError
@@ -35,7 +35,7 @@ from protocols.amqp010.machine.contract import SessionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker_core.selector import Selector
+    from broker_core.selectors.parser import Selector
     from protocols.amqp010.broker.session import ServedSession
     from protocols.amqp010.codec.sequences import Id
 

@@ -15,8 +15,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import AccessRefused, PreconditionFailed
-from broker_core.selector import Selector, compile_selector
-from broker_core.stream import OFFSET
+from broker_core.queues.stream import OFFSET
+from broker_core.selectors.parser import Selector, compile_selector
 from broker_core.values import Table
 from protocols.amqp010.broker.core_values import table
 from protocols.amqp010.broker.subscription import Grant, Subscription

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker_core.delivery import Delivery
-    from broker_core.exchange import Exchange
+    from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
     from protocols.amqp010.broker.session import ServedSession
     from protocols.amqp010.codec.sequences import Id, SequenceSet

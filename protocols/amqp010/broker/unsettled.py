@@ -19,7 +19,7 @@ from protocols.amqp010.codec.sequences import MASK, Id, SequenceSet, distance, f
 
 if TYPE_CHECKING:
     from broker_core.delivery import Delivery
-    from broker_core.queue import Queue
+    from broker_core.queues.queue import Queue
     from protocols.amqp010.broker.session import ServedSession
 
 T = TypeVar("T")

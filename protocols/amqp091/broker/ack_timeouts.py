@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.compat import TimeoutResponse
+from broker_core.config.compat import TimeoutResponse
 from broker_core.delivery import Delivery
 from protocols.amqp091.broker.consumer import ChannelConsumer
 from protocols.amqp091.codec import methods as m

@@ -15,12 +15,13 @@ from typing import Final, ParamSpec
 
 from broker_core.broker import Broker
 from broker_core.client import Client
-from broker_core.compat import FlowMechanism, Product, UnknownVirtualHost
-from broker_core.config import Config
+from broker_core.config.compat import FlowMechanism, Product, UnknownVirtualHost
+from broker_core.config.load import Config
 from broker_core.errors import (
     Failure,
 )
 from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
 from broker_core.security.access import User
 from broker_core.security.checking import Waiting
@@ -31,7 +32,6 @@ from broker_core.security.sasl import (
     Mechanisms,
     Pending,
 )
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp091.broker import stats as facts
 from protocols.amqp091.broker.channel import METHODS, Channel
 from protocols.amqp091.broker.encoding import ENCODING

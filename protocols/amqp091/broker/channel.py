@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.compat import GlobalQos
+from broker_core.config.compat import GlobalQos
 from broker_core.delivery import UNLIMITED, Delivery, Window
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits
-from broker_core.topology import generated_name
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Value
-from broker_core.work_queue import WorkQueue
+from broker_core.virtual_host import generated_name
 from protocols.amqp091.broker import declarations
 from protocols.amqp091.broker.ack_timeouts import Timeouts
 from protocols.amqp091.broker.consumer import ChannelConsumer

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.message import Message
-from broker_core.queue import Queue
+from broker_core.observability.connection_stats import ConsumerFacts
+from broker_core.queues.queue import Queue
 from broker_core.values import Table
-from broker_core.watching.facts import ConsumerFacts
 from protocols.amqp091.broker.encoding import ENCODING, cut, rendered
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire

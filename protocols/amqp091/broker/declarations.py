@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.compat import NoCurrentQueue
+from broker_core.config.compat import NoCurrentQueue
 from broker_core.errors import AccessRefused, NotFound
 from protocols.amqp091.broker.encoding import REPLY_TO
 from protocols.amqp091.broker.publishing import name_of

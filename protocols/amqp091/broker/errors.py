@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.compat import Retired, UnknownExchangeType
+from broker_core.config.compat import Retired, UnknownExchangeType
 from broker_core.errors import (
     AccessRefused,
     Failure,

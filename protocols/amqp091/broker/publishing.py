@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, Outcome
 from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.exchange import Exchange
+from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts, Message
-from broker_core.targets import Target, targets_of
+from broker_core.publish_cache import Target, targets_of
 from broker_core.transaction import Transaction
 from protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, project, remembered, rendered
 from protocols.amqp091.codec import methods as m

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from protocols.amqp091.broker.core_values import table
 
 if TYPE_CHECKING:

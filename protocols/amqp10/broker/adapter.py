@@ -15,15 +15,15 @@ from typing import Final, ParamSpec
 
 from broker_core.broker import Broker
 from broker_core.client import Client
-from broker_core.config import Config
+from broker_core.config.load import Config
 from broker_core.errors import Failure, LimitReached
 from broker_core.frontend import FrontEnd, Peer
+from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
 from broker_core.security.access import User
 from broker_core.security.checking import Waiting
 from broker_core.security.login import Login, Renewal
 from broker_core.security.sasl import Answer, Challenge, Mechanisms, Pending
-from broker_core.watching.facts import ChannelFacts, ConnectionFacts
 from protocols.amqp10.broker import kept_links
 from protocols.amqp10.broker import stats as facts
 from protocols.amqp10.broker.errors import refusal

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.errors import AccessRefused, Failure
-from broker_core.queue import Queue
-from broker_core.watching.facts import ConsumerFacts
+from broker_core.observability.connection_stats import ConsumerFacts
+from broker_core.queues.queue import Queue
 from protocols.amqp10.broker import addresses, dynamic_queues, outcomes, sources, subscriptions
 from protocols.amqp10.broker.ack_timeouts import Timeouts
 from protocols.amqp10.broker.encoding import is_like, pieces

@@ -14,7 +14,7 @@ from protocols.amqp10.codec.types import Symbol, Value, array_of
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.queue import Queue
+    from broker_core.queues.queue import Queue
 
 TEMPORARY_QUEUE: Final = "temporary-queue"  # the capability of the dynamic nodes we make (S211)
 NAMED_SIZE_MAX: Final = 150  # octets of container and link below which a queue is called after them

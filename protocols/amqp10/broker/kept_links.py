@@ -12,12 +12,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.topology import Kept
+from broker_core.virtual_host import Kept
 from protocols.amqp10.codec import performatives as p
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
-    from broker_core.topology import VirtualHost
+    from broker_core.virtual_host import VirtualHost
     from protocols.amqp10.broker.session import ServedSession
 
 SWEEP_FROM: Final = 100  # sources; then those whose queues somebody has deleted are forgotten

@@ -19,9 +19,9 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.broker import TAKEN, UNROUTABLE
 from broker_core.errors import Failure, PreconditionFailed, no_queue
-from broker_core.exchange import Exchange
+from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts, Message
-from broker_core.topology import Remembered
+from broker_core.virtual_host import Remembered
 from protocols.amqp10.broker import addresses, dynamic_queues, resumption, sources
 from protocols.amqp10.broker.encoding import ENCODING
 from protocols.amqp10.broker.errors import refusal
@@ -35,7 +35,7 @@ from protocols.amqp10.machine.links import IncomingLink
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.queue import Queue
+    from broker_core.queues.queue import Queue
     from protocols.amqp10.broker.session import ServedSession
 
 WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms

@@ -24,9 +24,9 @@ import attrs
 
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import QueueType
-from broker_core.queue import Queue
-from broker_core.selector import Selector, compile_selector
-from broker_core.stream import OFFSET
+from broker_core.queues.queue import Queue
+from broker_core.queues.stream import OFFSET
+from broker_core.selectors.parser import Selector, compile_selector
 from broker_core.values import Table
 from broker_core.values import Timestamp as Seconds
 from broker_core.values import Value as Neutral

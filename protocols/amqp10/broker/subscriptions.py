@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from broker_core.errors import Failure
-from broker_core.sieve import Sieve
+from broker_core.queues.filtered import Sieve
 from protocols.amqp10.broker import addresses, sources
 from protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
 from protocols.amqp10.broker.registration import SUBSCRIPTION
@@ -35,8 +35,8 @@ from protocols.amqp10.codec.errors import AmqpError
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.client import Client
-    from broker_core.queue import Queue
-    from broker_core.selector import Selector
+    from broker_core.queues.queue import Queue
+    from broker_core.selectors.parser import Selector
     from broker_core.values import Table
     from broker_core.values import Value as Neutral
     from protocols.amqp10.broker.consuming import LinkConsumer

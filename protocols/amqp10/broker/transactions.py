@@ -29,7 +29,7 @@ from protocols.amqp10.codec.wire import error_of
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.exchange import Exchange
+    from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
 
 OPEN_MAX: Final = 256  # transactions of one connection: clients have one a session

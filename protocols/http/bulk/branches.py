@@ -1,4 +1,4 @@
-"""Branches of distributed transactions over HTTP (`broker_core/branch.py`): which are in doubt, and an end to one.
+"""Branches of distributed transactions over HTTP (`broker_core/xa/branch.py`): which are in doubt, and an end to one.
 
 What belongs to a coordinator that does not come back waits without end. An operator may decide in its place, and the
 coordinator is told so should it ever ask: that is a heuristic decision, as X/Open has it.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.branch import Branch, Verb, Xid, xid_in
-from broker_core.branches import may_decide
 from broker_core.errors import NotFound
 from broker_core.operations import Json
+from broker_core.xa.branch import Branch, Verb, Xid, xid_in
+from broker_core.xa.branches import may_decide
 from protocols.http.bulk.streams import entered
 from protocols.http.server.request import Asked, Level, Route
 

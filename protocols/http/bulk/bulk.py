@@ -32,7 +32,7 @@ from protocols.http.server.request import Refused
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.clock import Timer
-    from broker_core.log import Log
+    from broker_core.queues.stream_log import Log
 
 log: Final = logging.getLogger("leveret.http")
 

@@ -13,9 +13,9 @@ from operator import le, sub
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.client import require_not_internal
-from broker_core.discard import PAUSE_S
 from broker_core.errors import PreconditionFailed
 from broker_core.message import Encoding, Facts, Message
+from broker_core.queues.deferred_free import PAUSE_S
 from broker_core.security.access import Permission
 from broker_core.store import block
 from broker_core.store.chunk import BIG_ENDIAN, octets_of
@@ -23,9 +23,9 @@ from broker_core.store.contract import DamagedError, Packed
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.exchange import Exchange
+    from broker_core.exchanges.exchange import Exchange
     from broker_core.security.access import User
-    from broker_core.topology import VirtualHost
+    from broker_core.virtual_host import VirtualHost
     from protocols.http.server.request import Asked
 
 ROWS_MAX: Final = 1_000_000  # of a request

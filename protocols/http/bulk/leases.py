@@ -1,4 +1,4 @@
-"""Leases over HTTP: a work queue read by ranges (`broker_core/lease.py`).
+"""Leases over HTTP: a work queue read by ranges (`broker_core/leases/lease.py`).
 
 Whoever may read a queue may have leases of it. Who may not is not told whether it is there. Who has opened a lease says
 its fence with everything that changes it, and is told when somebody else has opened it since.
@@ -11,9 +11,9 @@ from http import HTTPStatus
 from typing import Final, TypeVar
 
 from broker_core.errors import Failure
-from broker_core.lease import Busy, Fenced, Lease, lease_of, no_lease, opened
+from broker_core.leases.lease import Busy, Fenced, Lease, lease_of, no_lease, opened
+from broker_core.leases.release import Unreadable
 from broker_core.operations import Json
-from broker_core.releasing import Unreadable
 from broker_core.security.access import Permission
 from protocols.http.bulk.bulk import BulkAnswer, Source
 from protocols.http.bulk.streams import OFFSET_MAX, PARAMETERS, WAIT_MS_MAX, entered, may_read, wanted_blocks

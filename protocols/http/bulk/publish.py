@@ -11,20 +11,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import TAKEN, UNROUTABLE
-from broker_core.discard import PAUSE_S
-from broker_core.pouring import COPIES, LOOK_S
+from broker_core.queues.deferred_free import PAUSE_S
+from broker_core.staging.publication import COPIES, LOOK_S
 from protocols.http.bulk.input_blocks import Incoming
 from protocols.http.bulk.streams import entered
 from protocols.http.server.request import Asked, Level, Refused, Route
 from protocols.http.server.turns import InPortions
 
 if TYPE_CHECKING:
-    from broker_core import routing
     from broker_core.broker import Broker
+    from broker_core.exchanges import routing
     from broker_core.message import Message
     from broker_core.operations import Json
-    from broker_core.queue import Queue
-    from broker_core.topology import VirtualHost
+    from broker_core.queues.queue import Queue
+    from broker_core.virtual_host import VirtualHost
     from protocols.http.connection import Later
 
 PATH: Final = "/api/leveret/publish/{vhost}"

@@ -1,4 +1,4 @@
-"""Staged publishing over HTTP (`broker_core/staging.py`): pieces of parts come in, a commit publishes a batch, once.
+"""Staged publishing over HTTP (`broker_core/staging/`): pieces of parts come in, a commit publishes a batch, once.
 
 A staging belongs to the user who staged first under its name. Nobody else may do anything with it, but administrators.
 """
@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import PreconditionFailed
-from broker_core.staged import NUMBER_MAX, Part
-from broker_core.staging import (
+from broker_core.staging.batch import NUMBER_MAX, Part
+from broker_core.staging.staging import (
     NAME_MAX,
     NOTES_MAX,
     Full,
@@ -34,8 +34,8 @@ from protocols.http.server.turns import InPortions
 
 if TYPE_CHECKING:
     from broker_core.operations import Json
-    from broker_core.staged import Batch
-    from broker_core.topology import VirtualHost
+    from broker_core.staging.batch import Batch
+    from broker_core.virtual_host import VirtualHost
 
 BASE: Final = "/api/leveret/staging/{vhost}/{name}"
 ADMINISTRATOR: Final = "administrator"  # the tag

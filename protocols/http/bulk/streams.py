@@ -11,12 +11,12 @@ from typing import Final
 
 from broker_core.delivery import Consumer
 from broker_core.errors import PreconditionFailed, no_queue
+from broker_core.exchanges.super_streams import partitions_of
 from broker_core.operations import Json
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
+from broker_core.queues.stream import StreamQueue
 from broker_core.security.access import Permission
-from broker_core.stream import StreamQueue
-from broker_core.super_streams import partitions_of
-from broker_core.topology import VirtualHost
+from broker_core.virtual_host import VirtualHost
 from protocols.http.bulk import arrow
 from protocols.http.bulk.bulk import BulkAnswer, Source, Wanted
 from protocols.http.connection import Later

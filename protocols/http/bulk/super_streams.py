@@ -1,11 +1,11 @@
-"""Super streams over HTTP, for operators: made and deleted as a whole (`broker_core/super_streams.py`)."""
+"""Super streams over HTTP, for operators: made and deleted as a whole (`broker_core/exchanges/super_streams.py`)."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from broker_core.exchanges.super_streams import add_super_stream, delete_super_stream
 from broker_core.operations import Json
-from broker_core.super_streams import add_super_stream, delete_super_stream
 from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/leveret/super-streams/{vhost}/{name}"

@@ -17,11 +17,11 @@ from urllib.parse import quote, quote_plus
 
 import attrs
 
-from broker_core.exchange import Binding, Destination, Exchange
+from broker_core.exchanges.exchange import Binding, Destination, Exchange
 from broker_core.operations import as_json
-from broker_core.queue import Queue
-from broker_core.topology import VirtualHost
+from broker_core.queues.queue import Queue
 from broker_core.values import Table
+from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.exchanges import DEFAULT, exchange_named
 from protocols.http.management.lists import Fields, listed, told

@@ -7,10 +7,10 @@ from typing import Final
 
 import attrs
 
+from broker_core.observability.connection_stats import ChannelFacts
+from broker_core.observability.counts import CHANNEL as CHANNEL_COUNTS
+from broker_core.observability.counts import channel_counts
 from broker_core.operations import Json
-from broker_core.watching.counts import CHANNEL as CHANNEL_COUNTS
-from broker_core.watching.counts import channel_counts
-from broker_core.watching.facts import ChannelFacts
 from protocols.http.connection import Later, Response
 from protocols.http.management.connections import Open, connection_named, open_connections
 from protocols.http.management.consumers import attached_in, is_on, rows

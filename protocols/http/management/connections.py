@@ -11,8 +11,8 @@ from typing import Final
 
 import attrs
 
+from broker_core.observability.connection_stats import ConnectionFacts
 from broker_core.operations import Connected, Json, as_json
-from broker_core.watching.facts import ConnectionFacts
 from protocols.http.connection import Later, Response
 from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import Rates

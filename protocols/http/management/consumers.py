@@ -8,11 +8,11 @@ from typing import Final
 import attrs
 
 from broker_core.delivery import Consumer
+from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.operations import Json, as_json
-from broker_core.queue import Queue
-from broker_core.topology import VirtualHost
-from broker_core.watching.facts import ConsumerFacts
-from broker_core.work_queue import WorkQueue
+from broker_core.queues.queue import Queue
+from broker_core.queues.work_queue import WorkQueue
+from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later
 from protocols.http.management.connections import Directory
 from protocols.http.management.lists import Fields, listed, row

@@ -16,13 +16,13 @@ from typing import Final, TypeVar
 
 import attrs
 
-from broker_core.compat import INTRODUCTIONS, Product
-from broker_core.config import ConfigError
+from broker_core.config.compat import INTRODUCTIONS, Product
+from broker_core.config.load import ConfigError
+from broker_core.config.types import Problem
 from broker_core.definitions import applying, exporting, gradually
 from broker_core.definitions.exporting import Sections
 from broker_core.definitions.gradually import Steps
 from broker_core.definitions.reading import Definitions, UserDefinition
-from broker_core.kinds import Problem
 from broker_core.operations import Json
 from broker_core.security.passwords import PasswordHash
 from broker_core.turn import Turn

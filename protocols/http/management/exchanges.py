@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from broker_core.exchange import Exchange
+from broker_core.exchanges.exchange import Exchange
+from broker_core.observability.counts import EXCHANGE as EXCHANGE_COUNTS
+from broker_core.observability.counts import exchange_counts
 from broker_core.operations import Json, as_json
-from broker_core.topology import VirtualHost
-from broker_core.watching.counts import EXCHANGE as EXCHANGE_COUNTS
-from broker_core.watching.counts import exchange_counts
+from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import TOLD_EXCHANGE, Rates

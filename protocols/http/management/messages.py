@@ -16,7 +16,7 @@ from broker_core.broker import TAKEN
 from broker_core.client import Client
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from protocols.http.bulk.publish import require_no_alarm
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import Said, bad, body_of, shown, text_in, whole_in

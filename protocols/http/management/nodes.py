@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker_core.flow import DiskMonitor, MemoryMonitor
+from broker_core.observability.counts import CHURN, NODE
+from broker_core.observability.resource_usage import measured
 from broker_core.operations import Json, Listening, Operations
 from broker_core.version import VERSION
-from broker_core.watching.counts import CHURN, NODE
-from broker_core.watching.measured import measured
 from protocols.http.connection import Later, Response
 from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import Rates
@@ -21,7 +21,7 @@ from protocols.http.server.request import Asked, Level, Route
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.exchange import ExchangeType
+    from broker_core.exchanges.exchange import ExchangeType
 
 PATH: Final = "/api/nodes"
 ONE: Final = PATH + "/{name}"

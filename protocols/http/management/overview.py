@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Final
 
+from broker_core.observability.counts import HOST, LENGTHS
 from broker_core.operations import Json
-from broker_core.topology import VirtualHost
 from broker_core.version import VERSION
-from broker_core.watching.counts import HOST, LENGTHS
+from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.connections import open_connections
 from protocols.http.management.definitions import RABBITMQ_VERSION

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.catalogue import OPERATOR_POLICY as KIND_OPERATOR_POLICY
-from broker_core.catalogue import VIRTUAL_HOST
 from broker_core.definitions.exporting import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
@@ -18,9 +16,11 @@ from broker_core.definitions.exporting import (
     global_parameter_json,
     parameters,
 )
+from broker_core.durable_objects import OPERATOR_POLICY as KIND_OPERATOR_POLICY
+from broker_core.durable_objects import VIRTUAL_HOST
 from broker_core.limits import VirtualHostLimits
 from broker_core.operations import Json, as_json
-from broker_core.topology import VirtualHost
+from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management import policies
 from protocols.http.management.limits import OF_HOSTS, count

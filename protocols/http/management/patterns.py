@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.errors import PreconditionFailed
-from broker_core.expressions import Expression
+from broker_core.selectors.expressions import Expression
 
 LENGTH_MAX: Final = 200
 

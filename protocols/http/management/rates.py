@@ -17,11 +17,9 @@ from typing import Final, TypeVar
 import attrs
 
 from broker_core.errors import PreconditionFailed
-from broker_core.exchange import Exchange
-from broker_core.operations import Connected, Json
-from broker_core.queue import Queue
-from broker_core.topology import VirtualHost
-from broker_core.watching.counts import (
+from broker_core.exchanges.exchange import Exchange
+from broker_core.observability.connection_stats import ChannelFacts
+from broker_core.observability.counts import (
     CHANNEL,
     CONNECTION,
     DELIVERIES,
@@ -33,8 +31,10 @@ from broker_core.watching.counts import (
     exchange_counts,
     queue_counts,
 )
-from broker_core.watching.facts import ChannelFacts
-from broker_core.watching.history import History, Layers, Series
+from broker_core.observability.history import History, Layers, Series
+from broker_core.operations import Connected, Json
+from broker_core.queues.queue import Queue
+from broker_core.virtual_host import VirtualHost
 from protocols.http.management.lists import Fields
 from protocols.http.server.request import Asked
 

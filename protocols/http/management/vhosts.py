@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.catalogue import VIRTUAL_HOST
 from broker_core.definitions.exporting import Item, described_json
 from broker_core.description import Description, describe
+from broker_core.durable_objects import VIRTUAL_HOST
 from broker_core.operations import Json
-from broker_core.topology import VirtualHost
+from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import bad, body_of, text_in, truth_in, words_in
 from protocols.http.management.requester import DONE, changed, host_of, visible_hosts

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from broker_core.stream import StreamQueue
+from broker_core.queues.stream import StreamQueue
 from protocols.http.metrics.exposition import labelled, sample
 from protocols.http.metrics.objects import (
     BINDINGS,
@@ -25,11 +25,11 @@ from protocols.http.metrics.objects import (
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.exchange import Exchange
+    from broker_core.exchanges.exchange import Exchange
+    from broker_core.observability.connection_stats import ChannelFacts
     from broker_core.operations import Connected
-    from broker_core.queue import Queue
-    from broker_core.topology import VirtualHost
-    from broker_core.watching.facts import ChannelFacts
+    from broker_core.queues.queue import Queue
+    from broker_core.virtual_host import VirtualHost
     from protocols.http.metrics.exposition import Exposition, Family
 
 T = TypeVar("T")

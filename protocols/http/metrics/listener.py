@@ -18,7 +18,7 @@ from protocols.http.server.routes import find
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.config import Config
+    from broker_core.config.load import Config
     from broker_core.frontend import Peer
     from broker_core.outbox import Outbox
     from protocols.http.connection import Allowance, Request

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker_core.flow import DiskMonitor, MemoryMonitor
+from broker_core.observability.resource_usage import measured
 from broker_core.version import VERSION
-from broker_core.watching.measured import measured
 from protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, labelled
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import attrs
 
-from broker_core.stream import StreamQueue
-from broker_core.watching import counts
+from broker_core.observability import counts
+from broker_core.queues.stream import StreamQueue
 from protocols.http.metrics.exposition import COUNTER, GAUGE, TOTAL, Family
 
 if TYPE_CHECKING:
-    from broker_core.exchange import Exchange
+    from broker_core.exchanges.exchange import Exchange
+    from broker_core.observability.connection_stats import ChannelFacts
     from broker_core.operations import Connected
-    from broker_core.queue import Queue
-    from broker_core.watching.facts import ChannelFacts
+    from broker_core.queues.queue import Queue
 
 T = TypeVar("T")
 Numbers = Sequence[float]

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 import h11
 
 from broker_core.broker import Broker
-from broker_core.config import Config
+from broker_core.config.load import Config
 from broker_core.errors import Failure, LimitReached, PreconditionFailed
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.outbox import Outbox

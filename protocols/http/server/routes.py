@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
+from broker_core.config.types import REFUSED, AnyValue, Place, toml_value
 from broker_core.errors import NotFound, PreconditionFailed
-from broker_core.explain import explain
-from broker_core.kinds import REFUSED, AnyValue, Place, toml_value
+from broker_core.exchanges.explain import explain
 from broker_core.operations import Json
 from broker_core.values import Value
 from protocols.http import management, metrics, ui

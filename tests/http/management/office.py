@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from broker_core.config import Config, parse
+from broker_core.config.load import Config, parse
 from broker_core.operations import Json
 from broker_core.outbox import Outbox
-from broker_core.queue import Queue
+from broker_core.queues.queue import Queue
 from broker_core.security.passwords import Cost, Hashing
 from broker_core.store.memory import MemoryStore
 from protocols.http.registration import PROTOCOL

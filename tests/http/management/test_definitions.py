@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker_core.config import parse
+from broker_core.config.load import parse
 from broker_core.description import Description, describe
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
 from broker_core.security.passwords import PasswordHash
-from broker_core.selector import compile_selector
+from broker_core.selectors.parser import compile_selector
 from protocols.http.management import definitions
 from protocols.http.server.turns import PAUSE_S
 from tests.http.management.office import Office, told

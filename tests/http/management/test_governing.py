@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.config import parse
+from broker_core.config.load import parse
 from broker_core.security.passwords import PasswordHash
 from protocols.http.server.turns import PAUSE_S
 from tests.http.management.office import Office, told

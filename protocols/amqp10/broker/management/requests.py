@@ -36,8 +36,8 @@ from broker_core.errors import (
     TooMany,
     Unsupported,
 )
-from broker_core.exchange import Binding
-from broker_core.queue import Queue
+from broker_core.exchanges.exchange import Binding
+from broker_core.queues.queue import Queue
 from protocols.amqp10.broker.management.syntax import (
     Refused,
     Response,

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import attrs
 
 from broker_core import values
-from broker_core.exchange import Binding
+from broker_core.exchanges.exchange import Binding
 from protocols.amqp10.broker.addresses import NAME_SIZE_MAX, encoded
 from protocols.amqp10.broker.core_values import neutral, printed, wire
 from protocols.amqp10.codec.types import Value, encode

@@ -1,0 +1,346 @@
+"""`[compat]`: where specifications and brokers differ, one row each, and the profiles that switch rows
+together.
+
+A row is a key of `Compat`; its default is the side we advise, and a profile is a table of the rows in which
+it differs from that. The methods are the decisions themselves, so that the rest of the core asks "may I?" and
+not "which profile?". The documentation is printed from the rows, like that of all settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from broker_core.config.records import Record, RecordOf, key
+from broker_core.config.types import Flag, Limit, Place, Plain, Problem, Refused, Whole, printed
+from broker_core.errors import Failure, NotAllowed, PreconditionFailed, Unsupported
+from broker_core.limits import QueueLimits, QueueType, queue_type
+from broker_core.values import Table
+from broker_core.version import VERSION
+
+MANY: Final = (1 << 31) - 1
+
+
+class UnknownExchangeType(Unsupported):
+    """No such exchange type, said the strict way: the connection may not go on (503 in AMQP 0-9-1)."""
+
+
+class Retired(Unsupported):
+    """The profile has given up a feature (541 in AMQP 0-9-1)."""
+
+
+class UnknownType(Enum):
+    PRECONDITION_FAILED = "precondition-failed"
+    COMMAND_INVALID = "command-invalid"
+
+
+class OtherType(Enum):
+    PRECONDITION_FAILED = "precondition-failed"
+    NOT_ALLOWED = "not-allowed"
+
+
+class Missing(Enum):
+    OK = "ok"
+    NOT_FOUND = "not-found"
+
+
+class NoCurrentQueue(Enum):
+    NOT_FOUND = "not-found"
+    SYNTAX_ERROR = "syntax-error"
+
+
+class UnknownVirtualHost(Enum):
+    NOT_ALLOWED = "not-allowed"
+    INVALID_PATH = "invalid-path"
+
+
+class GlobalQos(Enum):
+    CHANNEL = "channel"
+    CONSUMER = "consumer"
+
+
+class MissingAlternate(Enum):
+    LOG = "log"
+    SILENT = "silent"
+
+
+class FlowMechanism(Enum):
+    BLOCK = "block"
+    CHANNEL_FLOW = "channel-flow"
+
+
+class TransientQueues(Enum):
+    ALLOW = "allow"
+    REFUSE = "refuse"
+
+
+class Product(Enum):
+    LEVERET = "leveret"
+    RABBITMQ_3 = "rabbitmq-3.13"
+    RABBITMQ_4 = "rabbitmq-4"
+
+
+class TimeoutScope(Enum):
+    EVERY_QUEUE = "every-queue"
+    QUORUM_QUEUES = "quorum-queues"
+
+
+E = TypeVar("E", bound=Enum)
+
+
+class TimeoutResponse(Enum):
+    CLOSE_CHANNEL = "close-channel"
+    NOTIFY_CONSUMER = "notify-consumer"
+
+
+class Choice(Plain[E], Generic[E]):
+    """One word of a closed set."""
+
+    def __init__(self, words: type[E]) -> None:
+        self.words = words
+        self.accepted = " or ".join(printed(word.value) for word in words)
+
+    def convert(self, value: object) -> E:
+        found = next((word for word in self.words if value in (word, word.value)), None)
+        if found is None:
+            raise ValueError
+        return found
+
+    def from_text(self, text: str) -> object:
+        return text
+
+    def shown(self, value: object) -> str:
+        return printed(value.value if isinstance(value, Enum) else value)
+
+
+class Fraction(Plain[float]):
+    accepted = "a number from 0.0 to 1.0"
+
+    def convert(self, value: object) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+            return float(value)
+        raise ValueError
+
+
+@attrs.frozen(kw_only=True)
+class Compat(Record):
+    """Which side to take where specifications and brokers differ."""
+
+    frame_min_size: int = key(
+        Whole(256, 1 << 20),
+        "The least frame-max a client may ask for in 0-9-1. The specification says 4096, RabbitMQ 4 says 8192.",
+        4096,
+    )
+    unknown_exchange_type: UnknownType = key(
+        Choice(UnknownType),
+        "Declaring an exchange of an unknown type closes the channel (406) or the connection (503).",
+        UnknownType.PRECONDITION_FAILED,
+    )
+    redeclare_other_type: OtherType = key(
+        Choice(OtherType),
+        "Declaring an exchange again with another type closes the channel (406) or the connection (530).",
+        OtherType.PRECONDITION_FAILED,
+    )
+    delete_missing: Missing = key(
+        Choice(Missing), "Deleting or unbinding what is not there is fine, or an error (404).", Missing.OK
+    )
+    no_current_queue: NoCurrentQueue = key(
+        Choice(NoCurrentQueue),
+        "An empty queue name without a queue declared before it: 404 or 502.",
+        NoCurrentQueue.NOT_FOUND,
+    )
+    unknown_virtual_host: UnknownVirtualHost = key(
+        Choice(UnknownVirtualHost),
+        "Opening a virtual host that is not there: 530 or 402.",
+        UnknownVirtualHost.NOT_ALLOWED,
+    )
+    immediate: bool = key(Flag(), "Serve the `immediate` flag of a publish, rather than refusing it.", True)
+    channel_flow: bool = key(
+        Flag(), "Let clients pause their channel's deliveries, rather than refusing that.", True
+    )
+    qos_global: GlobalQos = key(
+        Choice(GlobalQos),
+        "`global` prefetch is shared by a channel's consumers, or taken as if it were not global.",
+        GlobalQos.CHANNEL,
+    )
+    missing_alternate: MissingAlternate = key(
+        Choice(MissingAlternate),
+        "Log once that an alternate exchange is missing, or say nothing.",
+        MissingAlternate.LOG,
+    )
+    memory_watermark: float = key(
+        Fraction(), "The memory alarm's fraction of the memory, where `memory.watermark` is not set.", 0.4
+    )
+    flow_mechanism: FlowMechanism = key(
+        Choice(FlowMechanism),
+        "Hold publishers back by not reading from them, or by asking their channels to pause, where "
+        "`flow.mechanism` is not set.",
+        FlowMechanism.BLOCK,
+    )
+    dead_letter_on_delete: bool = key(Flag(), "Dead-letter the messages of a queue that is deleted.", False)
+    default_delivery_limit: int | None = key(
+        Limit(0, MANY), "The delivery limit of queues that set none, quorum queues aside.", None
+    )
+    quorum_delivery_limit: int | None = key(
+        Limit(0, MANY), "The delivery limit of quorum queues that set none.", 20
+    )
+    transient_queues: TransientQueues = key(
+        Choice(TransientQueues),
+        "Queues that are neither durable nor exclusive: allowed, or refused.",
+        TransientQueues.ALLOW,
+    )
+    consumer_timeout: TimeoutScope = key(
+        Choice(TimeoutScope), "The queues that know a consumer timeout.", TimeoutScope.EVERY_QUEUE
+    )
+    consumer_timeout_response: TimeoutResponse = key(
+        Choice(TimeoutResponse),
+        "A consumer timeout closes the channel, or cancels the consumer of clients that understand that.",
+        TimeoutResponse.CLOSE_CHANNEL,
+    )
+    topic_wildcards_max: int | None = key(Limit(0, MANY), "How many `#` a topic binding key may have.", None)
+    address_v1: bool = key(
+        Flag(),
+        "AMQP 1.0 links may name addresses of version 1, where `protocols.amqp10.addresses.v1` is not set.",
+        False,
+    )
+    product: Product = key(
+        Choice(Product),
+        "What the node calls itself in AMQP 0-9-1 and 1.0: some clients refuse a broker that is not RabbitMQ.",
+        Product.LEVERET,
+    )
+
+    @property
+    def product_and_version(self) -> tuple[str, str]:
+        """S005, X050: how the node introduces itself."""
+        return INTRODUCTIONS[self.product]
+
+    def unknown_exchange_type_error(self, name: str) -> Failure:
+        """S038."""
+        strict = self.unknown_exchange_type is UnknownType.COMMAND_INVALID
+        return (UnknownExchangeType if strict else PreconditionFailed)(f"unknown exchange type '{name}'")
+
+    def redeclare_error(self, argument: str, error: PreconditionFailed) -> Failure:
+        """S039: what to raise when an exchange is declared again with another `argument`."""
+        strict = argument == "type" and self.redeclare_other_type is OtherType.NOT_ALLOWED
+        return NotAllowed(str(error)) if strict else error
+
+    @property
+    def delete_missing_ok(self) -> bool:
+        """S043, S057, S075."""
+        return self.delete_missing is Missing.OK
+
+    @property
+    def warns_missing_alternate(self) -> bool:
+        """S131."""
+        return self.missing_alternate is MissingAlternate.LOG
+
+    def check_binding_key(self, exchange_type: str, binding_key: str) -> None:
+        """X012. Raises PreconditionFailed."""
+        most = self.topic_wildcards_max
+        if most is None or exchange_type != "topic":
+            return
+        if (count := binding_key.split(".").count("#")) > most:
+            raise PreconditionFailed(
+                f"Topic binding key '{binding_key}' uses {count} '#' wildcards, at most {most} are allowed"
+            )
+
+    def check_transient_queue(self, durable: bool, exclusive: bool) -> None:
+        """S070. Raises Retired."""
+        if durable or exclusive or self.transient_queues is TransientQueues.ALLOW:
+            return
+        raise Retired(
+            "Feature `transient_nonexcl_queues` is deprecated. By default, this feature is not permitted anymore."
+        )
+
+    def check_queue_arguments(self, name: str, virtual_host: str, arguments: Table) -> None:
+        """Consumer timeouts on queues that do not know them in this profile. Raises PreconditionFailed."""
+        type_ = queue_type(arguments)
+        if "x-consumer-timeout" in arguments and not self._knows_timeout(type_ is QueueType.QUORUM):
+            queue = f"queue '{name}' in vhost '{virtual_host}' of queue type {type_.module}"
+            raise PreconditionFailed(f"invalid arg 'x-consumer-timeout' for {queue}")
+
+    def queue_limits(
+        self, limits: QueueLimits, quorum: bool, consumer_timeout_ms: int | None = None
+    ) -> QueueLimits:
+        """The limits a queue obeys: defaults where nobody spoke, and None wherever there is no limit.
+
+        `consumer_timeout_ms` is the node's default.
+        """
+        default = self.quorum_delivery_limit if quorum else self.default_delivery_limit
+        timeout = settled(limits.consumer_timeout_ms, consumer_timeout_ms, least=1)
+        return attrs.evolve(
+            limits,
+            delivery_limit=settled(limits.delivery_limit, default, least=0),
+            consumer_timeout_ms=timeout if self._knows_timeout(quorum) else None,
+        )
+
+    def _knows_timeout(self, quorum: bool) -> bool:
+        return quorum or self.consumer_timeout is TimeoutScope.EVERY_QUEUE
+
+
+def settled(said: int | None, default: int | None, least: int) -> int | None:
+    """What was said holds, also when it says `unlimited` (less than `least`); otherwise the default."""
+    if said is None:
+        return default
+    return said if said >= least else None
+
+
+INTRODUCTIONS: Final = {
+    Product.LEVERET: ("Leveret", VERSION),
+    Product.RABBITMQ_3: ("RabbitMQ", "3.13.7"),
+    Product.RABBITMQ_4: ("RabbitMQ", "4.1.0"),
+}
+
+PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
+    "default": {},
+    "spec": {
+        "unknown_exchange_type": "command-invalid",
+        "redeclare_other_type": "not-allowed",
+        "delete_missing": "not-found",
+        "no_current_queue": "syntax-error",
+        "unknown_virtual_host": "invalid-path",
+        "flow_mechanism": "channel-flow",
+        "dead_letter_on_delete": True,
+        "default_delivery_limit": 5,
+        "quorum_delivery_limit": 5,
+    },
+    "rabbitmq-3.13": {
+        "unknown_exchange_type": "command-invalid",
+        "immediate": False,
+        "channel_flow": False,
+        "missing_alternate": "silent",
+        "quorum_delivery_limit": "unlimited",
+        "address_v1": True,
+        "product": "rabbitmq-3.13",
+    },
+    "rabbitmq-4": {
+        "frame_min_size": 8192,
+        "immediate": False,
+        "channel_flow": False,
+        "qos_global": "consumer",
+        "missing_alternate": "silent",
+        "memory_watermark": 0.6,
+        "transient_queues": "refuse",
+        "consumer_timeout": "quorum-queues",
+        "consumer_timeout_response": "notify-consumer",
+        "topic_wildcards_max": 2,
+        "product": "rabbitmq-4",
+    },
+}
+
+
+ROWS: Final = RecordOf(Compat)
+
+
+def compat(profile: str = "default", **rows: object) -> Compat:
+    """A profile with single rows changed. Raises ValueError, which lists all problems and what is accepted."""
+    if profile not in PROFILES:
+        raise ValueError(f"profile: found {printed(profile)}, accepted: {', '.join(PROFILES)}")
+    problems: list[Problem] = []
+    read: Compat | Refused = ROWS.read({**PROFILES[profile], **rows}, Place(problems, "compat"))
+    if problems or not isinstance(read, Compat):
+        raise ValueError("; ".join(map(str, problems)))
+    return read

@@ -1,0 +1,147 @@
+"""The sections about where a node listens, and what comes before a protocol's first octet there: TLS and proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from broker_core.config.records import Record, RecordOf, key
+from broker_core.config.types import (
+    Address,
+    FilePath,
+    Flag,
+    HostAndPort,
+    ListOf,
+    OneOf,
+    Plain,
+    Problem,
+    Secret,
+    TableOf,
+    Text,
+)
+
+
+class Network(Plain[str]):
+    """Addresses that begin alike, kept as text."""
+
+    accepted = 'an address or a network such as "10.0.0.0/8" or "fd00::/8"'
+
+    def convert(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError
+        return str(ip_network(value))
+
+    def from_text(self, text: str) -> object:
+        return text
+
+
+@attrs.frozen(kw_only=True)
+class CertificateSettings(Record):
+    """A certificate for other names than the first: clients say by SNI which one they mean."""
+
+    certificate: Path = key(
+        FilePath(), "The file (PEM) with the certificate, and then those between it and its CA."
+    )
+    private_key: Path = key(FilePath(), "The file (PEM) with its private key.", name="key")
+    key_password: str | None = key(Secret(), "The password of the private key, if it has one.", None)
+    key_password_file: Path | None = key(
+        FilePath(), "The file with that password; its last line end is dropped.", None
+    )
+
+    def contradictions(self) -> Iterator[Problem]:
+        if self.key_password is not None and self.key_password_file is not None:
+            yield Problem("key_password_file", "key_password as well", "one of the two")
+
+
+LOGIN_FROM: Final = ("distinguished_name", "common_name", "san_dns", "san_email", "san_uri", "san_ip")
+NO_NAMES: Final[Mapping[str, CertificateSettings]] = {}
+
+
+@attrs.frozen(kw_only=True)
+class TlsSettings(CertificateSettings):
+    """TLS, for every connection, from its first octet; without this table all are plain.
+
+    The files are read at the start and again at every reload, for connections that are opened afterwards.
+    """
+
+    minimum_version: str = key(OneOf("1.2", "1.3"), "The oldest version of TLS that is spoken.", "1.2")
+    server_names: Mapping[str, CertificateSettings] = key(
+        TableOf(RecordOf(CertificateSettings), "a table for each name"),
+        "Other certificates, by the name that clients ask for (SNI).",
+        NO_NAMES,
+    )
+    client_certificate: str = key(
+        OneOf("none", "optional", "required"),
+        "Whether clients are asked for a certificate of theirs, and have to have one.",
+        "none",
+    )
+    client_ca: Path | None = key(
+        FilePath(), "The file (PEM) with the CAs whose certificates clients may have.", None
+    )
+    login_from: str = key(
+        OneOf(*LOGIN_FROM),
+        "The part of a client's certificate that is the name of the user whom EXTERNAL logs in.",
+        "distinguished_name",
+    )
+
+    def contradictions(self) -> Iterator[Problem]:
+        yield from super().contradictions()
+        if self.client_ca is None and self.client_certificate != "none":
+            yield Problem(
+                "client_ca", "nothing", f'a file, as client_certificate is "{self.client_certificate}"'
+            )
+        if self.client_ca is not None and self.client_certificate == "none":
+            yield Problem("client_certificate", '"none"', '"optional" or "required", as there is a client_ca')
+
+
+@attrs.frozen(kw_only=True)
+class ListenerEntry(Record):
+    """An address to accept connections on. Without any, the node listens on 127.0.0.1:5672 and [::1]:5672."""
+
+    address: Address = key(
+        HostAndPort(), "Where to listen; a name means each of its addresses, port 0 any free port."
+    )
+    socket: str | None = key(
+        Text(),
+        "The name of the sockets that whoever starts the node opens for this listener (systemd's"
+        " FileDescriptorName); without it those with this address are taken.",
+        None,
+    )
+    protocols: tuple[str, ...] | None = key(
+        ListOf(Text(), least=1),
+        "The protocols served here, by their names; without it every enabled one.",
+        None,
+    )
+    tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
+    proxy_protocol: bool = key(
+        Flag(),
+        "Connections begin with a header of the PROXY protocol, version 1 or 2; others are dropped.",
+        False,
+    )
+    proxy_from: tuple[str, ...] = key(
+        ListOf(Network(), least=1),
+        "The proxies that are believed; others are dropped.",
+        ("127.0.0.0/8", "::1/128"),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class HttpSettings(Record):
+    """The control endpoint that `leveret status` and its companions talk to."""
+
+    enabled: bool = key(Flag(), "Serve it.", True)
+    address: Address = key(HostAndPort(), "Where to listen for HTTP.", Address("127.0.0.1", 15672))
+    tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
+
+
+@attrs.frozen(kw_only=True)
+class PrometheusSettings(Record):
+    """A listener for Prometheus, without login and with nothing else. The control endpoint has the metrics as well."""
+
+    enabled: bool = key(Flag(), "Serve it.", False)
+    address: Address = key(HostAndPort(), "Where to listen.", Address("127.0.0.1", 15692))
+    tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)

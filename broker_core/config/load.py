@@ -1,0 +1,241 @@
+"""One TOML file, environment variables and flags to one frozen `Config`.
+
+    config = load(Path("leveret.toml"), os.environ, {"http.address": "127.0.0.1:15673"})
+
+Flags win over the environment, the environment over the file, the file over the defaults. Everything wrong is told at
+once (`ConfigError.problems`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from broker_core.config.compat import FlowMechanism
+from broker_core.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
+from broker_core.config.oauth import OAuthSettings
+from broker_core.config.protocols import ProtocolsSettings
+from broker_core.config.records import Raw, Record, RecordOf, key, laid_over, nested, with_environment
+from broker_core.config.sections import (
+    GUEST,
+    CompatSettings,
+    DefinitionsSettings,
+    DiskSettings,
+    EventsSettings,
+    FlowSettings,
+    LimitsSettings,
+    LogSettings,
+    MemorySettings,
+    NodeSettings,
+    PluginsSettings,
+    PolicyEntry,
+    SecuritySettings,
+    UserEntry,
+    VirtualHostEntry,
+)
+from broker_core.config.types import REFUSED, Address, ListOf, Place, Problem, printed
+
+PREFIX: Final = "LEVERET_"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. `str(error)` lists every problem, one a line."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+@attrs.frozen(kw_only=True)
+class Config(Record):
+    """Everything that can be set."""
+
+    node: NodeSettings = key(RecordOf(NodeSettings), "The node as a whole.", NodeSettings())
+    log: LogSettings = key(RecordOf(LogSettings), "Logging.", LogSettings())
+    events: EventsSettings = key(RecordOf(EventsSettings), "The event exchange.", EventsSettings())
+    listeners: tuple[ListenerEntry, ...] = key(
+        ListOf(RecordOf(ListenerEntry)),
+        "Addresses to accept connections on.",
+        (
+            ListenerEntry(address=Address("127.0.0.1", 5672)),
+            ListenerEntry(address=Address("::1", 5672)),
+        ),
+    )
+    protocols: ProtocolsSettings = key(RecordOf(ProtocolsSettings), "Each protocol.", ProtocolsSettings())
+    http: HttpSettings = key(RecordOf(HttpSettings), "The control endpoint.", HttpSettings())
+    prometheus: PrometheusSettings = key(
+        RecordOf(PrometheusSettings), "Metrics for Prometheus.", PrometheusSettings()
+    )
+    limits: LimitsSettings = key(RecordOf(LimitsSettings), "Limits.", LimitsSettings())
+    memory: MemorySettings = key(RecordOf(MemorySettings), "The memory alarm.", MemorySettings())
+    disk: DiskSettings = key(RecordOf(DiskSettings), "The disk alarm.", DiskSettings())
+    flow: FlowSettings = key(RecordOf(FlowSettings), "Flow control.", FlowSettings())
+    plugins: PluginsSettings = key(RecordOf(PluginsSettings), "Plug-ins.", PluginsSettings())
+    security: SecuritySettings = key(RecordOf(SecuritySettings), "Logging in.", SecuritySettings())
+    oauth: OAuthSettings = key(RecordOf(OAuthSettings), "Tokens.", OAuthSettings())
+    users: tuple[UserEntry, ...] = key(ListOf(RecordOf(UserEntry)), "Users.", (GUEST,), reload=True)
+    virtual_hosts: tuple[VirtualHostEntry, ...] = key(
+        ListOf(RecordOf(VirtualHostEntry), least=1),
+        "Virtual hosts.",
+        (VirtualHostEntry(name="/"),),
+        reload=True,
+    )
+    policies: tuple[PolicyEntry, ...] = key(ListOf(RecordOf(PolicyEntry)), "Policies.", (), reload=True)
+    definitions: DefinitionsSettings = key(
+        RecordOf(DefinitionsSettings), "Definitions to load.", DefinitionsSettings()
+    )
+    compat: CompatSettings = key(RecordOf(CompatSettings), "Compatibility.", CompatSettings())
+
+    @property
+    def anonymous_user(self) -> str | None:
+        """Who comes in without a password. Everybody knows the built-in guest's, so that one needs none either."""
+        name = self.security.anonymous_user
+        if name is None:
+            return GUEST.name if self.users == (GUEST,) else None
+        return name or None
+
+    @property
+    def memory_watermark(self) -> int | float:
+        """A fraction of the memory, or octets; 0 for no alarm."""
+        mark = self.memory.watermark
+        return self.compat.chosen.memory_watermark if mark is None else mark
+
+    @property
+    def flow_mechanism(self) -> FlowMechanism:
+        return FlowMechanism(self.flow.mechanism or self.compat.chosen.flow_mechanism)
+
+    @property
+    def frame_min(self) -> int:
+        """The smallest frame-max that an AMQP 0-9-1 client may ask for, in octets."""
+        return self.protocols.amqp091.frame_min or self.compat.chosen.frame_min_size
+
+    @property
+    def address_v1(self) -> bool:
+        """Whether AMQP 1.0 links may name addresses of version 1."""
+        permitted = self.protocols.amqp10.addresses.v1
+        return self.compat.chosen.address_v1 if permitted is None else permitted
+
+    def contradictions(self) -> Iterator[Problem]:
+        yield from _repeated(
+            "listeners", [str(entry.address) for entry in self.listeners if entry.address.port]
+        )
+        yield from _repeated("users", [user.name for user in self.users])
+        yield from _repeated("virtual_hosts", [virtual_host.name for virtual_host in self.virtual_hosts])
+        yield from _repeated("policies", [(p.virtual_host, p.operator, p.name) for p in self.policies])
+        yield from self._disabled_protocols()
+        frame_max = self.protocols.amqp091.frame_max
+        if not self.compat.problems and frame_max < self.frame_min:
+            accepted = f"at least the smallest frame ({self.frame_min})"
+            yield Problem("protocols.amqp091.frame_max", str(frame_max), accepted)
+        if not self.definitions.load:  # definitions may bring further users and virtual hosts
+            yield from self._unknown_names()
+
+    def _disabled_protocols(self) -> Iterator[Problem]:
+        for index, listener in enumerate(self.listeners):
+            for name in listener.protocols or ():
+                if not self.protocols.enabled(name):
+                    yield Problem(
+                        f"listeners[{index}].protocols", f'"{name}", which is disabled', "enabled protocols"
+                    )
+
+    def _unknown_names(self) -> Iterator[Problem]:
+        users = {user.name for user in self.users}
+        hosts = {virtual_host.name for virtual_host in self.virtual_hosts}
+        known = "the name of a virtual host: " + ", ".join(sorted(hosts))
+        for index, user in enumerate(self.users):
+            for name in sorted({*user.permissions, *user.topic_permissions} - hosts):
+                yield Problem(f"users[{index}].permissions", f'"{name}"', known)
+        for index, policy in enumerate(self.policies):
+            if policy.virtual_host not in hosts:
+                yield Problem(f"policies[{index}].virtual_host", f'"{policy.virtual_host}"', known)
+        if self.security.anonymous_user and self.security.anonymous_user not in users:
+            found = f'"{self.security.anonymous_user}"'
+            yield Problem("security.anonymous_user", found, "the name of a user: " + ", ".join(sorted(users)))
+
+
+def _repeated(path: str, names: Sequence[object]) -> Iterator[Problem]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield Problem(path, f"{printed(name)} {count} times", "each once")
+
+
+def load(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Config:
+    """The configuration from a file, environment variables and flags.
+
+    `overrides` has the keys' paths as names: `{"http.address": "127.0.0.1:15673"}`; None takes the default.
+    Raises `ConfigError`.
+    """
+    table = _read_file(path) if path is not None else {}
+    return parse(table, environ, overrides, path.parent if path is not None else None)
+
+
+def parse(
+    source: str | bytes | Raw,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    folder: Path | None = None,
+) -> Config:
+    """Like `load`, from the text of a file or a table. Relative file names start at `folder`."""
+    environ = environ or {}
+    table = source if isinstance(source, Mapping) else _read_toml(source, "the configuration")
+    place = Place([], folder=folder)
+    table = with_environment(table, Config, environ, PREFIX, place)
+    for path, value in (overrides or {}).items():
+        table = laid_over(table, nested(path.split("."), value))
+        place.origins[path] = "the command line"
+    config = RecordOf(Config).read(table, place)
+    if config is not REFUSED:
+        config = _with_passwords(config, environ, place)
+    if config is REFUSED or place.problems:
+        raise ConfigError(place.problems)
+    return config
+
+
+def _read_file(path: Path) -> Raw:
+    try:
+        return _read_toml(path.read_bytes(), str(path))
+    except OSError as error:
+        found = (error.strerror or "an error").lower()
+        raise ConfigError([Problem(str(path), found, "a file that can be read")]) from None
+
+
+def _read_toml(source: str | bytes, name: str) -> Raw:
+    import tomllib  # a node without a file need not load it
+
+    try:
+        return tomllib.loads(source.decode() if isinstance(source, bytes) else source)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem(name, f"a mistake: {error}", "TOML")]) from None
+
+
+def _with_passwords(config: Config, environ: Mapping[str, str], place: Place) -> Config:
+    """Each user with the password that an environment variable or file holds."""
+    users = place.at("users")
+    resolved = tuple(
+        _with_password(user, environ, users.item(index)) for index, user in enumerate(config.users)
+    )
+    return attrs.evolve(config, users=resolved)
+
+
+def _with_password(user: UserEntry, environ: Mapping[str, str], place: Place) -> UserEntry:
+    if user.password_env is not None:
+        if password := environ.get(user.password_env):
+            return attrs.evolve(user, password=password)
+        place.at("password_env").refuse(f'"{user.password_env}"', "an environment variable that is set")
+    if user.password_file is not None:
+        try:
+            password = user.password_file.read_text().removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError):
+            password = ""
+        if password:
+            return attrs.evolve(user, password=password)
+        place.at("password_file").refuse(f'"{user.password_file}"', "a file with a password in it")
+    return user

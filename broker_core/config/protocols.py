@@ -1,0 +1,213 @@
+"""The sections of the protocols in the configuration: as in `config_sections.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from broker_core.config.records import Record, RecordOf, key
+from broker_core.config.types import (
+    FREE_TABLE,
+    GIB,
+    KIB,
+    MIB,
+    Flag,
+    ListOf,
+    Octets,
+    Problem,
+    TableOf,
+    Text,
+    Whole,
+    printed,
+)
+from broker_core.values import Table
+
+NO_TABLES: Final[Mapping[str, Table]] = {}
+
+
+@attrs.frozen(kw_only=True)
+class Amqp091Settings(Record):
+    """AMQP 0-9-1. New values hold for connections opened afterwards."""
+
+    enabled: bool = key(Flag(), "Serve this protocol.", True)
+    frame_max: int = key(
+        Octets(4 * KIB, 16 * MIB),
+        "The largest frame, offered to clients and enforced.",
+        128 * KIB,
+        reload=True,
+    )
+    frame_min: int | None = key(
+        Octets(4 * KIB, 8 * KIB),
+        "The smallest frame-max that a client may ask for; without it `compat.frame_min_size` holds (4096).",
+        None,
+        reload=True,
+    )
+    initial_frame_max: int = key(
+        Octets(4 * KIB, MIB), "The largest frame before a user has logged in.", 8 * KIB, reload=True
+    )
+    channel_max: int = key(Whole(1, 65535), "The most channels on one connection.", 2047, reload=True)
+    heartbeat_s: int = key(
+        Whole(0, 65535),
+        "Seconds between heartbeats, as suggested to clients; 0 suggests none.",
+        60,
+        reload=True,
+    )
+    mechanisms: tuple[str, ...] = key(
+        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
+        "EXTERNAL without a client's certificate.",
+        ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL"),
+        reload=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class AddressesSettings(Record):
+    """The addresses that links may name. Always version 2: `/exchanges/:exchange/:key` and `/queues/:queue`."""
+
+    v1: bool | None = key(
+        Flag(),
+        "Those of version 1 as well (`/exchange/...`, `/queue/...`, a bare name); without it `compat.address_v1` "
+        "holds (false).",
+        None,
+        reload=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Amqp10Settings(Record):
+    """AMQP 1.0. New values hold for connections opened afterwards."""
+
+    enabled: bool = key(Flag(), "Serve this protocol.", True)
+    frame_max: int = key(
+        Octets(512, 16 * MIB),
+        "The largest frame, told to clients and enforced.",
+        128 * KIB,
+        reload=True,
+    )
+    initial_frame_max: int = key(
+        Octets(512, MIB), "The largest frame before a connection is open.", 8 * KIB, reload=True
+    )
+    session_max: int = key(Whole(1, 65536), "The most sessions on one connection.", 64, reload=True)
+    link_max: int = key(Whole(1, 65536), "The most links of one session.", 256, reload=True)
+    idle_timeout_s: int = key(
+        Whole(0, 65535),
+        "Seconds without a frame after which a client is given up, 0: never; clients are told half of it.",
+        60,
+        reload=True,
+    )
+    link_credit: int = key(
+        Whole(1, 65535),
+        "Messages that one link may have on their way to the broker, or not yet confirmed.",
+        170,
+        reload=True,
+    )
+    incoming_window: int = key(
+        Whole(1, 65535), "Transfers that one session may have on their way to the broker.", 400, reload=True
+    )
+    mechanisms: tuple[str, ...] = key(
+        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
+        "EXTERNAL without a client's certificate.",
+        ("PLAIN", "ANONYMOUS", "EXTERNAL"),
+        reload=True,
+    )
+    addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
+
+
+@attrs.frozen(kw_only=True)
+class Amqp010Settings(Record):
+    """AMQP 0-10, an experiment. New values hold for connections opened afterwards."""
+
+    enabled: bool = key(Flag(), "Serve this protocol.", False)
+    frame_max: int = key(
+        Octets(4 * KIB, 64 * KIB - 1),
+        "The largest frame that is sent; of what comes, frames of 65535 octets are taken whatever was agreed.",
+        64 * KIB - 1,
+        reload=True,
+    )
+    session_max: int = key(
+        Whole(1, 65535), "The most sessions that are attached on one connection.", 256, reload=True
+    )
+    heartbeat_s: int = key(
+        Whole(0, 65535),
+        "The longest interval between heartbeats, in seconds, that is suggested to clients.",
+        120,
+        reload=True,
+    )
+    mechanisms: tuple[str, ...] = key(
+        ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
+        "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
+        "EXTERNAL without a client's certificate.",
+        ("PLAIN", "ANONYMOUS", "EXTERNAL"),
+        reload=True,
+    )
+    session_timeout_max_s: int = key(
+        Whole(0, 604_800),
+        "For how many seconds at most a session is kept, with what it holds, that its client asked to be kept "
+        "when its connection is gone; 0: never.",
+        300,
+        reload=True,
+    )
+    detached_sessions_max: int = key(
+        Whole(0, 65535),
+        "The most sessions kept for one user; one more, and that which was detached first ends.",
+        64,
+        reload=True,
+    )
+    replay_flush_size: int = key(
+        Octets(4 * KIB, GIB),
+        "Octets sent in one session, without a word that they have arrived, after which the client is asked.",
+        MIB,
+        reload=True,
+    )
+    replay_size_max: int = key(
+        Octets(64 * KIB, GIB),
+        "Octets sent in one session, without a word that they have arrived, that are kept to be sent again.",
+        16 * MIB,
+        reload=True,
+    )
+    complete_every: int = key(
+        Whole(1, 65535),
+        "After how many completed commands the client is told, where it has not asked for it.",
+        256,
+        reload=True,
+    )
+    strict_names: bool = key(
+        Flag(),
+        "Refuse names of new exchanges and queues that the draft of 2007 does not allow: exchanges have letters, "
+        "digits and underscores only, queues begin with one of these.",
+        False,
+        reload=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ProtocolsSettings(Record):
+    """One table for each protocol."""
+
+    amqp091: Amqp091Settings = key(RecordOf(Amqp091Settings), "AMQP 0-9-1.", Amqp091Settings())
+    amqp10: Amqp10Settings = key(RecordOf(Amqp10Settings), "AMQP 1.0.", Amqp10Settings())
+    amqp010: Amqp010Settings = key(RecordOf(Amqp010Settings), "AMQP 0-10.", Amqp010Settings())
+    others: Mapping[str, Table] = key(
+        TableOf(FREE_TABLE, "a table for each protocol"),
+        "Protocols that plug in: `enabled`, and whatever keys each of them documents.",
+        NO_TABLES,
+        rest=True,
+    )
+
+    def enabled(self, name: str) -> bool:
+        """Whether a protocol is to be served; one that is not mentioned is."""
+        ours = {
+            "amqp091": self.amqp091.enabled,
+            "amqp10": self.amqp10.enabled,
+            "amqp010": self.amqp010.enabled,
+        }
+        return ours[name] if name in ours else self.others.get(name, {}).get("enabled", True) is True
+
+    def contradictions(self) -> Iterator[Problem]:
+        for name, table in self.others.items():
+            if not isinstance(table.get("enabled", True), bool):
+                yield Problem(f"{name}.enabled", printed(table["enabled"]), Flag.accepted)

@@ -1,0 +1,263 @@
+"""Records of settings: frozen attrs classes whose keys know what they accept, and how tables become records.
+
+A *record* is a frozen attrs class whose fields are made by `key(kind, doc, default)`. The sentence and the default
+go into the documentation. Where a value is refused the record goes on with the default; whoever asked throws the
+record away if there were problems.
+
+Values come from a file, then from environment variables laid over it, then from flags; a problem names the last of
+these that set the value.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Final, Generic, TypeAlias, TypeVar, cast
+
+import attrs
+
+from broker_core.config.types import (
+    REFUSED,
+    AnyValue,
+    Kind,
+    Place,
+    Plain,
+    Problem,
+    Refused,
+    TableOf,
+    type_word,
+)
+
+T = TypeVar("T")
+Raw: TypeAlias = Mapping[str, object]
+
+
+class Unset(Enum):
+    """What stands for the default of a key that has none."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+
+class Record:
+    """What the records inherit: a place for rules that look at several keys."""
+
+    __slots__ = ()
+
+    def contradictions(self) -> Iterable[Problem]:
+        """Every rule that is broken; `where` starts at this record."""
+        return ()
+
+
+R = TypeVar("R", bound=Record)
+
+
+@attrs.frozen
+class Key:
+    """What is known about one key of a record."""
+
+    name: str  # in the file
+    field: str  # in the record
+    kind: Kind[object]
+    doc: str
+    default: object  # UNSET: the key must be given
+    reload: bool  # a running node can take a new value
+    rest: bool  # the field takes the keys that the record does not name
+
+
+KEY: Final = "broker_core.config.records.Key"
+
+
+def key(
+    kind: Kind[T],
+    doc: str,
+    default: T | Unset = UNSET,
+    *,
+    reload: bool = False,
+    rest: bool = False,
+    name: str = "",
+) -> T:
+    """A field of a record: what it accepts, one sentence about it, its default (none: it must be given).
+
+    `name` is the key in the file where it cannot be the name of a field. `rest`: the field takes, as a table,
+    whatever keys the record does not name.
+    """
+    known = Key(name, "", kind, doc, default, reload, rest)
+    given = attrs.NOTHING if default is UNSET else default
+    # what nobody has described may be anything, such as a password with its key misspelt
+    secret = rest or (isinstance(kind, Plain) and kind.secret)
+    return cast(T, attrs.field(default=given, repr=not secret, metadata={KEY: known}))
+
+
+def keys_of(record: type[Record]) -> dict[str, Key]:
+    """The keys of a record by their names in the file, in the order of its definition."""
+    fields = attrs.fields(cast("type[attrs.AttrsInstance]", record))
+    keys = (_named(field.metadata[KEY], field.name) for field in fields)
+    return {known.name: known for known in keys}
+
+
+def _named(known: Key, field: str) -> Key:
+    return attrs.evolve(known, name=known.name or field, field=field)
+
+
+class RecordOf(Kind[R], Generic[R]):
+    """A table with known keys."""
+
+    accepted = "a table"
+
+    def __init__(self, record: type[R]) -> None:
+        self.record = record
+        self._keys = keys_of(record)  # once: definitions files have thousands of the same kind
+        self._named = {name: (each.field, each.kind) for name, each in self._keys.items() if not each.rest}
+        self._rest = next((each for each in self._keys.values() if each.rest), None)
+        self._needed = {name: each for name, each in self._keys.items() if each.default is UNSET}
+
+    def read(self, value: object, place: Place) -> R | Refused:
+        if isinstance(value, self.record):
+            return value
+        if not isinstance(value, Mapping):
+            return place.refuse(type_word(value), self.accepted)
+        values = self._values(value, place)
+        if any(known.field not in values for known in self._needed.values()):
+            return REFUSED
+        record = self.record(**values)
+        for problem in record.contradictions():
+            inner = place.within(problem.where)
+            if not inner.refused:
+                inner.refuse(problem.found, problem.accepted, problem.hint)
+        return record
+
+    def _values(self, table: Raw, place: Place) -> dict[str, object]:
+        """What the table gives for each key. Refused values are left out, so that their defaults apply."""
+        values: dict[str, object] = {}
+        others: dict[str, object] = {}
+        for name, item in table.items():
+            if item is None:  # as if not there
+                continue
+            if name not in self._named:
+                others[name] = item
+                continue
+            field, kind = self._named[name]
+            if (value := kind.read(item, place.at(name))) is not REFUSED:
+                values[field] = value
+        if self._rest is None:
+            self._refuse_unknown(others, place)
+        elif (rest := self._rest.kind.read(others, place)) is not REFUSED:
+            values[self._rest.field] = rest
+        for name, known in self._needed.items():
+            if table.get(name) is None:
+                place.at(name).refuse("nothing", known.kind.accepted)
+        return values
+
+    def _refuse_unknown(self, names: Iterable[str], place: Place) -> None:
+        keys = self._keys
+        for name in names:
+            close = difflib.get_close_matches(name, keys, n=1, cutoff=0.6)
+            place.at(name).refuse("an unknown key", ", ".join(keys), *close)
+
+
+def laid_over(below: Raw, above: Raw) -> dict[str, object]:
+    """Two tables as one, the second winning; tables inside are joined in the same way."""
+    joined = dict(below)
+    for name, value in above.items():
+        under = joined.get(name)
+        if isinstance(under, Mapping) and isinstance(value, Mapping):
+            joined[name] = laid_over(under, value)
+        else:
+            joined[name] = value
+    return joined
+
+
+def nested(path: Sequence[str], value: object) -> dict[str, object]:
+    """`("a", "b"), 1` as `{"a": {"b": 1}}`."""
+    return {path[0]: value if len(path) == 1 else nested(path[1:], value)}
+
+
+def with_environment(
+    table: Raw, record: type[Record], environ: Mapping[str, str], prefix: str, place: Place
+) -> Raw:
+    """The table with variables such as PREFIX_SECTION__KEY laid over it, each remembered in `place.origins`.
+
+    A variable without `__` counts only if it names a key at the top: orchestrators set things like PREFIX_PORT.
+    """
+    for variable in sorted(environ):
+        path = variable.removeprefix(prefix).lower().split("__")
+        if not variable.startswith(prefix) or (len(path) == 1 and path[0] not in keys_of(record)):
+            continue
+        if (kind := kind_at(record, path)) is None:
+            close = difflib.get_close_matches(variable, variables(record, prefix), n=1)
+            accepted = f"{prefix} and a key's path with __ for each dot"
+            place.problems.append(Problem(variable, "an unknown key", accepted, *close))
+            continue
+        table = laid_over(table, nested(path, kind.from_text(environ[variable])))
+        place.origins[".".join(path)] = f"environment variable {variable}"
+    return table
+
+
+def variables(record: type[Record], prefix: str) -> Iterator[str]:
+    """The environment variables of all the keys."""
+    for name, known in keys_of(record).items():
+        if isinstance(known.kind, RecordOf):
+            yield from variables(known.kind.record, f"{prefix}{name.upper()}__")
+        elif not known.rest:
+            yield f"{prefix}{name.upper()}"
+
+
+def kind_at(record: type[Record], path: Sequence[str]) -> Kind[object] | None:
+    """The kind of the key that `path` leads to; None if it leads nowhere."""
+    kind: Kind[object] = RecordOf(record)
+    for name in path:
+        if isinstance(kind, RecordOf):
+            keys = keys_of(kind.record)
+            rest = next((known.kind for known in keys.values() if known.rest), None)
+            found = keys[name].kind if name in keys and not keys[name].rest else rest
+            if found is None:
+                return None
+            kind = found.item if found is rest and isinstance(found, TableOf) else found
+        elif isinstance(kind, TableOf):
+            kind = kind.item
+        elif not isinstance(kind, AnyValue):
+            return None
+    return kind
+
+
+def difference(old: Record, new: Record, path: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The keys with a new value: those that a running node can take, and those that need a restart."""
+    taken: list[str] = []
+    restart: list[str] = []
+    for name, known in keys_of(type(new)).items():
+        before, after = getattr(old, known.field), getattr(new, known.field)
+        if isinstance(before, Record) and isinstance(after, Record):
+            inner = difference(before, after, f"{path}{name}.")
+            taken += inner[0]
+            restart += inner[1]
+        elif before != after:
+            (taken if known.reload else restart).append(f"{path}{name}")
+    return tuple(taken), tuple(restart)
+
+
+def in_force(old: R, new: R) -> R:
+    """What holds after `new` was read in a running node: the new values, but for keys that need a restart."""
+    values: dict[str, object] = {}
+    for known in keys_of(type(new)).values():
+        before, after = getattr(old, known.field), getattr(new, known.field)
+        if isinstance(before, Record) and isinstance(after, Record):
+            values[known.field] = in_force(before, after)
+        else:
+            values[known.field] = after if known.reload else before
+    return type(new)(**values)
+
+
+def written(record: Record) -> str:
+    """A record in the notation of the file: the keys that differ from their defaults."""
+    return "{ " + ", ".join(_given(record)) + " }"
+
+
+def _given(record: Record) -> Iterable[str]:
+    """The keys of a record that differ from their defaults."""
+    for name, known in keys_of(type(record)).items():
+        if (value := getattr(record, known.field)) != known.default:
+            yield f"{name} = {known.kind.shown(value)}"

@@ -1,0 +1,81 @@
+"""Sparse and small chunks become one: a thread reads what is left of them, the next commit replaces them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from broker_core.durability.chunk_state import ChunkState
+from broker_core.durability.page_reader import whole
+from broker_core.store import chunk
+from broker_core.store.contract import Chunk, Commit, Reader, StoreError
+
+if TYPE_CHECKING:
+    from broker_core.durability.journal import Journal
+
+log: Final = logging.getLogger("leveret.store")
+
+LOOK_EVERY: Final = 32  # commits, between looks for something worth rewriting
+
+
+class Rewriter:
+    """One rewriting at a time."""
+
+    __slots__ = ("_busy", "_journal", "_since", "done")
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._busy = False
+        self._since = 0  # commits since the last look
+        self.done: list[tuple[list[ChunkState], Chunk]] = []  # for the next commit
+
+    def look(self) -> None:
+        """A commit is on disk: from time to time, see whether something is worth rewriting."""
+        self._since += 1
+        if self._since < LOOK_EVERY or self._busy:
+            return
+        self._since = 0
+        written = self._journal.written
+        states = [state for state in self._journal.known.worth_rewriting() if state.last <= written]
+        if states:
+            self._rewrite(states)
+
+    def _rewrite(self, states: list[ChunkState]) -> None:
+        self._busy = True
+        parts = [(state.first, state.needed()) for state in states]
+
+        def job(reader: Reader) -> Chunk:
+            return chunk.rewritten([(*whole(reader, first), needed) for first, needed in parts])
+
+        def then(made: Chunk | Exception) -> None:
+            if isinstance(made, Exception):
+                self._busy = False
+                self._cannot(states, made)
+            else:
+                self.done.append((states, made))
+
+        self._journal.store.read_soon(job, then)
+
+    def _cannot(self, states: list[ChunkState], error: Exception) -> None:
+        known = self._journal.known
+        if all(known.of(state.first) is state for state in states):  # else one went while it was read
+            for state in states:
+                state.damaged = True
+            log.error("chunks %s are not rewritten: %s", ", ".join(str(s.first) for s in states), error)
+        if isinstance(error, StoreError):
+            self._journal.fail(error)
+
+    def replace_in(self, commit: Commit) -> None:
+        """What was made goes into a commit that has been told of everything settled until now."""
+        known = self._journal.known
+        for states, made in self.done:
+            if all(known.of(state.first) is state for state in states):
+                merged = known.replace(states, chunk.read(made.entries).numbers, len(made.messages))
+                for state in states:
+                    commit.settled.pop(state.first, None)
+                commit.replaced.append(([state.first for state in states], made))
+                if merged.live < len(merged.numbers):
+                    commit.settled[merged.first] = bytes(merged.bits)
+        if self.done:
+            self.done.clear()
+            self._busy = False

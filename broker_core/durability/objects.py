@@ -1,0 +1,262 @@
+"""The catalogue in the store: changes to objects that are put and removed, in the order in which they are told.
+
+What is durable is decided here: exchanges, queues, and bindings of which both ends are (S059); an exclusive queue goes
+with its connection, so it is none of them. The predeclared exchanges and the default bindings are there anyway.
+
+Users, permissions, policies and virtual hosts have three layers, of which the highest holds:
+
+    configuration file   as it says at each start; what others change of it lasts until the node ends
+    store                what clients and definitions files have made; a deleted default leaves `null`
+    default              the user guest and the virtual host /, while the file says nothing of users, or hosts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from broker_core.durable_objects import (
+    OPERATOR_POLICY,
+    PARAMETER,
+    PERMISSIONS,
+    POLICY,
+    TOPIC_PERMISSIONS,
+    USER,
+    VIRTUAL_HOST,
+    Catalogue,
+    Origin,
+)
+from broker_core.queues.queue import Queue
+from broker_core.store import records
+from broker_core.store.records import (
+    BINDING,
+    BRANCH,
+    EXCHANGE,
+    LAST_NUMBER,
+    LEASE,
+    QUEUE,
+    STAGING,
+    UNREADABLE,
+    key_of,
+    text_of,
+)
+from broker_core.xa.branch import State
+
+if TYPE_CHECKING:
+    from broker_core.durability.journal import Journal
+    from broker_core.exchanges.exchange import Binding, Destination, Exchange
+    from broker_core.leases.lease import Lease
+    from broker_core.operations import Json
+    from broker_core.policy import Policy
+    from broker_core.security.access import Permissions, TopicPermissions, User
+    from broker_core.staging.staging import Staging
+    from broker_core.virtual_host import VirtualHost
+    from broker_core.xa.branch import Branch
+
+
+class StoredCatalogue(Catalogue):
+    """Tells the journal. What it says of the store at its beginning, `restoring.py` sets."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.incomplete = False
+        self.stored: set[str] = set()  # the keys in the store that have layers
+        self.unreadable: dict[
+            str, str
+        ] = {}  # keys and values in the store that nobody could make anything of
+        self.put_aside = 0  # how many of those had to give way
+        self.last_binding = 0
+        self._journal = journal
+        self._origin = Origin.CLIENT
+        self._of_file: set[str] = set()
+        self._of_default: set[str] = set()
+
+    # Layers.
+
+    @contextmanager
+    def told_by(self, origin: Origin) -> Iterator[None]:
+        before, self._origin = self._origin, origin
+        try:
+            yield
+        finally:
+            self._origin = before
+
+    def by_default(self, *names: str) -> bool:
+        key = key_of(*names)
+        self._of_file.discard(key)
+        self._of_default.add(key)
+        return key not in self.stored
+
+    def has(self, *names: str) -> bool:
+        return key_of(*names) in self.stored
+
+    def is_of_file(self, *names: str) -> bool:
+        return key_of(*names) in self._of_file
+
+    def _keep_layered(self, key: str, record: Json) -> None:
+        if self._origin is Origin.FILE:
+            self._of_file.add(key)
+            self._of_default.discard(key)
+            self._remove_layered(key)
+        elif self._origin is Origin.CLIENT and key not in self._of_file:
+            self.stored.add(key)
+            self._put(key, record)
+
+    def _forget_layered(self, key: str) -> None:
+        if self._origin is Origin.FILE:
+            self._of_file.discard(key)
+            self._of_default.discard(key)
+        if self._origin is Origin.CLIENT and key in self._of_default:
+            self.stored.add(key)
+            self._put(key, None)
+        else:
+            self._remove_layered(key)
+
+    def _remove_layered(self, key: str) -> None:
+        if key in self.stored:
+            self.stored.remove(key)
+            self._journal.remove(key)
+
+    def _put(self, key: str, record: Json) -> None:
+        if (text := self.unreadable.pop(key, None)) is not None:
+            self.put_aside += 1
+            self._journal.put(key_of(UNREADABLE, key, str(self.put_aside)), text)
+        self._journal.put(key, text_of(record))
+
+    # What there is.
+
+    def keep_virtual_host(self, host: VirtualHost) -> None:
+        self._keep_layered(key_of(VIRTUAL_HOST, host.name), records.virtual_host_record(host))
+
+    def forget_virtual_host(self, host: VirtualHost) -> None:
+        self._forget_layered(key_of(VIRTUAL_HOST, host.name))
+
+    def keep_exchange(self, exchange: Exchange) -> None:
+        if exchange.durable:
+            self._put(
+                key_of(EXCHANGE, exchange.virtual_host.name, exchange.name), records.exchange_record(exchange)
+            )
+
+    def keep_holding(self, exchange: Exchange) -> None:
+        is_there = exchange.virtual_host.exchanges.get(exchange.name) is exchange
+        if exchange.durable and is_there and exchange.holding is not None:
+            exchange.holding.number = self._next_number()
+            self.keep_exchange(exchange)
+
+    def forget_exchange(self, exchange: Exchange) -> None:
+        if exchange.durable:
+            self._journal.remove(key_of(EXCHANGE, exchange.virtual_host.name, exchange.name))
+
+    def keep_queue(self, queue: Queue) -> None:
+        if not is_kept(queue):
+            return
+        if not queue.number:
+            queue.keep_in(self._journal, self._next_number())
+        self._put(key_of(QUEUE, queue.virtual_host.name, queue.name), records.queue_record(queue))
+
+    def forget_queue(self, queue: Queue) -> None:
+        if queue.number:
+            self._journal.remove(key_of(QUEUE, queue.virtual_host.name, queue.name))
+
+    def _next_number(self) -> int:
+        """It is kept as well: entries of a queue that is gone may be in the store for a while."""
+        number = self._journal.next_queue
+        self._journal.next_queue += 1
+        self._journal.put(key_of(LAST_NUMBER), text_of(number))
+        return number
+
+    def keep_lease(self, lease: Lease) -> None:
+        if not lease.number:
+            lease.keep_in(self._journal, self._next_number())
+        if is_kept(
+            lease.queue
+        ):  # else its messages lie on disk, too, but nobody looks for them at the next start
+            self._put(lease_key(lease), records.lease_record(lease))
+
+    def forget_lease(self, lease: Lease) -> None:
+        if is_kept(lease.queue):
+            self._journal.remove(lease_key(lease))
+
+    def keep_staging(self, staging: Staging) -> None:
+        if not staging.number:
+            staging.keep_in(self._journal, self._next_number())
+        self._put(key_of(STAGING, staging.virtual_host.name, staging.name), records.staging_record(staging))
+
+    def forget_staging(self, staging: Staging) -> None:
+        self._journal.remove(key_of(STAGING, staging.virtual_host.name, staging.name))
+
+    def keep_branch(self, branch: Branch) -> None:
+        if branch.state is not State.HEURISTIC:
+            branch.keep_in(self._journal, self._next_number())
+        self._put(branch_key(branch), records.branch_record(branch))
+
+    def forget_branch(self, branch: Branch) -> None:
+        self._journal.remove(branch_key(branch))
+
+    def keep_binding(self, binding: Binding) -> None:
+        if binding.source.durable and is_kept(binding.destination):
+            self.last_binding += 1
+            binding.number = self.last_binding
+            self._put(binding_key(binding), records.binding_record(binding))
+
+    def forget_binding(self, binding: Binding) -> None:
+        if binding.number:
+            self._journal.remove(binding_key(binding))
+
+    # Who may do what, and what holds for whom.
+
+    def keep_user(self, user: User) -> None:
+        self._keep_layered(key_of(USER, user.name), records.user_record(user))
+
+    def forget_user(self, name: str) -> None:
+        self._forget_layered(key_of(USER, name))
+
+    def keep_permissions(self, user: str, virtual_host: str, permissions: Permissions) -> None:
+        key = key_of(PERMISSIONS, user, virtual_host)
+        self._keep_layered(key, records.permissions_record(permissions))
+
+    def forget_permissions(self, user: str, virtual_host: str) -> None:
+        self._forget_layered(key_of(PERMISSIONS, user, virtual_host))
+
+    def keep_topic_permissions(
+        self, user: str, virtual_host: str, exchange: str, permissions: TopicPermissions
+    ) -> None:
+        key = key_of(TOPIC_PERMISSIONS, user, virtual_host, exchange)
+        self._keep_layered(key, records.topic_permissions_record(permissions))
+
+    def forget_topic_permissions(self, user: str, virtual_host: str, exchange: str) -> None:
+        self._forget_layered(key_of(TOPIC_PERMISSIONS, user, virtual_host, exchange))
+
+    def keep_policy(self, policy: Policy, operator: bool) -> None:
+        key = policy_key(policy.virtual_host, policy.name, operator)
+        self._keep_layered(key, records.policy_record(policy))
+
+    def keep_parameter(self, name: str, value: Json) -> None:
+        self._put(key_of(PARAMETER, name), records.parameter_record(value))
+
+    def forget_parameter(self, name: str) -> None:
+        self._journal.remove(key_of(PARAMETER, name))
+
+    def forget_policy(self, virtual_host: str, name: str, operator: bool) -> None:
+        self._forget_layered(policy_key(virtual_host, name, operator))
+
+
+def is_kept(destination: Destination) -> bool:
+    """Whether an exchange or a queue outlives the node."""
+    return destination.durable and not (isinstance(destination, Queue) and destination.exclusive)
+
+
+def lease_key(lease: Lease) -> str:
+    return key_of(LEASE, lease.queue.virtual_host.name, lease.queue.name, lease.reader)
+
+
+def branch_key(branch: Branch) -> str:
+    return key_of(BRANCH, branch.branches.host.name, str(branch.xid))
+
+
+def binding_key(binding: Binding) -> str:
+    return key_of(BINDING, binding.source.virtual_host.name, str(binding.number))
+
+
+def policy_key(virtual_host: str, name: str, operator: bool) -> str:
+    return key_of(OPERATOR_POLICY if operator else POLICY, virtual_host, name)

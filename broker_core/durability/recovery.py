@@ -1,0 +1,273 @@
+"""At a start: a store's chunks become pages of the queues that were restored before. No message is read.
+
+    chunk ── entries that are not settled ──> by owner and priority ──> pages, in order of position ──> owner.restore
+
+What belongs to nobody any more (queues deleted just before the end, what was paged out only) is settled. If objects
+could not be read, nobody knows whose the rest is: then it stays in the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, compress, count
+from operator import gt
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+from broker_core.delivery import NEVER
+from broker_core.durability.chunk_state import ChunkState
+from broker_core.store import chunk
+from broker_core.store.contract import DamagedError, Kept, Page
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.durability.journal import Journal
+
+log: Final = logging.getLogger("leveret.store")
+
+PAGE_MESSAGES: Final = 4096
+PAGE_OCTETS: Final = 1 << 20  # of bodies
+ALL_UP_TO: Final = 0  # the mark that stands for all entries up to a number: they were delivered before
+PORTION: Final = 50_000  # entries between two words about the progress
+
+
+class Owner(Protocol):
+    """Who keeps messages in the store: a queue, or what else has a number there."""
+
+    number: int
+    ranked: ClassVar[bool]  # priorities may matter; else everything is one priority
+
+    def rank(self, priority: int) -> int:
+        """In which line messages of this priority stand; what stands in one comes back as one."""
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        """These waited when the node ended, oldest first. Called before anything else: once for each line that has
+        some, or, without priorities, once in any case.
+        """
+
+    def marked(self) -> Iterable[tuple[int, int]]:
+        """Entries that were delivered before, and how often that failed. Asked when everything has come back."""
+
+
+class Recovered:
+    """What a recovery found."""
+
+    __slots__ = ("damaged", "messages", "owners")
+
+    def __init__(self) -> None:
+        self.messages = 0  # copies in queues
+        self.owners = 0  # queues that have some
+        self.damaged = 0  # chunks
+
+
+class Gathered:
+    """Entries of one owner and one priority."""
+
+    __slots__ = ("expiries", "numbers", "positions", "sizes", "wall_ms")
+
+    def __init__(self) -> None:
+        self.wall_ms = 0.0  # what makes monotonic milliseconds those since 1970
+        self.numbers = array("Q")
+        self.positions = array("Q")
+        self.sizes = array("I")
+        self.expiries = array("Q")  # ms since 1970; 0: never
+
+    def take(self, columns: chunk.Columns, places: Sequence[int]) -> None:
+        """Add entries of a chunk."""
+        records, sizes, expiries = columns.records, columns.sizes, columns.expiries
+        if len(places) == len(columns) and isinstance(
+            records, range
+        ):  # all, each with its own record: the rule
+            self.numbers.extend(columns.numbers)
+            self.positions.extend(columns.positions)
+            self.sizes.extend(sizes)
+        else:
+            self.numbers.extend(map(columns.numbers.__getitem__, places))
+            self.positions.extend(map(columns.positions.__getitem__, places))
+            self.sizes.extend(sizes[records[place]] for place in places)
+        if expiries is None:
+            self.expiries.frombytes(bytes(self.expiries.itemsize * len(places)))
+        else:
+            self.expiries.extend(map(expiries.__getitem__, places))
+
+    def in_order(self) -> None:
+        """Sort them by their positions, unless they are."""
+        positions = self.positions
+        if any(map(gt, positions, positions[1:])):  # one was revised, and written again
+            order = sorted(range(len(positions)), key=positions.__getitem__)
+            self.numbers = array("Q", map(self.numbers.__getitem__, order))
+            self.sizes = array("I", map(self.sizes.__getitem__, order))
+            self.expiries = array("Q", map(self.expiries.__getitem__, order))
+            self.positions = array("Q", map(positions.__getitem__, order))
+
+
+def messages(
+    broker: Broker, journal: Journal, progress: Callable[[int], None] = lambda entries: None
+) -> Recovered:
+    """Give those who were restored their messages back. `progress` is told from time to time how many were found.
+
+    Raises StoreError.
+    """
+    owners = {owner.number: owner for owner in owners_of(broker)}
+    found: dict[tuple[int, int], Gathered] = {}
+    recovered, said = Recovered(), 0
+    marks = dict(journal.store.marks())
+    for kept in journal.store.chunks():
+        _take(journal, kept, owners, found, marks, recovered)
+        if recovered.messages - said >= PORTION:
+            said = recovered.messages
+            progress(said)
+    _streams(journal, recovered)
+    # Or what is new would count as delivered before.
+    journal.next_entry = max(journal.next_entry, marks.get(ALL_UP_TO, 0) + 1)
+    journal.written = journal.next_entry - 1
+    if not journal.store.was_clean:
+        journal.redelivered_to = journal.written
+    else:
+        journal.redelivered_to = marks.get(ALL_UP_TO, 0)
+    recovered.owners += len({number for number, _ in found})
+    for number in owners:
+        if not owners[number].ranked:
+            found.setdefault((number, 0), Gathered())
+    wall_ms = (broker.clock.wall() - broker.clock.now()) * 1000
+    for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
+        gathered.wall_ms = wall_ms
+        owners[number].restore(priority, pages_of(gathered, marks, journal.redelivered_to))
+    return recovered
+
+
+def _streams(journal: Journal, recovered: Recovered) -> None:
+    """Streams get back where their messages are. Those of streams that are gone go, too."""
+    found: set[int] = set()
+    for span in journal.store.spans():
+        found.add(span.stream)
+        if (stream := journal.logs.get(span.stream)) is not None:
+            stream.take_back(span)
+            recovered.messages += span.next - span.first
+    for number, producer, sequence in journal.store.producers():
+        found.add(number)
+        if (stream := journal.logs.get(number)) is not None:
+            stream.sequences[producer] = sequence
+    catalogue = journal.broker.catalogue
+    for number in sorted(found):
+        journal.next_queue = max(journal.next_queue, number + 1)
+        if (stream := journal.logs.get(number)) is not None:
+            stream.taken_back(journal.store.was_clean)
+            recovered.owners += 1
+        elif catalogue is None or not catalogue.incomplete:
+            journal.end_stream(number)
+
+
+def owners_of(broker: Broker) -> Iterable[Owner]:
+    """Everybody of whose messages the store knows each by a number."""
+    for host in broker.hosts():
+        yield from (queue for queue in host.queues.values() if queue.number and queue.has_entries)
+        holdings = (exchange.holding for exchange in host.exchanges.values())
+        yield from (holding for holding in holdings if holding is not None and holding.number)
+
+
+def _take(
+    journal: Journal,
+    kept: Kept,
+    owners: Mapping[int, Owner],
+    found: dict[tuple[int, int], Gathered],
+    marks: dict[int, int],
+    recovered: Recovered,
+) -> None:
+    """One chunk: what is still needed of it, to whom it belongs."""
+    try:
+        if kept.entries is None:
+            raise DamagedError("its columns cannot be read")
+        columns = chunk.read(kept.entries)
+    except DamagedError as error:
+        recovered.damaged += 1
+        journal.next_entry = max(journal.next_entry, kept.first + 1)
+        log.error(
+            "chunk %d cannot be read, its messages are not recovered; it stays in the store: %s",
+            kept.first,
+            error,
+        )
+        return
+    journal.next_entry = max(journal.next_entry, columns.numbers[-1] + 1)
+    state = ChunkState(kept.first, columns.numbers, kept.octets, columns.volatile)
+    state.restore_bits(kept.settled or b"")
+    journal.known.add(state)
+    if kept.settled is None or len(kept.settled) not in (0, len(state.bits)):
+        log.error("chunk %d: what of it is settled cannot be read; all of it is delivered again", kept.first)
+        marks.update((number, 0) for number in columns.numbers if number not in marks)
+    lost = _hand_out(columns, state.live_places(), owners, found) if state.live else []
+    recovered.messages += state.live - len(lost)
+    journal.next_queue = max(journal.next_queue, max(columns.queues) + 1)
+    catalogue = journal.broker.catalogue
+    if lost and (columns.volatile or catalogue is None or not catalogue.incomplete):
+        journal.settle_numbers(lost)
+
+
+def _hand_out(
+    columns: chunk.Columns,
+    places: Sequence[int],
+    owners: Mapping[int, Owner],
+    found: dict[tuple[int, int], Gathered],
+) -> Sequence[int]:
+    """Entries to those to whom they belong. Returns the numbers of those that belong to nobody."""
+    queues, priorities = columns.queues, columns.priorities
+    if queues.count(queues[0]) == len(queues) and priorities.count(priorities[0]) == len(priorities):
+        mine = {(queues[0], priorities[0]): places}  # the rule, and a tenth of the work
+    else:
+        by_owner: dict[tuple[int, int], list[int]] = {}
+        for place in places:
+            by_owner.setdefault((queues[place], priorities[place]), []).append(place)
+        mine = dict(by_owner)
+    lost: list[int] = []
+    for (queue, priority), chosen in mine.items():
+        if columns.volatile or queue not in owners:
+            lost += map(columns.numbers.__getitem__, chosen)
+            continue
+        if priority:
+            priority = owners[queue].rank(priority)  # or what stands in one line would come in two
+        gathered = found.get((queue, priority))
+        if gathered is None:
+            gathered = found[queue, priority] = Gathered()
+        gathered.take(columns, chosen)
+    return sorted(lost)
+
+
+def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) -> list[Page]:
+    """Pages in the order of positions. All messages of a page may have been delivered before, or only those marked."""
+    gathered.in_order()
+    numbers, positions = gathered.numbers, gathered.positions
+    sums = array("Q", accumulate(gathered.sizes, initial=0))
+    pages: list[Page] = []
+    begin = 0
+    for border in _borders(numbers, redelivered_to):
+        while begin < border:
+            full = bisect_left(sums, sums[begin] + PAGE_OCTETS, begin)
+            end = min(begin + PAGE_MESSAGES, full, border)
+            chosen = numbers[begin:end]
+            marked = {number: marks[number] for number in chosen if number in marks} if marks else {}
+            expiries = gathered.expiries[begin:end]
+            expiring = len(expiries) - expiries.count(0)
+            due = (expiries[0] - gathered.wall_ms) / 1000 if expiries[0] else NEVER
+            octets, old = sums[end] - sums[begin], chosen[0] <= redelivered_to
+            first, last = positions[begin], positions[end - 1]
+            pages.append(Page(compact(chosen), first, last, octets, expiring, old, marked, due))
+            begin = end
+    return pages
+
+
+def _borders(numbers: array[int], redelivered_to: int) -> Iterable[int]:
+    """Where a page has to end: before a number that is lower than the last, or the first that is new since."""
+    begin = 0
+    for fall in (*compress(count(1), map(gt, numbers, numbers[1:])), len(numbers)):
+        yield bisect_right(numbers, redelivered_to, begin, fall)
+        yield fall
+        begin = fall
+
+
+def compact(numbers: Sequence[int]) -> Sequence[int]:
+    """Rising numbers, as a range if they follow each other."""
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return range(numbers[0], numbers[-1] + 1)
+    return array("Q", numbers)

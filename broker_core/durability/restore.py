@@ -1,0 +1,385 @@
+"""At a start: objects become virtual hosts, users, policies, exchanges, queues and bindings again.
+
+Nothing that was there is refused: what a declaration would be told today is logged, and the thing comes back as it was.
+A virtual host comes back if anything in it does. What nobody can make anything of is named in the log and stays in the
+store; the rest comes back without it.
+
+An exchange whose type is missing, or does not want it any more, routes nothing until the type is there again
+(exchanges/missing.py). Its record is not changed by that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker_core.description import describe
+from broker_core.durability.objects import StoredCatalogue
+from broker_core.durable_objects import (
+    OPERATOR_POLICY,
+    PARAMETER,
+    PERMISSIONS,
+    POLICY,
+    TOPIC_PERMISSIONS,
+    USER,
+    VIRTUAL_HOST,
+)
+from broker_core.errors import Failure
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
+from broker_core.exchanges.missing import Missing, missing
+from broker_core.leases.lease import Lease
+from broker_core.limits import QueueLimits, limits_of, parse_queue_arguments, queue_type
+from broker_core.memory_tuning import no_collection
+from broker_core.observability import event_exchange
+from broker_core.queues.factory import new_queue
+from broker_core.queues.work_queue import WorkQueue
+from broker_core.security.access import TopicPermissions
+from broker_core.selectors.parser import compile_selector
+from broker_core.staging.staging import Staging
+from broker_core.store import records
+from broker_core.store.records import (
+    BINDING,
+    BRANCH,
+    EXCHANGE,
+    LAST_NUMBER,
+    LEASE,
+    QUEUE,
+    STAGING,
+    UNREADABLE,
+    Names,
+    Record,
+    json_in,
+    key_of,
+    names_in,
+)
+from broker_core.store.typed_json import Unreadable
+from broker_core.values import Table
+from broker_core.virtual_host import VirtualHost
+from broker_core.xa.branch import Branch, xid_in
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.durability.journal import Journal
+    from broker_core.operations import Json
+    from broker_core.store.contract import Span
+
+log: Final = logging.getLogger("leveret.store")
+
+NOTHING: Final = TopicPermissions("", "")
+NAMES: Final = {  # kinds, in the order in which one needs the other, and how many names each has
+    LAST_NUMBER: 0,
+    UNREADABLE: 2,
+    VIRTUAL_HOST: 1,
+    USER: 1,
+    PERMISSIONS: 2,
+    TOPIC_PERMISSIONS: 3,
+    POLICY: 2,
+    OPERATOR_POLICY: 2,
+    PARAMETER: 1,
+    EXCHANGE: 2,
+    QUEUE: 2,
+    LEASE: 3,
+    STAGING: 2,
+    BRANCH: 2,
+    BINDING: 2,
+}
+LAYERED: Final = frozenset({VIRTUAL_HOST, USER, PERMISSIONS, TOPIC_PERMISSIONS, POLICY, OPERATOR_POLICY})
+
+
+def restore(broker: Broker, journal: Journal) -> None:
+    """Put everything in place that the journal's store has, and keep what is changed from now on. Raises StoreError."""
+    restoring = Restoring(broker, journal)
+    with no_collection():
+        restoring.read()
+        restoring.put_in_place()
+    broker.keep_in(restoring.catalogue)
+
+
+def begin(broker: Broker) -> None:
+    """Everything is in its place, messages too, and that may have taken long: unused queues have their whole term."""
+    now = broker.tick()
+    for host in broker.hosts():
+        for queue in host.queues.values():
+            queue.used_at = now
+            if queue.limits.auto_delete_delay_ms:
+                queue.left_alone()
+        for lease in host.leases.values():
+            lease.begin()
+        for staging in host.stagings.values():
+            staging.begin()
+    begin_branches(broker)
+
+
+def begin_branches(broker: Broker) -> None:
+    """All segments are gone through once."""
+    branches = {each.prepared.number: each for host in broker.hosts() for each in host.branches.all()}
+    if branches:
+        assert broker.journal is not None, "they come from its store"
+        spans: dict[int, list[Span]] = {number: [] for number in branches}
+        for span in broker.journal.store.spans():
+            if span.stream in spans:
+                spans[span.stream].append(span)
+        for number, branch in branches.items():
+            branch.begin(spans[number])
+
+
+class Found:
+    """An object as the store has it."""
+
+    __slots__ = ("json", "key", "names")
+
+    def __init__(self, key: str, names: Names, json: Json) -> None:
+        self.key = key
+        self.names = names
+        self.json = json
+
+    @property
+    def place(self) -> int:
+        """Where a binding stands."""
+        return int(self.names[1])
+
+
+class Restoring:
+    """One start."""
+
+    def __init__(self, broker: Broker, journal: Journal) -> None:
+        self.catalogue = StoredCatalogue(journal)
+        self._broker = broker
+        self._journal = journal
+        self._texts: dict[str, str] = {}  # by key
+        self._found: dict[str, list[Found]] = {kind: [] for kind in NAMES}
+
+    def read(self) -> None:
+        """Look at everything there is."""
+        self._texts = dict(self._journal.store.objects())
+        for key, text in self._texts.items():
+            try:
+                self._sort_in(key, text)
+            except Unreadable as unreadable:
+                self._pass_over(key, unreadable)
+
+    def _sort_in(self, key: str, text: str) -> None:
+        kind, *names = names_in(key)
+        if len(names) != NAMES.get(kind):
+            raise Unreadable("nobody knows what it is")
+        if kind == BINDING and not names[1].isdecimal():
+            raise Unreadable("it has no number")
+        if kind == TOPIC_PERMISSIONS:  # better none than all, if the record cannot be read
+            user, host, exchange = names
+            self._broker.access.add_topic_permissions(user, host, exchange, NOTHING)
+        self._found[kind].append(Found(key, tuple(names), json_in(text)))
+
+    def put_in_place(self) -> None:
+        steps: dict[str, Callable[[Names, Record], None]] = {
+            VIRTUAL_HOST: self._virtual_host,
+            USER: self._user,
+            PERMISSIONS: self._permissions,
+            TOPIC_PERMISSIONS: self._topic_permissions,
+            POLICY: self._policy,
+            OPERATOR_POLICY: self._operator_policy,
+            PARAMETER: self._parameter,
+            EXCHANGE: self._exchange,
+            QUEUE: self._queue,
+            LEASE: self._lease,
+            STAGING: self._staging,
+            BRANCH: self._branch,
+            BINDING: self._binding,
+        }
+        self._found[BINDING].sort(key=lambda found: found.place)
+        for kind, step in steps.items():
+            for found in self._found[kind]:
+                self._try(step, found, kind in LAYERED)
+        for found in self._found[LAST_NUMBER]:
+            self._has_number(found.json if isinstance(found.json, int) else 0)
+        for found in self._found[UNREADABLE]:
+            self._pass_over(found.key, Unreadable("so it was at an earlier start"))
+        self.catalogue.put_aside = len(self._found[UNREADABLE])
+
+    def _try(self, step: Callable[[Names, Record], None], found: Found, layered: bool) -> None:
+        if layered:
+            self.catalogue.stored.add(found.key)
+            if found.json is None:  # a default that has been deleted
+                return
+        try:
+            step(found.names, Record(found.json))
+        except (Unreadable, Failure, RecursionError) as fault:
+            self._pass_over(found.key, fault)
+
+    def _pass_over(self, key: str, why: Exception) -> None:
+        self.catalogue.unreadable[key] = self._texts[key]
+        self.catalogue.incomplete = True
+        log.error("passed over, and left in the store: %s: %s", key, why)
+
+    def _has_number(self, number: int) -> None:
+        self._journal.next_queue = max(self._journal.next_queue, number + 1)
+
+    # Who may do what, and what holds for whom.
+
+    def _host(self, name: str) -> VirtualHost:
+        return self._broker.add_virtual_host(name)
+
+    def _virtual_host(self, names: Names, record: Record) -> None:
+        host = self._host(names[0])
+        host.set_limits(records.virtual_host_limits(record))
+        host.set_tracing(record.flag("tracing", otherwise=False))
+        describe(host, records.description_in(record))
+
+    def _user(self, names: Names, record: Record) -> None:
+        self._broker.access.put_user(records.user_in(names[0], record))
+
+    def _permissions(self, names: Names, record: Record) -> None:
+        user, host = names
+        self._host(host)
+        self._broker.access.add_permissions(user, host, records.permissions_in(record))
+
+    def _topic_permissions(self, names: Names, record: Record) -> None:
+        user, host, exchange = names
+        self._host(host)
+        permissions = records.topic_permissions_in(record)
+        self._broker.access.add_topic_permissions(user, host, exchange, permissions)
+
+    def _policy(self, names: Names, record: Record) -> None:
+        host, name = names
+        self._host(host)
+        self._broker.policies.set(records.policy_in(host, name, record))
+
+    def _operator_policy(self, names: Names, record: Record) -> None:
+        host, name = names
+        self._host(host)
+        self._broker.policies.set_operator(records.policy_in(host, name, record))
+
+    def _parameter(self, names: Names, record: Record) -> None:
+        self._broker.parameters.set(names[0], record.json("value"))
+
+    # Where messages go.
+
+    def _exchange(self, names: Names, record: Record) -> None:
+        host, name = names
+        number = record.number("number", least=0)
+        exchange = self._typed(self._host(host), name, record)
+        if isinstance(exchange.type, Missing):
+            log.error(
+                "exchange '%s' in vhost '%s' routes nothing, its alternate gets the messages: type '%s' cannot be "
+                "used: %s",
+                name,
+                host,
+                exchange.type.name,
+                exchange.type.why,
+            )
+        if number:
+            exchange.begin_to_hold().number = number
+            self._has_number(number)
+        exchange.virtual_host.add_exchange(exchange)
+
+    def _typed(self, host: VirtualHost, name: str, record: Record) -> Exchange:
+        """An exchange with its type, or with what stands in for it."""
+        type_, arguments = record.text("type"), record.table("arguments")
+        auto_delete, internal = record.flag("auto_delete"), record.flag("internal")
+
+        def of(type_class: type[ExchangeType]) -> Exchange:
+            return Exchange(host, name, type_class, True, auto_delete, internal, arguments)
+
+        type_class = self._broker.exchange_types.get(type_)
+        if type_class is None:
+            return of(missing(type_, "no plug-in offers it"))
+        try:
+            return of(type_class)
+        except Exception as error:  # a plug-in's
+            return of(missing(type_, f"{type(error).__name__}: {error}"))
+
+    def _queue(self, names: Names, record: Record) -> None:
+        host, name = self._host(names[0]), names[1]
+        arguments, auto_delete = record.table("arguments"), record.flag("auto_delete")
+        text = record.optional_text("selector")
+        selector = None if text is None else compile_selector(text)
+        limits = self._limits(host, name, auto_delete, arguments)
+        queue = new_queue(host, name, limits, True, False, auto_delete, None, arguments, selector)
+        queue.keep_in(self._journal, record.number("number", least=1))
+        queue.notes = record.table("notes")
+        self._has_number(queue.number)
+        host.add_queue(queue)
+
+    def _lease(self, names: Names, record: Record) -> None:
+        host, name, reader = names
+        queue = self._host(host).queues.get(name)
+        if not isinstance(queue, WorkQueue):
+            raise Unreadable("its queue is not there")
+        lease = Lease(queue, reader)
+        lease.fence, lease.incarnation = record.whole("fence"), record.text("incarnation")
+        lease.keep_in(self._journal, record.number("number", least=1))
+        self._has_number(lease.number)
+        queue.virtual_host.leases[name, reader] = lease
+
+    def _staging(self, names: Names, record: Record) -> None:
+        host, name = self._host(names[0]), names[1]
+        staging = Staging(host, name, record.text("user"))
+        staging.keep_in(self._journal, record.number("number", least=1))
+        self._has_number(staging.number)
+        host.stagings[name] = staging
+
+    def _branch(self, names: Names, record: Record) -> None:
+        host, name = self._host(names[0]), names[1]
+        try:
+            branch = Branch(host.branches, xid_in(name), record.text("user"))
+        except ValueError:
+            raise Unreadable("it has no name") from None
+        branch.verdict = records.verdict_in(record)
+        branch.prepared.restore(records.outline_in(record))
+        branch.keep_in(self._journal, record.number("number", least=1))
+        self._has_number(branch.prepared.number)
+        host.branches.add(branch)
+
+    def _limits(self, host: VirtualHost, name: str, auto_delete: bool, arguments: Table) -> QueueLimits:
+        try:
+            limits = parse_queue_arguments(name, host.name, True, False, auto_delete, arguments)
+            self._broker.compat.check_queue_arguments(name, host.name, arguments)
+        except Failure as failure:
+            log.warning("restored, though it could not be declared today: %s", failure)
+            limits = as_far_as_known(arguments)
+        return limits
+
+    def _binding(self, names: Names, record: Record) -> None:
+        host = self._host(names[0])
+        source = host.exchanges.get(record.text("source"))
+        if source is None and record.text("source") == event_exchange.EVENTS:
+            source = event_exchange.add_to(
+                host
+            )  # events went there before: the binding waits for that to come again
+        ends: Mapping[str, Destination] = host.queues if record.text("to") == "queue" else host.exchanges
+        destination = ends.get(record.text("destination"))
+        if source is None or destination is None:
+            raise Unreadable("one of its ends is not there")
+        binding = Binding(source, destination, record.text("key"), record.table("arguments"))
+        binding.number = self.catalogue.last_binding = int(names[1])
+        if binding.identity not in source.bindings_by_identity:
+            self._put_binding(binding)
+        else:  # made again while this one was passed over
+            self._journal.remove(key_of(BINDING, *names))
+
+    def _put_binding(self, binding: Binding) -> None:
+        host = binding.source.virtual_host
+        try:
+            self._broker.compat.check_binding_key(binding.source.type.name, binding.key)
+        except Failure as failure:
+            log.warning(
+                "restored, though it could not be made today: %r in vhost '%s': %s",
+                binding,
+                host.name,
+                failure,
+            )
+        try:
+            host.add_binding(binding)
+        except Exception as error:  # a plug-in's
+            raise Unreadable(
+                f"exchange type '{binding.source.type.name}' does not take it: {error!r}"
+            ) from None
+
+
+def as_far_as_known(arguments: Table) -> QueueLimits:
+    """The limits of arguments that would be refused today. Raises Unreadable."""
+    try:
+        queue_type(arguments)
+        return limits_of(arguments)
+    except ValueError as error:
+        raise Unreadable(str(error)) from None

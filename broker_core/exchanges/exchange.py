@@ -1,0 +1,348 @@
+"""Exchanges: named places to publish to, each with a type that turns a message into destinations.
+
+`ExchangeType` is the contract for plugins. An exchange owns one instance of its type; the bindings belong to the
+exchange, so that a type can be replaced while the node runs: the new instance is told every binding again.
+
+Alternate exchanges, exchange-to-exchange hops, CC/BCC and protection against cycles are the core's work *around* the
+type (`routing.py`); a type only answers "where to, for this message, from this exchange?".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from mypy_extensions import mypyc_attr
+
+from broker_core.delivery import NEVER
+from broker_core.errors import PreconditionFailed
+from broker_core.values import Table, Value, printed, type_name
+
+if TYPE_CHECKING:
+    from broker_core.exchanges.held_messages import Held, Holding
+    from broker_core.exchanges.routing import Route
+    from broker_core.message import Message
+    from broker_core.virtual_host import VirtualHost
+
+
+class Handled(Enum):
+    """A route of `HANDLED` means: the exchange takes the message itself (`keep`). No destination, and no alternate."""
+
+    HANDLED = "handled"
+
+
+HANDLED: Final = Handled.HANDLED
+
+
+class LooksAt(Enum):
+    """What a type's answer depends on, besides the bindings; decides how far a route can be remembered."""
+
+    NOTHING = "nothing"  # the same for every message (fanout)
+    KEY = "key"  # the same for every message with the same routing key (direct, topic)
+    MESSAGE = "message"  # anything else: headers, body, chance, time
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Destination:
+    """A place a binding leads to: a queue or another exchange.
+
+    Not an `ABC`: routing asks `isinstance` of each destination, and that metaclass makes it 0.2 us dearer.
+    """
+
+    __slots__ = ()
+    name: str
+    is_exchange: bool
+    durable: bool
+
+    @property
+    def kind(self) -> str:
+        return "exchange" if self.is_exchange else "queue"
+
+
+class Binding:
+    """source --key, arguments--> destination. Equal when all four are equal."""
+
+    __slots__ = ("arguments", "destination", "identity", "key", "number", "source")
+
+    def __init__(self, source: Exchange, destination: Destination, key: str, arguments: Table) -> None:
+        self.source = source
+        self.destination = destination
+        self.key = key
+        self.arguments = arguments
+        self.identity = (destination.is_exchange, destination.name, key, frozen(arguments))
+        self.number = 0  # in the store
+
+    @property
+    def frozen_arguments(self) -> object:
+        """To be compared with what `frozen` makes of others: if they differ, in no time."""
+        return self.identity[3]
+
+    @property
+    def durable(self) -> bool:
+        """A binding lasts as long as both of its ends do (S059)."""
+        return self.source.durable and self.destination.durable
+
+    def told(self) -> Table:
+        """The binding as events name it."""
+        return {
+            "source_name": self.source.name,
+            "source_kind": "exchange",
+            "destination_name": self.destination.name,
+            "destination_kind": self.destination.kind,
+            "routing_key": self.key,
+            "arguments": self.arguments,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Binding {self.source.name!r} --{self.key!r}--> {self.destination.kind} {self.destination.name!r}>"
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ExchangeType(ABC):
+    """How one kind of exchange routes. One instance per exchange; subclass it, name it, write `route`.
+
+    class Longest(ExchangeType):
+        name = "x-longest"
+
+        def route(self, message):
+            longest = max((b.key for b in self.exchange.bindings), key=len, default=None)
+            return [b.destination for b in self.exchange.bindings if b.key == longest]
+
+    Every method is called from the broker's one thread and must not wait. Whatever `route` raises is counted against
+    the exchange and logged once; the message then takes the alternate exchange.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str] = ""  # a line for people; without, it is the first one of the docstring
+    looks_at: ClassVar[LooksAt] = LooksAt.MESSAGE
+    argument_names: ClassVar[
+        tuple[str, ...]
+    ] = ()  # arguments that must be equal when the exchange is redeclared
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Called when the exchange is declared, and again when the type is reloaded; `bind` follows per binding."""
+        self.exchange = exchange
+
+    @abstractmethod
+    def route(self, message: Message) -> Iterable[Destination] | Handled:
+        """Where `message` goes. `message.key` and `message.keys`, `.headers`, `.body`, `.facts` tell about it.
+
+        Called for each message (or once for each key and topology, see `looks_at`), and for dry runs: it must not
+        change anything. Repeated destinations are fine. `HANDLED`: none, and the alternate is not for it; `keep`
+        follows.
+        """
+
+    def keep(self, message: Message) -> None:
+        """Called after a message was really published through this exchange (in a transaction: at commit).
+
+        A type that overrides it may remember the message, or `self.exchange.hold` it, having answered `HANDLED`.
+        """
+
+    def hold_again(self, held: Held) -> None:
+        """Called when the node starts, after the bindings, for each message that `Exchange.hold` had on disk.
+
+        In the order in which they were held. A type that does not override it has them routed as if published now.
+        """
+        self.exchange.virtual_host.broker.release_delayed(self.exchange, held.message)
+        self.exchange.let_go(held)
+
+    @classmethod
+    def validate(cls, arguments: Table) -> None:
+        """Called before an exchange is declared. Raise `PreconditionFailed` to refuse its arguments."""
+
+    def validate_binding(self, key: str, arguments: Table) -> None:
+        """Called before a binding with this exchange as source is made. Raise `PreconditionFailed` to refuse it."""
+
+    def bind(self, binding: Binding) -> None:
+        """Called after a binding was added to `self.exchange.bindings`, and for each of them after a reload."""
+
+    def unbind(self, binding: Binding) -> None:
+        """Called after a binding was removed from `self.exchange.bindings`."""
+
+    def close(self) -> None:
+        """Called when the exchange is deleted or this instance has been replaced by a reload."""
+
+    def state(self) -> object:
+        """What a newer version of the type should take over in a reload (`restore`); None: the bindings suffice."""
+        return None
+
+    def restore(self, state: object) -> None:
+        """Called on the new instance after its bindings, with what the old one's `state` returned, if not None."""
+
+    def equivalent(self, arguments: Table) -> str | None:
+        """Called on redeclaration. The name of the first argument that differs in meaning, or None."""
+        current = self.exchange.arguments
+        return next((n for n in self.argument_names if current.get(n) != arguments.get(n)), None)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Exchange(Destination):
+    """A declared exchange: properties, its type's instance, its bindings, and remembered routes."""
+
+    __slots__ = (
+        "alternate",
+        "arguments",
+        "auto_delete",
+        "bindings_by_identity",
+        "durable",
+        "holding",
+        "internal",
+        "name",
+        "published",
+        "route_errors",
+        "routes",
+        "routes_revision",
+        "surplus",
+        "type",
+        "unroutable",
+        "virtual_host",
+        "warned_alternate",
+    )
+    is_exchange = True
+
+    def __init__(
+        self,
+        virtual_host: VirtualHost,
+        name: str,
+        type_class: type[ExchangeType],
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+    ) -> None:
+        self.virtual_host = virtual_host
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments: Table = arguments or {}
+        self.bindings_by_identity: dict[tuple[object, ...], Binding] = {}
+        self.alternate: str | None = None  # from argument or policy; the exchange need not exist
+        self.warned_alternate: str | None = None  # the missing alternate that has been logged
+        self.routes: dict[str, Route] = {}  # by routing key; good for `routes_revision` of the topology
+        self.routes_revision = -1
+        self.published = 0  # messages
+        self.surplus = 0  # messages that it put into queues, beyond one for each that was routable
+        self.unroutable = 0  # messages that found no queue, alternate included
+        self.route_errors = 0  # exceptions raised by this version of the type
+        self.holding: Holding | None = None  # since it first held a message
+        self.type = type_class(self)
+
+    def told(self) -> Table:
+        """The exchange as events name it."""
+        return {
+            "name": self.name,
+            "type": self.type.name,
+            "durable": self.durable,
+            "auto_delete": self.auto_delete,
+            "internal": self.internal,
+            "arguments": self.arguments,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.name!r} type={self.type.name}>"
+
+    @property
+    def bindings(self) -> Collection[Binding]:
+        """The bindings with this exchange as source, oldest first."""
+        return self.bindings_by_identity.values()
+
+    @property
+    def routed(self) -> int:
+        """Messages that queues got from it, counted in each. Most go to one queue, and need no counting for that."""
+        return self.published - self.unroutable + self.surplus
+
+    def remember_route(self, key: str, found: Route) -> None:
+        """Answer with this for messages with that key, until the topology changes."""
+        self.virtual_host.routes_remembered += key not in self.routes
+        self.routes[key] = found
+
+    def forget_routes(self) -> None:
+        self.virtual_host.routes_remembered -= len(self.routes)
+        self.routes.clear()
+
+    def gone(self) -> None:
+        """It has been deleted; somebody may still remember it."""
+        self.forget_routes()
+        self.virtual_host.broker.bygone.add_exchange(self)
+
+    def hold(self, message: Message, due: float = NEVER) -> Held:
+        """Hold a message for later: on disk too, if it and the exchange are durable, so that it survives the node.
+
+        For the exchange's type, in `keep`; it comes back to what is returned by a timer of its own, at `due` (monotonic
+        seconds) or whenever it likes, and then calls `let_go`. What a deleted exchange holds is let go.
+        """
+        holding = self.holding
+        if holding is None:
+            holding = self.begin_to_hold()
+            if (catalogue := self.virtual_host.broker.catalogue) is not None:
+                catalogue.keep_holding(self)
+        return holding.hold(message, due)
+
+    def begin_to_hold(self) -> Holding:
+        """From now on it has a place for what it holds."""
+        from broker_core.exchanges.held_messages import (
+            Holding,  # a queue, which is a destination, as exchanges are
+        )
+
+        self.holding = Holding(self)  # type: ignore[abstract]  # it has no consumers, and nobody asks
+        return self.holding
+
+    def let_go(self, held: Held) -> None:
+        """It has gone its way, or is not wanted any more. Twice is harmless."""
+        if self.holding is not None:
+            self.holding.drop([held])
+
+    def hold_again(self, held: Iterable[Held]) -> None:
+        """At the start of a node: it had held these on disk, in this order."""
+        holding = self.holding or self.begin_to_hold()
+        for each in held:
+            holding.take_back(each)
+            self.give_back(each)
+
+    def give_back(self, held: Held) -> None:
+        """The type has what is held. If it fails that stays on disk: the next start may bring a better version."""
+        try:
+            self.type.hold_again(held)
+        except Exception as error:
+            self.route_errors += 1
+            self.virtual_host.broker.report_route_error(self, error, "failed to hold a message again")
+
+    def replace_type(self, type_class: type[ExchangeType]) -> None:
+        """Take a newer version of the type. If it raises anywhere, the old instance stays in place."""
+        new = type_class(self)
+        for binding in self.bindings:
+            new.bind(binding)
+        if (state := self.type.state()) is not None:
+            new.restore(state)
+        old, self.type = self.type, new
+        self.route_errors = 0  # a new version's first error is news
+        self.virtual_host.revision += 1  # remembered routes are the old type's answers
+        old.close()
+
+
+def frozen(value: Value) -> object:
+    """A hashable stand-in for a value: equal values, equal stand-ins."""
+    if isinstance(value, dict):
+        return frozenset((name, frozen(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(frozen(item) for item in value)
+    if isinstance(value, bool):
+        return ("bool", value)  # True is not 1 here
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def described(value: Value) -> str:
+    """An argument's value as inequivalence errors print it (S065, S149)."""
+    return "none" if value is None else f"the value '{printed(value)}' of type '{type_name(value)}'"
+
+
+def inequivalent(
+    argument: str, thing: str, name: str, virtual_host: str, new: str, current: str
+) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"inequivalent arg '{argument}' for {thing} '{name}' in vhost '{virtual_host}': "
+        f"received {new} but current is {current}"
+    )

@@ -1,0 +1,332 @@
+"""A dry run of routing: where a message would go from an exchange, and why. Nothing is delivered, counted or logged.
+
+    exchange, key, headers ─> the walk that delivers ─> each exchange asked, each binding matched, why it is dropped
+
+The walk tells a `Trace` what it does, so an explanation cannot differ from a delivery. Which bindings matched is asked
+of the exchange type itself: a fresh instance gets one binding at a time, and matches or does not. For types beyond the
+standard ones, which may look at all bindings together, only the destinations are told.
+
+An exchange type that draws by chance (`x-random`) draws again for the message that is really published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from broker_core.client import Client, require_not_internal
+from broker_core.errors import AccessRefused
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, LooksAt
+from broker_core.exchanges.routing import Trace, walk
+from broker_core.exchanges.standard import STANDARD
+from broker_core.message import Encoding, Facts, Message, further_keys
+from broker_core.operations import Json, as_json
+from broker_core.security.access import User
+from broker_core.values import Properties, Table
+from broker_core.virtual_host import VirtualHost
+
+NO_HEADERS: Final[Table] = {}
+NO_PROPERTIES: Final = Properties()
+
+
+@attrs.frozen
+class Match:
+    """A binding that matched."""
+
+    kind: str  # of the destination: queue or exchange
+    name: str
+    key: str | None  # None: several bindings lead there, and the type does not say by which
+    arguments: Table
+    followed: bool = True  # False: an exchange that is asked only once, for another binding
+
+    def to_json(self) -> dict[str, Json]:
+        return {**attrs.asdict(self, recurse=False), "arguments": as_json(self.arguments)}
+
+
+@attrs.frozen
+class Step:
+    """One exchange that was asked."""
+
+    exchange: str  # empty: the default exchange
+    type: str
+    via: str  # publish, binding or alternate
+    source: str | None  # the exchange that led here
+    matched: tuple[Match, ...]
+    alternate: str | None  # the alternate that the exchange turned to because nothing matched
+    outcome: str  # and what became of it: followed, missing, asked before
+    reason: str  # why no binding leads on from here; empty if one does
+
+    @property
+    def dead_end(self) -> bool:
+        return bool(self.reason) and self.outcome != "followed"
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            **attrs.asdict(self, recurse=False),
+            "matched": [match.to_json() for match in self.matched],
+        }
+
+
+@attrs.frozen
+class Permission:
+    """Whether a user may publish it."""
+
+    user: str | None  # None: nobody in particular
+    allowed: bool | None  # None: not checked
+    reason: str | None = None  # of a refusal
+
+    def to_json(self) -> dict[str, Json]:
+        return attrs.asdict(self)
+
+
+@attrs.frozen
+class Explanation:
+    """What would become of a message, and every step on the way.
+
+    The steps are told even if the user may not publish the message; nothing of it is `routed` then.
+    """
+
+    virtual_host: str
+    exchange: str
+    keys: tuple[str, ...]  # the routing key, then CC and BCC
+    queues: tuple[str, ...]  # in the order of delivery
+    handled: bool  # an exchange on the way takes the message itself
+    steps: tuple[Step, ...]
+    dropped: str | None  # why it reaches nobody; None if it does
+    permission: Permission
+
+    @property
+    def routed(self) -> bool:
+        return self.dropped is None
+
+    def to_json(self) -> dict[str, Json]:
+        """As the control endpoint answers it."""
+        return {
+            "routed": self.routed,
+            **attrs.asdict(self, recurse=False),
+            "steps": [step.to_json() for step in self.steps],
+            "permission": self.permission.to_json(),
+        }
+
+
+def explain(
+    host: VirtualHost,
+    exchange: str,
+    key: str = "",
+    headers: Table = NO_HEADERS,
+    *,
+    properties: Properties = NO_PROPERTIES,
+    body: bytes = b"",
+    user: User | None = None,
+) -> Explanation:
+    """Explain where a message published to `exchange` now would go.
+
+    The headers CC and BCC, lists of texts, count as routing keys (S091). `user`: who publishes it; None leaves the
+    permissions out, but for internal exchanges, which nobody may publish to.
+
+    Raises NotFound (no such exchange), PreconditionFailed (CC or BCC is no list).
+    """
+    origin = host.exchange(exchange)
+    message = dry_message(exchange, key, headers, properties, body)
+    told = Told(message)
+    route = walk(origin, message, trace=told)
+    steps = told.steps()
+    permission = asked_permission(host, origin, message, user)
+    queues = () if permission.reason else tuple(queue.name for queue in route.queues)
+    handled = route.handled and not permission.reason
+    dropped = None if queues or handled else permission.reason or reason_of_drop(steps)
+    return Explanation(host.name, exchange, message.keys, queues, handled, steps, dropped, permission)
+
+
+def reason_of_drop(steps: Iterable[Step]) -> str:
+    return "; ".join(f"{shown(step.exchange)}: {step.reason}" for step in steps if step.dead_end)
+
+
+def asked_permission(
+    host: VirtualHost, exchange: Exchange, message: Message, user: User | None
+) -> Permission:
+    """Whether `user` may publish the message: what a connected client of his would be told."""
+    name = None if user is None else user.name
+    try:
+        require_not_internal(exchange)
+        if user is not None:
+            client = Client(host.broker, user)
+            client.host = host
+            client.publish_target(exchange.name, message.keys)
+    except AccessRefused as refusal:
+        return Permission(name, False, str(refusal))
+    return Permission(name, None if user is None else True)
+
+
+# The message.
+
+
+class DryEncoding(Encoding):
+    """Properties that never were bytes: one instance for each message."""
+
+    name = "explain"
+
+    def __init__(self, properties: Properties) -> None:
+        self._properties = properties
+
+    def headers(self, properties: bytes) -> Table:
+        return self._properties.headers or NO_HEADERS
+
+    def read(self, properties: bytes) -> Properties:
+        return self._properties
+
+    def write(self, properties: Properties) -> bytes:
+        return b""
+
+
+def dry_message(exchange: str, key: str, headers: Table, properties: Properties, body: bytes) -> Message:
+    seen = {
+        name: value for name, value in headers.items() if name != "BCC"
+    }  # as exchanges and consumers see them
+    facts = Facts(
+        durable=properties.durable,
+        priority=properties.priority or 0,
+        ttl_ms=properties.ttl_ms,
+        user_id=properties.user_id,
+        reply_to=properties.reply_to,
+        cc=further_keys(headers, "CC"),
+        bcc=further_keys(headers, "BCC"),
+        has_headers=bool(headers),
+    )
+    encoding = DryEncoding(attrs.evolve(properties, headers=seen))
+    return Message(encoding, exchange, key, b"", body, facts)
+
+
+# The trace.
+
+
+@attrs.define
+class Asked:
+    """What the walk has told about one exchange."""
+
+    exchange: Exchange
+    via: str
+    answer: list[Destination] | None
+    error: str
+    leads_on: set[str] = attrs.Factory(set)  # exchanges that are asked because of this one
+    outcome: str = ""  # of the alternate
+
+
+class Told(Trace):
+    """Keeps what the walk tells."""
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+        self._asked: list[Asked] = []
+
+    def asked(self, exchange: Exchange, via: str, answer: list[Destination] | None, error: str) -> None:
+        self._asked.append(Asked(exchange, via, answer, error))
+
+    def hop(self, source: Exchange, destination: Exchange, followed: bool) -> None:
+        if followed:
+            self._asked[-1].leads_on.add(destination.name)
+
+    def alternate(self, exchange: Exchange, outcome: str) -> None:
+        asked = self._asked[-1]
+        asked.outcome = outcome
+        if outcome == "followed" and exchange.alternate is not None:
+            asked.leads_on.add(exchange.alternate)
+
+    def steps(self) -> tuple[Step, ...]:
+        sources = {name: asked.exchange.name for asked in self._asked for name in asked.leads_on}
+        return tuple(self._step(asked, sources.get(asked.exchange.name)) for asked in self._asked)
+
+    def _step(self, asked: Asked, source: str | None) -> Step:
+        exchange = asked.exchange
+        bindings = matched_bindings(exchange, self._message, asked.answer or ())
+        return Step(
+            exchange=exchange.name,
+            type=exchange.type.name,
+            via=asked.via,
+            source=source,
+            matched=tuple(matches(bindings, asked.leads_on)),
+            alternate=exchange.alternate if asked.outcome else None,
+            outcome=asked.outcome,
+            reason=reason_to_stop(asked, self._message),
+        )
+
+
+def matches(bindings: Iterable[Match], leads_on: set[str]) -> Iterable[Match]:
+    """The matches, those to exchanges marked that led nowhere new. Of several to one exchange the first leads on."""
+    left = set(leads_on)
+    for match in bindings:
+        new = match.kind == "queue" or match.name in left
+        left.discard(match.name)
+        yield match if new else attrs.evolve(match, followed=False)
+
+
+# Which bindings.
+
+
+def matched_bindings(exchange: Exchange, message: Message, answer: Iterable[Destination]) -> Iterable[Match]:
+    """The bindings that led to what an exchange answered."""
+    wanted = set(answer)
+    if exchange.name == "":
+        return [Match(queue.kind, queue.name, queue.name, {}) for queue in dict.fromkeys(answer)]
+    bindings = [binding for binding in exchange.bindings if binding.destination in wanted]
+    if STANDARD.get(exchange.type.name) is type(exchange.type):
+        return [match_of(binding) for binding in bindings if matches_alone(exchange, binding, message)]
+    by_destination: dict[Destination, list[Binding]] = {each: [] for each in answer}
+    for binding in bindings:
+        by_destination[binding.destination].append(binding)
+    return [
+        match_of(found[0]) if len(found) == 1 else Match(destination.kind, destination.name, None, {})
+        for destination, found in by_destination.items()
+    ]
+
+
+def matches_alone(exchange: Exchange, binding: Binding, message: Message) -> bool:
+    """Whether the exchange would route the message if it had this binding only."""
+    probe = Exchange(exchange.virtual_host, exchange.name, type(exchange.type))
+    probe.bindings_by_identity[binding.identity] = binding
+    probe.type.bind(binding)
+    return bool(probe.type.route(message))
+
+
+def match_of(binding: Binding) -> Match:
+    return Match(binding.destination.kind, binding.destination.name, binding.key, binding.arguments)
+
+
+# Why it stops.
+
+
+ALTERNATES: Final = {
+    "": "",
+    "followed": "; the alternate '{}' is asked",
+    "missing": "; the alternate '{}' does not exist",
+    "asked before": "; the alternate '{}' has been asked before",
+}
+
+
+def reason_to_stop(asked: Asked, message: Message) -> str:
+    """Why no binding leads on from an exchange; empty if one does."""
+    if asked.answer is None:
+        return "takes the message itself"
+    if not asked.answer:
+        return reason_for_nothing(asked, message) + ALTERNATES[asked.outcome].format(asked.exchange.alternate)
+    if asked.leads_on or not all(destination.is_exchange for destination in asked.answer):
+        return ""
+    return "what is bound are exchanges that have been asked before"
+
+
+def reason_for_nothing(asked: Asked, message: Message) -> str:
+    exchange = asked.exchange
+    keys = " or ".join(f"'{key}'" for key in message.keys)
+    if asked.error:
+        return f"the type {exchange.type.name} failed: {asked.error}"
+    if exchange.name == "":
+        return f"there is no queue {keys}"
+    if not exchange.bindings_by_identity:
+        return "nothing is bound"
+    return f"no binding matches {keys if exchange.type.looks_at is LooksAt.KEY else 'the message'}"
+
+
+def shown(exchange: str) -> str:
+    return f"exchange '{exchange}'" if exchange else "the default exchange"

@@ -1,0 +1,80 @@
+"""Messages that an exchange holds for later, on disk where they have to outlive the node.
+
+    hold ──> held ──let_go──> gone           the exchange's type comes back to what it holds
+    node ends and starts again ──> `ExchangeType.hold_again`, for each that was held on disk
+
+A message is held on disk if message and exchange are durable. To the store it is a delivery in a queue with a number of
+its own, that expires when it is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from broker_core.delivery import PENDING, Delivery
+from broker_core.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from broker_core.exchanges.exchange import Exchange
+    from broker_core.message import Message
+    from broker_core.store.contract import Page
+
+Held: TypeAlias = Delivery
+"""Who holds one reads its `message`, `expires_at` (when it is due) and `position` (its order of arrival)."""
+
+
+class Holding(Queue):
+    """What one exchange holds, oldest first. A queue for the store's eyes only: it has what the store asks for."""
+
+    __slots__ = ("_position", "exchange", "held")
+    ranked: ClassVar[bool] = False
+
+    def __init__(self, exchange: Exchange) -> None:
+        # Nothing of a queue but its number; `Queue.__init__` is for those that have consumers and limits.
+        self.exchange = exchange
+        self.number = 0  # as the store knows it; 0: it does not
+        self.held: dict[Held, None] = {}
+        self._position = 0  # of the next
+
+    @property
+    def described(self) -> str:
+        """As error texts name it."""
+        return f"exchange '{self.exchange.name}' in vhost '{self.exchange.virtual_host.name}'"
+
+    def hold(self, message: Message, due: float) -> Held:
+        held = Delivery(message, self, self._position, due)
+        self._position += 1
+        self.held[held] = None
+        journal = self.exchange.virtual_host.broker.journal
+        if journal is not None and self.number and message.facts.durable:
+            held.stored = PENDING
+            journal.arrivals.append(held)
+        return held
+
+    def drop(self, held: Iterable[Held]) -> None:
+        """Those that it does not hold are passed over."""
+        journal = self.exchange.virtual_host.broker.journal
+        for each in held:
+            if self.held.pop(each, self) is None and each.stored:
+                assert journal is not None, "what is stored is in the store"
+                journal.settled.append(each)
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        """All that was held when the node ended is read into memory, and is the type's again."""
+        journal = self.exchange.virtual_host.broker.journal
+        assert journal is not None, "only what was kept can be restored"
+        for page in pages:
+            self.exchange.hold_again(journal.fetch(self, page))
+
+    def rank(self, priority: int) -> int:
+        return 0
+
+    def marked(self) -> Iterable[tuple[int, int]]:
+        """Nothing that is held was ever delivered."""
+        return ()
+
+    def take_back(self, delivery: Held) -> None:
+        """It was held when the node ended; they come in their order."""
+        self.held[delivery] = None
+        self._position = delivery.position + 1

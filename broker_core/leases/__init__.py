@@ -1,0 +1,1 @@
+"""Leases: messages of a work queue that are set aside for one reader until it settles them."""

@@ -1,0 +1,134 @@
+"""A reservation: messages go from a queue into a lease, a portion in each turn, until enough are there or all are.
+
+    begin ──> attached to the queue: a portion ──on disk──> there is more ──> the next portion
+                                          │                └─ enough, or no more now ──> answered
+                                          └─ nothing yet ──> waits for the first ──> answered with nothing
+
+To the queue it is a consumer like others, as long as it takes; so paging, priorities, expiry and a single active
+consumer are as they are for others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.broker import Publisher
+from broker_core.delivery import Consumer, Delivery, Window
+from broker_core.queues.queue import OVERHEAD
+
+if TYPE_CHECKING:
+    from broker_core.clock import Timer
+    from broker_core.errors import Failure
+    from broker_core.leases.lease import Lease, Then
+
+PORTION: Final = 2_000  # messages that are taken in one turn: 5 ms
+PORTION_OCTETS: Final = 1 << 20
+TAKING_S: Final = 5.0  # while more and more arrives; then whoever asked shall have what there is
+
+
+class Reservation(Consumer, Publisher):
+    """One request for messages, up to the offset `until`. `then` is told how it ended."""
+
+    __slots__ = ("_joined", "_lease", "_left", "_over", "_share", "_then", "_timer", "_until_s")
+    persistent = True
+
+    def __init__(self, lease: Lease, until: int, octets: int, then: Then) -> None:
+        super().__init__(lease.queue, False, max(0, until - lease.log.next), Window(0))
+        self._lease = lease
+        self._left = octets - lease.octets  # of bodies
+        self._share = 0  # octets that are left of this turn's portion
+        self._then = then
+        self._timer: Timer | None = None  # as long as it may wait for the first
+        self._until_s = 0.0  # it takes no more then
+        self._joined = False  # those who are told when all is on disk
+        self._over = False
+
+    def begin(self, wait_s: float) -> None:
+        """Raises AccessRefused."""
+        broker = self.queue.virtual_host.broker
+        if self._wants:
+            self._renew()
+            self.queue.add_consumer(self)
+        self._until_s = broker.now + max(wait_s, TAKING_S)
+        if wait_s:
+            self._timer = broker.timers.at(broker.now + wait_s, self._time_is_over)
+        broker.timers.at(broker.now, self._join)
+
+    @property
+    def _wants(self) -> bool:
+        return self.credit > 0 and self._left > 0
+
+    def _renew(self) -> None:
+        self.window.credit, self._share = PORTION, PORTION_OCTETS
+
+    # The queue's consumer.
+
+    def room(self) -> int:
+        return min(self._share, self._left)
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        octets = self._lease.take(deliveries)
+        self._left -= octets
+        self._share -= octets + OVERHEAD * len(deliveries)
+        self._join()
+
+    def cancelled(self) -> None:
+        """The queue is deleted: that ends the lease, and so it has ended this."""
+
+    # Told of what is on disk.
+
+    def _join(self, now: float = 0.0) -> None:
+        if not (self._joined or self._over):
+            self._joined = True
+            self.queue.virtual_host.broker.publishers.append(self)
+
+    def mark(self) -> int:
+        self._joined = False
+        return self._lease.closed_commit
+
+    def taken(self, mark: int) -> None:
+        if self._over:
+            return
+        if self._lease.durable_commit < mark:  # who has nothing in the open commit is told at once
+            self._join()
+        elif not self._goes_on():
+            self.end(None)
+
+    def _goes_on(self) -> bool:
+        """Whether to come back later, which is seen to."""
+        broker, lease = self.queue.virtual_host.broker, self._lease
+        if not self._wants or broker.now >= self._until_s:
+            return False
+        if self.window.credit <= 0 or self._share <= 0:
+            broker.timers.at(broker.now, self._take_more)
+            return True
+        if self.queue.seeks_for(self):
+            self._join()
+            return True
+        waits = self._timer is not None and not self._timer.cancelled
+        return waits and lease.log.committed <= lease.first
+
+    def _take_more(self, now: float) -> None:
+        if not self._over:
+            self._renew()
+            self.wake()
+            self._join()
+
+    def _time_is_over(self, now: float) -> None:
+        self.end(None)
+
+    # The end.
+
+    def drop(self) -> None:
+        """Nobody waits for it any more. What is reserved stays so."""
+        if not self._over:
+            self._over = True
+            self.queue.virtual_host.broker.timers.cancel(self._timer)
+            self.queue.remove_consumer(self)
+            if self._lease.work is self:
+                self._lease.work = None
+
+    def end(self, why: Failure | None) -> None:
+        if not self._over:
+            self.drop()
+            self._then(why)

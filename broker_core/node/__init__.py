@@ -1,0 +1,1 @@
+"""A running node: its start and end, its sockets, and the loop between them and the broker."""

@@ -1,0 +1,419 @@
+"""From the configuration to the objects of a node, at start and at a reload.
+
+What the configuration names - users, permissions, virtual hosts, policies - is put into the broker here and nowhere
+else. A reload applies the difference: users and policies that the file named before and names no longer go, virtual
+hosts and what others added stay.
+
+A restart does the same, with a store: the configuration lies on top of what the store has, and what it names is not
+kept there. Where it names no users, or no virtual hosts, there are the built-in ones, until clients change or delete
+them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker_core.broker import Broker
+from broker_core.clock import Clock
+from broker_core.config import records
+from broker_core.config.listening import ListenerEntry
+from broker_core.config.load import Config, ConfigError
+from broker_core.config.records import difference
+from broker_core.config.sections import GUEST, UserEntry, VirtualHostEntry
+from broker_core.config.types import Problem, printed
+from broker_core.durable_objects import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
+from broker_core.exchanges.exchange import ExchangeType
+from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
+from broker_core.frontend import Protocol
+from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from broker_core.node.build_info import built
+from broker_core.node.entrance import Entrance, proxies_of
+from broker_core.node.tls import Certificates
+from broker_core.observability.audit import Audit
+from broker_core.observability.event_exchange import AlarmEvents, EventExchange
+from broker_core.operations import Reloaded
+from broker_core.plugins import BadPlugin, Plugins
+from broker_core.security.access import User
+from broker_core.security.passwords import PasswordHash
+from broker_core.security.sasl import Scram
+from broker_core.version import VERSION
+
+if TYPE_CHECKING:
+    from broker_core.node.node import Node
+
+log: Final = logging.getLogger("leveret.node")
+
+BUILT_IN: Final = Config()
+
+
+def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clock: Clock) -> Broker:
+    """An empty broker with the configuration's limits and monitors."""
+    memory = MemoryMonitor(config.memory_watermark)
+    disk = DiskMonitor(config.node.data_dir, config.disk.free_limit)
+    log.info(memory.describe())
+    if (warning := memory.warning()) is not None:
+        log.warning(warning)
+    return Broker(
+        clock=clock,
+        exchange_types=exchange_types,
+        compat=config.compat.chosen,
+        node_limits=_node_limits(config),
+        alarms=Alarms((memory, disk)),
+        consumer_timeout_ms=config.limits.consumer_timeout_ms,
+        events_in=config.events.virtual_host,
+    )
+
+
+def observe(broker: Broker, config: Config) -> None:
+    """From now on, tell of what happens. What the configuration and the store had is no news."""
+    if config.events.virtual_host:
+        broker.events.listeners.append(EventExchange(broker))
+    broker.alarms.listen(AlarmEvents(broker).on_alarms)
+    try:
+        audit(broker, config.log.audit)
+    except OSError as failure:
+        accepted = f"a file that can be written to ({failure.strerror})"
+        raise ConfigError([Problem("log.audit", printed(config.log.audit), accepted)]) from None
+
+
+def audit(broker: Broker, target: str) -> None:
+    """Have who did what told there from now on. Raises OSError; then nothing has changed."""
+    before = broker.audit
+    if before is not None and before.target == target:
+        before.reopen()
+        return
+    broker.audit = Audit(broker, target) if target else None
+    if before is not None:
+        broker.events.listeners.remove(before)
+        before.close()
+    if broker.audit is not None:
+        broker.events.listeners.append(broker.audit)
+
+
+def page(broker: Broker, config: Config) -> None:
+    """From now on, waiting messages that are too much for the memory are on disk only."""
+    from broker_core.durability.paging import Paging  # a node in memory need not load it
+
+    memory = next(each for each in broker.alarms.monitors if isinstance(each, MemoryMonitor))
+    broker.paging = Paging(broker, memory.share(config.memory.messages_max))
+
+
+def _node_limits(config: Config) -> NodeLimits:
+    limits = config.limits
+    return NodeLimits(
+        limits.connections_max,
+        limits.exchanges_max,
+        limits.consumers_per_channel_max,
+        limits.channels_max,
+        limits.virtual_hosts_max,
+    )
+
+
+def populate(broker: Broker, config: Config) -> None:
+    """Virtual hosts, users, permissions and policies, then the definitions files. Raises ConfigError."""
+    _set_hashing(broker, config)
+    _put_virtual_hosts(broker, config)
+    _tell_of_others(broker, config)
+    _put_users(broker, config, config.users)
+    put_tokens(broker, config)
+    _put_policies(broker, config)
+    if config.policies:
+        for host in broker.hosts():
+            host.apply_policies()  # to what the store had
+    if (catalogue := broker.catalogue) is not None and not catalogue.incomplete:
+        broker.access.forget_strangers()
+    if config.definitions.load:
+        from broker_core.definitions import applying
+
+        applying.load_files(broker, config.definitions.load)
+    _admit(broker, config)
+
+
+@contextmanager
+def _said_by_config(broker: Broker, is_default: bool = False) -> Iterator[None]:
+    """What is changed in this context is not kept in the store."""
+    if broker.catalogue is None:
+        yield
+        return
+    with broker.catalogue.told_by(Origin.DEFAULT if is_default else Origin.FILE):
+        yield
+
+
+def _holds(broker: Broker, is_default: bool, *names: str) -> bool:
+    """Whether something of the configuration is to be put in place: a default is not, if clients know better."""
+    return not is_default or broker.catalogue is None or broker.catalogue.by_default(*names)
+
+
+def _put_virtual_hosts(broker: Broker, config: Config) -> None:
+    is_default = config.virtual_hosts == BUILT_IN.virtual_hosts
+    with _said_by_config(broker, is_default):
+        for host in config.virtual_hosts:
+            if _holds(broker, is_default, VIRTUAL_HOST, host.name):
+                broker.add_virtual_host(host.name, _host_limits(config, host))
+
+
+def _tell_of_others(broker: Broker, config: Config) -> None:
+    named = {host.name for host in config.virtual_hosts}
+    for name in broker.virtual_hosts.keys() - named:
+        if broker.catalogue is not None and not broker.catalogue.has(VIRTUAL_HOST, name):
+            log.info(
+                "the configuration does not name vhost '%s': it stays, with what it has in the store", name
+            )
+
+
+def _host_limits(config: Config, entry: VirtualHostEntry) -> VirtualHostLimits:
+    queues = config.limits.queues_max if entry.queues_max is None else entry.queues_max
+    return VirtualHostLimits(entry.connections_max, queues)
+
+
+def _put_users(broker: Broker, config: Config, users: Iterable[UserEntry]) -> None:
+    is_default = config.users == BUILT_IN.users
+    with _said_by_config(broker, is_default):
+        for user in users:
+            if _holds(broker, is_default, USER, user.name):
+                _put_user(broker, user)
+            if broker.access.user(user.name) is not None:
+                _put_permissions(broker, user, is_default)
+
+
+def _put_user(broker: Broker, entry: UserEntry) -> None:
+    limits = UserLimits(entry.connections_max, entry.channels_max)
+    access = broker.access
+    if entry.password_hash is not None:
+        access.put_user(
+            User(entry.name, frozenset(entry.tags), PasswordHash.parse(entry.password_hash, None), limits)
+        )
+    else:
+        access.add_user(entry.name, entry.password, entry.tags, limits)
+
+
+def _put_permissions(broker: Broker, entry: UserEntry, is_default: bool) -> None:
+    name, access = entry.name, broker.access
+    for host, allowed in entry.permissions.items():
+        if _holds(broker, is_default, PERMISSIONS, name, host):
+            access.set_permissions(name, host, allowed.configure, allowed.write, allowed.read)
+    for host, exchanges in entry.topic_permissions.items():
+        for exchange, topics in exchanges.items():
+            if _holds(broker, is_default, TOPIC_PERMISSIONS, name, host, exchange):
+                access.set_topic_permissions(name, host, exchange, topics.write, topics.read)
+
+
+def put_tokens(broker: Broker, config: Config) -> None:
+    """Whose tokens are believed, if any are. Raises ConfigError, and leaves everything as it was."""
+    if config.oauth.jwks_file is None:
+        broker.access.tokens = None
+        return
+    from broker_core.security.tokens import Tokens
+
+    broker.access.tokens = Tokens(config.oauth, broker.clock)
+
+
+def _put_policies(broker: Broker, config: Config) -> None:
+    with _said_by_config(broker):
+        for entry in config.policies:
+            put = broker.policies.set_operator if entry.operator else broker.policies.set
+            put(entry.policy)
+
+
+def _set_hashing(broker: Broker, config: Config) -> None:
+    """How passwords are kept, and whether SCRAM is offered anywhere."""
+    protocols, security = config.protocols, config.security
+    sections = (protocols.amqp091, protocols.amqp10, protocols.amqp010)
+    is_offered = any(Scram.name in each.mechanisms for each in sections)
+    iterations = security.scram_iterations if is_offered else None
+    broker.access.hashing = attrs.evolve(
+        broker.access.hashing, algorithm=security.password_hashing, scram_iterations=iterations
+    )
+
+
+def _admit(broker: Broker, config: Config) -> None:
+    """Who needs no password, and who may come from elsewhere."""
+    broker.access.set_loopback_users(config.security.loopback_users)
+    anonymous = config.anonymous_user
+    if config.security.anonymous_user is None and not _is_built_in(broker.access.user(GUEST.name)):
+        anonymous = None  # guest's password is not known to everybody any more
+    broker.access.set_anonymous_user(anonymous)
+    broker.access.logins.per_address = config.limits.login_failures_per_address
+    broker.access.logins.per_user = config.limits.login_failures_per_user
+
+
+def _is_built_in(guest: User | None) -> bool:
+    """A slow hash is another one: that the password is the same would take too long to see."""
+    password = None if guest is None else guest.password
+    return password is not None and not password.is_slow and password.matches(GUEST.password or "")
+
+
+# Reload.
+
+
+def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
+    """Apply what can change in a running node."""
+    changed, needs_restart = difference(old, attrs.evolve(new, virtual_hosts=_virtual_hosts(old, new)))
+    needs_restart += tuple(
+        f"virtual_hosts[{printed(host.name)}]" for host in _virtual_hosts_staying(old, new)
+    )
+    _put_virtual_hosts(broker, new)
+    for host in _virtual_hosts_staying(old, new):
+        with _said_by_config(broker):
+            broker.add_virtual_host(host.name, _host_limits(new, host))
+    new = in_force(old, new)
+    _set_hashing(broker, new)
+    _reload_users(broker, old, new)
+    with _said_by_config(broker):
+        for gone in (policy for policy in old.policies if policy not in new.policies):
+            clear = broker.policies.clear_operator if gone.operator else broker.policies.clear
+            clear(gone.virtual_host, gone.name)
+    _put_policies(broker, new)
+    broker.node_limits = _node_limits(new)
+    broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
+    for host_name in list(broker.virtual_hosts):
+        broker.virtual_hosts[host_name].apply_policies()
+    _reload_monitors(broker, new)
+    _reload_audit(broker, new)
+    logging.getLogger("leveret").setLevel(new.log.level.upper())
+    return Reloaded(changed, needs_restart)
+
+
+def in_force(old: Config, new: Config) -> Config:
+    """The configuration in force after a reload: the new one, but for what needs a restart."""
+    return attrs.evolve(records.in_force(old, new), virtual_hosts=_virtual_hosts(old, new))
+
+
+def _virtual_hosts(old: Config, new: Config) -> tuple[VirtualHostEntry, ...]:
+    return (*new.virtual_hosts, *_virtual_hosts_staying(old, new))
+
+
+def _virtual_hosts_staying(old: Config, new: Config) -> tuple[VirtualHostEntry, ...]:
+    """Those that the file names no longer: editing a file does not delete a virtual host with all its messages."""
+    named = {host.name for host in new.virtual_hosts}
+    return tuple(host for host in old.virtual_hosts if host.name not in named)
+
+
+def _reload_users(broker: Broker, old: Config, new: Config) -> None:
+    before = {user.name: user for user in old.users}
+    named = {user.name for user in new.users}
+    with _said_by_config(broker):
+        for name in before.keys() - named:
+            if broker.catalogue is None or not broker.catalogue.has(USER, name):
+                broker.access.delete_user(name)
+        changed = [user for user in new.users if before.get(user.name) != user]
+        for user in changed:
+            for host in before[user.name].permissions if user.name in before else ():
+                broker.access.clear_permissions(user.name, host)
+                broker.access.clear_topic_permissions(user.name, host)
+    _put_users(broker, new, changed)
+    _admit(broker, new)
+
+
+def _reload_monitors(broker: Broker, new: Config) -> None:
+    for monitor in broker.alarms.monitors:
+        if isinstance(monitor, MemoryMonitor):
+            monitor.set_watermark(new.memory_watermark)
+            if broker.paging is not None:
+                broker.paging.budget = monitor.share(new.memory.messages_max)
+        elif isinstance(monitor, DiskMonitor):
+            monitor.set_free_limit(new.disk.free_limit)
+    broker.alarms.check_soon()
+    broker.alarms.check(broker.now)
+
+
+def _reload_audit(broker: Broker, new: Config) -> None:
+    try:
+        audit(broker, new.log.audit)
+    except OSError as failure:
+        log.error("audit log stays as it was: %s: %s", new.log.audit, failure.strerror)
+
+
+# The process.
+
+
+def protocols_of(config: Config, entry: ListenerEntry, known: Mapping[str, Protocol]) -> tuple[Protocol, ...]:
+    """What a listener serves, the fallback last. Raises ConfigError if nobody provides that, or it is nothing."""
+    where, names = f"listeners[{entry.address}].protocols", entry.protocols
+    if names is None:
+        names = tuple(p.name for p in known.values() if p.shared and config.protocols.enabled(p.name))
+        if not names:
+            raise ConfigError([Problem(where, "nothing: every protocol is disabled", "an enabled protocol")])
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        accepted = "one of " + ", ".join(sorted(known))
+        raise ConfigError([Problem(where, printed(name), accepted) for name in unknown])
+    return tuple(sorted((known[name] for name in names), key=lambda protocol: protocol.fallback))
+
+
+def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str, ListenerEntry]]:
+    """Every listener with its path in the settings, that of the control endpoint last."""
+    for entry in config.listeners:
+        yield f"listeners[{entry.address}]", entry
+    if (scraped := config.prometheus).enabled:
+        entry = ListenerEntry(address=scraped.address, protocols=("prometheus",), tls=scraped.tls)
+        yield "prometheus", entry
+    if config.http.enabled and "http" in known:
+        yield "http", ListenerEntry(address=config.http.address, protocols=("http",), tls=config.http.tls)
+
+
+def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]) -> Entrance:
+    """What a listener serves, and what comes before that. Raises ConfigError."""
+    protocols = protocols_of(config, entry, known)
+    certificates = None if entry.tls is None else Certificates(entry.tls, f"{where}.tls")
+    return Entrance(protocols, certificates, proxies_of(entry))
+
+
+def rehearse(config: Config) -> None:
+    """A start without its listeners: plug-ins, certificates and definitions files are read too. Raises ConfigError."""
+    plugins = Plugins(config.plugins.folders, config.plugins.disabled)
+    problems: list[Problem] = []
+    try:
+        plugins.load()
+    except BadPlugin as error:
+        problems.append(Problem(f"plugin {error.source}", error.reason))
+    rehearsed = Broker(exchange_types=plugins.exchange_types, compat=config.compat.chosen)
+    steps: list[Callable[[], object]] = [partial(populate, rehearsed, config)]
+    for where, entry in entries(config, plugins.protocols):
+        steps.append(partial(entrance_of, config, entry, where, plugins.protocols))
+    for step in steps:
+        try:
+            step()
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+
+
+def welcome(node: Node, source: str) -> str:
+    """What `leveret serve` prints when it is ready: one screen."""
+    lines = [f"Leveret {VERSION}, {built()}", ""]
+    for (address, protocols), entrance in zip(node.listening, node.entrances, strict=True):
+        secured = ", with TLS" if entrance.is_secured else ""
+        lines.append(f"  {address:24} {_names(protocols)}{secured}")
+    lines += ["", f"  configuration            {source or 'defaults'}"]
+    lines.append(f"  data                     {_data(node)}")
+    lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")
+    lines.append(f"  users                    {_users(node)}")
+    lines += ["", "  Ctrl-C stops it; SIGHUP reads the configuration again."]
+    return "\n".join(lines)
+
+
+def _names(protocols: Iterable[Protocol]) -> str:
+    return ", ".join(sorted(protocol.title or protocol.name for protocol in protocols))
+
+
+def _data(node: Node) -> str:
+    if node.keeper is None:
+        return "in memory only, gone when the node stops"
+    return f"{node.keeper.folder or 'in a store of the program'} (durable)"
+
+
+def _users(node: Node) -> str:
+    access = node.broker.access
+    names = [user.name for user in access.users()]
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    if _is_built_in(access.user(GUEST.name)):
+        shown += "  (guest's password is guest; it may connect from this machine only)"
+    return shown or "none: nobody can log in"

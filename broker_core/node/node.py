@@ -1,0 +1,472 @@
+"""A running node: the configuration becomes a broker, listeners, and the loop that feeds one from the other.
+
+    socket ─> Transport ─> feed: front-end.receive ─> Broker.settle ─> flush every outbox with something in it
+
+    async with Node(config) as node:
+        print(node.addresses)
+
+Everything that waits is here or in `transport.py`. One task accepts per listener, one reads per connection, and one
+sleeps until the next deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from broker_core.broker import Broker
+from broker_core.clock import Clock
+from broker_core.config.load import Config
+from broker_core.config.sections import GUEST
+from broker_core.frontend import FrontEnd, Protocol, encodings_of
+from broker_core.node import assembly
+from broker_core.node.activation import Handed
+from broker_core.node.admin import THREADS, Operating
+from broker_core.node.entrance import Entrance
+from broker_core.node.handshake import Arriving
+from broker_core.node.listener import amqp_url, listeners, peer_of, shown
+from broker_core.node.poller import HAS_ROUNDS, Rounds
+from broker_core.node.transport import Transport, is_readable
+from broker_core.observability.history import History
+from broker_core.outbox import Outbox
+from broker_core.plugins import Plugins
+from broker_core.security.guards import Door
+from broker_core.store.contract import Store, StoreError
+
+if TYPE_CHECKING:
+    from broker_core.node.persistence import Keeper
+
+log: Final = logging.getLogger("leveret.node")
+
+CLOSED: Final = -1  # the number of a socket that has been closed
+TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
+OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
+WATCH_INTERVAL_S: Final = 1.0  # between looks at the plugin folders
+CHECK_OCTETS: Final = 16 << 20  # between looks at the memory, besides one each second: a second brings 500 MB
+CLOSING_S: Final = 5.0  # for clients to say goodbye at shutdown
+
+
+class TrioClock(Clock):
+    """trio's own time, so that a mock clock moves the broker too."""
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class Node(Operating):
+    """One broker that listens. An async context manager: inside it runs, at its end it shuts down."""
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        reread: Callable[[], Config] | None = None,
+        closing_s: float = CLOSING_S,
+        store: Store | None = None,
+        handed: Handed | None = None,
+    ) -> None:
+        """`reread` gives the configuration again for `reload`; without it there is nothing to reload.
+
+        `closing_s` is how long a shutdown waits for clients to say goodbye, in seconds. `store` takes the place of the
+        one in `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
+        """
+        self.config = config or Config()
+        self.keeper: Keeper | None = None  # without one, everything is in memory only
+        self.ready: list[Outbox] = []  # outboxes with something to send
+        self.listening: list[tuple[str, tuple[Protocol, ...]]] = []
+        self.entrances: list[Entrance] = []  # in the same order
+        self._reread = reread
+        self._closing_s = closing_s
+        self._store = store
+        self._handed = handed or Handed()
+        self._failure: StoreError | None = None  # the node ends because of it
+        self._listeners: list[socket.socket] = []
+        self._transports: dict[Outbox, Transport] = {}
+        self.past: Counter[str] = Counter()
+        self._nursery: trio.Nursery | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._earlier = trio.Event()
+        self._unchecked = 0  # octets read since the alarms were checked for their sake
+        self._accepting = True  # False: the last attempt to accept a connection failed
+        self._empty = trio.Event()  # to come: the last connection has gone
+        self.door: Door[Arriving] = Door()
+        self._threads = trio.CapacityLimiter(THREADS)
+
+    rounds: Rounds  # while it runs
+
+    # Life.
+
+    async def __aenter__(self) -> Node:
+        """Load plugins, open the store, build the broker, listen.
+
+        Raises BadPlugin, ConfigError, BadFolder, StoreError, or OSError (an address is taken).
+        """
+        self._started_at = trio.current_time()
+        try:
+            self._build()
+            accepting = self._bind()
+            if self.keeper is not None:
+                self._token = trio.lowlevel.current_trio_token()
+                self.keeper.start(self._soon, self._store_failed)
+        except BaseException:
+            self._stop_listening()
+            if self.keeper is not None:
+                self.keeper.give_up()
+            elif self._store is not None:
+                self._store.close(None)
+            raise
+        self.rounds = Rounds(self)
+        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        for listener, entrance in accepting:
+            self._nursery.start_soon(self._accept, listener, entrance)
+        self._nursery.start_soon(self._keep_time)
+        if HAS_ROUNDS:
+            self._nursery.start_soon(self.rounds.go)
+        return self
+
+    def _build(self) -> None:
+        """The broker, with what the configuration, and what the store has for it."""
+        self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
+        self._plugins.load()
+        self.broker: Broker = assembly.broker(self.config, self._plugins.exchange_types, TrioClock())
+        self.broker.operations = self
+        self.broker.access.off_thread = self.compute
+        self.broker.encodings = encodings_of(self._plugins.protocols.values())
+        self.keeper = self._keeper()
+        if self.keeper is not None:
+            assembly.page(self.broker, self.config)
+            self.keeper.restore()
+        assembly.populate(self.broker, self.config)
+        if self.keeper is not None:
+            self.keeper.recover()
+        assembly.observe(self.broker, self.config)
+        self.broker.alarms.listen(self._alarm)
+        self.broker.timers.on_earlier = self._wake
+        self._check_alarms(self.broker.tick())
+        if self.config.http.enabled:
+            self.broker.history = History(self.broker)
+            self.broker.history.start()
+        self._watching = False
+        self._watch_or_not()
+
+    def _keeper(self) -> Keeper | None:
+        """With the store that was given, or the configured folder's. A node in memory need not load any of it."""
+        folder, protocols = self.config.node.data_dir, self._plugins.protocols.values()
+        if self._store is None and folder is None:
+            return None
+        from broker_core.node.persistence import Keeper, opened
+
+        if self._store is not None:
+            return Keeper(self.broker, self._store, None, protocols)
+        assert folder is not None
+        return Keeper(self.broker, opened(folder), folder, protocols)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Raises StoreError if the store has failed: what was not confirmed by then may be lost."""
+        assert self._nursery is not None
+        crashed = self._nursery.cancel_scope.cancel_called
+        with trio.CancelScope(shield=True):
+            await self._close()
+        self._nursery.cancel_scope.cancel()
+        swallowed = None
+        try:
+            if crashed:  # what the block raised is our own cancellation
+                swallowed = await self._stack.__aexit__(kind, error, trace)
+            else:  # what the block raised is its own affair: it does not go into a group
+                await self._stack.aclose()
+        finally:
+            self.rounds.close()
+            if self.keeper is not None:
+                self._close_store(self.keeper, crashed)
+            self.broker.let_go()
+            assembly.audit(self.broker, "")
+        if self._failure is not None:
+            raise self._failure
+        return swallowed
+
+    async def _close(self) -> None:
+        """Accept nobody else, tell the clients, and give them a moment to agree."""
+        self._stop_listening()
+        reason = "shutdown"
+        if self._failure is not None and self.keeper is not None:
+            reason = "the store has failed"
+            self.keeper.fail()
+        self.close_connections(f"broker forced connection closure with reason '{reason}'")
+        with trio.move_on_after(self._closing_s):
+            if self._transports:
+                await self._empty.wait()
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            trio.lowlevel.notify_closing(listener)
+            listener.close()
+        self._listeners.clear()
+        self._handed.close()
+
+    def _close_store(self, keeper: Keeper, crashed: bool) -> None:
+        if crashed:
+            keeper.give_up()
+            return
+        try:
+            keeper.close()
+        except StoreError as failure:
+            log.critical("the store could not be closed properly: %s", failure)
+            self._failure = failure
+
+    async def run(self) -> None:
+        """Sleep until cancelled."""
+        await trio.sleep_forever()
+
+    # Listening.
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the node listens, as HOST:PORT."""
+        return [address for address, _ in self.listening]
+
+    @property
+    def url(self) -> str:
+        """An AMQP URL for the configuration's first listener, user and virtual host."""
+        user = next(iter(self.config.users), GUEST)
+        host, scheme = self.config.virtual_hosts[0].name, self.entrances[0].scheme
+        return amqp_url(self.addresses[0], user.name, user.password or "", host, scheme)
+
+    def _bind(self) -> list[tuple[socket.socket, Entrance]]:
+        """Open every listener. Those that are open when it raises are for the caller to close."""
+        bound: list[tuple[socket.socket, Entrance]] = []
+        known = self._plugins.protocols
+        for where, entry in assembly.entries(self.config, known):
+            entrance = assembly.entrance_of(self.config, entry, where, known)
+            for listener in self._handed.named(entry.socket or where) or listeners(
+                entry.address, self._handed
+            ):
+                bound.append((listener, entrance))
+                self._listeners.append(listener)
+                self.listening.append((shown(listener), entrance.protocols))
+                self.entrances.append(entrance)
+        self._handed.refuse_the_rest()
+        return bound
+
+    async def _accept(self, listener: socket.socket, entrance: Entrance) -> None:
+        with listener, contextlib.suppress(trio.ClosedResourceError):
+            while listener.fileno() != CLOSED:
+                await trio.lowlevel.wait_readable(listener)
+                try:
+                    connected, _ = listener.accept()
+                except OSError as failure:
+                    if failure.errno in OUT_OF_FILES:
+                        await self._out_of_files(failure)
+                    continue
+                self._accepting = True
+                self._welcome(connected, entrance)
+
+    async def _out_of_files(self, failure: OSError) -> None:
+        """Others will close theirs. Said once, until a connection is accepted again."""
+        if self._accepting:
+            log.error("cannot accept connections: %s", failure.strerror)
+        self._accepting = False
+        await trio.sleep(OUT_OF_FILES_PAUSE_S)
+
+    def _welcome(self, connected: socket.socket, entrance: Entrance) -> None:
+        try:
+            connected.setblocking(False)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer = peer_of(connected, tuple(protocol.name for protocol in entrance.protocols))
+        except OSError:  # it has gone already
+            connected.close()
+            return
+        limits, now = self.config.limits, trio.current_time()
+        why = self.door.refusal(limits, now)
+        if not why and entrance.proxies is None:
+            why = self.door.refusal_from(peer.host, peer.loopback, limits, now)
+        if why:
+            connected.close()
+            if line := self.door.refuse(why, now):
+                log.warning("hung up on %s: %s", peer.name, line)
+            return
+        transport = Transport(self, connected, peer, entrance)
+        self._transports[transport.outbox] = transport
+        self._let_in(transport)
+        self.start(transport.serve)
+
+    def _let_in(self, transport: Transport) -> None:
+        """Its user has not logged in yet. If it is one too many of those, the oldest goes."""
+        surplus = self.door.enter(transport, self.config.limits)
+        if not transport.is_proxied:
+            self.door.came_from(transport, transport.peer.host, transport.peer.loopback)
+        if surplus is not None:
+            if line := self.door.refuse(
+                "too many connections whose users have not logged in", self.broker.clock.now()
+            ):
+                log.warning("hung up on %s: %s", surplus.peer.name, line)
+            surplus.turn_away()
+
+    def start(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task of a connection until it ends or the node does."""
+        assert self._nursery is not None
+        self._nursery.start_soon(task)
+
+    # The loop.
+
+    def hear(self, transport: Transport, data: bytes) -> float:
+        """Bytes from one peer; `conclude` follows, perhaps after others. Returns when it began (monotonic)."""
+        assert transport.front is not None
+        now = self.broker.tick()
+        if self.keeper is not None:
+            self.keeper.feed_begins()
+        self.broker.events.actor = ""
+        self.fed = transport
+        try:
+            transport.front.receive(data, now)
+        except Exception:
+            transport.end_by_mistake()
+        transport.watch_deadline()
+        if self.keeper is not None:
+            self.keeper.feed_ends(transport)
+        self._unchecked += len(data)
+        return now
+
+    def conclude(self, of_one: bool = True) -> None:
+        """Everything that what was heard has caused; if it was not of one peer alone, it is nobody's doing."""
+        if not of_one:
+            self.fed = None
+        if self.keeper is not None:
+            self.keeper.conclude(self._settle)
+        else:
+            self._settle()
+        self.fed = None
+        self._flush()
+        if self._unchecked > CHECK_OCTETS:
+            self._unchecked = 0
+            self.broker.alarms.check_soon()
+            self.broker.alarms.check(self.broker.now)
+
+    def work(self) -> None:
+        """Something besides input changed: settle and send."""
+        self.broker.tick()
+        self.settle()
+
+    def settle(self) -> None:
+        """Work off what the last batch caused, and hand every outbox to the operating system."""
+        self._settle()
+        self._flush()
+
+    def _settle(self) -> None:
+        try:
+            self.broker.settle()
+        except Exception:
+            log.exception("a mistake of ours while delivering")
+
+    def _flush(self) -> None:
+        ready, self.ready[:] = self.ready[:], []
+        for outbox in ready:
+            transport = self._transports.get(outbox)
+            if transport is not None:
+                transport.flush()
+        if self.broker.touched:  # an outbox has room again; first everybody else has a turn
+            self._wake()
+
+    def lose(self, front: FrontEnd) -> None:
+        """A connection has ended: its front-end releases what it held."""
+        self.broker.tick()
+        try:
+            front.lost()
+        finally:
+            self.settle()
+
+    def forget(self, transport: Transport) -> None:
+        """A connection's socket has been closed."""
+        for name in TRAFFIC:
+            self.past[name] += getattr(transport, name)
+        del self._transports[transport.outbox]
+        if not self._transports:
+            self._empty.set()
+            self._empty = trio.Event()
+
+    async def quiet(self) -> None:
+        """Wait until all that has arrived at the node's sockets by now has been worked through. For tests."""
+        while any(map(is_readable, self._listeners)) or any(t.has_input() for t in self._transports.values()):
+            await trio.lowlevel.checkpoint()
+
+    def _wake(self) -> None:
+        self._earlier.set()
+
+    async def _keep_time(self) -> None:
+        """Sleep until the next deadline, until there is an earlier one, or until there is something left to do."""
+        timers = self.broker.timers
+        while True:
+            self._earlier = trio.Event()
+            with trio.move_on_at(self.broker.now if self.broker.touched else timers.sleep_until()):
+                await self._earlier.wait()
+            at = timers.next_at()
+            if self.broker.touched or (at is not None and at <= trio.current_time()):
+                self.work()
+
+    # The store.
+
+    def _soon(self, report: Callable[[], None]) -> None:
+        """Called by the store's threads."""
+        self._token.run_sync_soon(self._hear, report)
+
+    def _hear(self, report: Callable[[], None]) -> None:
+        """What the store has to say. Whoever it was meant for, it must not end the loop."""
+        assert self.keeper is not None
+        try:
+            report()
+        except Exception:
+            log.exception("a mistake of ours while the store reported")
+            self.keeper.journal.fail(StoreError("what it reported could not be worked off"))
+        self.work()
+
+    def _store_failed(self, error: StoreError) -> None:
+        """The end: to go on would be to promise what nobody keeps."""
+        log.critical("the store has failed, nothing more is confirmed, and the node ends: %s", error)
+        assert self._nursery is not None
+        self._failure = error
+        self._nursery.start_soon(self._give_up)  # soon: this may be in the middle of anything
+
+    async def _give_up(self) -> None:
+        assert self._nursery is not None
+        await self._close()
+        self._nursery.cancel_scope.cancel()
+
+    # Alarms and plugins.
+
+    def _check_alarms(self, now: float) -> None:
+        self.broker.timers.at(self.broker.alarms.check(now), self._check_alarms)
+
+    def _alarm(self, reason: str | None) -> None:
+        if reason is None:
+            log.info("resource alarms cleared: publishers may go on")
+        else:
+            log.warning("resource alarm: %s; publishers are held back", reason)
+        if self.keeper is not None:
+            self.keeper.alarm()
+        for transport in list(self._transports.values()):
+            transport.alarm(reason)
+
+    def _watch_or_not(self) -> None:
+        if self.config.plugins.watch and not self._watching:
+            self._watch_plugins(self.broker.tick())
+
+    def _watch_plugins(self, now: float) -> None:
+        self._watching = self.config.plugins.watch
+        if not self._watching:
+            return
+        if self._plugins.changed():
+            self.reload_plugins()
+        self.broker.timers.at(now + WATCH_INTERVAL_S, self._watch_plugins)

@@ -1,0 +1,172 @@
+"""What a node keeps on disk, and who waits for that.
+
+    start   store opened ─> queues restored, their messages recovered ─> commits
+    feed    bytes from a peer ─> what it may be told only when that is on disk ─> its transport holds the answers
+    disk    a commit has landed ─> held answers are sent, those who were too fast for the disk are read again
+    end     last commit ─> store closed
+
+Confirms wait in the journal. Every other answer that promises something (to a declaration, a commit, an HTTP request)
+waits in the transport, whatever the protocol: no front-end knows of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from broker_core.durability import recovery
+from broker_core.durability import restore as restoring
+from broker_core.durability.journal import Journal
+from broker_core.frontend import encodings_of
+from broker_core.store.contract import Store, StoreError
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.frontend import Protocol
+    from broker_core.node.transport import Transport
+
+log: Final = logging.getLogger("leveret.store")
+
+SWITCH_INTERVAL_S: Final = (
+    1e-4  # with Python's own 5 ms a busy loop keeps the writer waiting: 200 ms a commit
+)
+PATIENCE_S: Final = 0.002
+QUICK_S: Final = 0.001
+PROGRESS_S: Final = 1.0  # between two lines about a long recovery
+
+Soon: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+def opened(folder: Path) -> Store:
+    """The store in a data folder. Raises BadFolder."""
+    from broker_core.store.sqlite import SqliteStore  # a node in memory need not load it
+
+    return SqliteStore(folder)
+
+
+class Keeper:
+    """The store of one node, from its start to its end."""
+
+    def __init__(
+        self, broker: Broker, store: Store, folder: Path | None, protocols: Iterable[Protocol]
+    ) -> None:
+        """`folder` is where the store is, if it is in one."""
+        self._protocols = tuple(protocols)
+        self.folder = folder
+        self.journal = Journal(store, broker, encodings_of(self._protocols))
+        self.journal.on_durable = self._landed
+        self.journal.patience_s = PATIENCE_S
+        self.journal.quick_s = QUICK_S
+        self._broker = broker
+        self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
+        self._gathered = 0  # messages in the open commit, when the last feed began
+        self._fed: list[
+            tuple[Transport, bool, int]
+        ] = []  # who published, or needs that commit, in this batch
+        self._switch_interval_s = sys.getswitchinterval()
+
+    # The start.
+
+    def restore(self) -> None:
+        """Put in place what was declared; the configuration comes on top of it. Raises StoreError."""
+        restoring.restore(self._broker, self.journal)
+
+    def recover(self) -> None:
+        """Give the restored queues their messages back, and let everything begin. Raises StoreError."""
+        began = said = time.monotonic()
+
+        def progress(messages: int) -> None:
+            nonlocal said
+            if time.monotonic() - said >= PROGRESS_S:
+                said = time.monotonic()
+                log.info("recovering: %d messages so far", messages)
+
+        found = recovery.messages(self._broker, self.journal, progress)
+        queues = sum(
+            queue.journal is not None for host in self._broker.hosts() for queue in host.queues.values()
+        )
+        log.info(
+            "recovered %d durable queues with %d messages%s in %.2f s",
+            queues,
+            found.messages,
+            f" from {self.folder}" if self.folder else "",
+            time.monotonic() - began,
+        )
+        for text in self.journal.store.damage:
+            log.error("the store is damaged: %s", text)
+        if found.messages and not self.journal.store.was_clean:
+            log.warning("the store was not closed properly: what was recovered counts as delivered before")
+        restoring.begin(self._broker)
+        for protocol in self._protocols:
+            if protocol.restored is not None:
+                protocol.restored(self._broker)
+
+    def start(self, soon: Soon, failed: Callable[[StoreError], None]) -> None:
+        """Commit from now on. `soon` runs a function in this thread, and has the broker settle. Raises StoreError."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self.journal.on_failed = failed
+        self.journal.start(soon)
+
+    # Running.
+
+    def feed_begins(self) -> None:
+        """What a peer sends is about to be worked through."""
+        self.journal.holds = False
+        self._gathered = self.journal.gathered
+
+    def feed_ends(self, transport: Transport) -> None:
+        """It has been. What the peer is told about it waits, if it has to, as `conclude` will find."""
+        journal = self.journal
+        published = journal.gathered != self._gathered
+        needed = (journal.open if journal.dirty else journal.open - 1) if journal.holds else 0
+        if published or needed:
+            self._fed.append((transport, published, needed))
+
+    def conclude(self, settle: Callable[[], None]) -> None:
+        """Let the broker settle what peers have sent; each is then told, or read from, when the disk is there."""
+        if not self._fed:
+            settle()
+            return
+        journal = self.journal
+        fed, self._fed = self._fed, []
+        journal.holds = any(needed for _, _, needed in fed)
+        settle()
+        for transport, published, needed in fed:
+            if needed > journal.durable:
+                transport.hold(needed)
+                self._delayed[transport] = None
+            if published and journal.behind and self._broker.alarms.reason is None:
+                transport.ahead = True  # during an alarm it is held back by its front-end, which knows how to
+                self._delayed[transport] = None
+
+    def _landed(self) -> None:
+        durable, behind = self.journal.durable, self.journal.behind
+        for transport in list(self._delayed):
+            if not transport.landed(durable, behind):
+                del self._delayed[transport]
+
+    def alarm(self) -> None:
+        """An alarm was raised or cleared: it is for the front-ends to say who waits."""
+        for transport in self._delayed:
+            transport.keep_reading()
+
+    # The end.
+
+    def fail(self) -> None:
+        """Nothing that is not on disk by now will ever be."""
+        for transport in self._delayed:
+            transport.drop_held()
+
+    def close(self) -> None:
+        """Keep what there is. Raises StoreError."""
+        sys.setswitchinterval(self._switch_interval_s)
+        self.journal.close()
+
+    def give_up(self) -> None:
+        """Leave the store as it is: before it was started, as if nothing had been."""
+        sys.setswitchinterval(self._switch_interval_s)
+        self.journal.give_up()

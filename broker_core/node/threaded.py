@@ -1,0 +1,176 @@
+"""A node for programs that do not run trio: it lives in a thread of its own.
+
+    with ThreadedNode() as node:
+        connection = pika.BlockingConnection(pika.URLParameters(node.url))
+
+Everything of the broker belongs to that thread. Other threads talk to it as clients do, over sockets, or hand it a
+function with `call`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, ParamSpec, TypeVar
+
+import trio
+
+from broker_core.config.load import Config, parse
+from broker_core.config.records import Raw, laid_over
+from broker_core.node.node import Node
+from broker_core.store.contract import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CLOSING_S: Final = (
+    0.5  # for clients to say goodbye: they are on this machine, or in this very program and asleep
+)
+
+EMBEDDED: Final[Raw] = {
+    "listeners": [{"address": "127.0.0.1:0"}],
+    "http": {"enabled": False},
+    "memory": {"watermark": 0},  # most of the process's memory is not the broker's
+}
+
+
+def embedded(source: Raw | None = None, overrides: Mapping[str, object] | None = None) -> Config:
+    """A configuration for a node inside another program: 127.0.0.1, any free port, no HTTP, in memory only.
+
+    `source` is laid over that, with the keys of the file: `{"users": [...]}`. `overrides` names keys by their path,
+    as in `parse`. Raises ConfigError.
+    """
+    return parse(laid_over(EMBEDDED, source or {}), overrides=overrides)
+
+
+class ThreadedNode:
+    """A node in a daemon thread. A context manager; `start` and `stop` do the same by hand, as often as you like."""
+
+    node: Node  # for functions handed to `call`; to be touched in its own thread only
+
+    def __init__(
+        self, config: Config | None = None, closing_s: float = CLOSING_S, store: Store | None = None
+    ) -> None:
+        """Without `config` the node is `embedded()`. `closing_s`: how long `stop` waits for clients, in seconds.
+
+        `store` as for `Node`; the first `stop` closes it.
+        """
+        self.config = embedded() if config is None else config
+        self._store = store
+        self._closing_s = closing_s
+        self._thread: threading.Thread | None = None
+        self._url = ""
+
+    # Life.
+
+    def start(self) -> None:
+        """Return when the node listens. Raises what the start of a `Node` raises."""
+        if self._thread is not None:
+            raise RuntimeError("the node is running already")
+        started: Future[None] = Future()
+        self._ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="leveret", daemon=True)
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:
+            self._join()
+            raise
+
+    def stop(self) -> None:
+        """Say goodbye to every client, close every socket and end the thread. Raises what the node died of, if it did.
+
+        Stopping a node that does not run does nothing.
+        """
+        if self._thread is None:
+            return
+        with suppress(trio.RunFinishedError):  # it has died; `_ended` says of what
+            self._token.run_sync_soon(self._stopping.set)
+        self._join()
+        self._ended.result()
+
+    def _join(self) -> None:
+        assert self._thread is not None
+        self._thread.join()
+        self._thread = None
+
+    def __enter__(self) -> ThreadedNode:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self, started: Future[None]) -> None:
+        try:
+            trio.run(self._main, started)
+            self._ended.set_result(None)
+        except BaseException as error:
+            (self._ended if started.done() else started).set_exception(error)
+
+    async def _main(self, started: Future[None]) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._stopping = trio.Event()
+        async with Node(self.config, closing_s=self._closing_s, store=self._store) as self.node:
+            self._url = self.node.url
+            started.set_result(None)
+            await self._stopping.wait()
+
+    # For other threads.
+
+    @property
+    def url(self) -> str:
+        """`amqp://guest:guest@127.0.0.1:PORT/%2F`, or what the configuration makes of it."""
+        self._require_running()
+        return self._url
+
+    @property
+    def host(self) -> str:
+        """Where the first listener is, as an address to connect to."""
+        return _host_and_port(self.url)[0]
+
+    @property
+    def port(self) -> int:
+        """The first listener's port."""
+        return _host_and_port(self.url)[1]
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function in the broker's thread, let the broker settle what it caused, and return its result.
+
+        It must not wait. What it raises is raised here; RuntimeError if the node does not run.
+        """
+
+        def called() -> T:
+            self.node.broker.tick()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.node.settle()
+
+        self._require_running()
+        try:
+            return trio.from_thread.run_sync(called, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise RuntimeError("the node has ended") from None
+
+    def wait(self, function: Callable[[Node], Awaitable[T]]) -> T:
+        """As `call`, for an async function, which gets the node."""
+        self._require_running()
+        try:
+            return trio.from_thread.run(function, self.node, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise RuntimeError("the node has ended") from None
+
+    def _require_running(self) -> None:
+        if self._thread is None:
+            raise RuntimeError("the node is not running")
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    host, _, port = url.split("@")[1].split("/")[0].rpartition(":")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,204 @@
+"""From the settings of a listener to TLS for each of its connections: certificates, their reload, and what was agreed.
+
+`Certificates` holds the contexts of one listener. Every connection is begun with those of the moment; a reload makes
+new ones, and connections that exist go on with the old. What cannot be read leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from broker_core.config.listening import CertificateSettings, TlsSettings
+from broker_core.config.load import ConfigError
+from broker_core.config.types import Place, printed
+from broker_core.frontend import TlsFacts
+from broker_core.node.certificate_dates import first_to_expire
+
+log: Final = logging.getLogger("leveret.node")
+
+VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+ASKING: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+Names = Iterable[tuple[str, str]]  # of the parts of a certificate's subject, or its alternative names
+
+
+class Certificates:
+    """The certificates of one listener; `where` is its path in the settings, for texts."""
+
+    def __init__(self, settings: TlsSettings, where: str) -> None:
+        """Raises ConfigError."""
+        self.settings = settings
+        self.where = where
+        self.context = self._read()
+        self.expires_at = self._first_end()  # seconds since the epoch; None: nobody can tell
+
+    def reload(self) -> bool:
+        """Read the files again, for connections to come. False: there are problems, and the old ones stay."""
+        try:
+            self.context = self._read()
+            self.expires_at = self._first_end()
+        except ConfigError as failure:
+            log.error("certificates not reloaded, those from before stay\n%s", failure)
+            return False
+        return True
+
+    def _first_end(self) -> float | None:
+        entries = (self.settings, *self.settings.server_names.values())
+        return first_to_expire([entry.certificate for entry in entries])
+
+    def _read(self) -> ssl.SSLContext:
+        """A context that knows the others by name. Raises ConfigError."""
+        place = Place([], self.where)
+        settings = self.settings
+        context = _context(settings, settings, place)
+        others = {
+            name.lower(): _context(settings, entry, place.at("server_names").at(name))
+            for name, entry in settings.server_names.items()
+        }
+        if place.problems:
+            raise ConfigError(place.problems)
+
+        def choose(tls: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            chosen = None if name is None else others.get(name.lower())
+            if chosen is not None:
+                tls.context = chosen
+
+        if others:
+            context.sni_callback = choose
+        return context
+
+    def facts(self, tls: ssl.SSLObject) -> TlsFacts:
+        """What a handshake that has succeeded says."""
+        cipher = tls.cipher()
+        version, name = tls.version() or "", "" if cipher is None else cipher[0]
+        certificate = tls.getpeercert()
+        if not certificate:
+            return TlsFacts(version, name)
+        return TlsFacts(
+            version, name, distinguished_name(certificate), login(certificate, self.settings.login_from)
+        )
+
+
+def _context(settings: TlsSettings, entry: CertificateSettings, place: Place) -> ssl.SSLContext:
+    """For one certificate, with what holds for all of a listener. Problems go to the place."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[settings.minimum_version]
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _load_own(context, entry, place)
+    if settings.client_ca is not None:
+        _load_client_ca(context, settings.client_ca, place)
+        context.num_tickets = 0  # whoever comes again shows the certificate again: it may have expired
+    context.verify_mode = ASKING[settings.client_certificate]
+    return context
+
+
+def _load_own(context: ssl.SSLContext, entry: CertificateSettings, place: Place) -> None:
+    password = entry.key_password or ""  # an empty one: OpenSSL would ask at the terminal
+    if entry.key_password_file is not None:
+        password = _text_in(entry.key_password_file, place.at("key_password_file"), "a file with a password")
+    readable = [
+        _text_in(entry.certificate, place.at("certificate"), "a certificate in a file that can be read"),
+        _text_in(entry.private_key, place.at("key"), "a private key in a file that can be read"),
+    ]
+    if not all(readable):
+        return
+    try:
+        context.load_cert_chain(
+            entry.certificate, entry.private_key, password.removesuffix("\n").removesuffix("\r")
+        )
+    except (ssl.SSLError, ValueError, OSError) as error:
+        accepted = "a certificate (PEM), and in `key` the private key that belongs to it"
+        if entry.key_password or entry.key_password_file:
+            accepted += ", with its password"
+        place.at("certificate").refuse(f"{printed(entry.certificate)} ({reason(error)})", accepted)
+
+
+def _load_client_ca(context: ssl.SSLContext, path: Path, place: Place) -> None:
+    if not _text_in(path, place.at("client_ca"), "CA certificates in a file that can be read"):
+        return
+    try:
+        context.load_verify_locations(path)
+    except (ssl.SSLError, OSError) as error:
+        place.at("client_ca").refuse(f"{printed(path)} ({reason(error)})", "certificates of CAs (PEM)")
+
+
+def _text_in(path: Path, place: Place, accepted: str) -> str:
+    """What a file holds; empty if nothing, and the place has been told."""
+    try:
+        if text := path.read_text():
+            return text
+        place.refuse(f"{printed(path)} (it is empty)", accepted)
+    except OSError as error:
+        place.refuse(f"{printed(path)} ({(error.strerror or 'an error').lower()})", accepted)
+    except UnicodeDecodeError:
+        place.refuse(f"{printed(path)} (it is not text)", accepted)
+    return ""
+
+
+def reason(error: Exception) -> str:
+    """Why TLS did not come about, or ended, in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verification failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    return str(error.args[-1]) if error.args else type(error).__name__
+
+
+# Who a client is.
+
+
+SHORT: Final = {
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+ALTERNATIVES: Final = {"san_dns": "DNS", "san_email": "email", "san_uri": "URI", "san_ip": "IP Address"}
+
+Certificate = Mapping[str, object]  # as `getpeercert` gives it
+
+
+def login(certificate: Certificate, source: str) -> str | None:
+    """The user's name in a certificate; None if it has none of that kind, or an ambiguous one."""
+    if source == "distinguished_name":
+        return distinguished_name(certificate) or None
+    if source == "common_name":
+        names = [value for part in _subject(certificate) for kind, value in part if kind == "commonName"]
+        return names[0] if len(names) == 1 else None
+    return next((value for kind, value in _alternatives(certificate) if kind == ALTERNATIVES[source]), None)
+
+
+def distinguished_name(certificate: Certificate) -> str:
+    """The subject as RFC 4514 writes it, its last part first: `CN=shop,O=Hare`."""
+    parts = reversed(tuple(_subject(certificate)))
+    return ",".join(
+        "+".join(f"{SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in p) for p in parts
+    )
+
+
+def _escaped(value: str) -> str:
+    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", value).replace("\0", "\\00")
+    if escaped[:1] in ("#", " "):
+        escaped = "\\" + escaped
+    return escaped[:-1] + "\\ " if value[1:].endswith(" ") else escaped
+
+
+def _subject(certificate: Certificate) -> Iterable[Names]:
+    return certificate.get("subject", ())  # type: ignore[return-value]
+
+
+def _alternatives(certificate: Certificate) -> Names:
+    return certificate.get("subjectAltName", ())  # type: ignore[return-value]

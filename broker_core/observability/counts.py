@@ -1,0 +1,72 @@
+"""What queues, exchanges, connections and channels count, in RabbitMQ's words and division.
+
+Sums of others, such as all deliveries, are added where they are told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from broker_core.exchanges.exchange import Exchange
+    from broker_core.observability.connection_stats import ChannelFacts
+    from broker_core.operations import Connected
+    from broker_core.queues.queue import Queue
+
+LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
+DELIVERIES: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+QUEUE: Final = (*LENGTHS, "publish", *DELIVERIES, "get_empty", "redeliver", "ack")
+EXCHANGE: Final = ("publish_in", "publish_out", "drop_unroutable")
+CONNECTION: Final = ("recv_oct", "send_oct")
+CHANNEL: Final = ("publish", "confirm", "return_unroutable", *DELIVERIES, "ack")
+HOST: Final = (*LENGTHS, "publish", *DELIVERIES, "get_empty", "redeliver", "ack", "drop_unroutable")
+CHURN: Final = (
+    "connection_created",
+    "connection_closed",
+    "channel_created",
+    "channel_closed",
+    "queue_created",
+    "queue_deleted",
+)
+TOTAL: Final = (*HOST, "confirm", "return_unroutable", *CHURN)
+NODE: Final = ("mem_used", "fd_used", "sockets_used", "disk_free")
+
+
+def queue_counts(queue: Queue) -> tuple[int, ...]:
+    """The columns of `QUEUE`."""
+    return (
+        queue.ready,
+        queue.unsettled,
+        queue.published,
+        queue.delivered - queue.delivered_settled - queue.fetched,
+        queue.delivered_settled,
+        queue.fetched - queue.fetched_settled,
+        queue.fetched_settled,
+        queue.fetched_none,
+        queue.redelivered,
+        queue.accepted - queue.delivered_settled - queue.fetched_settled,
+    )
+
+
+def exchange_counts(exchange: Exchange) -> tuple[int, ...]:
+    """The columns of `EXCHANGE`."""
+    return exchange.published, exchange.routed, exchange.unroutable
+
+
+def connection_counts(connected: Connected) -> tuple[int, ...]:
+    """The columns of `CONNECTION`."""
+    return connected.octets_received, connected.octets_sent
+
+
+def channel_counts(facts: ChannelFacts) -> tuple[int, ...]:
+    """The columns of `CHANNEL`."""
+    return (
+        facts.published,
+        facts.confirmed,
+        facts.returned,
+        facts.delivered - facts.delivered_settled,
+        facts.delivered_settled,
+        facts.fetched - facts.fetched_settled,
+        facts.fetched_settled,
+        facts.accepted,
+    )

@@ -1,0 +1,279 @@
+"""Counts and lengths as they were, for rates and curves: sampled at an interval, at no cost for messages.
+
+    queues, exchanges, connections, channels ──every 5 s, a few at a time──> Series ──> rate, samples, average
+    their sums, the node ──────────────────────────────────────────────────> Layers: a day of them, ever coarser
+
+What has not changed gets no new sample: until the next one, the last one holds. Of single objects those that changed
+last are remembered, 4000 of them for ten minutes; that is 42 MB at most. What is idle from the beginning has no series
+at all, and the rate of what has none is 0. Of those for which there is no room, one number is kept for each.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker_core.observability.counts import (
+    CHANNEL,
+    CHURN,
+    CONNECTION,
+    EXCHANGE,
+    HOST,
+    NODE,
+    QUEUE,
+    TOTAL,
+    channel_counts,
+    connection_counts,
+    exchange_counts,
+    queue_counts,
+)
+from broker_core.observability.resource_usage import measured
+from broker_core.turn import Turn
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.clock import Timer
+    from broker_core.operations import Connected
+    from broker_core.virtual_host import VirtualHost
+
+INTERVAL_S: Final = 5.0
+SERIES_MAX: Final = 4000
+KEPT: Final = 121  # samples of one object: ten minutes
+LAYERS: Final = (
+    (1, 121),
+    (12, 61),
+    (120, 49),
+    (360, 49),
+)  # intervals between samples, and how many: 10 min to 24 h
+TURN_S: Final = 0.001  # looking at objects, before others have a turn
+PAUSE_S: Final = 0.001
+END: Final = "end"
+
+
+class Series:
+    """Samples of one thing, at most `kept` of them. Ticks count intervals."""
+
+    __slots__ = ("_kept", "_rows", "_ticks", "changed_at", "columns", "last", "seen")
+
+    def __init__(self, columns: Sequence[str], kept: int = KEPT) -> None:
+        self.columns = columns
+        self.last: tuple[int, ...] = ()
+        self.changed_at = 0  # the tick of the last sample
+        self.seen = 0  # the last tick at which the thing was there
+        self._kept = kept
+        self._ticks = array("q")
+        self._rows = array("q")
+
+    def add(self, tick: int, values: tuple[int, ...]) -> None:
+        """As it is at this tick, after all before."""
+        self.last, self.changed_at = values, tick
+        self._ticks.append(tick)
+        self._rows.extend(values)
+        if len(self._ticks) > self._kept:
+            del self._ticks[0]
+            del self._rows[: len(values)]
+
+    def __len__(self) -> int:
+        return len(self._ticks)
+
+    def at(self, tick: int) -> Sequence[int]:
+        """As it was then; before the first sample, as the first says."""
+        row = max(0, bisect_right(self._ticks, tick) - 1) * len(self.columns)
+        return self._rows[row : row + len(self.columns)]
+
+
+class Layers:
+    """Samples of something that is always there: the older, the fewer."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = columns
+        self._layers = tuple((every, kept, Series(columns, kept)) for every, kept in LAYERS)
+
+    def add(self, tick: int, values: tuple[int, ...]) -> None:
+        for every, _, series in self._layers:
+            if tick % every == 0 or not len(series):
+                series.add(tick, values)
+
+    def back(self, ticks: int) -> Series:
+        """The finest samples that go back so far, or the coarsest there are."""
+        return next(
+            (series for every, kept, series in self._layers if ticks < every * kept), self._layers[-1][2]
+        )
+
+
+class Things:
+    """What there is in a virtual host at the beginning of a round, and what was counted by things no longer there."""
+
+    __slots__ = ("bygone", "exchanges", "host", "queues")
+
+    def __init__(self, host: VirtualHost, bygone: Mapping[str, int]) -> None:
+        self.host = host
+        self.queues = list(host.queues.values())
+        self.exchanges = list(host.exchanges.values())
+        self.bygone = dict(bygone)
+
+
+class History:
+    """What a broker was, for as long as anybody may ask. It begins with `start`."""
+
+    def __init__(self, broker: Broker, interval_s: float = INTERVAL_S, series_max: int = SERIES_MAX) -> None:
+        self.interval_s = interval_s
+        self.tick = 0  # of the last round that has ended; 0: none has
+        self.total = Layers(TOTAL)
+        self.node = Layers(NODE)
+        self._broker = broker
+        self._series_max = series_max
+        self._series: dict[object, Series] = {}  # who changed longest ago comes first
+        self._idle: dict[
+            object, tuple[int, int]
+        ] = {}  # who has none for want of room: what he was like, and when
+        self._started_at = 0.0
+        self._round: Generator[None, None, None]
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Take samples from now on."""
+        self._started_at = self._broker.now
+        self._begin(self._broker.now)
+
+    def stop(self) -> None:
+        self._broker.timers.cancel(self._timer)
+
+    def series(self, thing: object) -> Series | None:
+        """Of a queue, exchange, virtual host or connection, or of a connection and the number of a channel.
+
+        None: it has always been idle, or for so long that it is forgotten.
+        """
+        return self._series.get(thing)
+
+    def ago_s(self, tick: int) -> float:
+        """How long ago a tick was."""
+        return self._broker.now - self._started_at - (tick - 1) * self.interval_s
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    # Rounds.
+
+    def _begin(self, now: float) -> None:
+        self._round = self._look_at_all(self.tick + 1)
+        self._go_on(now)
+
+    def _go_on(self, now: float) -> None:
+        timers = self._broker.timers
+        if next(self._round, END) is None:
+            self._timer = timers.at(now + PAUSE_S, self._go_on)
+            return
+        missed = int((now - self._started_at) / self.interval_s) - self.tick  # by a machine that slept
+        self.tick += 1 + max(0, missed)
+        self._timer = timers.at(self._started_at + self.tick * self.interval_s, self._begin)
+
+    def _look_at_all(self, tick: int) -> Generator[None, None, None]:
+        """One round; others have their turn at each yield."""
+        broker = self._broker
+        total = Counter(broker.bygone.total)
+        # Looked at even if it is deleted meanwhile: the total has all of what is gone by now, and nothing of these.
+        there = [Things(host, broker.bygone.of(host.name)) for host in broker.hosts()]
+        total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
+        total["confirm"], total["return_unroutable"] = broker.confirmed, broker.returned
+        turn = Turn(broker.clock, TURN_S, PAUSE_S)
+        for things in there:
+            sums: Counter[str] = Counter()
+            yield from self._look_at_host(tick, things, sums, turn)
+            total.update(sums)
+            sums.update(things.bygone)
+            self._note(tick, things.host, HOST, row(sums, HOST))
+        yield from self._look_at_connections(tick, turn)
+        total["drop_unroutable"] -= total["return_unroutable"]
+        self.total.add(tick, row(total, TOTAL))
+        if broker.operations is not None:
+            self.node.add(tick, measured(broker.operations).counts)
+        for thing in [thing for thing, series in self._series.items() if series.seen != tick]:
+            del self._series[thing]
+        for thing in [thing for thing, (_, seen) in self._idle.items() if seen != tick]:
+            del self._idle[thing]
+
+    def _look_at_host(
+        self, tick: int, things: Things, sums: Counter[str], turn: Turn
+    ) -> Generator[None, None, None]:
+        for queue in things.queues:
+            counts = queue_counts(queue)
+            self._note(tick, queue, QUEUE, counts)
+            add(sums, QUEUE, counts)
+            if turn.is_over():
+                yield
+        for exchange in things.exchanges:
+            counts = exchange_counts(exchange)
+            self._note(tick, exchange, EXCHANGE, counts)
+            add(sums, EXCHANGE, counts)
+            if turn.is_over():
+                yield
+
+    def _look_at_connections(self, tick: int, turn: Turn) -> Generator[None, None, None]:
+        operations = self._broker.operations
+        connections: Collection[Connected] = () if operations is None else list(operations.connections())
+        for connected in connections:
+            front = connected.front
+            if front is None or front.facts() is None:
+                continue
+            self._note(tick, connected, CONNECTION, connection_counts(connected))
+            for facts in list(front.channel_facts()):
+                self._note(tick, (connected, facts.number), CHANNEL, channel_counts(facts))
+                if turn.is_over():
+                    yield
+            if turn.is_over():
+                yield
+
+    def _note(self, tick: int, thing: object, columns: Sequence[str], values: tuple[int, ...]) -> None:
+        """Remember how a thing is, if it has changed."""
+        series = self._series.get(thing)
+        if series is None:
+            series = self._begun(tick, thing, columns, values)
+            if series is None:
+                return
+        elif series.last == values:
+            series.seen = tick
+            return
+        else:
+            del self._series[thing]
+        series.add(tick, values)
+        series.seen = tick
+        self._series[thing] = series
+        if len(self._series) > self._series_max:
+            oldest = next(iter(self._series))
+            gone = self._series.pop(oldest)
+            self._idle[oldest] = hash(gone.last), gone.seen
+
+    def _begun(
+        self, tick: int, thing: object, columns: Sequence[str], values: tuple[int, ...]
+    ) -> Series | None:
+        """A series for a thing that has none, unless it is idle.
+
+        What is new began with nothing. But as soon as something had to be forgotten, it may be old: then it has to
+        change first, or what is idle would drive out what is not, round after round.
+        """
+        if not any(values):
+            return None
+        known, now = self._idle.pop(thing, None), hash(values)
+        if known is None and len(self._series) < self._series_max:
+            series = Series(columns)
+            if tick > 1:
+                series.add(tick - 1, (0,) * len(values))
+            return series
+        if known is None or known[0] == now:
+            self._idle[thing] = now, tick
+            return None
+        return Series(columns)
+
+
+def add(sums: Counter[str], names: Iterable[str], counts: Iterable[int]) -> None:
+    for name, count in zip(names, counts, strict=True):
+        sums[name] += count
+
+
+def row(sums: Counter[str], columns: Iterable[str]) -> tuple[int, ...]:
+    """What is published is counted where it comes in, not in each queue that gets it."""
+    return tuple(sums["publish_in" if name == "publish" else name] for name in columns)

@@ -1,0 +1,50 @@
+"""What queues and exchanges have counted that are there no more: sums over all of them never go down.
+
+Queue, Exchange ──deleted──> Bygone ──> totals of a virtual host, or of the node
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from broker_core.observability.counts import EXCHANGE, LENGTHS, QUEUE, exchange_counts, queue_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker_core.exchanges.exchange import Exchange
+    from broker_core.queues.queue import Queue
+
+
+class Bygone:
+    """Sums by virtual host, and of all."""
+
+    def __init__(self) -> None:
+        self.total: Counter[str] = Counter()
+        self._of: dict[str, Counter[str]] = {}
+
+    def add_queue(self, queue: Queue) -> None:
+        """It has been deleted. Called once."""
+        if not queue.hidden:
+            counts = dict(zip(QUEUE, queue_counts(queue), strict=True))
+            self._add(queue.virtual_host.name, {name: counts[name] for name in QUEUE if name not in LENGTHS})
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """It has been deleted. Called once."""
+        counts = dict(zip(EXCHANGE, exchange_counts(exchange), strict=True))
+        self._add(exchange.virtual_host.name, counts)
+
+    def of(self, virtual_host: str) -> Mapping[str, int]:
+        """By name of the count, for those of a virtual host."""
+        return self._of.get(virtual_host, {})
+
+    def forget_virtual_host(self, name: str) -> None:
+        """Its counts stay in the total."""
+        self._of.pop(name, None)
+
+    def _add(self, virtual_host: str, counts: Mapping[str, int]) -> None:
+        there = self._of.setdefault(virtual_host, Counter())
+        for name, count in counts.items():
+            there[name] += count
+            self.total[name] += count

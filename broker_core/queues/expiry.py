@@ -1,0 +1,50 @@
+"""Messages that wait too long: one timer on the first one that will expire at the head of a queue's lanes (S080)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.delivery import NEVER
+from broker_core.queues.deferred_free import PAUSE_S, PORTION
+
+if TYPE_CHECKING:
+    from broker_core.clock import Timer
+    from broker_core.queues.work_queue import WorkQueue
+
+
+class Expiry:
+    """Of one queue. What is behind the head expires when it comes there."""
+
+    __slots__ = ("_queue", "_timer")
+
+    def __init__(self, queue: WorkQueue) -> None:
+        self._queue = queue
+        self._timer: Timer | None = None
+
+    def watch(self) -> None:
+        """Something in the queue will expire, and another message may be the first now."""
+        queue, timer = self._queue, self._timer
+        earliest = min((lane.due_at() for lane in queue.lanes if lane), default=NEVER)
+        broker, timers = queue.virtual_host.broker, queue.virtual_host.broker.timers
+        if timer is not None and not timer.cancelled and timer.at <= max(earliest, broker.now + PAUSE_S):
+            return  # it will look again when it fires
+        timers.cancel(timer)
+        self._timer = None if earliest == NEVER else timers.at(earliest, self._expire)
+
+    def _expire(self, now: float) -> None:
+        """What is due expires, but no more than a portion of it at once: others want their turn."""
+        queue = self._queue
+        self._timer = None
+        left = PORTION
+        for lane in queue.lanes:
+            while lane and lane.due_at() <= now:
+                if not left:
+                    self._timer = queue.virtual_host.broker.timers.at(now + PAUSE_S, self._expire)
+                    return
+                left -= 1
+                queue.expire(lane.take())
+        queue.touch()
+
+    def end(self) -> None:
+        """The queue is gone."""
+        self._queue.virtual_host.broker.timers.cancel(self._timer)

@@ -1,0 +1,46 @@
+"""Which kind of queue a declaration's arguments ask for, and one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.limits import QueueLimits, QueueType, queue_type
+from broker_core.queues.filtered import Sieve
+from broker_core.queues.queue import Queue
+from broker_core.queues.sequenced import work_queue_kind
+from broker_core.queues.stream import StreamQueue
+from broker_core.queues.work_queue import WorkQueue
+from broker_core.values import Table
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from broker_core.selectors.parser import Selector
+    from broker_core.virtual_host import VirtualHost
+
+KINDS: Final[dict[QueueType, type[Queue]]] = {
+    QueueType.CLASSIC: WorkQueue,
+    QueueType.QUORUM: WorkQueue,
+    QueueType.STREAM: StreamQueue,
+}
+
+
+def new_queue(
+    host: VirtualHost,
+    name: str,
+    limits: QueueLimits,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    owner: Client | None,
+    arguments: Table,
+    selector: Selector | None,
+) -> Queue:
+    """A queue of the kind that its arguments ask for, not in place yet."""
+    type_ = queue_type(arguments)
+    said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
+    if selector is not None:
+        sieve = Sieve(*said)
+        sieve.selector = selector
+        return sieve
+    kind = KINDS[type_]
+    return (work_queue_kind(limits) if kind is WorkQueue else kind)(*said)

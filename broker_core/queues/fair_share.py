@@ -1,0 +1,169 @@
+"""A queue whose levels of priority share: none is served for ever while others wait.
+
+    shares 2 for each level, and all of this waits:    9 9 9 9 9   5 5 5   1
+    a round: 9 9 5 5 1, the next: 9 9 5, then what is left: 9
+
+The highest level with something waiting is served, until it has had its share of the round; then it is passed over.
+When all that wait have had theirs, the next round begins. It also begins as soon as only one level has anything: with
+nobody to share with, nothing is counted. A level without a limit may have all it wants.
+
+So at most a share's worth of a level is delivered in a row while a lower one waits. If a round ends with a level that
+has lower ones waiting, because it came late, it has had its share of the next one, too.
+
+Consumers that seek (`search.py`) are served in the same order of levels, each by what there is for him: what he gets
+counts for all. Who browses takes nothing away, and sees the highest level first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from broker_core.queues.queue import OVERHEAD
+from broker_core.queues.search import Search
+from broker_core.queues.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from broker_core.delivery import Consumer, Delivery
+    from broker_core.queues.level import Lane
+    from broker_core.queues.searchable_level import Cursor, SearchedLane
+
+ALL: Final = 1 << 62  # the share of a level that has none
+
+
+class Shares:
+    """What each level may still have in this round."""
+
+    __slots__ = ("_last", "_left", "_of")
+
+    def __init__(self, of: Sequence[int]) -> None:
+        self._of = tuple(of)  # by level, the lowest first
+        self._left = [*of]
+        self._last = 0  # the level that was served last
+
+    def copy(self) -> Shares:
+        copy = Shares(self._of)
+        copy._left, copy._last = [*self._left], self._last
+        return copy
+
+    def turns(self) -> list[int]:
+        """The levels in the order in which they are to be served, if they have something."""
+        levels = range(len(self._of) - 1, -1, -1)
+        served = [level for level in levels if self._left[level]]
+        if len(served) < len(self._of):
+            # Those that have had theirs come after them; and of these last the one that is in the middle of it.
+            passed_over = [level for level in levels if not self._left[level]]
+            passed_over.sort(key=self._last.__eq__)
+            served += passed_over
+        return served
+
+    def in_a_row(self, level: int, waits: Sequence[bool]) -> int:
+        """How many it may be served now, if it is the first that has something. `waits`: by level, whether it has."""
+        return ALL if sum(waits) < 2 else self._left[level] or self._of[level]
+
+    def served(self, level: int, count: int, waits: Sequence[bool]) -> None:
+        """So many were taken. `waits`: by level, whether it had something before that."""
+        if sum(waits) < 2:
+            self._left[:] = self._of
+        else:
+            if not self._left[level]:
+                self._begin(waits)
+            self._left[level] = max(0, self._left[level] - count)
+        self._last = level
+
+    def _begin(self, waits: Sequence[bool]) -> None:
+        """A new round. Who was served last goes on in it only if that is at nobody's cost."""
+        self._left[:] = self._of
+        if any(waits[: self._last]) and self._of[self._last] != ALL:
+            self._left[self._last] = 0
+
+
+class FairQueue(WorkQueue):
+    """A work queue whose levels share."""
+
+    __slots__ = ("shares",)
+
+    def set_up(self) -> None:
+        self.open_lanes()
+        self.shares = Shares([share or ALL for share in self.limits.fair_share])
+
+    def new_search(self) -> Search:
+        return FairSearch(self)
+
+    def _first(self) -> int | None:
+        """The level whose turn it is."""
+        return next((level for level in self.shares.turns() if self.lanes[level]), None)
+
+    def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
+        if lanes is not None or self.search is not None:
+            return super()._take(quota, room, lanes)
+        taken: list[Delivery] = []
+        while len(taken) < quota and room > 0 and (level := self._first()) is not None:
+            waits = [*map(bool, self.lanes)]
+            wanted = min(quota - len(taken), self.shares.in_a_row(level, waits))
+            lane = self.lanes[level]
+            some = super()._take(wanted, room, [lane])
+            if some:
+                self.shares.served(level, len(some), waits)
+                taken += some
+                room -= octets_of(some)
+            if len(some) < wanted and lane:
+                break  # it is being read
+        return taken
+
+    def _load_head(self) -> bool:
+        level = self._first()
+        if level is None or self.lanes[level].at_hand():
+            return False
+        self.lanes[level].load()
+        return True
+
+    def waiting(self) -> Iterable[Delivery]:
+        shares, piles = self.shares.copy(), [deque(lane) for lane in self.lanes]
+        while any(waits := [*map(bool, piles)]):
+            level = next(level for level in shares.turns() if piles[level])
+            yield piles[level].popleft()
+            shares.served(level, 1, waits)
+
+
+class FairSearch(Search):
+    """A search in which levels share."""
+
+    __slots__ = ("_fair",)
+
+    def __init__(self, queue: FairQueue) -> None:
+        super().__init__(queue)
+        self._fair = queue
+
+    def take(self, quota: int, room: int) -> list[Delivery]:
+        return self._one_by_one(super().take, quota, room)
+
+    def _find(self, consumer: Consumer, quota: int, room: int) -> list[Delivery]:
+        if consumer.browses or consumer not in self._seekers:
+            return super()._find(consumer, quota, room)
+        return self._one_by_one(partial(super()._find, consumer), quota, room)
+
+    def _one_by_one(
+        self, take: Callable[[int, int], list[Delivery]], quota: int, room: int
+    ) -> list[Delivery]:
+        taken: list[Delivery] = []
+        while len(taken) < quota and room > 0:
+            waits = [*map(bool, self._lanes)]
+            if not (one := take(1, room)):
+                break
+            self._fair.shares.served(self._fair.rank(one[0].message.facts.priority), 1, waits)
+            taken += one
+            room -= octets_of(one)
+        return taken
+
+    def _in_order(self, cursors: list[Cursor]) -> Iterator[tuple[SearchedLane, Cursor]]:
+        if cursors[0].mark is not None:
+            return super()._in_order(cursors)
+        return ((self._lanes[level], cursors[level]) for level in self._fair.shares.turns())
+
+
+def octets_of(taken: list[Delivery]) -> int:
+    """The room that they take."""
+    return sum([each.message.size + len(each.message.properties) + OVERHEAD for each in taken])

@@ -1,0 +1,177 @@
+"""A queue for last values: of all messages with the same value in one header, the newest alone waits.
+
+    a=1  b=7  a=2          a=3 arrives          --  b=7  --  a=3
+    (dead) ^   ^                                (dead)   (dead)
+
+A new message takes its own place at the end. The one that it replaces is gone at once, for all who count and for the
+store; its place in the lane stays, marked as expired long ago, so that whoever comes by passes it over. When there are
+more such places than messages, all of them are closed up. What a consumer has is not replaced: if it comes back while
+a newer one waits, it is dropped.
+
+What is remembered is one entry for each waiting message. All of it stays in memory: there are no more messages than
+values. Messages without the header share one value, the empty text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker_core.delivery import Delivery
+from broker_core.message import said_in
+from broker_core.queues.overflow import refuses, turned_away
+from broker_core.queues.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from broker_core.message import Message
+    from broker_core.queues.level import Lane
+    from broker_core.store.contract import Page
+
+REPLACED: Final = float("-inf")  # when a replaced message has expired, for all who look
+DEAD_MAX: Final = 64  # places of replaced messages that are not worth closing up
+
+
+class LastValueQueue(WorkQueue):
+    """A work queue that keeps the newest message of each value."""
+
+    __slots__ = ("_dead", "_newest", "_values")
+
+    def set_up(self) -> None:
+        self._newest: dict[str, Delivery] = {}  # what waits, by value
+        self._values: dict[int, str] = {}  # the same, the other way round: by position
+        self._dead = 0  # places of replaced messages in the lanes
+
+    def _value_of(self, message: Message) -> str:
+        return said_in(message, self.limits.last_value_key or "")
+
+    # Arrival.
+
+    def push(self, message: Message) -> bool:
+        if self.watched and refuses(self, message):
+            return turned_away(self, message)
+        value = self._value_of(message)
+        if (old := self._newest.get(value)) is not None:
+            self._replace(old)
+        watched, self.watched = self.watched, False  # there is room, and nobody gets it before it is known
+        super().push(message)
+        self.watched = watched
+        self._know(self.lanes[self.rank(message.facts.priority)].arrivals[-1], value)
+        if watched and self.over_limit():
+            self.dispatch()
+        return True
+
+    def takes_of(self, messages: list[Message]) -> int:
+        return 0  # each replaces the one before
+
+    def push_run(self, messages: list[Message]) -> int:
+        return 0
+
+    def lacks_room_for(self, message: Message) -> bool:
+        """What it replaces makes room."""
+        old = self._newest.get(self._value_of(message))
+        if old is None:
+            return super().lacks_room_for(message)
+        return self.over_limit(0, message.size - old.message.size)
+
+    def _know(self, delivery: Delivery, value: str) -> None:
+        self._newest[value] = delivery
+        self._values[delivery.position] = value
+
+    def _replace(self, old: Delivery) -> None:
+        """It waits no more, though its place is there."""
+        self.left(old)
+        self.forget((old,))
+        old.expires_at = REPLACED
+        self._dead += 1
+        if self._dead > self.ready + DEAD_MAX:
+            self._close_up()
+
+    def _close_up(self) -> None:
+        for lane in self.lanes:
+            lane.weed(is_replaced)
+        self._dead = 0
+
+    # Departure.
+
+    def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
+        taken = super()._take(quota, room, lanes)
+        for delivery in taken:
+            self._forget_value(delivery)
+        return taken
+
+    def left(self, delivery: Delivery) -> None:
+        if delivery.expires_at == REPLACED:
+            self._dead -= 1
+        else:
+            super().left(delivery)
+            self._forget_value(delivery)
+
+    def _forget_value(self, delivery: Delivery) -> None:
+        value = self._values.pop(delivery.position, None)
+        if value is not None:
+            del self._newest[value]
+
+    def die(self, delivery: Delivery, reason: str) -> None:
+        if delivery.expires_at != REPLACED:
+            super().die(delivery, reason)
+
+    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
+        value = self._value_of(delivery.message)
+        waiting = self._newest.get(value)
+        if waiting is not None and waiting.position > delivery.position:
+            self.unsettled -= 1
+            self.forget((delivery,))
+            return
+        ready = self.ready
+        super().release(delivery, failed, redelivered)
+        if self.ready > ready:  # it has not died
+            if waiting is not None:
+                self._replace(waiting)
+            self._know(delivery, value)
+
+    def purge(self) -> int:
+        self._close_up()
+        self._newest.clear()
+        self._values.clear()
+        return super().purge()
+
+    def waiting(self) -> Iterable[Delivery]:
+        return (delivery for delivery in super().waiting() if delivery.expires_at != REPLACED)
+
+    # The store.
+
+    def page_out(self, keep: int) -> bool:
+        """All of it stays in memory, where it can be replaced."""
+        return False
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        """Older messages may be there: consumers had them."""
+        self.open_lanes()
+        books, arrivals = self.books(), self.lanes[priority].arrivals
+        for page in pages:
+            books.add(page)
+            self.ready += len(page)
+            self.ready_bytes += page.octets
+            self.expiring += page.expiring
+            self.position = max(self.position, page.last + 1)
+            self.came_back |= page.redelivered or bool(page.marks)
+            for delivery in books.read(page):
+                arrivals.append(delivery)
+                self._take_in(delivery)
+        self._close_up()
+        self.touch()
+
+    def _take_in(self, delivery: Delivery) -> None:
+        value = self._value_of(delivery.message)
+        other = self._newest.get(value)
+        if other is None:
+            self._know(delivery, value)
+        elif other.position > delivery.position:
+            self._replace(delivery)
+        else:
+            self._replace(other)
+            self._know(delivery, value)
+
+
+def is_replaced(delivery: Delivery) -> bool:
+    return delivery.expires_at == REPLACED

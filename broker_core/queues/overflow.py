@@ -1,0 +1,81 @@
+"""A queue that is full refuses what comes, or drops what came first, of the lowest priority (S082)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_core.limits import Overflow
+from broker_core.queues.deferred_free import PAUSE_S, PORTION
+from broker_core.queues.queue import MAXLEN
+
+if TYPE_CHECKING:
+    from broker_core.message import Message
+    from broker_core.queues.level import Lane
+    from broker_core.queues.work_queue import WorkQueue
+
+
+def refuses(queue: WorkQueue, message: Message) -> bool:
+    """Whether a queue that is watched does not take this message in."""
+    limits = queue.limits
+    if limits.no_local and queue.is_local(message):
+        return True
+    if limits.overflow is Overflow.DROP_HEAD or not queue.lacks_room_for(message):
+        return False
+    queue.dispatch()
+    if not queue.lacks_room_for(message):
+        return False
+    if limits.overflow is Overflow.REJECT_PUBLISH_DLX:
+        queue.virtual_host.broker.dead_letter(queue, message, MAXLEN)
+    return True
+
+
+def turned_away(queue: WorkQueue, message: Message) -> bool:
+    """It is not taken in. False, unless that is no business of the publisher's: it passes by, or ends the queue."""
+    if queue.limits.no_local and queue.is_local(message):
+        return True
+    if queue.limits.overflow is Overflow.SELF_DESTRUCT:
+        queue.in_disuse().destroy()
+        return True
+    queue.refused += 1
+    queue.virtual_host.broker.refused_by = queue.name
+    return False
+
+
+def drop_over_limit(queue: WorkQueue) -> None:
+    """No more than a portion at once: others want their turn."""
+    dropped = 0
+    while queue.ready and queue.over_limit():
+        if dropped == PORTION:
+            broker = queue.virtual_host.broker
+            broker.timers.at(broker.now + PAUSE_S, lambda now: queue.touch())
+            return
+        lane = next(lane for lane in queue.lanes if lane)  # the lowest priority goes first
+        if lane.at_hand():
+            queue.left(delivery := lane.take())
+            queue.die(delivery, MAXLEN)
+            dropped += 1
+        elif not _drop_page(queue, lane):
+            lane.load()
+
+
+def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
+    """Drop what comes first without reading it, if all of it is too much, and none of it is buried."""
+    page = lane.page_at_head()
+    is_buried = queue.limits.dead_letter_exchange is not None
+    if page is None or is_buried or not queue.over_limit(-len(page), -page.octets):
+        return False
+    lane.drop_page()
+    queue.ready -= len(page)
+    queue.ready_bytes -= page.octets
+    queue.expiring -= page.expiring
+    return True
+
+
+def bury_all(queue: WorkQueue, reason: str) -> None:
+    """Let every waiting message die, in the order in which it would have been delivered."""
+    while lane := next((lane for lane in reversed(queue.lanes) if lane), None):
+        if lane.at_hand():
+            queue.left(delivery := lane.take())
+            queue.die(delivery, reason)
+        else:
+            lane.load()

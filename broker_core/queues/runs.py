@@ -1,0 +1,101 @@
+"""Runs of like messages, one after the other into the same queue: what is the same for all of them is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker_core.delivery import NEVER, PENDING, Delivery
+from broker_core.queues.queue import OVERHEAD
+
+if TYPE_CHECKING:
+    from broker_core.message import Message
+    from broker_core.queues.level import Lane
+    from broker_core.queues.queue import Queue
+    from broker_core.queues.work_queue import WorkQueue
+
+FEW: Final = 4  # messages that are as quickly taken one by one
+
+
+def end_of_run(messages: Sequence[Message], begin: int) -> int:
+    """How far those go that are from the same exchange, with the same key, and of which the broker knows the same."""
+    first, end = messages[begin], begin + 1
+    exchange, key, facts = first.exchange, first.key, first.facts
+    while end < len(messages):
+        message = messages[end]
+        if message.facts is not facts or message.key != key or message.exchange != exchange:
+            break
+        end += 1
+    return end
+
+
+def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
+    """How many of a run a queue that is watched takes for sure, whatever else becomes of what is in it."""
+    limits, count = queue.limits, len(messages)
+    if limits.no_local:
+        return 0
+    if limits.max_length is not None:
+        count = max(0, min(count, limits.max_length - queue.ready))
+    if limits.max_bytes is not None and count:
+        octets = sum([message.size for message in messages])
+        return count if queue.ready_bytes + octets <= limits.max_bytes else 0
+    return count
+
+
+def push(queue: WorkQueue, messages: list[Message]) -> int:
+    """Push as many of a run as are taken for sure. Returns how many."""
+    count = queue.takes_of(messages)
+    if not count:
+        return 0
+    if count < len(messages):
+        messages = messages[:count]
+    facts = messages[0].facts
+    expires_at = NEVER
+    if facts.ttl_ms is not None or queue.ttl_s != NEVER:
+        expires_at = queue.end_of(messages[0])
+        queue.expiring += count
+    position, octets = queue.position, 0
+    arrived: list[Delivery] = []
+    for message in messages:
+        arrived.append(Delivery(message, queue, position, expires_at))
+        position += 1
+        octets += message.size
+    queue.position = position
+    if queue.journal is not None and facts.durable and queue.number:
+        for delivery in arrived:
+            delivery.stored = PENDING
+        queue.journal.arrivals += arrived
+    queue.lane_of(arrived[0]).arrivals.extend(arrived)
+    queue.ready += count
+    queue.ready_bytes += octets
+    queue.published += count
+    if not queue.touched and (queue.rings or queue.expiring):
+        queue.touch()
+    return count
+
+
+def take(queue: WorkQueue, lane: Lane, quota: int, room: int) -> list[Delivery]:
+    """All that waits, if that is much and yet no more than asked for, and simply stands in line. Else nothing.
+
+    What is on disk, came back, or may expire goes one by one, with looks at each.
+    """
+    if lane.pages is not None or lane.returned or not FEW < len(lane.fresh) <= quota:
+        return []
+    if queue.ready_bytes + len(lane.fresh) * OVERHEAD >= room:
+        return []
+    run = list(lane.fresh)
+    for delivery in run:
+        if delivery.expires_at != NEVER or room <= 0:
+            return []
+        room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
+    lane.fresh.clear()
+    queue.ready = queue.ready_bytes = 0
+    return run
+
+
+def push_all(queue: Queue, messages: list[Message]) -> int:
+    """Push a run into a queue that takes whatever comes. Returns how many it took."""
+    taken = queue.push_run(messages)
+    for message in messages[taken:]:
+        taken += queue.push(message)
+    return taken

@@ -1,0 +1,500 @@
+"""Work queues: messages in order, limits, and consumers in turn.
+
+    push ──> waiting ──dispatch/take_one──> unsettled ──accept──> gone
+               ^  └─expired, over limit──> dead            ├─reject──> dead
+               └──────────────release──────────────────────┘
+
+Waiting messages stand in one lane per priority. A lane is a deque of arrivals plus a heap of those that came back, so a
+message returns to its old place in O(log n); what there is no memory for is on disk. Consumers stand in rings, one per
+consumer priority; whoever cannot take more steps out of its ring and back in through `wake`, so that a message never
+costs a look at idle consumers.
+
+Consumers with selectors, and those who browse, do not take what comes first: `search.py` serves a queue that has any.
+
+Nothing here is asked for per message that is not in use: expiry, limits and dead-lettering are one attribute test each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from mypy_extensions import mypyc_attr
+
+from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
+from broker_core.errors import AccessRefused
+from broker_core.limits import Overflow, QueueLimits, QueueType
+from broker_core.queues import runs
+from broker_core.queues.auto_delete import Disuse
+from broker_core.queues.expiry import Expiry
+from broker_core.queues.level import Lane
+from broker_core.queues.on_disk import Backlog
+from broker_core.queues.overflow import bury_all, drop_over_limit, refuses, turned_away
+from broker_core.queues.queue import DELETED, DELIVERY_LIMIT, EXPIRED, OVERHEAD, REJECTED, Queue
+from broker_core.queues.round_robin import Ring, ring_of, step_out
+from broker_core.queues.search import Search, takes_now
+from broker_core.values import Table
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from broker_core.message import Message
+    from broker_core.store.contract import Page
+    from broker_core.virtual_host import VirtualHost
+
+
+NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class WorkQueue(Queue):
+    """A queue of work to do: each message goes to one consumer, and is gone once that has dealt with it."""
+
+    all_seek: ClassVar[bool] = False  # its consumers go through it with cursors, whatever they want
+
+    __slots__ = (
+        "active",
+        "backlog",
+        "disuse",
+        "expiring",
+        "expiry",
+        "lanes",
+        "position",
+        "rings",
+        "search",
+        "sole",
+        "ttl_s",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        virtual_host: VirtualHost,
+        name: str,
+        limits: QueueLimits,
+        type_: QueueType = QueueType.CLASSIC,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        owner: Client | None = None,
+        arguments: Table | None = None,
+    ) -> None:
+        super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
+        self.lanes: list[Lane] = []  # one for each priority, the lowest first; none before something comes
+        self.backlog: Backlog | None = None  # since something was on disk only
+        self.search: Search | None = None  # as long as a consumer has a selector, or browses
+        self.rings: list[Ring] = []  # highest priority first
+        self.active: Consumer | None = None  # the one consumer served, if there may be only one
+        self.sole = False  # there may be only one
+        self.position = 0  # of the next message to arrive
+        self.expiring = 0  # waiting messages that will expire
+        self.expiry: Expiry | None = None  # since something waited that will expire
+        self.disuse: Disuse | None = None  # once it may go because nobody uses it
+        self.set_up()
+        self.apply(limits)
+
+    def set_up(self) -> None:
+        """What a kind of work queue has besides. Called once, before it obeys its limits."""
+
+    # Limits.
+
+    def apply(self, limits: QueueLimits) -> None:
+        if limits.expires_ms != self.limits.expires_ms:
+            self.used_at = self.virtual_host.broker.now  # a new term begins now
+        self.limits = limits
+        self.watched = limits.max_length is not None or limits.max_bytes is not None or limits.no_local
+        self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
+        if self.watched and limits.overflow is Overflow.DROP_HEAD:
+            drop_over_limit(self)
+        self.sole = limits.single_active
+        if self.disuse is not None or limits.expires_ms is not None:
+            self.in_disuse().watch()
+        self.touch()
+
+    def in_disuse(self) -> Disuse:
+        """What it waits for before it goes."""
+        if self.disuse is None:
+            self.disuse = Disuse(self)
+        return self.disuse
+
+    def open_lanes(self) -> None:
+        """Something is to stand there."""
+        if not self.lanes:
+            self.lanes = [Lane() for _ in range((self.declared_limits.max_priority or 0) + 1)]
+
+    def over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
+        longest, largest = self.limits.max_length, self.limits.max_bytes
+        is_long = longest is not None and self.ready + more > longest
+        return is_long or (largest is not None and self.ready_bytes + more_bytes > largest)
+
+    # Arrival.
+
+    def restore(self, priority: int, pages: Sequence[Page]) -> None:
+        self.open_lanes()
+        lane, books = self.lanes[priority], self.books()
+        for page in pages:
+            books.add(page)
+            lane.add_page(books, page)
+            self.ready += len(page)
+            self.ready_bytes += page.octets
+            self.expiring += page.expiring
+            self.position = max(self.position, page.last + 1)
+            self.came_back |= page.redelivered or bool(page.marks)
+        self.touch()
+
+    def books(self) -> Backlog:
+        """Of what is on disk only; opened with the first page."""
+        if self.backlog is None:
+            self.journal = self.virtual_host.broker.journal  # if the queue is not durable, it had none
+            assert self.journal is not None, "somebody keeps the pages"
+            self.backlog = Backlog(self, self.journal)
+        return self.backlog
+
+    def page_out(self, keep: int) -> bool:
+        """Leave a page's worth of memory, of what will be delivered last, if it can be read again.
+
+        The first `keep` messages of each priority stay. False: there is nothing to put on disk now.
+        """
+        return any(lane.page_out(self.books(), keep) for lane in self.lanes)
+
+    def marked(self) -> Iterable[tuple[int, int]]:
+        return chain.from_iterable(lane.marked() for lane in self.lanes)
+
+    def push(self, message: Message) -> bool:
+        if self.watched and refuses(self, message):
+            return turned_away(self, message)
+        delivery = Delivery(message, self, self.position, NEVER)
+        self.position += 1
+        if self.journal is not None and message.facts.durable and self.number:
+            delivery.stored = PENDING
+            self.journal.arrivals.append(delivery)
+        if message.facts.ttl_ms is not None or self.ttl_s != NEVER:
+            delivery.expires_at = self.end_of(message)
+            self.expiring += 1
+        lanes = self.lanes
+        lane = lanes[0] if len(lanes) == 1 else self.lane_of(delivery)
+        lane.arrivals.append(delivery)
+        self.ready += 1
+        self.ready_bytes += message.size
+        self.published += 1
+        if not self.touched and (self.rings or self.expiring):
+            self.touch()
+        if self.watched and self.over_limit():
+            self.dispatch()  # what a consumer takes at once was never over the limit
+        return True
+
+    def takes_of(self, messages: list[Message]) -> int:
+        return runs.takes_of(self, messages) if self.watched else len(messages)
+
+    def push_run(self, messages: list[Message]) -> int:
+        return runs.push(self, messages)
+
+    def admit(self, message: Message) -> None:
+        if self.limits.no_local and self.is_local(message):
+            return
+        watched, self.watched = self.watched, False
+        try:
+            self.push(message)
+        finally:
+            self.watched = watched
+        if watched:
+            self.touch()
+
+    def end_of(self, message: Message) -> float:
+        """When it expires, if its term begins now."""
+        own_ms = message.facts.ttl_ms
+        return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
+
+    def lacks_room_for(self, message: Message) -> bool:
+        return self.over_limit(1, message.size)
+
+    def has_room(self, messages: int, octets: int) -> bool:
+        if not self.watched or self.limits.overflow in NEVER_FULL:
+            return True
+        self.dispatch()
+        return not self.over_limit(messages, octets)
+
+    # Handing out.
+
+    def dispatch(self) -> None:
+        """Give waiting messages to consumers that can take them, highest consumer priority first, in turn."""
+        if self.sole and self.active is None:
+            self._elect()
+        for ring in self.rings:
+            if self.search is not None:
+                self.search.serve(ring)
+                continue
+            while self.ready and (consumer := ring.first) is not None:
+                room = consumer.room()
+                window = consumer.window
+                quota = consumer.credit if consumer.credit < window.credit else window.credit
+                if room <= 0 or quota <= 0:
+                    ring.shift()
+                    consumer.able = False
+                    continue
+                deliveries = self._take(quota if consumer is ring.last else 1, room)
+                if not deliveries:
+                    break
+                ring.turn()
+                self.give(consumer, deliveries)
+        if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
+            drop_over_limit(self)  # what arrived, and what came back
+        if self.expiring:
+            if self.expiry is None:
+                self.expiry = Expiry(self)
+            self.expiry.watch()
+
+    def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
+        """Up to `quota` messages, of no more than `room` octets and one message, by priority and order.
+
+        `lanes`: of these only.
+        """
+        if self.search is not None:
+            return self.search.take(quota, room)
+        if lanes is None:
+            lanes = self.lanes
+            if len(lanes) == 1 and (run := runs.take(self, lanes[0], quota, room)):
+                return run
+            if len(lanes) > 1:
+                lanes = lanes[::-1]
+        now = self.virtual_host.broker.now
+        taken: list[Delivery] = []
+        for lane in lanes:
+            fresh, returned = lane.fresh, lane.returned
+            while len(taken) < quota and room > 0 and (returned or fresh):
+                if returned and lane.pages is not None and not lane.at_hand():
+                    break
+                delivery = lane.take() if returned else fresh.popleft()
+                if delivery.expires_at < now:
+                    self.expire(delivery)
+                    continue
+                taken.append(delivery)
+                message = delivery.message
+                room -= message.size + len(message.properties) + OVERHEAD
+                self.ready_bytes -= message.size
+                if delivery.expires_at != NEVER:
+                    self.expiring -= 1
+            if lane.pages is not None:
+                lane.look_ahead(wanting=len(taken) < quota and room > 0)
+                break
+        self.ready -= len(taken)
+        return taken
+
+    def take_one(self, settled: bool) -> Delivery | None:
+        self.used_at = self.virtual_host.broker.now
+        self._load_head()
+        while not (taken := self._take(1, 1)):
+            if not self._load_head():
+                return None
+        return self.hand_out(taken[0], settled)
+
+    def _load_head(self) -> bool:
+        """Have what comes first read at once, if it is on disk. Whether it was."""
+        lane = next((lane for lane in reversed(self.lanes) if lane), None)
+        if lane is None or lane.at_hand():
+            return False
+        lane.load()
+        return True
+
+    def can_deliver_now(self, message: Message) -> bool:
+        self.dispatch()
+        return not self._waits() and any(
+            takes_now(consumer, message) for ring in self.rings for consumer in ring
+        )
+
+    def _waits(self) -> bool:
+        """Whether what comes first is being read, and everybody waits for it."""
+        return self.search is None and self.backlog is not None and self.backlog.waits
+
+    def seeks_for(self, consumer: Consumer) -> bool:
+        return consumer.searching or self._waits()
+
+    # Answers.
+
+    def acquire(self, position: int) -> Delivery | None:
+        for lane in self.lanes:
+            if (delivery := lane.take_at(position)) is not None:
+                return self._acquired(delivery)
+        return None
+
+    def _acquired(self, delivery: Delivery) -> Delivery | None:
+        now = self.virtual_host.broker.now
+        if delivery.expires_at < now:
+            self.expire(delivery)
+            return None
+        self.left(delivery)
+        self.delivered += 1
+        self.unsettled += 1
+        delivery.given_at = now
+        return delivery
+
+    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
+        self.unsettled -= 1
+        if self.deleted:
+            self.die(delivery, DELETED)
+            return
+        delivery.consumer = None
+        delivery.redelivered = delivery.redelivered or redelivered
+        self.came_back = True
+        if failed:
+            delivery.attempts += 1
+            limit = self.limits.delivery_limit
+            if limit is not None and delivery.attempts > limit:
+                self.die(delivery, DELIVERY_LIMIT)
+                return
+            if limit is not None and self.journal is not None:
+                self.journal.attempted(delivery)
+        self.lane_of(delivery).put_back(delivery)
+        self.ready += 1
+        self.ready_bytes += delivery.message.size
+        if delivery.expires_at != NEVER:
+            self.expiring += 1
+        self.touch()
+
+    def take_back(self, delivery: Delivery) -> None:
+        """What was leased, or accepted in a branch, is back; to the store it is new, its time to live begins anew."""
+        if self.journal is not None and delivery.message.facts.durable and self.number:
+            delivery.stored = PENDING
+            self.journal.arrivals.append(delivery)
+        delivery.expires_at = self.end_of(delivery.message)
+        self.release(delivery, failed=False)
+
+    def reject(self, delivery: Delivery) -> None:
+        self.unsettled -= 1
+        if self.deleted:
+            self.forget((delivery,))
+        else:
+            self.die(delivery, REJECTED)
+
+    def rank(self, priority: int) -> int:
+        self.open_lanes()
+        return max(0, min(priority - self.limits.priority_base, len(self.lanes) - 1))
+
+    def lane_of(self, delivery: Delivery) -> Lane:
+        self.open_lanes()
+        lanes = self.lanes
+        return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
+
+    def die(self, delivery: Delivery, reason: str) -> None:
+        self.forget((delivery,))
+        self.virtual_host.broker.dead_letter(self, delivery.message, reason)
+
+    def expire(self, delivery: Delivery) -> None:
+        """It was taken out of its lane too late."""
+        self.left(delivery)
+        self.die(delivery, EXPIRED)
+
+    def left(self, delivery: Delivery) -> None:
+        """It was taken out of its lane."""
+        self.ready -= 1
+        self.ready_bytes -= delivery.message.size
+        if delivery.expires_at != NEVER:
+            self.expiring -= 1
+
+    # Looking and emptying.
+
+    def waiting(self) -> Iterable[Delivery]:
+        return (delivery for lane in reversed(self.lanes) for delivery in lane)
+
+    def purge(self) -> int:
+        """Drop every waiting message; those with consumers stay (S074). Returns how many went."""
+        count = self.ready
+        broker = self.virtual_host.broker
+        for lane in self.lanes:
+            for pile in lane.emptied():
+                self.forget(pile)
+                broker.discarded.add(pile, broker.now)
+        self.ready = self.ready_bytes = self.expiring = 0
+        return count
+
+    # Consumers.
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Attach a consumer (S099: unless exclusivity forbids it, which is nothing to those who browse)."""
+        if not consumer.browses:
+            if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
+                raise AccessRefused(f"{self.described} in exclusive use")
+            self.consumers[consumer] = None
+            self.taken_up()
+        if consumer.browses or consumer.selector is not None or self.all_seek:
+            if self.search is None:
+                self.search = self.new_search()
+            self.search.add(consumer)
+        consumer.attached = True
+        self.used_at = self.virtual_host.broker.now
+        self.consumer_came(consumer)
+        self._admit(consumer)
+
+    def new_search(self) -> Search:
+        return Search(self)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        if not consumer.attached:
+            return
+        consumer.attached = False
+        self.consumers.pop(consumer, None)
+        self.used_at = self.virtual_host.broker.now
+        step_out(self.rings, consumer)
+        self.consumer_left(consumer)
+        if self.search is not None:
+            self.search.remove(consumer)
+        if consumer is self.active:
+            self.active = None
+            self.touch()  # its heir is found once, however many leave together
+        if not consumer.browses:
+            self.left_alone()
+
+    def _admit(self, consumer: Consumer) -> None:
+        if consumer.browses or not self.limits.single_active:
+            self.offer(consumer)
+        elif len(self.consumers) == 1:
+            self._elect()
+        elif self.active is None:
+            self.touch()
+
+    def _elect(self) -> None:
+        """The single active consumer is the one that came first; its heir, the first of the highest priority (S083)."""
+        self.active = max(self.consumers, key=lambda c: c.priority, default=None)
+        if self.active is not None:
+            self.offer(self.active)
+
+    def offer(self, consumer: Consumer) -> None:
+        """A consumer can take messages (again): it joins the ring of its priority."""
+        is_served = consumer is self.active or consumer.browses or not self.limits.single_active
+        if consumer.able or not is_served:
+            return
+        consumer.able = True
+        ring_of(self.rings, consumer.priority).add(consumer)
+        self.touch()
+
+    # Time.
+
+    def taken_up(self) -> None:
+        if self.disuse is not None:
+            self.disuse.returned()
+
+    def left_alone(self) -> None:
+        is_lent = self.owner is not None and not self.exclusive
+        if self.auto_delete and not (self.consumers or is_lent or self.deleted):
+            self.in_disuse().left()
+
+    def bury_all(self, reason: str = REJECTED) -> None:
+        bury_all(self, reason)
+
+    # The end.
+
+    def let_go(self) -> None:
+        self.lanes = []
+
+    def closed(self) -> None:
+        """The messages go with it, and the consumers are told."""
+        if self.expiry is not None:
+            self.expiry.end()
+        if self.disuse is not None:
+            self.disuse.end()
+        self.purge()
+        if self.search is not None:
+            self.consumers.update(dict.fromkeys(self.search.browsers()))  # they are told, too
+            self.search.end()
+        super().closed()
+        self.rings.clear()

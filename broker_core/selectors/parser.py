@@ -1,0 +1,304 @@
+"""Selectors: an SQL condition on a message's properties, as text, to a yes or no for each message.
+
+    color = 'red' AND (weight BETWEEN 2 AND 7 OR NOT fragile) AND properties.subject LIKE 'order.%'
+
+The language is that of JMS message selectors, with the names of AMQP's SQL filters:
+
+    color   "my color"                       a property of the application's own: in AMQP 0-9-1, a header
+    application_properties.color   a.color   the same
+    properties.subject   p.subject           a field of AMQP 1.0's properties, or what other protocols have instead
+    header.priority   h.priority             a field of its header
+    amqp.subject   amqp.delivery_mode        a field of either, as Apache Qpid spells it
+    JMSPriority   JMSType   JMSMessageID     the same in the words of JMS
+
+In the names of fields - and _ are the same. A hyphen before a letter belongs to a name: who subtracts leaves a space.
+
+No well-kept Python library reads this language. A parser generator would be a dependency, and its grammar no shorter
+than the two functions that do the work here: `_expression` reads operators by their rank, `_operand` what they join.
+
+Sources: Jakarta Messaging 3.1, section 3.8.1 (as JMS 2.0); AMQP Filter Expressions 1.0, section 6; the filter that is
+registered as apache.org:selector-filter:string.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.errors import PreconditionFailed
+from broker_core.message import Message
+from broker_core.selectors.conditions import (
+    COMPARISONS,
+    NUMBER,
+    TRUTH,
+    AllOf,
+    AnyOf,
+    Arithmetic,
+    Between,
+    Comparison,
+    Field,
+    Header,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negative,
+    Node,
+    Not,
+    Pattern,
+    Reading,
+)
+from broker_core.selectors.tokens import END, NAME, VALUE, Token, tokens, wrong
+
+LENGTH_MAX: Final = 4096  # characters
+DEPTH_MAX: Final = 64  # operators and parentheses within each other
+PATTERN_MAX: Final = 512  # characters of a LIKE pattern: their product is what it may take in octets
+
+
+class Selector:
+    """A compiled condition."""
+
+    __slots__ = ("_condition", "text")
+
+    def __init__(self, text: str, condition: Node) -> None:
+        self.text = text  # as the client wrote it
+        self._condition = condition
+
+    def matches(self, message: Message) -> bool:
+        """Whether the condition is true of the message; unknown is no. Raises nothing, whatever is in the message."""
+        try:
+            return self._condition.value(Reading(message)) is True
+        except Exception:  # the encoding's: of what cannot be read nobody can say that it is wanted
+            return False
+
+
+def compile_selector(text: str) -> Selector:
+    """The condition that `text` states. Raises PreconditionFailed, with the place of what is wrong."""
+    if len(text) > LENGTH_MAX:
+        raise PreconditionFailed(f"it has {len(text)} characters, and may have {LENGTH_MAX}")
+    return Selector(text, Parser(text).whole())
+
+
+# Names.
+
+HEADER: Final = frozenset({"durable", "priority", "ttl"})
+PROPERTIES: Final = frozenset(
+    {
+        "absolute_expiry_time",
+        "content_encoding",
+        "content_type",
+        "correlation_id",
+        "creation_time",
+        "group_id",
+        "group_sequence",
+        "message_id",
+        "reply_to",
+        "reply_to_group_id",
+        "subject",
+        "to",
+        "user_id",
+    }
+)
+APPLICATION: Final = frozenset({"application_properties", "a"})
+SECTIONS: Final = {
+    "header": HEADER,
+    "h": HEADER,
+    "properties": PROPERTIES,
+    "p": PROPERTIES,
+    "amqp": HEADER | PROPERTIES | {"delivery_mode"},
+    **dict.fromkeys(
+        ("delivery_annotations", "d", "message_annotations", "m", "footer", "f"), frozenset[str]()
+    ),
+}
+JMS: Final = {
+    "JMSCorrelationID": "correlation_id",
+    "JMSDeliveryMode": "delivery_mode",
+    "JMSDestination": "to",
+    "JMSMessageID": "message_id",
+    "JMSPriority": "priority",
+    "JMSReplyTo": "reply_to",
+    "JMSTimestamp": "creation_time",
+    "JMSType": "type",
+    "JMSXGroupID": "group_id",
+    "JMSXGroupSeq": "group_sequence",
+    "JMSXUserID": "user_id",
+}
+JMS_OTHERS: Final = ("JMSX", "JMS_")  # names that an application or its library may have made up
+
+
+def named(name: str) -> Node | None:
+    """What a name stands for; None if it is reserved, and for nothing that a selector could ask for."""
+    if name in JMS:
+        return Field(JMS[name])
+    section, dot, field = name.partition(".")
+    section = section.replace("-", "_")
+    if dot and section in APPLICATION:
+        return Header(field)
+    if dot and section in SECTIONS:
+        field = field.replace("-", "_")
+        return Field(field) if field in SECTIONS[section] else None
+    return None if name.startswith("JMS") and not name.startswith(JMS_OTHERS) else Header(name)
+
+
+# Operators, the loosest first.
+
+RANKS: Final = {
+    "OR": 1,
+    "AND": 2,
+    **dict.fromkeys((*COMPARISONS, "NOT", "BETWEEN", "IN", "LIKE", "IS"), 4),
+    "+": 5,
+    "-": 5,
+    "*": 6,
+    "/": 6,
+    "%": 6,
+}
+INVERTING, COMPARING, SIGNING = 3, 4, 7
+
+
+class Parser:
+    """One reading of one text."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = list(tokens(text))
+        self._at = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        """The condition that all of the text states. Raises PreconditionFailed."""
+        condition = self._expression(0, TRUTH)
+        self._expect("AND", "OR", END)
+        return condition
+
+    def _expression(self, least: int, kind: str | None = None) -> Node:
+        """What comes next, up to an operator that binds no tighter than `least`. It must be of this kind."""
+        at, most = self._tokens[self._at].at, SIGNING
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise wrong(at, f"it is nested more than {DEPTH_MAX} deep")
+        left = self._operand()
+        while least < (rank := RANKS.get(self._tokens[self._at].symbol, 0)) <= most:
+            left = self._comparison(left) if rank == COMPARING else self._operation(left, at, rank)
+            most = rank - (rank == COMPARING)  # a < b < c says nothing
+        self._depth -= 1
+        return of_kind(kind, left, at)
+
+    def _operation(self, left: Node, at: int, rank: int) -> Node:
+        sign = self._take().symbol
+        kind = TRUTH if rank < COMPARING else NUMBER
+        of_kind(kind, left, at)
+        right = self._expression(rank, kind)
+        if kind == NUMBER:
+            chain = left if isinstance(left, Arithmetic) else Arithmetic(left)
+            chain.steps.append((sign, right))
+            return chain
+        joins = AllOf if sign == "AND" else AnyOf
+        if type(left) is not joins:
+            return joins([left, right])
+        left.parts.append(right)
+        return left
+
+    def _comparison(self, left: Node) -> Node:
+        token = self._take()
+        sign = token.symbol
+        if sign in COMPARISONS:
+            return Comparison(sign, left, self._expression(COMPARING))
+        if sign == "NOT":
+            return Not(self._special(self._expect("BETWEEN", "IN", "LIKE"), left))
+        return self._special(token, left)
+
+    def _special(self, token: Token, left: Node) -> Node:
+        if token.symbol == "IS":
+            return self._is_null(token.at, left)
+        if token.symbol == "IN":
+            return In(left, self._items())
+        if token.symbol == "LIKE":
+            return Like(left, self._pattern())
+        low = self._expression(COMPARING)
+        self._expect("AND")
+        return Between(left, low, self._expression(COMPARING))
+
+    def _is_null(self, at: int, left: Node) -> Node:
+        if not isinstance(left, Header | Field):
+            raise wrong(at, "only what has a name can be NULL")
+        negated = self._expect("NOT", "NULL").symbol == "NOT"
+        if negated:
+            self._expect("NULL")
+        return Not(IsNull(left)) if negated else IsNull(left)
+
+    def _items(self) -> list[bool | int | float | str]:
+        """The list of values that may be one of; JMS knows strings only."""
+        self._expect("(")
+        items: list[bool | int | float | str] = []
+        while not items or self._expect(",", ")").symbol == ",":
+            at = self._tokens[self._at].at
+            item = self._expression(COMPARING)
+            if not isinstance(item, Literal):
+                raise wrong(at, f"{VALUE} is expected")
+            items.append(item.said)
+        return items
+
+    def _pattern(self) -> Pattern:
+        at = self._tokens[self._at].at
+        pattern, escape = self._string(), None
+        if self._tokens[self._at].symbol == "ESCAPE":
+            self._take()
+            escape = self._string()
+        if len(pattern) > PATTERN_MAX:
+            raise wrong(at, f"a pattern has more than {PATTERN_MAX} characters")
+        if escape is not None and len(escape) != 1:
+            raise wrong(at, "what escapes is one character")
+        try:
+            return Pattern(pattern, escape)
+        except ValueError as error:
+            raise wrong(at, f"the pattern is wrong: {error}") from None
+
+    def _string(self) -> str:
+        token = self._expect(VALUE)
+        if not isinstance(token.says, str):
+            raise wrong(token.at, "a string is expected")
+        return token.says
+
+    def _operand(self) -> Node:
+        token = self._expect(VALUE, NAME, "(", "NOT", "-", "+")
+        if token.symbol == VALUE:
+            return Literal(token.says)
+        if token.symbol == NAME:
+            return self._named(token)
+        if token.symbol == "(":
+            inner = self._expression(0)
+            self._expect(")")
+            return inner
+        if token.symbol == "NOT":
+            return Not(self._expression(INVERTING, TRUTH))
+        number = self._expression(SIGNING, NUMBER)
+        if token.symbol == "+":
+            return Arithmetic(number)
+        said = number.said if isinstance(number, Literal) else ""
+        return Negative(number) if isinstance(said, str) else Literal(-said)
+
+    def _named(self, token: Token) -> Node:
+        name = str(token.says)
+        node = named(name)
+        if node is None:
+            raise wrong(token.at, f"nothing can be selected by '{name[:60]}'")
+        return node
+
+    def _take(self) -> Token:
+        taken = self._tokens[self._at]
+        self._at += taken.symbol != END
+        return taken
+
+    def _expect(self, *symbols: str) -> Token:
+        """The next token, which must be one of these."""
+        taken = self._take()
+        if taken.symbol not in symbols:
+            *most, last = [symbol if symbol in (NAME, VALUE, END) else f"'{symbol}'" for symbol in symbols]
+            expected = f"{', '.join(most)} or {last}" if most else last
+            raise wrong(taken.at, f"{expected} is expected, not {taken}")
+        return taken
+
+
+def of_kind(kind: str | None, node: Node, at: int) -> Node:
+    """The node, unless it can never have a value of this kind."""
+    if kind is not None and node.kind not in (None, kind):
+        raise wrong(at, f"a {kind} is expected, not a {node.kind}")
+    return node

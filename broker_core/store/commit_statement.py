@@ -1,0 +1,144 @@
+"""A commit as one statement: rows for a view that is nowhere, and a trigger that does what they say.
+
+A thread gives Python's lock away with each statement, and with a busy loop waits 0.1 ms to get it back, three times: a
+commit of ten statements would take 3 ms. Most commits are one row, and so a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from broker_core.store.contract import Chunk, Commit
+from broker_core.store.salvage import (
+    bits_checksum,
+    chunk_checksum,
+    mark_checksum,
+    producer_checksum,
+    segment_checksum,
+)
+from broker_core.store.segments import Change
+
+FENCED: Final = "another node has opened the data folder, in spite of its lock"
+
+# What goes, with the marks of its entries, which are those up to the next chunk; what is new; then what is said of what
+# is there. The lock keeps other nodes out, unless somebody has deleted its file or the file system knows no locks.
+VIEW: Final = """
+CREATE TEMP VIEW work AS SELECT
+  0 AS epoch, 0 AS first, 0 AS checksum, x'' AS entries, x'' AS messages,
+  '' AS dropped, '' AS replaced, '' AS settled, x'' AS bits, '' AS marks,
+  '' AS cut, '' AS segments, '' AS forgotten, '' AS producers, x'' AS names
+"""
+TRIGGER: Final = f"""
+CREATE TEMP TRIGGER work_is_done INSTEAD OF INSERT ON work BEGIN
+  SELECT raise(ABORT, '{FENCED}') WHERE new.epoch IS NOT (SELECT epoch FROM state WHERE id = 1);
+  DELETE FROM marks WHERE entry IN (
+    SELECT marks.entry FROM json_each(new.dropped) AS each CROSS JOIN marks
+    WHERE marks.entry >= each.value AND marks.entry <
+      coalesce((SELECT min(chunks.first) FROM chunks WHERE chunks.first > each.value), 0x7fffffffffffffff));
+  DELETE FROM chunks WHERE first IN (SELECT value FROM json_each(new.dropped));
+  DELETE FROM settled WHERE chunk IN (SELECT value FROM json_each(new.dropped));
+  DELETE FROM chunks WHERE first IN (SELECT value FROM json_each(new.replaced));
+  DELETE FROM settled WHERE chunk IN (SELECT value FROM json_each(new.replaced));
+  INSERT INTO chunks SELECT new.first, new.checksum, new.entries, new.messages WHERE new.first IS NOT NULL;
+  INSERT OR REPLACE INTO settled SELECT
+    json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+    substr(new.bits, json_extract(value, '$[2]'), json_extract(value, '$[3]')) FROM json_each(new.settled);
+  INSERT OR REPLACE INTO marks SELECT
+    json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(new.marks);
+END
+"""
+# What concerns streams; most commits pass it by.
+STREAMS_TRIGGER: Final = """
+CREATE TEMP TRIGGER work_on_streams_is_done INSTEAD OF INSERT ON work WHEN new.segments IS NOT NULL BEGIN
+  DELETE FROM segments WHERE place IN (SELECT value FROM json_each(new.cut));
+  INSERT OR REPLACE INTO segments SELECT
+    json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+    json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
+    json_extract(value, '$[6]'), json_extract(value, '$[7]'), json_extract(value, '$[8]')
+    FROM json_each(new.segments);
+  DELETE FROM producers WHERE place IN (SELECT value FROM json_each(new.forgotten));
+  INSERT OR REPLACE INTO producers SELECT
+    json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+    substr(new.names, json_extract(value, '$[2]'), json_extract(value, '$[3]')),
+    json_extract(value, '$[4]'), json_extract(value, '$[5]') FROM json_each(new.producers);
+END
+"""
+DO: Final = f"INSERT INTO work VALUES ({', '.join('?' * 15)})"
+
+Row: TypeAlias = tuple[int | str | bytes | None, ...]  # a value for each column of the view
+NO_STREAMS: Final[Row] = (None,) * 5
+
+
+def rows_of(
+    commit: Commit, made: list[Chunk], epoch: int, aside: Iterable[int] = (), change: Change | None = None
+) -> list[Row]:
+    """Rows that do what a commit says, in this order: a row for each of its chunks, at least one.
+
+    `made`: its new chunks, packed. `aside`: chunks that cannot be deleted. `change`: of segments and producers.
+    """
+    kept = set(aside)
+    parts: list[tuple[list[int], Chunk | None]] = [*commit.replaced, *(([], each) for each in made)]
+    rows: list[Row] = []
+    for number, (gone, new) in enumerate(parts or [([], None)], 1):
+        is_first, is_last = number == 1, number >= len(parts)
+        dropped = _list(commit.dropped, kept) if is_first else "[]"
+        settled, bits = _settled(commit.settled) if is_last else ("[]", b"")
+        marks = _marks(commit.marks) if is_last else "[]"
+        octets = (None, None, None, None) if new is None else _columns(new)
+        streams = NO_STREAMS if change is None or not is_last else _of_streams(change)
+        rows.append((epoch, *octets, dropped, _list(gone, kept), settled, bits, marks, *streams))
+    return rows
+
+
+def _columns(chunk: Chunk) -> tuple[int, int, bytes, bytes]:
+    return chunk.first, chunk_checksum(chunk.entries), chunk.entries, chunk.messages
+
+
+def _list(firsts: list[int], kept: set[int]) -> str:
+    return (
+        json.dumps([first for first in firsts if first not in kept] if kept else firsts) if firsts else "[]"
+    )
+
+
+def _settled(settled: dict[int, bytes]) -> tuple[str, bytes]:
+    """Chunk, checksum, and where in the octets its bits are; the octets."""
+    rows: list[tuple[int, int, int, int]] = []
+    at = 1
+    for first, bits in settled.items():
+        rows.append((first, bits_checksum(first, bits), at, len(bits)))
+        at += len(bits)
+    return json.dumps(rows) if rows else "[]", b"".join(settled.values())
+
+
+def _marks(marks: dict[int, int]) -> str:
+    rows = [(entry, tries, mark_checksum(entry, tries)) for entry, tries in marks.items()]
+    return json.dumps(rows) if rows else "[]"
+
+
+def _of_streams(change: Change) -> Row:
+    """What goes, segments, producers that go, producers and where in the octets their names are; the octets."""
+    segments = []
+    for place, span in change.spans.values():
+        columns = (
+            place,
+            span.stream,
+            span.first,
+            span.next,
+            span.octets,
+            span.bodies,
+            span.begun,
+            span.last,
+        )
+        segments.append((*columns, segment_checksum(*columns)))
+    producers, names = [], []
+    at = 1
+    for (stream, producer), (place, last) in change.producers.items():
+        name = producer.encode("utf-8", "surrogatepass")
+        checksum = producer_checksum(place, stream, name, last)
+        producers.append((place, stream, at, len(name), last, checksum))
+        names.append(name)
+        at += len(name)
+    cut, forgotten = list(change.cut.values()), list(change.forgotten.values())
+    return *map(json.dumps, (cut, segments, forgotten, producers)), b"".join(names)

@@ -1,0 +1,280 @@
+"""A data folder looked through: is everything what it was when it was written, and how much is there of whom?
+
+    verify   every checksum there is, SQLite's own check of the structure, the logs ──> problems, and damage by queue
+    measure  the columns of the chunks, the rows of segments: no message is read    ──> contents by queue
+
+Both see one moment of the folder and change nothing in it; a node may run on it. While they look, its logs grow.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+from zlib import crc32
+
+import attrs
+
+from broker_core.store import chunk, salvage, wal_tail
+from broker_core.store.backup import Moment, Progress
+from broker_core.store.contract import DamagedError, Kept, Span, StoreError
+from broker_core.store.database import CLOSED, RUNNING, State, folder_of, state_of
+from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder, holder, require
+from broker_core.store.records import BRANCH, EXCHANGE, LEASE, QUEUE, STAGING, json_in, names_in
+from broker_core.store.segment import gaps
+from broker_core.store.segments import Segments
+from broker_core.store.snapshot_reader import Slices
+from broker_core.store.typed_json import Unreadable
+
+Owner: TypeAlias = tuple[str, str, str]  # what it is; virtual host; name
+OWNERS: Final = {QUEUE: 2, EXCHANGE: 2, LEASE: 3, STAGING: 2, BRANCH: 2}  # and how many names each has
+NOBODY: Final[Owner] = ("", "", "")  # a queue that was deleted: what it had goes at the next start
+
+
+@attrs.define
+class Content:
+    """What a queue has in the store, or an exchange that holds messages back."""
+
+    messages: int = 0
+    octets: int = 0  # of bodies
+    oldest_ms: int = 0  # since 1970: when the first arrived
+    damaged: int = 0  # messages of these that cannot be delivered
+
+
+@attrs.define
+class Report:
+    """What there is in a folder, and what is wrong with it."""
+
+    folder: Path
+    node: int | None = None  # the process that runs on it; 0: not known which
+    closed: bool = False  # whether it was closed properly
+    objects: int = 0
+    chunks: int = 0
+    segments: int = 0  # of streams
+    files: dict[str, int] = attrs.field(factory=dict)  # octets
+    free_octets: int = 0  # of messages.db
+    contents: dict[Owner, Content] = attrs.field(factory=dict)
+    problems: list[str] = attrs.field(factory=list)
+
+    @property
+    def messages(self) -> int:
+        return sum(content.messages for content in self.contents.values())
+
+    @property
+    def octets(self) -> int:
+        return sum(content.octets for content in self.contents.values())
+
+
+def verify(folder: Path, progress: Progress = lambda done, total: None) -> Report:
+    """Look at everything; what is wrong is among the report's problems. Raises BadFolder: there is no store."""
+    report = _begun(folder)
+    logs = wal_tail.log_of(folder / MESSAGES), wal_tail.log_of(folder / META)
+    has_logs = all(log.exists() for log in logs)
+    if report.node is None:  # a node would write to them meanwhile, and has looked at its start
+        for name in (MESSAGES, META):
+            if lost := wal_tail.commits_behind(folder / name, wal_tail.frames_taken(folder / name)):
+                report.problems.append(wal_tail.told(folder / name, lost))
+    with ExitStack() as stack:
+        moments: dict[str, Moment] = {}
+        for name in (MESSAGES, META):
+            try:
+                moments[name] = stack.enter_context(closing(Moment(folder / name)))
+            except BadFolder as error:
+                report.problems.append(str(error))
+        for name, moment in moments.items():
+            found = salvage.troubles(moment.database, "integrity_check")
+            report.problems += [f"{folder / name}: {text}" for text in found]
+        _Look(report, moments.get(MESSAGES), moments.get(META), has_logs).at_everything(progress)
+    return report
+
+
+def measure(folder: Path) -> Report:
+    """Count what is there. Raises BadFolder."""
+    report = _begun(folder)
+    with closing(Moment(folder / MESSAGES)) as messages, closing(Moment(folder / META)) as meta:
+        _Look(report, messages, meta, True).at_columns()
+    return report
+
+
+def _begun(folder: Path) -> Report:
+    require(folder)
+    files = sorted(file for file in folder.iterdir() if file.name.startswith((MESSAGES, META)))
+    return Report(folder, holder(folder), files={file.name: file.stat().st_size for file in files})
+
+
+class _Look:
+    """One look through a folder; a database that cannot be opened is None."""
+
+    def __init__(self, report: Report, messages: Moment | None, meta: Moment | None, has_logs: bool) -> None:
+        self._report = report
+        self._messages = None if messages is None else messages.database
+        self._meta = None if meta is None else meta.database
+        self._has_logs = has_logs
+        self._owners: dict[int, Owner] = {}
+        self._said: set[str] = set()
+
+    def _problem(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._report.problems.append(text)
+
+    def at_everything(self, progress: Progress) -> None:
+        try:
+            if self._meta is not None:
+                self._at_objects(self._meta)
+            if self._messages is not None:
+                self._at_state(self._messages)
+                self._at_chunks(self._messages, progress, whole=True)
+                for _ in salvage.marks(self._messages, self._problem):
+                    pass
+                for _ in salvage.producers(self._messages, self._problem):
+                    pass
+                self._at_segments(self._messages, progress, whole=True)
+        except sqlite3.Error as error:
+            self._problem(f"{self._report.folder} cannot be read to its end: {error}")
+
+    def at_columns(self) -> None:
+        """Raises BadFolder."""
+        assert self._messages is not None, "it has been opened"
+        assert self._meta is not None, "it has been opened"
+        try:
+            self._at_objects(self._meta)
+            self._at_state(self._messages)
+            self._at_chunks(self._messages, lambda done, total: None, whole=False)
+            self._at_segments(self._messages, lambda done, total: None, whole=False)
+        except sqlite3.Error as error:
+            raise BadFolder(f"{self._report.folder} cannot be read: {error}") from None
+
+    # meta.db, and what messages.db says of itself.
+
+    def _at_objects(self, meta: sqlite3.Connection) -> None:
+        for key, value in salvage.objects(meta, self._problem):
+            self._report.objects += 1
+            try:
+                kind, *names = names_in(key)
+                said = json_in(value)
+            except (Unreadable, ValueError):
+                self._problem(f"the object {key} cannot be read")
+                continue
+            if len(names) == OWNERS.get(kind) and isinstance(said, dict):
+                number = said.get("number")
+                if isinstance(number, int) and number:
+                    self._owners[number] = (kind, names[0], " of ".join(names[:0:-1]))
+
+    def _at_state(self, messages: sqlite3.Connection) -> None:
+        (free,) = messages.execute("pragma freelist_count").fetchone()
+        (page,) = messages.execute("pragma page_size").fetchone()
+        self._report.free_octets = free * page
+        try:
+            state = state_of(messages)
+        except DamagedError as error:
+            self._problem(f"{MESSAGES}: {error}")
+            return
+        self._report.closed = state.ended == CLOSED
+        for text in self._contradictions(state, messages):
+            self._problem(text)
+
+    def _contradictions(self, state: State, messages: sqlite3.Connection) -> Iterable[str]:
+        if self._meta is not None and folder_of(self._meta) != state.folder:
+            yield f"{MESSAGES} and {META} are of different folders"
+        if state.ended == RUNNING and not self._has_logs:
+            yield "a log (-wal) is missing: what was committed last may be lost"
+        if state.tally and salvage.tally_if_sound(messages) != state.tally:
+            yield f"{MESSAGES} does not hold what it held when it was closed"
+
+    # Chunks.
+
+    def _at_chunks(self, messages: sqlite3.Connection, progress: Progress, whole: bool) -> None:
+        aside = set(salvage.aside(messages, self._problem))
+        slices = Slices(messages, frozenset(), Segments(self._report.folder))
+        (total,) = messages.execute("select coalesce(sum(length(messages)), 0) from chunks").fetchone()
+        done = 0
+        for kept in salvage.kept(messages, aside, self._problem):
+            self._report.chunks += 1
+            if kept.entries is not None:
+                columns = chunk.read(kept.entries)
+                damaged = self._damaged_records(slices, kept, columns) if whole else ()
+                self._count(kept, columns, frozenset(damaged))
+            done += kept.octets
+            progress(done, total)
+
+    def _damaged_records(self, slices: Slices, kept: Kept, columns: chunk.Columns) -> Sequence[int]:
+        try:
+            octets = memoryview(slices.messages(kept.first, 0, kept.octets))
+        except (DamagedError, StoreError) as error:
+            self._problem(str(error))
+            return range(len(columns.crcs))
+        ends, crcs = columns.ends, columns.crcs
+        damaged = [
+            record
+            for record, checksum in enumerate(crcs)
+            if crc32(octets[columns.begin(record) : ends[record]]) != checksum
+        ]
+        if damaged:
+            self._problem(f"chunk {kept.first}: {len(damaged)} of {len(crcs)} messages are damaged")
+        return damaged
+
+    def _count(self, kept: Kept, columns: chunk.Columns, damaged: frozenset[int]) -> None:
+        """Entries that are not settled, to whom they belong."""
+        if columns.volatile:  # paged out by a node for want of memory; nobody counts on them
+            return
+        bits = kept.settled or b""
+        for place, queue in enumerate(columns.queues):
+            if place >> 3 < len(bits) and bits[place >> 3] & 1 << (place & 7):
+                continue
+            content = self._content(queue)
+            record = columns.records[place]
+            arrived = columns.arrival(place)
+            content.messages += 1
+            content.octets += columns.sizes[record]
+            content.oldest_ms = min(content.oldest_ms or arrived, arrived)
+            content.damaged += record in damaged
+
+    def _content(self, number: int) -> Content:
+        return self._report.contents.setdefault(self._owners.get(number, NOBODY), Content())
+
+    # Segments.
+
+    def _at_segments(self, messages: sqlite3.Connection, progress: Progress, whole: bool) -> None:
+        segments = Segments(self._report.folder)
+        segments.know(salvage.segments(messages, self._problem), ())
+        self._report.segments = len(segments.spans)
+        done, total = 0, sum(span.octets for span in segments.spans.values())
+        if total:
+            self._report.files[f"{STREAMS}/"] = total
+        for _, span in sorted(segments.spans.items()):
+            content = self._content(span.stream)
+            content.messages += span.next - span.first
+            content.octets += span.bodies
+            content.oldest_ms = min(content.oldest_ms or span.begun, span.begun)
+            if whole:
+                content.damaged += self._damaged_in(span, segments)
+            done += span.octets
+            progress(done, total)
+
+    def _went(self, span: Span, segments: Segments) -> bool:
+        """Whether a segment was deleted since we began to look: its file is not there, and rightly so."""
+        if segments.file(span.stream, span.first).exists():
+            return False
+        with closing(Moment(self._report.folder / MESSAGES)) as now:
+            there = Segments(self._report.folder)
+            there.know(salvage.segments(now.database, self._problem), ())
+        return (span.stream, span.first) not in there.spans
+
+    def _damaged_in(self, span: Span, segments: Segments) -> int:
+        """How many messages of a segment cannot be read."""
+        damaged = 0
+        try:
+            lost = list(gaps(span, partial(segments.read, span.stream, span.first)))
+            if lost and self._went(span, segments):
+                return 0
+            for begin, end, why in lost:
+                damaged += end - begin
+                self._problem(why)
+        except StoreError as error:
+            self._problem(str(error))
+            return span.next - span.first
+        return damaged

@@ -1,0 +1,485 @@
+"""A virtual host: its exchanges, queues and bindings, and the verbs that change them.
+
+`revision` rises with every change that could alter where a message goes; whatever is remembered about routes or
+permissions of targets compares it. Declaring is idempotent, contradicting an earlier declaration is refused (S039,
+S065). Who may do what is not asked here: that is `client.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakValueDictionary
+
+from mypy_extensions import mypyc_attr
+
+from broker_core.description import NOTHING
+from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
+from broker_core.exchanges.default import ByQueueName
+from broker_core.exchanges.exchange import (
+    Binding,
+    Destination,
+    Exchange,
+    ExchangeType,
+    described,
+    inequivalent,
+)
+from broker_core.limits import (
+    QueueType,
+    VirtualHostLimits,
+    inequivalent_argument,
+    parse_queue_arguments,
+    shared,
+    text,
+)
+from broker_core.observability.firehose import Traced
+from broker_core.policy import effective_alternate, effective_limits
+from broker_core.queues.factory import new_queue
+from broker_core.queues.queue import DELETED, Queue
+from broker_core.values import Table, type_name
+from broker_core.xa.branches import Branches
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.client import Client
+    from broker_core.leases.lease import Lease
+    from broker_core.selectors.parser import Selector
+    from broker_core.staging.staging import Staging
+
+PREDECLARED: Final = (
+    ("amq.direct", "direct", False),
+    ("amq.topic", "topic", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.match", "headers", False),
+    ("amq.headers", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+)
+RESERVED: Final = "amq."
+
+
+@mypyc_attr(native_class=False)
+class Remembered:
+    """What a front-end has found out about the publish targets of one user. To be subclassed."""
+
+    __slots__ = ("__weakref__",)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Kept:
+    """What a front-end keeps in a virtual host for as long as that lasts. To be subclassed."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        self.host = host
+
+
+K = TypeVar("K", bound=Kept)
+
+
+class VirtualHost(Traced):
+    """One separate world of exchanges and queues."""
+
+    def __init__(self, broker: Broker, name: str, limits: VirtualHostLimits | None = None) -> None:
+        self.broker = broker
+        self.name = name
+        self.limits = limits or VirtualHostLimits()
+        self.description = NOTHING
+        self.revision = 0
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, listed nowhere
+        self.leases: dict[tuple[str, str], Lease] = {}  # by queue and reader
+        self.stagings: dict[str, Staging] = {}  # by name
+        self.branches = Branches(self)  # of distributed transactions
+        self.connections = 0  # clients that have entered
+        # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
+        # It lasts as long as somebody who asked for it does: users come and go.
+        self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
+        self._kept: dict[type[Kept], Kept] = {}
+        self.routes_remembered = 0  # by all exchanges together
+        self._incoming: dict[Destination, dict[Binding, None]] = {}
+        self.default_exchange = Exchange(self, "", ByQueueName, durable=True)
+        self.exchanges[""] = self.default_exchange
+        for exchange_name, type_name_, internal in PREDECLARED:
+            type_class = broker.exchange_types[type_name_]
+            self.add_exchange(Exchange(self, exchange_name, type_class, durable=True, internal=internal))
+
+    def kept(self, kind: type[K]) -> K:
+        """A front-end's own, made when it is first asked for; it goes with the virtual host."""
+        found = self._kept.get(kind)
+        if not isinstance(found, kind):
+            found = self._kept[kind] = kind(self)
+        return found
+
+    def set_limits(self, limits: VirtualHostLimits) -> None:
+        """What is there already stays, if it is more."""
+        self.limits = limits
+        self._happened("vhost.limits.set", {"name": self.name})
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_virtual_host(self)
+
+    # Exchanges.
+
+    def exchange(self, name: str) -> Exchange:
+        """The exchange of that name, or `NotFound`."""
+        if (found := self.exchanges.get(name)) is None:
+            raise no_exchange(name, self.name)
+        return found
+
+    def declare_exchange(
+        self,
+        name: str,
+        type_: str,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+        may_create: Callable[[], None] = lambda: None,
+    ) -> Exchange:
+        """The exchange, made if it is not there. `may_create` is asked, and may raise, before one is made (S148)."""
+        arguments = arguments or {}
+        type_class = self._exchange_type(type_)
+        self._check_alternate_argument(name, arguments)
+        if (current := self.exchanges.get(name)) is not None:
+            self._require_equivalent(current, type_, durable, auto_delete, internal, arguments)
+            return current
+        if name.startswith(RESERVED):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        may_create()
+        self.broker.node_limits.require_exchange(
+            name, self.name, sum(len(v.exchanges) for v in self.broker.hosts())
+        )
+        type_class.validate(arguments)
+        exchange = Exchange(self, name, type_class, durable, auto_delete, internal, arguments)
+        self.add_exchange(exchange)
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_exchange(exchange)
+        self._happened("exchange.created", exchange.told())
+        return exchange
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Put one in place, whatever a declaration would be told. For those that come back at a start."""
+        self.exchanges[exchange.name] = exchange
+        self._apply_exchange_policy(exchange)
+        self.revision += 1
+
+    def _exchange_type(self, name: str) -> type[ExchangeType]:
+        found = self.broker.exchange_types.get(name)
+        if found is None:
+            raise self.broker.compat.unknown_exchange_type_error(name)
+        return found
+
+    def _check_alternate_argument(self, name: str, arguments: Table) -> None:
+        alternate = arguments.get("alternate-exchange")
+        if "alternate-exchange" in arguments and text(alternate) is None:
+            raise PreconditionFailed(
+                f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' "
+                f"in exchange '{name}' in vhost '{self.name}'"
+            )
+
+    def _require_equivalent(
+        self,
+        current: Exchange,
+        type_: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Table,
+    ) -> None:
+        pairs = (
+            ("type", type_, current.type.name),
+            ("durable", _truth(durable), _truth(current.durable)),
+            ("auto_delete", _truth(auto_delete), _truth(current.auto_delete)),
+            ("internal", _truth(internal), _truth(current.internal)),
+        )
+        for argument, new, old in pairs:
+            if new != old:
+                error = inequivalent(argument, "exchange", current.name, self.name, f"'{new}'", f"'{old}'")
+                raise self.broker.compat.redeclare_error(argument, error)
+        differs = current.type.equivalent(arguments)
+        if arguments.get("alternate-exchange") != current.arguments.get("alternate-exchange"):
+            differs = "alternate-exchange"
+        if differs is not None:
+            new, old = described(arguments.get(differs)), described(current.arguments.get(differs))
+            raise inequivalent(differs, "exchange", current.name, self.name, new, old)
+
+    def delete_exchange(self, name: str, if_unused: bool = False) -> None:
+        """Delete an exchange and its bindings on both sides (S058)."""
+        exchange = self.exchange(name)
+        if name.startswith(RESERVED):
+            raise AccessRefused(f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed")
+        if if_unused and exchange.bindings_by_identity:
+            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        self._drop_exchanges([exchange])
+
+    def _drop_exchanges(self, exchanges: list[Exchange]) -> None:
+        """Take away exchanges, and the auto-delete ones that lose their last binding by it, however long that chain."""
+        for exchange in exchanges:
+            del self.exchanges[exchange.name]
+            self.revision += 1
+            for binding in list(exchange.bindings):
+                self._forget_incoming(binding)
+            self._no_longer_kept(exchange)
+            exchange.bindings_by_identity.clear()
+            exchanges += self._drop_incoming(exchange)
+            self._tell(exchange, exchange.type.close)
+
+    def _happened(self, name: str, facts: Table) -> None:
+        self.broker.events.happened(name, self.name, facts)
+
+    def _no_longer_kept(self, exchange: Exchange) -> None:
+        """With the bindings that it is the source of, and what it holds."""
+        for binding in exchange.bindings:
+            self._happened("binding.deleted", binding.told())
+        self._happened("exchange.deleted", {"name": exchange.name})
+        exchange.gone()
+        if exchange.holding is not None:
+            exchange.holding.drop(list(exchange.holding.held))
+        if (catalogue := self.broker.catalogue) is not None:
+            for binding in exchange.bindings:
+                catalogue.forget_binding(binding)
+            catalogue.forget_exchange(exchange)
+
+    # Bindings.
+
+    def bind(
+        self, source: Exchange, destination: Destination, key: str, arguments: Table | None = None
+    ) -> Binding:
+        """Bind; binding again with the same key and arguments changes nothing (S056)."""
+        binding = Binding(source, destination, key, arguments or {})
+        if (current := source.bindings_by_identity.get(binding.identity)) is not None:
+            return current
+        self.broker.compat.check_binding_key(source.type.name, key)
+        source.type.validate_binding(key, binding.arguments)
+        self.add_binding(binding)
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_binding(binding)
+        self._happened("binding.created", binding.told())
+        return binding
+
+    def add_binding(self, binding: Binding) -> None:
+        """Put one in place, as `add_exchange`. Raises what the source's type raises; then nothing has changed."""
+        source = binding.source
+        source.bindings_by_identity[binding.identity] = binding
+        self._incoming.setdefault(binding.destination, {})[binding] = None
+        try:
+            source.type.bind(binding)
+        except BaseException:
+            del source.bindings_by_identity[binding.identity]
+            self._forget_incoming(binding)
+            raise
+        self.revision += 1
+
+    def unbind(
+        self, source: Exchange, destination: Destination, key: str, arguments: Table | None = None
+    ) -> bool:
+        """Unbind. False: there was no such binding (S057)."""
+        binding = source.bindings_by_identity.get(Binding(source, destination, key, arguments or {}).identity)
+        if binding is None:
+            return False
+        self._forget_incoming(binding)
+        if self._drop_binding(binding):
+            self._drop_exchanges([source])
+        return True
+
+    def _drop_binding(self, binding: Binding) -> bool:
+        """Take a binding off its source. True: the source is auto-delete and has none left, so it goes too (S045)."""
+        source = binding.source
+        del source.bindings_by_identity[binding.identity]
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.forget_binding(binding)
+        self._happened("binding.deleted", binding.told())
+        self._tell(source, lambda: source.type.unbind(binding))
+        self.revision += 1
+        is_there = self.exchanges.get(source.name) is source
+        return source.auto_delete and not source.bindings_by_identity and is_there
+
+    def _tell(self, exchange: Exchange, tell: Callable[[], None]) -> None:
+        """A type hears of a deletion. That goes on if the type raises: nothing may stay behind half deleted."""
+        try:
+            tell()
+        except Exception as error:
+            exchange.route_errors += 1
+            self.broker.report_route_error(exchange, error, "failed to hear of a deletion")
+
+    def _forget_incoming(self, binding: Binding) -> None:
+        incoming = self._incoming[binding.destination]
+        del incoming[binding]
+        if not incoming:
+            del self._incoming[binding.destination]
+
+    def _drop_incoming(self, destination: Destination) -> list[Exchange]:
+        """Take away the bindings that lead to a destination. Returns the exchanges that have to go with them."""
+        incoming = self._incoming.pop(destination, {})
+        return [binding.source for binding in incoming if self._drop_binding(binding)]
+
+    def bindings_to(self, destination: Destination) -> Collection[Binding]:
+        """The bindings that lead to a queue or exchange, oldest first."""
+        return self._incoming.get(destination, {}).keys()
+
+    def bindings(self) -> Iterable[Binding]:
+        """Every explicit binding of the virtual host."""
+        return (binding for exchange in self.exchanges.values() for binding in exchange.bindings)
+
+    # Queues.
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name, or `NotFound`."""
+        if (found := self.queues.get(name)) is None:
+            raise no_queue(name, self.name)
+        return found
+
+    def destination_queue(self, key: str) -> Queue | None:
+        """Where the default exchange leads for a key."""
+        return self.queues.get(key) or self.hidden_queues.get(key)
+
+    def declare_queue(
+        self,
+        name: str,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Table | None = None,
+        owner: Client | None = None,
+        may_create: Callable[[], None] = lambda: None,
+        generated: bool = False,
+        selector: Selector | None = None,
+    ) -> Queue:
+        """The queue, made if it is not there.
+
+        `owner` is the client that alone may use an exclusive queue. `may_create` is asked before one is made.
+        `generated`: the broker chose the name, so it may have the broker's own prefix. `selector`: what is made keeps
+        only what suits it.
+        """
+        arguments = arguments or {}
+        if (current := self.queues.get(name)) is not None:
+            current.require_access(owner)
+            self._require_equivalent_queue(current, durable, exclusive, auto_delete, arguments)
+            current.used_at = self.broker.now
+            return current
+        if name.startswith(RESERVED) and not generated:
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        limits = parse_queue_arguments(name, self.name, durable, exclusive, auto_delete, arguments)
+        self.broker.compat.check_transient_queue(durable, exclusive)
+        self.broker.compat.check_queue_arguments(name, self.name, arguments)
+        may_create()
+        self.limits.require_queue(name, self.name, len(self.queues))
+        owner = owner if exclusive else None
+        queue = new_queue(self, name, limits, durable, exclusive, auto_delete, owner, arguments, selector)
+        self.add_queue(queue)
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_queue(queue)
+        self._happened("queue.created", queue.told())
+        return queue
+
+    def add_queue(self, queue: Queue) -> None:
+        """Put one in place, as `add_exchange`."""
+        self.queues[queue.name] = queue
+        self._apply_queue_policy(queue)
+        self.revision += 1
+
+    def note(self, queue: Queue, notes: Table) -> None:
+        """What its kind, or a front-end, wants to know of a queue for as long as that lasts."""
+        if notes != queue.notes:
+            queue.notes = notes
+            if self.broker.catalogue is not None and not queue.deleted:
+                self.broker.catalogue.keep_queue(queue)
+
+    def _require_equivalent_queue(
+        self, current: Queue, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
+    ) -> None:
+        for argument, new, old in (
+            ("durable", durable, current.durable),
+            ("exclusive", exclusive, current.exclusive),
+            ("auto_delete", auto_delete, current.auto_delete),
+        ):
+            if new != old:
+                texts = f"'{_truth(new)}'", f"'{_truth(old)}'"
+                raise inequivalent(argument, "queue", current.name, self.name, *texts)
+        if (difference := inequivalent_argument(current.arguments, arguments)) is not None:
+            argument, new_text, old_text = difference
+            raise inequivalent(argument, "queue", current.name, self.name, new_text, old_text)
+
+    def delete_queue(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue with its bindings and messages (X040). Returns how many messages were waiting."""
+        if if_unused and queue.in_use:
+            raise PreconditionFailed(f"{queue.described} in use")
+        if if_empty and queue.ready:
+            raise PreconditionFailed(f"{queue.described} not empty")
+        count = queue.ready
+        if self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
+            if self.broker.catalogue is not None:
+                self.broker.catalogue.forget_queue(queue)
+            self._happened("queue.deleted", {"name": queue.name})
+        self.hidden_queues.pop(queue.name, None)
+        if queue.owner is not None:
+            queue.owner.exclusive_queues.pop(queue, None)
+        self.revision += 1
+        self._drop_exchanges(self._drop_incoming(queue))
+        if self.broker.compat.dead_letter_on_delete:
+            queue.bury_all()
+        elif queue.limits.alternate_exchange is not None:
+            queue.bury_all(DELETED)
+        for key in [each for each in self.leases if each[0] == queue.name]:
+            self.leases.pop(key).end()
+        queue.closed()
+        return count
+
+    def add_hidden_queue(self, queue: Queue) -> None:
+        """Make a queue reachable through the default exchange without listing it."""
+        queue.hidden = True
+        self.hidden_queues[queue.name] = queue
+        self.revision += 1
+
+    # Policies.
+
+    def apply_policies(self) -> None:
+        """A policy changed: every exchange and queue obeys its new limits from now on (S129)."""
+        for _ in self.policy_steps():
+            pass
+
+    def policy_steps(self) -> Iterator[None]:
+        """As `apply_policies`, one exchange or queue at a time: what is declared meanwhile obeys at once."""
+        for exchange in list(self.exchanges.values()):
+            self._apply_exchange_policy(exchange)
+            yield
+        for queue in list(self.queues.values()):
+            if not queue.deleted:
+                self._apply_queue_policy(queue)
+            yield
+        self.revision += 1
+
+    def _apply_exchange_policy(self, exchange: Exchange) -> None:
+        if exchange.name == "":
+            return  # the default exchange has no alternate, by no means (S145, S146)
+        definition = self.broker.policies.for_exchange(self.name, exchange.name)
+        exchange.alternate = effective_alternate(exchange.arguments, definition)
+
+    def _apply_queue_policy(self, queue: Queue) -> None:
+        definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)
+        limits = effective_limits(queue.declared_limits, definition)
+        quorum = queue.type is QueueType.QUORUM
+        queue.apply(shared(self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)))
+
+    # The end.
+
+    def close(self) -> None:
+        """The virtual host is deleted: everything in it goes."""
+        for queue in [*self.queues.values(), *self.hidden_queues.values()]:
+            self.delete_queue(queue)
+        for name in list(self.stagings):
+            self.stagings.pop(name).end()
+        self.branches.end()
+        for exchange in self.exchanges.values():
+            self._no_longer_kept(exchange)
+            self._tell(exchange, exchange.type.close)
+
+
+def generated_name(prefix: str) -> str:
+    """A name nobody else has: the prefix and 22 letters of base64url (S060, S097)."""
+    return prefix + secrets.token_urlsafe(16)
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,401 @@
+"""One branch of a distributed transaction (X/Open XA): what sessions do in it, and what becomes of that.
+
+    active ──end──> idle ──prepare──> prepared ──commit, roll back──> gone
+       │              ├──commit in one phase, roll back──> gone
+       │ time, fail   │ time                 └──by an operator──> heuristic ──forget──> gone
+       v              v
+    failed ──end──> doomed ──prepare, commit in one phase──> reported ──roll back, a while──> gone
+
+Several sessions may work in a branch. When none does any more, somebody decides about it: in one step, or in two. What
+was prepared is kept whatever happens (`prepared.py`); what was not goes when its time is over, or its session. Then the
+branch is doomed, which means that its work is undone already, and that it can only be rolled back.
+
+Messages are routed when they are published, and reach their queues at the commit. What is accepted is the branch's from
+then on: a roll back puts it where it was in its queue, marked as redelivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker_core.errors import NotAllowed
+from broker_core.transaction import Transaction, alive
+from broker_core.xa.prepared import Prepared
+
+if TYPE_CHECKING:
+    from broker_core.clock import Timer
+    from broker_core.delivery import Delivery
+    from broker_core.durability.journal import Journal
+    from broker_core.exchanges.exchange import Exchange
+    from broker_core.message import Message
+    from broker_core.store.contract import Span
+    from broker_core.xa.branches import Branches
+
+UNUSED_S: Final = 24 * 3600.0  # without a session, and a branch that is not prepared goes
+REPORTED_S: Final = 60.0  # that a branch was undone is remembered so long after that was told
+OVERHEAD: Final = 512  # octets that a message takes here besides its own, roughly
+COPY: Final = 64  # octets that each queue more costs
+
+
+class Xid(NamedTuple):
+    """The name of a branch. Both parts have up to 64 octets."""
+
+    format: int
+    global_id: bytes
+    branch_id: bytes
+
+    def __str__(self) -> str:
+        return f"{self.format}-{self.global_id.hex()}-{self.branch_id.hex()}"
+
+
+def xid_in(text: str) -> Xid:
+    """The name that `str` has written. Raises ValueError."""
+    try:
+        format_, global_id, branch_id = text.split("-")
+        return Xid(int(format_), bytes.fromhex(global_id), bytes.fromhex(branch_id))
+    except ValueError:
+        raise ValueError(f"'{text}' is no name of a branch") from None
+
+
+class IllegalState(NotAllowed):
+    """The branch, or the session, is not in a state for that."""
+
+
+class State(Enum):
+    """Where a branch stands."""
+
+    ACTIVE = "active"  # sessions work in it, or will go on
+    FAILED = "failed"  # the same, but its work is undone
+    IDLE = "idle"  # all sessions have ended that
+    DOOMED = "doomed"  # the same, but its work is undone
+    REPORTED = "reported"  # and somebody has been told so
+    PREPARED = "prepared"  # kept, until somebody decides
+    HEURISTIC = (
+        "heuristic"  # an operator has decided, or the store lost some of it: kept, until that is known
+    )
+
+
+class Verb(Enum):
+    """What is asked of a branch."""
+
+    JOIN = "join"  # one more session
+    RESUME = "resume"  # a session that has suspended its work
+    END = "end"  # one session less
+    PREPARE = "prepare"
+    COMMIT = "commit"  # the second phase
+    COMMIT_AT_ONCE = "commit in one phase"
+    ROLL_BACK = "roll back"
+    FORGET = "forget"
+
+
+class Verdict(Enum):
+    """What whoever asks is told."""
+
+    OK = "ok"
+    ROLLED_BACK = "rolled back"  # it is undone: a session failed, or a queue has no room
+    TIMED_OUT = "timed out"  # it is undone: its time was over
+    COMMITTED_BY_OPERATOR = "committed by an operator"
+    ROLLED_BACK_BY_OPERATOR = "rolled back by an operator"
+    MIXED = "mixed"  # some of it could not be read after a start
+
+
+class Branch:
+    """One branch of one virtual host."""
+
+    __slots__ = (
+        "_abandoned",
+        "_branches",
+        "_deadline",
+        "accepted",
+        "octets",
+        "prepared",
+        "sessions",
+        "state",
+        "timeout_s",
+        "transaction",
+        "user",
+        "verdict",
+        "xid",
+    )
+
+    def __init__(self, branches: Branches, xid: Xid, user: str) -> None:
+        self._branches = branches
+        self.xid = xid
+        self.user = user  # whose it is
+        self.state = State.ACTIVE
+        self.verdict = Verdict.OK  # why it is undone, or how it ended
+        self.sessions = 0  # that work in it, or have suspended that
+        self.timeout_s = 0  # 0: none
+        self.transaction = Transaction()  # what is published
+        self.accepted: list[Delivery] = []
+        self.octets = 0  # that it takes in memory, roughly
+        self.prepared = Prepared(self)
+        self._deadline: Timer | None = None
+        self._abandoned: Timer | None = None
+
+    @property
+    def described(self) -> str:
+        """The branch as error texts name it."""
+        return f"branch '{self.xid}' in vhost '{self._branches.host.name}'"
+
+    @property
+    def branches(self) -> Branches:
+        return self._branches
+
+    @property
+    def published(self) -> int:
+        """How many messages it will publish."""
+        return len(self.transaction.routes)
+
+    # Work.
+
+    def publish(self, exchange: Exchange, message: Message) -> bool:
+        """Route now, deliver at the commit. False: unroutable, as things stand. Raises LimitReached."""
+        broker = self._branches.host.broker
+        if self.state is State.FAILED:
+            return not broker.route(exchange, message).unroutable
+        copies = self.transaction.copies
+        self._grow(octets_of(message))
+        routed = self.transaction.publish(broker, exchange, message)
+        self._grow(COPY * (self.transaction.copies - copies))
+        return routed
+
+    def accept(self, deliveries: Sequence[Delivery]) -> None:
+        """These were a session's, unsettled; now they are the branch's. Raises LimitReached: they go back."""
+        if self.state is State.FAILED:
+            give_back(deliveries)
+            return
+        self.accepted += deliveries
+        self._grow(sum([octets_of(each.message) for each in deliveries]))
+
+    def _grow(self, octets: int) -> None:
+        try:
+            self._branches.take(octets)
+        except NotAllowed:
+            self.fail(Verdict.ROLLED_BACK)
+            raise
+        self.octets += octets
+
+    # What is asked of it.
+
+    def do(self, verb: Verb) -> Verdict:
+        """Raises IllegalState."""
+        step = STEPS.get((self.state, verb))
+        if step is None:
+            raise IllegalState(f"{self.described} is {self.state.value}: it cannot {verb.value}")
+        return step(self)
+
+    def join(self) -> Verdict:
+        self.sessions += 1
+        self.state = State.ACTIVE
+        self._watch(None)
+        return Verdict.OK
+
+    def resume(self) -> Verdict:
+        return Verdict.OK
+
+    def end(self) -> Verdict:
+        self.sessions -= 1
+        if not self.sessions:
+            self.state = State.IDLE if self.state is State.ACTIVE else State.DOOMED
+            self._watch(UNUSED_S)
+        return self.verdict
+
+    def tell(self) -> Verdict:
+        return self.verdict
+
+    def prepare(self) -> Verdict:
+        if self.transaction.obstacle() is not None:
+            self.fail(Verdict.ROLLED_BACK)
+            return self.report()
+        self._has_no_deadline()
+        self._watch(None)
+        self.prepared.keep()
+        self.state = State.PREPARED
+        return Verdict.OK
+
+    def report(self) -> Verdict:
+        """It is undone, and whoever asked need not come back."""
+        self.state = State.REPORTED
+        self._watch(REPORTED_S)
+        return self.verdict
+
+    def commit_at_once(self) -> Verdict:
+        if self.transaction.obstacle() is not None:
+            self.fail(Verdict.ROLLED_BACK)
+            return self.report()
+        self._take_effect()
+        self.drop()
+        return Verdict.OK
+
+    def commit(self) -> Verdict:
+        lost = self.prepared.lost
+        self._take_effect()
+        return self._over(lost)
+
+    def roll_back(self) -> Verdict:
+        lost = self.prepared.lost
+        self._undo()
+        return self._over(lost)
+
+    def _over(self, lost: int) -> Verdict:
+        if lost and self.state is State.PREPARED:
+            self._end_heuristically(Verdict.MIXED)
+            return Verdict.MIXED
+        self.drop()
+        return Verdict.OK
+
+    def confirm(self) -> Verdict:
+        """It is undone already, and gone with this."""
+        self.drop()
+        return self.verdict if self.verdict is Verdict.TIMED_OUT else Verdict.OK
+
+    def forget(self) -> Verdict:
+        self.drop()
+        return Verdict.OK
+
+    def complete(self, commit: bool) -> None:
+        """An operator decides. Raises IllegalState unless it is prepared."""
+        if self.state is not State.PREPARED:
+            raise IllegalState(
+                f"{self.described} is {self.state.value}: only a prepared one can be completed"
+            )
+        if commit:
+            self._take_effect()
+        else:
+            self._undo()
+        self._end_heuristically(Verdict.COMMITTED_BY_OPERATOR if commit else Verdict.ROLLED_BACK_BY_OPERATOR)
+
+    # What becomes of the work.
+
+    def _take_effect(self) -> None:
+        """In queues as they are now; those that have no room any more had it when that was promised."""
+        for found, message in self.transaction.routes:
+            alive(found).fulfil(message)
+        for delivery in self.accepted:
+            delivery.queue.accept(delivery)
+        self._let_go()
+
+    def _undo(self) -> None:
+        if self.state is State.PREPARED:
+            self.prepared.put_back()
+        else:
+            give_back(self.accepted)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.transaction.rollback()
+        self.accepted = []
+        self._branches.octets -= self.octets
+        self.octets = 0
+
+    def fail(self, why: Verdict) -> None:
+        """Undo what is not prepared; it can only be rolled back."""
+        if self.state in (State.ACTIVE, State.IDLE):
+            self._undo()
+            self._has_no_deadline()
+            self.verdict = why
+            self.state = State.FAILED if self.state is State.ACTIVE else State.DOOMED
+
+    def _end_heuristically(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.state = State.HEURISTIC
+        self.prepared.completed()
+
+    def drop(self) -> None:
+        """Nobody needs to know of it any more. What it has goes with it."""
+        self._has_no_deadline()
+        self._watch(None)
+        self._let_go()
+        self.prepared.forget()
+        self._branches.remove(self)
+
+    # Time.
+
+    def set_timeout(self, seconds: int) -> None:
+        """From now on; 0: none. What is prepared waits however long."""
+        self._has_no_deadline()
+        self.timeout_s = seconds
+        if seconds and self.state in (State.ACTIVE, State.IDLE):
+            broker = self._branches.host.broker
+            self._deadline = broker.timers.at(broker.now + seconds, self._time_is_over)
+
+    def _time_is_over(self, now: float) -> None:
+        self.fail(Verdict.TIMED_OUT)
+
+    def _has_no_deadline(self) -> None:
+        self._branches.host.broker.timers.cancel(self._deadline)
+        self._deadline = None
+
+    def _watch(self, seconds: float | None) -> None:
+        """Drop it after so long, unless somebody comes."""
+        broker = self._branches.host.broker
+        broker.timers.cancel(self._abandoned)
+        self._abandoned = None
+        if seconds is not None:
+            self._abandoned = broker.timers.at(broker.now + seconds, self._is_abandoned)
+
+    def _is_abandoned(self, now: float) -> None:
+        self.fail(Verdict.ROLLED_BACK)
+        self.drop()
+
+    # From one start to the next.
+
+    def keep_in(self, journal: Journal, number: int) -> None:
+        """It outlives the node."""
+        self.prepared.keep_in(journal, number)
+
+    def begin(self, spans: Iterable[Span]) -> None:
+        """It has come back at a start, and its queues have theirs back; `spans` are the segments of its log."""
+        if self.prepared.is_there:
+            self.state, self.verdict = State.PREPARED, Verdict.OK
+            self.prepared.read(spans)
+            messages = [message for _, message in self.transaction.routes]
+            messages += [delivery.message for delivery in self.accepted]
+            self.octets = sum(map(octets_of, messages))
+            self._branches.octets += self.octets
+        elif self.verdict is Verdict.OK:
+            self.drop()
+        else:
+            self._end_heuristically(self.verdict)
+
+
+def octets_of(message: Message) -> int:
+    """What it takes in memory, roughly."""
+    return message.size + len(message.properties) + OVERHEAD
+
+
+def give_back(deliveries: Iterable[Delivery]) -> None:
+    """Nobody has dealt with them."""
+    for each in deliveries:
+        each.queue.release(each)
+
+
+STEPS: Final[
+    dict[tuple[State, Verb], Callable[[Branch], Verdict]]
+] = {  # what is not here is an illegal state
+    (State.ACTIVE, Verb.JOIN): Branch.join,
+    (State.IDLE, Verb.JOIN): Branch.join,
+    (State.FAILED, Verb.JOIN): Branch.tell,
+    (State.DOOMED, Verb.JOIN): Branch.tell,
+    (State.ACTIVE, Verb.RESUME): Branch.resume,
+    (State.FAILED, Verb.RESUME): Branch.tell,
+    (State.ACTIVE, Verb.END): Branch.end,
+    (State.FAILED, Verb.END): Branch.end,
+    (State.IDLE, Verb.PREPARE): Branch.prepare,
+    (State.DOOMED, Verb.PREPARE): Branch.report,
+    (State.REPORTED, Verb.PREPARE): Branch.report,
+    (State.PREPARED, Verb.COMMIT): Branch.commit,
+    (State.HEURISTIC, Verb.COMMIT): Branch.tell,
+    (State.IDLE, Verb.COMMIT_AT_ONCE): Branch.commit_at_once,
+    (State.DOOMED, Verb.COMMIT_AT_ONCE): Branch.report,
+    (State.REPORTED, Verb.COMMIT_AT_ONCE): Branch.report,
+    (State.IDLE, Verb.ROLL_BACK): Branch.roll_back,
+    (State.PREPARED, Verb.ROLL_BACK): Branch.roll_back,
+    (State.DOOMED, Verb.ROLL_BACK): Branch.confirm,
+    (State.REPORTED, Verb.ROLL_BACK): Branch.confirm,
+    (State.HEURISTIC, Verb.ROLL_BACK): Branch.tell,
+    (State.HEURISTIC, Verb.FORGET): Branch.forget,
+}

@@ -1,0 +1,255 @@
+"""What a prepared branch has, on disk: a log like a stream's, and in the branch's record what its messages are.
+
+    accepted   messages that have left their queues, with their places there
+    published  messages that are in no queue yet, with the route each is to take
+
+In the commit that takes the accepted messages out of their queues all of it is in the log: so a node that is killed has
+each of them in its queue, or in the branch. While the node runs, the branch has its messages in memory, too.
+
+A store keeps a record before the messages of its commit, and lets go of one after them. So what counts is a note in the
+log: without it the branch never was prepared, or somebody has decided about it.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker_core.delivery import NEVER, Delivery
+from broker_core.exchanges.routing import Route
+from broker_core.queues.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from broker_core.durability.journal import Journal
+    from broker_core.exchanges.exchange import Exchange
+    from broker_core.message import Message
+    from broker_core.queues.queue import Queue
+    from broker_core.queues.stream_log import Log
+    from broker_core.store.contract import Reader, Span
+    from broker_core.store.origin import EncodingOf
+    from broker_core.xa.branch import Branch
+
+log: Final = logging.getLogger("leveret.store")
+
+PREPARED: Final = "prepared"  # note in the log: how many messages it has
+
+
+@attrs.frozen
+class Path:
+    """A route, as it is known from one start to the next."""
+
+    queues: tuple[int, ...]  # by their numbers; those that have none do not come back
+    keepers: tuple[str, ...]  # exchanges
+    handled: bool
+
+
+@attrs.frozen
+class Outline:
+    """What the messages of the log are: first those that were accepted, then those that are published."""
+
+    accepted: tuple[tuple[int, int], ...] = ()  # the number of a queue, and how many were in it
+    paths: tuple[
+        Path, ...
+    ] = ()  # a message of the log that is published has the index of its path for a position
+
+
+class Prepared:
+    """What one branch has on disk."""
+
+    __slots__ = ("_branch", "_is_kept", "log", "lost", "number", "outline")
+
+    def __init__(self, branch: Branch) -> None:
+        self._branch = branch
+        self._is_kept = False
+        self.log: Log | None = None
+        self.number = 0  # in the store
+        self.outline = Outline()
+        self.lost = 0  # messages that could not be read after a start
+
+    def keep(self) -> None:
+        """The branch is prepared: its messages are in no queue any more, in the commit that is open now."""
+        branch = self._branch
+        by_queue: dict[Queue, list[Delivery]] = {}
+        for delivery in branch.accepted:
+            if delivery.queue.has_entries and not delivery.queue.deleted:
+                by_queue.setdefault(delivery.queue, []).append(delivery)
+            else:  # of a stream nothing is ever taken
+                delivery.queue.accept(delivery)
+        branch.accepted = [fresh(each) for deliveries in by_queue.values() for each in deliveries]
+        if branch.branches.host.broker.catalogue is not None:
+            self._write(by_queue)
+        for queue, deliveries in by_queue.items():
+            queue.forget(deliveries)
+
+    def _write(self, by_queue: dict[Queue, list[Delivery]]) -> None:
+        broker, branch = self._branch.branches.host.broker, self._branch
+        paths, chosen = paths_of(branch.transaction.routes)
+        accepted = tuple((queue.number, len(deliveries)) for queue, deliveries in by_queue.items())
+        self.outline = Outline(accepted, paths)
+        self._keep_record()
+        assert self.log is not None, "the catalogue has given it one"
+        self.log.note(PREPARED, len(branch.accepted) + len(chosen))
+        append, wall = self.log.append, broker.clock.wall()
+        for delivery in branch.accepted:
+            append(delivery.message, wall, delivery.position * 2 + delivery.redelivered)
+        for place, (_, message) in zip(chosen, branch.transaction.routes, strict=True):
+            append(message, wall, place)
+
+    def keep_in(self, journal: Journal, number: int) -> None:
+        self.number = number
+        self.log = opened = journal.open_log(number, self._branch.described, lambda: None)
+        opened.remembers = False
+
+    def _keep_record(self) -> None:
+        catalogue = self._branch.branches.host.broker.catalogue
+        if catalogue is not None:
+            self._is_kept = True
+            catalogue.keep_branch(self._branch)
+
+    def put_back(self) -> None:
+        """The accepted messages are in their queues again, or where a deleted queue has them go."""
+        for delivery in self._branch.accepted:
+            if delivery.queue.deleted:
+                delivery.queue.release(delivery)
+            else:
+                delivery.queue.take_back(delivery)
+
+    # The end.
+
+    def completed(self) -> None:
+        """How it has ended is kept, besides what the record said: of the two the record is on disk first."""
+        self._end_log()
+        self._keep_record()
+
+    def forget(self) -> None:
+        """Nothing is kept of it."""
+        self._end_log()
+        catalogue = self._branch.branches.host.broker.catalogue
+        if self._is_kept and catalogue is not None:
+            self._is_kept = False
+            catalogue.forget_branch(self._branch)
+
+    def _end_log(self) -> None:
+        if self.log is not None:
+            broker = self._branch.branches.host.broker
+            broker.discarded.add(self.log.end(), broker.now)
+            self.log = None
+
+    # From one start to the next.
+
+    def restore(self, outline: Outline) -> None:
+        """This is what the store says of it."""
+        self.outline = outline
+        self._is_kept = True
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log says that it is prepared."""
+        return self.log is not None and PREPARED in self.log.sequences
+
+    def read(self, spans: Iterable[Span]) -> None:
+        """All of it into memory. Queues are there, and know which messages they have."""
+        host, outline = self._branch.branches.host, self.outline
+        queues = {queue.number: queue for queue in host.queues.values() if queue.number}
+        owners = [queues.get(number) for number, _ in outline.accepted]
+        ends = list(accumulate(count for _, count in outline.accepted))
+        routes = dict(enumerate(route_of(path, queues, host.exchanges) for path in outline.paths))
+        journal, found = host.broker.journal, 0
+        assert journal is not None, "somebody has kept it"
+        assert self.log is not None, "somebody has kept it"
+        with journal.store.reader() as reader:
+            for offset, position, message in placed(reader, spans, journal.encoding):
+                place = bisect_right(ends, offset)
+                if place == len(owners):
+                    if (route := routes.get(position)) is None:
+                        continue
+                    self._branch.transaction.routes.append((route, message))
+                elif isinstance(owner := owners[place], WorkQueue):
+                    self._take_again(owner, position, message)
+                found += 1
+        messages = self.log.sequences[PREPARED]
+        self.lost = messages - found
+        if self.lost:
+            log.error("%s has lost %d of its %d messages", self._branch.described, self.lost, messages)
+
+    def _take_again(self, queue: WorkQueue, position: int, message: Message) -> None:
+        delivery = Delivery(message, queue, position // 2, NEVER)
+        delivery.redelivered = bool(position % 2)
+        queue.unsettled += 1
+        queue.position = max(queue.position, delivery.position + 1)
+        self._branch.accepted.append(delivery)
+
+
+def fresh(delivery: Delivery) -> Delivery:
+    """The same, as one that is not in the store."""
+    found = Delivery(delivery.message, delivery.queue, delivery.position, NEVER)
+    found.redelivered = delivery.redelivered
+    return found
+
+
+def paths_of(routes: Iterable[tuple[Route, Message]]) -> tuple[tuple[Path, ...], list[int]]:
+    """The different ones, and which of them each message takes."""
+    known: dict[tuple[tuple[Queue, ...], tuple[Exchange, ...], bool], int] = {}
+    chosen = [known.setdefault((each.queues, each.keepers, each.handled), len(known)) for each, _ in routes]
+    paths = [
+        Path(
+            tuple(queue.number for queue in queues if queue.number),
+            tuple(keeper.name for keeper in keepers if keeper.durable),
+            handled,
+        )
+        for queues, keepers, handled in known
+    ]
+    return tuple(paths), chosen
+
+
+def route_of(path: Path, queues: Mapping[int, Queue], exchanges: Mapping[str, Exchange]) -> Route:
+    """Without what has gone."""
+    return Route(
+        tuple(queues[number] for number in path.queues if number in queues),
+        path.handled,
+        tuple(exchanges[name] for name in path.keepers if name in exchanges),
+        lasting=False,
+    )
+
+
+def placed(
+    reader: Reader, spans: Iterable[Span], encoding_of: EncodingOf
+) -> Iterator[tuple[int, int, Message]]:
+    """Offsets, positions and messages of all that can be read of a log."""
+    from broker_core.store.contract import DamagedError  # a node in memory need not load the store
+
+    for span in spans:
+        offset = span.first
+        while offset < span.next:
+            try:
+                rows = rows_at(reader, span, offset, encoding_of)
+            except DamagedError as damage:
+                log.error("messages %d on of a prepared branch cannot be read: %s", offset, damage)
+                offset = max(damage.next or span.next, offset + 1)
+            else:
+                yield from rows
+                offset = rows[-1][0] + 1
+
+
+def rows_at(
+    reader: Reader, span: Span, offset: int, encoding_of: EncodingOf
+) -> list[tuple[int, int, Message]]:
+    """Those of one block. Raises DamagedError."""
+    from broker_core.store import block
+    from broker_core.store.contract import DamagedError
+    from broker_core.store.segment_reader import some_blocks
+
+    read = block.Block(some_blocks(reader, span.stream, span.first, offset, span.next, 0), 0)
+    try:
+        messages = block.messages_of(read, encoding_of, noted=False)
+    except DamagedError as damage:
+        raise DamagedError(str(damage), read.header.next) from None
+    assert read.positions is not None, "a prepared branch knows the place of each of its messages"
+    return list(
+        zip(range(read.header.first, read.header.next), read.positions.tolist(), messages, strict=True)
+    )
