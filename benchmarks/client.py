@@ -16,11 +16,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.tables import spread
+from perf.amqp091 import Connection091, publish_pattern
 from perf.block import Block
 from perf.connection import Inbox
 from perf.ends import Source, Subscription, Tally
 from perf.plan import Plan, Url
-from perf.speak091 import Connection091, publish_pattern
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties

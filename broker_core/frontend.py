@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker_core.message import Encoding
     from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
     from broker_core.outbox import Outbox
-    from broker_core.security.checking import Waiting
+    from broker_core.security.password_checks import Waiting
 
 
 @attrs.frozen

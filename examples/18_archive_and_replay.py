@@ -17,10 +17,10 @@ import pika
 
 from broker_core import ThreadedNode, embedded
 from pipeline.jobs.archive import Target, archive, checkpoint_of
+from pipeline.jobs.endpoint import Reach
 from pipeline.jobs.lag import measure
-from pipeline.jobs.reach import Reach
 from pipeline.jobs.replay import Asked
-from pipeline.jobs.replaying import Pace, replay
+from pipeline.jobs.replay_batches import Pace, replay
 from pipeline.session import session
 
 STREAM = {"x-queue-type": "stream"}

@@ -16,7 +16,7 @@ import tempfile
 import pika
 
 from broker_core import ThreadedNode, embedded
-from pipeline.jobs.reach import Reach
+from pipeline.jobs.endpoint import Reach
 from pipeline.jobs.route import route, routed
 from pipeline.session import session
 

@@ -17,8 +17,8 @@ import pika
 
 from broker_core import ThreadedNode, embedded
 from pipeline.jobs.dead_letters import by_kind, collected, counted, deaths
+from pipeline.jobs.endpoint import Reach
 from pipeline.jobs.picture import draw
-from pipeline.jobs.reach import Reach
 from pipeline.session import session
 
 STREAM = {"x-queue-type": "stream"}

@@ -13,12 +13,12 @@ from itertools import count
 from typing import Final
 
 from perf import report
+from perf.amqp091 import Talk
 from perf.ends import ENDLESS
 from perf.errors import PerfError
 from perf.histogram import Histogram
-from perf.pacing import SECOND, Pacing
+from perf.pace import SECOND, Pacing
 from perf.plan import Plan
-from perf.speak091 import Talk
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from perf.histogram import Histogram
-from perf.pacing import SECOND
+from perf.pace import SECOND
 from perf.plan import Plan
 from perf.worker import Order, Sample
 

@@ -10,8 +10,8 @@ from typing import Final
 from perf.block import Block
 from perf.deliveries import Run
 from perf.histogram import Histogram
-from perf.pacing import Pacing
-from perf.seen import Seen
+from perf.pace import Pacing
+from perf.sequence_check import Seen
 
 ENDLESS: Final = 1 << 62
 

@@ -9,7 +9,7 @@ from typing import IO, Final
 from perf.conductor import Outcome, Second
 from perf.histogram import Histogram
 from perf.plan import Plan
-from perf.seen import Account
+from perf.sequence_check import Account
 from perf.worker import Sight
 
 Told = Mapping[str, object]

@@ -8,9 +8,9 @@ from typing import Final
 
 from perf.block import Block, Pattern
 from perf.ends import ENDLESS, Source, Subscription, Tally
-from perf.pacing import Pacing
+from perf.pace import Pacing
 from perf.plan import Plan
-from perf.seen import Seen
+from perf.sequence_check import Seen
 
 SeenBy = list[tuple[str, Seen]]  # of each subscription, with the queue
 CYCLE_MAX: Final = 1024  # kinds of messages of one publisher

@@ -5,9 +5,9 @@ Over AMQP 0-9-1, also for a load in 1.0. A queue that was there already is used 
 
 from __future__ import annotations
 
+from perf.amqp091 import Closed, Talk
 from perf.errors import PerfError
 from perf.plan import Plan
-from perf.speak091 import Closed, Talk
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 

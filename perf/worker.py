@@ -12,12 +12,12 @@ from typing import Final
 
 import attrs
 
-from perf import speak091, speak10
+from perf import amqp091, amqp10
 from perf.connection import Connection, Inbox
-from perf.dialing import TIMEOUT_S
+from perf.dial import TIMEOUT_S
 from perf.ends import Subscription, Tally
 from perf.histogram import Histogram
-from perf.pacing import SECOND
+from perf.pace import SECOND
 from perf.plan import Plan
 from perf.shares import SeenBy
 
@@ -90,7 +90,7 @@ class Worker:
         publishing = [*_shares(plan.publishers, plan.per_connection)]
         mine = range(self._worker, len(shares) + len(publishing), plan.processes)
         block_max = min(BLOCK_MAX, BLOCKS_MAX * plan.processes // max(plan.publishers, 1))
-        speaks: ModuleType = speak10 if plan.protocol == "1.0" else speak091
+        speaks: ModuleType = amqp10 if plan.protocol == "1.0" else amqp091
         for each in mine:
             if each < len(shares):
                 made: Connection = speaks.consuming(plan, shares[each], self._inbox, self._tally, self._seen)

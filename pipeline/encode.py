@@ -37,7 +37,7 @@ from pipeline.arrays import (
 from pipeline.arrow import Batch
 from pipeline.columns import Columns
 from pipeline.errors import BadRow
-from pipeline.saying import Fields, Pairs, from_pairs, from_variant, written
+from pipeline.row_properties import Fields, Pairs, from_pairs, from_variant, written
 from pipeline.sink_options import SHORT_MAX, SinkOptions
 from protocols.amqp091.broker.encoding import ENCODING
 

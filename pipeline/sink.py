@@ -24,7 +24,7 @@ from pipeline.arrow import Batch
 from pipeline.columns import Columns
 from pipeline.encode import Encoder, together
 from pipeline.errors import PipelineError
-from pipeline.publishing import Published, Publisher
+from pipeline.publisher import Published, Publisher
 from pipeline.sink_options import AT_LEAST_ONCE, SinkOptions
 
 log: Final = logging.getLogger("leveret.pipeline")

@@ -29,8 +29,8 @@ from pipeline.errors import BadOption
 from pipeline.leases import LeasedBlocks, Leases
 from pipeline.offsets import Json, Range, from_json, to_json
 from pipeline.options import Options, Use, read_options
-from pipeline.planning import Limit, Planner
-from pipeline.reading import read
+from pipeline.planner import Limit, Planner
+from pipeline.reader import read
 from pipeline.sink import BatchWriter, StreamWriter, Writing
 from pipeline.sink_options import read_sink_options
 

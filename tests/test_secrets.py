@@ -15,7 +15,7 @@ import trio
 
 from broker_core.cli import main
 from broker_core.config.load import ConfigError, load, parse
-from broker_core.definitions.reading import read_files
+from broker_core.definitions.reader import read_files
 from broker_core.frontend import TlsFacts
 from broker_core.node.assembly import populate, welcome
 from broker_core.node.node import Node

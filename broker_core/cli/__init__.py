@@ -14,8 +14,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from broker_core.cli.codes import DONE, PENDING, REFUSED, UNREACHABLE, USAGE
-from broker_core.cli.tree import parser
+from broker_core.cli.commands import parser
+from broker_core.cli.exit_codes import DONE, PENDING, REFUSED, UNREACHABLE, USAGE
 
 __all__ = ["DONE", "PENDING", "REFUSED", "UNREACHABLE", "USAGE", "main", "parser"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.cli.adding import Add, Environ
-from broker_core.cli.codes import DONE
+from broker_core.cli.command_parser import Add, Environ
+from broker_core.cli.exit_codes import DONE
 
 if TYPE_CHECKING:
     from broker_core.cli.control_client import ControlClient
@@ -138,7 +138,7 @@ def cut(word: str) -> int:
 
 def candidates(words: Sequence[str], environ: Environ, names: Names | None = None) -> list[str]:
     """What the last of the words may become."""
-    from broker_core.cli import tree
+    from broker_core.cli import commands as tree
 
     top = tree.Parser(environ)
     first = next((word for word in words[:-1] if not word.startswith("-")), None)
@@ -234,7 +234,7 @@ def _values(at: Standing, action: argparse.Action, word: str, names: Names) -> I
 
 def _columns(at: Standing) -> Sequence[str]:
     """Those that a list shows by itself."""
-    from broker_core.cli.listing import THINGS
+    from broker_core.cli.lists import THINGS
 
     what = at.said.get("what", "")
     return THINGS[what][1] if what in THINGS else ()

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Environ, control
-from broker_core.cli.codes import DONE
-from broker_core.cli.working import Working, say
+from broker_core.cli.api_commands import Working, say
+from broker_core.cli.command_parser import Add, Environ, control
+from broker_core.cli.exit_codes import DONE
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api

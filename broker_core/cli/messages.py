@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Environ, control, header, virtual_host
-from broker_core.cli.codes import DONE, REFUSED
-from broker_core.cli.listing import count
-from broker_core.cli.working import Working, say, table
+from broker_core.cli.api_commands import Working, say, table
+from broker_core.cli.command_parser import Add, Environ, control, header, virtual_host
+from broker_core.cli.exit_codes import DONE, REFUSED
+from broker_core.cli.lists import count
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row

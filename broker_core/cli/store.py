@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Command, Environ, parts_of, put
-from broker_core.cli.codes import DONE, REFUSED, failed
+from broker_core.cli.command_parser import Add, Command, Environ, parts_of, put
+from broker_core.cli.exit_codes import DONE, REFUSED, failed
 
 if TYPE_CHECKING:
     from broker_core.store.backup import Progress

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.cli.adding import Add, Environ, control
-from broker_core.cli.codes import DONE, failed
-from broker_core.cli.listing import cell
-from broker_core.cli.working import Working
+from broker_core.cli.api_commands import Working
+from broker_core.cli.command_parser import Add, Environ, control
+from broker_core.cli.exit_codes import DONE, failed
+from broker_core.cli.lists import cell
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row

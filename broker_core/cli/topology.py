@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Environ, control
-from broker_core.cli.codes import DONE, PENDING, REFUSED, UNREACHABLE, failed
-from broker_core.cli.listing import pattern
-from broker_core.cli.working import Working
+from broker_core.cli.api_commands import Working
+from broker_core.cli.command_parser import Add, Environ, control
+from broker_core.cli.exit_codes import DONE, PENDING, REFUSED, UNREACHABLE, failed
+from broker_core.cli.lists import pattern
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api
     from broker_core.topology_file.model import Topology
-    from broker_core.topology_file.planning import Change
+    from broker_core.topology_file.plan import Change
 
 PLAN_EXAMPLES: Final = """\
 examples:
@@ -101,7 +101,7 @@ def apply(options: argparse.Namespace, api: Api) -> int:
 def _performed(options: argparse.Namespace, changes: Sequence[Change], api: Api) -> int:
     from broker_core.cli.api import Refused
     from broker_core.cli.control_client import Unreachable
-    from broker_core.topology_file.applying import perform
+    from broker_core.topology_file.requests import perform
 
     for number, change in enumerate(changes):
         try:
@@ -132,7 +132,7 @@ def _agreed(count: int) -> bool:
 
 def planned(options: argparse.Namespace, api: Api) -> list[Change]:
     from broker_core.topology_file.live import beside
-    from broker_core.topology_file.planning import plan
+    from broker_core.topology_file.plan import plan
 
     wanted = read(options.file)
     if options.manage is not None:
@@ -154,7 +154,7 @@ def managing(topology: Topology, pattern: str) -> Topology:
 def read(file: Path) -> Topology:
     """Raises `ValueError` with everything that is wrong with the file, and `OSError`."""
     from broker_core.config.load import ConfigError
-    from broker_core.topology_file.reading import read_file
+    from broker_core.topology_file.reader import read_file
 
     try:
         return read_file(file)
@@ -202,7 +202,7 @@ def shown(what: object) -> str:
 
 
 def lint(options: argparse.Namespace, api: Api) -> int:
-    from broker_core.topology_file.linting import lint
+    from broker_core.topology_file.lint import lint
 
     if (options.file is None) != options.live:
         raise ValueError("either a FILE or --live says what to look at")

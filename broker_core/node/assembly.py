@@ -129,9 +129,9 @@ def populate(broker: Broker, config: Config) -> None:
     if (catalogue := broker.catalogue) is not None and not catalogue.incomplete:
         broker.access.forget_strangers()
     if config.definitions.load:
-        from broker_core.definitions import applying
+        from broker_core.definitions import importer
 
-        applying.load_files(broker, config.definitions.load)
+        importer.load_files(broker, config.definitions.load)
     _admit(broker, config)
 
 

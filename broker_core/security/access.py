@@ -22,8 +22,8 @@ import attrs
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
 from broker_core.observability.events import Events
-from broker_core.security.checking import ANYWHERE, Checks, OffThread, Place, Waiting, inline
 from broker_core.security.guards import Logins
+from broker_core.security.password_checks import ANYWHERE, Checks, OffThread, Place, Waiting, inline
 from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
 
 if TYPE_CHECKING:

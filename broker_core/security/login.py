@@ -12,7 +12,7 @@ from logging import Logger
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import Failure, LimitReached, NotAllowed
-from broker_core.security.checking import Waiting
+from broker_core.security.password_checks import Waiting
 from broker_core.security.sasl import (
     Answer,
     AuthenticationFailed,

@@ -18,8 +18,8 @@ import attrs
 
 from broker_core.errors import AccessRefused, Failure, Unsupported
 from broker_core.security.access import Access, User
-from broker_core.security.checking import Place, Waiting
 from broker_core.security.guards import network
+from broker_core.security.password_checks import Place, Waiting
 from broker_core.security.scram import SERVER_NONCE_SIZE, ClientFirst, Exchange, Verifier, in_base64
 
 

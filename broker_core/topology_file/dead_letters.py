@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from broker_core.topology_file.effective import DEAD_LETTER, DEAD_LETTER_KEY, Seen
 from broker_core.topology_file.model import QUEUE, Thing
-from broker_core.topology_file.seen import DEAD_LETTER, DEAD_LETTER_KEY, Seen
 
 AT_ONCE = (
     "nothing waits on the way: a message that is rejected comes back at once, again and again",

@@ -20,7 +20,7 @@ from broker_core.topology_file.model import (
     Topology,
     topology,
 )
-from broker_core.topology_file.reading import from_definitions
+from broker_core.topology_file.reader import from_definitions
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api

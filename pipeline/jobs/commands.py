@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from pipeline.asking import Asker
 from pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
 from pipeline.jobs import dead_letters as deaths
 from pipeline.jobs import delta
 from pipeline.jobs import lag as lags
 from pipeline.jobs.archive import DELTA, Target, checkpoint_of
-from pipeline.jobs.planned import as_lines, marks_in, planned
-from pipeline.jobs.reach import Reach, is_about_connection
-from pipeline.jobs.running import Report, Stop, ended, metrics_in, watch
+from pipeline.jobs.dry_run import as_lines, marks_in, planned
+from pipeline.jobs.endpoint import Reach, is_about_connection
+from pipeline.jobs.run import Report, Stop, ended, metrics_in, watch
+from pipeline.requests import Asker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,8 +147,8 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
     known = checkpoint.plan(asked) if checkpoint else None  # it tells a mistake before Spark is started
     reach = _reach(options, environ)
     with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
-        from pipeline.jobs.replaying import Pace
-        from pipeline.jobs.replaying import replay as publish
+        from pipeline.jobs.replay_batches import Pace
+        from pipeline.jobs.replay_batches import replay as publish
 
         if options.dry_run:
             print("\n".join(replays.as_lines(known or replays.planned(spark, asked), checkpoint)))
@@ -162,19 +162,19 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
 
 @told
 def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs import looking, picture
+    from pipeline.jobs import picture, preview
 
     if options.picture:
         picture.require(options.picture)
     reach = _reach(options, environ)
-    streams, queues = looking.sorted_out(reach, options.sources)
+    streams, queues = preview.sorted_out(reach, options.sources)
     if options.dry_run:
         return _dry_look(options, reach, streams, queues)
     with _spark(options) as spark, metrics_in(options.metrics) as file:
         report = Report("dead-letters", _tell, file)
         with ended(report) as end:
             times = (options.since, options.until)
-            rows = looking.rows(spark, reach, streams, queues, times, options.most, _tell)
+            rows = preview.rows(spark, reach, streams, queues, times, options.most, _tell)
             counts = deaths.collected(deaths.counted(deaths.deaths(rows), options.per).collect())
             report.rows = sum(each.messages for each in counts)
             end.well = True

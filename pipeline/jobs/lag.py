@@ -13,12 +13,12 @@ import attrs
 
 from broker_core.store.block import header
 from broker_core.store.contract import DamagedError
-from pipeline.asking import Asker
 from pipeline.client import Fetched, Stream
 from pipeline.errors import DataLoss, PipelineError, Refused
 from pipeline.jobs.checkpoints import position
-from pipeline.jobs.reach import Reach
+from pipeline.jobs.endpoint import Reach
 from pipeline.offsets import Mark, Partition
+from pipeline.requests import Asker
 
 LEASES: Final = "/api/leveret/leases/"
 WHOLE: Final = ("first", "next", "messages", "octets", "ready")

@@ -61,7 +61,7 @@ def test_a_refusal_says_the_same_of_everybody_and_takes_as_long(user: str, passw
 def test_where_too_many_are_being_checked_the_outcome_says_that_it_will_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker_core.security.checking.JOBS_MAX", 0)
+    monkeypatch.setattr("broker_core.security.password_checks.JOBS_MAX", 0)
     world, _ = slow_world()
     peer = Peer(world)
     peer.greet()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from broker_core import cli
 from broker_core.broker import Broker
+from broker_core.cli.api_commands import Working
 from broker_core.cli.control_client import ControlClient
-from broker_core.cli.working import Working
 from broker_core.clock import ManualClock
 from broker_core.config.load import parse
 from broker_core.node.assembly import populate

@@ -10,7 +10,7 @@ import pytest
 
 from broker_core import cli
 from broker_core.broker import Broker
-from broker_core.cli import hashing
+from broker_core.cli import password_hash
 from broker_core.config.load import parse
 from broker_core.node.assembly import populate
 from broker_core.security.passwords import PasswordHash
@@ -24,7 +24,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
     """What is on standard input, which is no terminal."""
 
     def put(octets: bytes) -> None:
-        monkeypatch.setattr(hashing.sys, "stdin", io.TextIOWrapper(io.BytesIO(octets)))
+        monkeypatch.setattr(password_hash.sys, "stdin", io.TextIOWrapper(io.BytesIO(octets)))
 
     return put
 
@@ -67,7 +67,7 @@ def test_a_person_types_it_twice(
     answers = iter(typed)
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
-    monkeypatch.setattr(hashing.sys, "stdin", terminal)
+    monkeypatch.setattr(password_hash.sys, "stdin", terminal)
     monkeypatch.setattr(getpass, "getpass", lambda _: next(answers))
     assert cli.main(["hash-password", "--rabbitmq"], {}) == code
     told = capsys.readouterr()

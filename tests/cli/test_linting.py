@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.topology_file.linting import RULES, lint
+from broker_core.topology_file.effective import topic_matches
+from broker_core.topology_file.lint import RULES, lint
 from broker_core.topology_file.model import Topology
-from broker_core.topology_file.reading import from_toml
-from broker_core.topology_file.seen import topic_matches
+from broker_core.topology_file.reader import from_toml
 
 GOOD = """
 [virtual_hosts."/".exchanges.shop]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import cli
-from broker_core.cli import serving, tree
+from broker_core.cli import commands, serve
 from broker_core.cli.text import explained
 from broker_core.config.load import Config, parse
 from broker_core.version import VERSION
@@ -89,16 +89,16 @@ SERVE_FLAGS = [
 @pytest.mark.parametrize(("flags", "config"), SERVE_FLAGS)
 def test_the_flags_of_serve_override_keys(flags: list[str], config: Config):
     options = cli.parser({}).parse_args(["serve", *flags])
-    assert serving.configured(options, {}) == config
+    assert serve.configured(options, {}) == config
 
 
 def test_serve_takes_its_file_from_a_flag_or_the_environment(tmp_path: Path):
     file = tmp_path / "leveret.toml"
     file.write_text('node.name = "of-file"\nnode.data_dir = "data"')
     by_flag = cli.parser({}).parse_args(["serve", "--config", str(file), "--memory"])
-    assert serving.configured(by_flag, {}).node == Config(node=parse('node.name = "of-file"').node).node
+    assert serve.configured(by_flag, {}).node == Config(node=parse('node.name = "of-file"').node).node
     by_variable = cli.parser({"LEVERET_CONFIG": str(file)}).parse_args(["serve"])
-    assert serving.configured(by_variable, {}).node.data_dir == tmp_path / "data"
+    assert serve.configured(by_variable, {}).node.data_dir == tmp_path / "data"
 
 
 ANSWERS = {
@@ -308,8 +308,8 @@ def test_asking_a_node_does_not_load_one(url: str):
 
 
 def test_every_command_can_be_told_something_and_does_something():
-    whole = tree.Parser({})
+    whole = commands.Parser({})
     whole.add_own()
     for name, part in whole.own.choices.items():
-        consists = any(isinstance(action, tree.Actions) for action in part._actions)
+        consists = any(isinstance(action, commands.Actions) for action in part._actions)
         assert consists or callable(part.get_default("command")), name

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker_core.topology_file.model import Topology
-from broker_core.topology_file.planning import plan
-from broker_core.topology_file.reading import from_toml
+from broker_core.topology_file.plan import plan
+from broker_core.topology_file.reader import from_toml
 
 HOST = '[virtual_hosts."/"]\n'
 

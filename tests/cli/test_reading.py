@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.config.load import ConfigError
 from broker_core.topology_file.model import BINDING, EXCHANGE, POLICY, QUEUE, canonical
-from broker_core.topology_file.reading import from_definitions, from_json, from_toml, read_file
+from broker_core.topology_file.reader import from_definitions, from_json, from_toml, read_file
 
 TOML = """
 [users.shop]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import cli
-from broker_core.topology_file.linting import RULES
+from broker_core.topology_file.lint import RULES
 from tests.cli.node import Node
 
 Captured = pytest.CaptureFixture[str]

@@ -11,8 +11,8 @@ import pytest
 
 from broker_core.broker import Broker
 from broker_core.config.load import ConfigError
-from broker_core.definitions.applying import apply, load_files
-from broker_core.definitions.reading import read
+from broker_core.definitions.importer import apply, load_files
+from broker_core.definitions.reader import read
 from broker_core.limits import QueueType
 
 # As `rabbitmqctl export_definitions` writes it, in short.

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from broker_core.config.load import ConfigError
 from broker_core.config.types import Problem
-from broker_core.definitions import gradually
-from broker_core.definitions.reading import Definitions, read_content
+from broker_core.definitions import incremental_reader
+from broker_core.definitions.reader import Definitions, read_content
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def outcome(text: str) -> object:
 
 def gradual(text: str) -> object:
     try:
-        return ended(gradually.parsed(text))[0]
+        return ended(incremental_reader.parsed(text))[0]
     except ValueError:
         return ValueError
 
@@ -88,7 +88,7 @@ def test_what_the_library_refuses_is_refused(value: object, data: st.DataObject)
 )
 def test_what_is_cut_off_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of whichever kind
-        ended(gradually.parsed(text))
+        ended(incremental_reader.parsed(text))
 
 
 def test_of_two_with_one_name_the_last_holds() -> None:
@@ -96,9 +96,9 @@ def test_of_two_with_one_name_the_last_holds() -> None:
 
 
 def test_others_have_a_turn_after_each_item() -> None:
-    assert ended(gradually.parsed('{"queues": [1, 2, 3], "users": [4], "x": 5}'))[1] == 5
+    assert ended(incremental_reader.parsed('{"queues": [1, 2, 3], "users": [4], "x": 5}'))[1] == 5
     items = [{"name": str(number), "vhost": "/"} for number in range(7)]
-    read, steps = ended(gradually.records({"queues": items}))
+    read, steps = ended(incremental_reader.records({"queues": items}))
     assert (len(read.queues), steps) == (7, 7)
 
 
@@ -129,7 +129,7 @@ def test_records_and_problems_are_those_of_reading_at_once(content: object) -> N
 
     def one_by_one(content: object) -> Definitions | list[Problem]:
         try:
-            return ended(gradually.records(content))[0]
+            return ended(incremental_reader.records(content))[0]
         except ConfigError as error:
             return list(error.problems)
 
@@ -142,4 +142,4 @@ def test_records_and_problems_are_those_of_reading_at_once(content: object) -> N
 
 def known(read: Definitions) -> dict[str, object]:
     """All but the keys that nobody reads."""
-    return {name: getattr(read, name) for name in gradually.ITEMS}
+    return {name: getattr(read, name) for name in incremental_reader.ITEMS}

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker import Broker
-from broker_core.definitions import exporting
-from broker_core.definitions.applying import apply
-from broker_core.definitions.reading import read
+from broker_core.definitions import exporter
+from broker_core.definitions.importer import apply
+from broker_core.definitions.reader import read
 from broker_core.description import Description, describe
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
@@ -31,8 +31,8 @@ ARGUMENTS = st.dictionaries(
 EXPRESSIONS = st.sampled_from(["", ".*", "^a|b$", "{username}"])
 
 
-def content(broker: Broker) -> dict[str, list[exporting.Item]]:
-    return {name: list(items) for name, items in exporting.everything(broker)}
+def content(broker: Broker) -> dict[str, list[exporter.Item]]:
+    return {name: list(items) for name, items in exporter.everything(broker)}
 
 
 @st.composite
@@ -94,7 +94,7 @@ def test_a_virtual_host_is_exported_without_its_name() -> None:
     broker = Broker()
     host = broker.add_virtual_host("/", VirtualHostLimits(max_queues=5))
     host.bind(host.exchange("amq.topic"), host.declare_queue("q"), "a")
-    sections = {name: list(items) for name, items in exporting.of_virtual_host(broker, host)}
+    sections = {name: list(items) for name, items in exporter.of_virtual_host(broker, host)}
     assert list(sections) == ["parameters", "policies", "queues", "exchanges", "bindings"]
     assert not any("vhost" in item for items in sections.values() for item in items)
     assert sections["bindings"][0]["destination"] == "q"

@@ -19,9 +19,9 @@ from broker_core.broker import Broker
 from broker_core.config.load import parse
 from broker_core.errors import LimitReached
 from broker_core.node.assembly import populate
-from broker_core.security import checking
+from broker_core.security import password_checks
 from broker_core.security.access import Access, User
-from broker_core.security.checking import JOBS_MAX, LINE_MAX, RUNNING_MAX, Job, Place, Waiting, inline
+from broker_core.security.password_checks import JOBS_MAX, LINE_MAX, RUNNING_MAX, Job, Place, Waiting, inline
 from broker_core.security.passwords import ARGON2ID, DIGESTS, SHA256, Cost, Hashing, PasswordHash, nobodys
 from tests.core.threads import CHEAP, Threads, make_slow, slow_access
 
@@ -469,7 +469,7 @@ def test_what_waits_where_too_many_have_failed_meanwhile_is_not_tried() -> None:
 def test_as_many_passwords_are_remembered_as_there_may_be_and_the_last_used_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checking, "REMEMBERED_MAX", 2)
+    monkeypatch.setattr(password_checks, "REMEMBERED_MAX", 2)
     access, threads = slow_access(a="a", b="b", c="c")
 
     def logs_in_at_once(name: str) -> bool:

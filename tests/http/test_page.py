@@ -37,7 +37,7 @@ def test_every_file_is_served_with_the_policy_and_once_only(desk: Desk, path: st
 
 
 @pytest.mark.parametrize(
-    "path", ["serving.py", "..%2Fserving.py", "%2e%2e", "app", "app/..%2Findex.html", "app/no.js"]
+    "path", ["files.py", "..%2Ffiles.py", "%2e%2e", "app", "app/..%2Findex.html", "app/no.js"]
 )
 def test_nothing_but_the_page_is_served(desk: Desk, path: str) -> None:
     assert desk.ask(f"/ui/{path}", user=None).status == 404

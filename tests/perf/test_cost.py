@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from perf.amqp091 import delivery_shape, publish_pattern
+from perf.amqp10 import address_of, message_of, transfer_pattern
 from perf.block import Block
 from perf.deliveries import Run, Strides
 from perf.ends import Source, Subscription, Tally, count_run
 from perf.plan import Plan, Url
-from perf.speak091 import delivery_shape, publish_pattern
-from perf.speak10 import address_of, message_of, transfer_pattern
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties

@@ -7,9 +7,9 @@ from struct import pack
 
 import pytest
 
+from perf.amqp091 import delivery_shape
 from perf.deliveries import Run, Shape, Strides
 from perf.errors import PerfError
-from perf.speak091 import delivery_shape
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties

@@ -6,8 +6,8 @@ from struct import pack
 
 import pytest
 
+from perf.amqp10 import body_in, transfer_shape
 from perf.deliveries import Run, Shape, Strides
-from perf.speak10 import body_in, transfer_shape
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec import wire
 

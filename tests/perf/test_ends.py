@@ -4,7 +4,7 @@ import pytest
 
 from perf.block import Block, Pattern
 from perf.ends import Source, Subscription, Tally
-from perf.pacing import Pacing
+from perf.pace import Pacing
 
 MESSAGE = Pattern(b"x" * 10)
 MS = 1_000_000

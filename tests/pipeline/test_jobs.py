@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.cli import main, others, parser
+from broker_core.cli import extensions, main, parser
 from pipeline.client import Client
 from pipeline.errors import BadOption, PipelineError
 from pipeline.jobs.archive import LOG, Target, require_checkpoint
 from pipeline.jobs.checkpoints import position
+from pipeline.jobs.dry_run import planned
+from pipeline.jobs.endpoint import Reach
 from pipeline.jobs.lag import Lease, measured
-from pipeline.jobs.planned import planned
-from pipeline.jobs.reach import Reach
 from pipeline.jobs.route import function_named, routed
-from pipeline.jobs.running import Report, Stop, behind, done_in, watch
+from pipeline.jobs.run import Report, Stop, behind, done_in, watch
 from pipeline.offsets import Mark
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, said
@@ -93,11 +93,11 @@ def at(offset: int, incarnation: str = "orders#1") -> dict[str, object]:
 def test_a_command_of_another_package_is_loaded_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch):
     loaded: list[str] = []
 
-    def found() -> Iterator[tuple[str, others.Command]]:
+    def found() -> Iterator[tuple[str, extensions.Command]]:
         loaded.append("all")
         yield from ()
 
-    monkeypatch.setattr(others, "found", found)
+    monkeypatch.setattr(extensions, "found", found)
     parser({}).parse_args(["status"])
     assert loaded == []
     with pytest.raises(SystemExit):
@@ -122,7 +122,7 @@ def test_what_cannot_be_loaded_is_told_and_does_no_harm(
             raise ImportError("no module named x")
 
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Broken()])
-    assert list(others.found()) == []
+    assert list(extensions.found()) == []
     assert capsys.readouterr().err == "leveret: the command 'broken' cannot be loaded: no module named x\n"
 
 

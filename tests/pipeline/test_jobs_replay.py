@@ -12,7 +12,7 @@ import pytest
 from broker_core.store.block import Block, header
 from pipeline.errors import BadOption, PipelineError
 from pipeline.jobs.replay import Asked, Checkpoint, Content, Plan, cut
-from pipeline.publishing import Part, Published, State, Taken
+from pipeline.publisher import Part, Published, State, Taken
 from pipeline.sink_options import read_sink_options
 from tests.interop.conftest import need_module
 
@@ -20,7 +20,7 @@ need_module("pyspark")
 
 import pyarrow as pa  # noqa: E402
 
-from pipeline.jobs.replaying import Pace, Replaying  # noqa: E402
+from pipeline.jobs.replay_batches import Pace, Replaying  # noqa: E402
 
 ASKED = Asked("/lake", "again")
 PLAN = Plan("replay-1", ASKED, Content(("/lake/a.parquet",), ("stream",)), (10, 20, 31), (5, 7))

@@ -18,15 +18,15 @@ from pyspark.sql.types import StructType
 
 from pipeline import leases
 from pipeline.arrow import schema_of
-from pipeline.asking import TEXT_MAX, Answer
 from pipeline.client import Client
 from pipeline.decode import Decoder
 from pipeline.errors import BadOption, DataLoss, Fenced, Missing
 from pipeline.leases import LeasedBlocks, Leases
 from pipeline.offsets import Mark, Marks, Range
 from pipeline.options import Use, read_options
-from pipeline.planning import Limit, Planner
-from pipeline.reading import read
+from pipeline.planner import Limit, Planner
+from pipeline.reader import read
+from pipeline.requests import TEXT_MAX, Answer
 from pipeline.schema import SCHEMAS
 from pipeline.source import StreamReader, Task
 from tests.pipeline.bulk import FakeBroker, FakeQueue, message

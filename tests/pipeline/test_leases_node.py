@@ -20,8 +20,8 @@ from pipeline.errors import Refused
 from pipeline.leases import LeasedBlocks, Leases
 from pipeline.offsets import Marks
 from pipeline.options import Use, read_options
-from pipeline.planning import Limit, Planner
-from pipeline.reading import read
+from pipeline.planner import Limit, Planner
+from pipeline.reader import read
 from pipeline.schema import SCHEMAS
 from tests.pipeline.conftest import LocalNode
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.asking import password_of
 from pipeline.errors import BadOption
 from pipeline.options import (
     Edge,
@@ -19,6 +18,7 @@ from pipeline.options import (
     documentation,
     read_options,
 )
+from pipeline.requests import password_of
 
 LEAST = {"endpoints": "http://localhost:15672", "subscribe": "orders"}
 

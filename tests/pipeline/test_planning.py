@@ -12,7 +12,7 @@ from pipeline.client import Fetched, Listed, Stream
 from pipeline.errors import BadOption, DataLoss, Expired, Missing, Remade
 from pipeline.offsets import Mark, Marks, Range
 from pipeline.options import Options, Use, read_options
-from pipeline.planning import Limit, Planner
+from pipeline.planner import Limit, Planner
 from tests.pipeline.bulk import FakeBroker, message
 
 ALL = Limit()

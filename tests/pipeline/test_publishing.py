@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipeline.errors import Missing, PipelineError, Refused, Unreachable
-from pipeline.publishing import Published, Publisher, State, Taken
+from pipeline.publisher import Published, Publisher, State, Taken
 from pipeline.sink_options import read_sink_options
 from tests.pipeline.bulk import block, message, serving
 from tests.pipeline.staged import FakeExchanges

@@ -15,7 +15,7 @@ from pipeline.decode import Decoder
 from pipeline.errors import DataLoss, PipelineError
 from pipeline.offsets import Range
 from pipeline.options import Use, read_options
-from pipeline.reading import read
+from pipeline.reader import read
 from pipeline.schema import SCHEMAS
 from tests.pipeline.bulk import FakeBroker, FakeStream, block, message
 from tests.pipeline.test_planning import Direct

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType
 from pipeline.columns import columns_of
 from pipeline.encode import Encoder
 from pipeline.errors import Missing, Refused
-from pipeline.publishing import Published, Publisher, Taken
+from pipeline.publisher import Published, Publisher, Taken
 from pipeline.schema import record
 from pipeline.sink_options import SinkOptions, read_sink_options
 from tests.pipeline.conftest import LocalNode

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from broker_core.config.load import parse
-from broker_core.definitions.exporting import everything
+from broker_core.definitions.exporter import everything
 from broker_core.exchanges.super_streams import add_super_stream
 from broker_core.leases.lease import opened
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts

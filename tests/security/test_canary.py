@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from broker_core.cli import main
-from broker_core.cli.tree import parser
+from broker_core.cli.commands import parser
 from broker_core.client import Client
 from broker_core.security.passwords import PasswordHash
 from protocols.amqp10.codec import performatives as p

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core.definitions.applying import apply
-from broker_core.definitions.reading import read
+from broker_core.definitions.importer import apply
+from broker_core.definitions.reader import read
 from broker_core.message import Facts, Message
 from broker_core.queues.fair_share import FairQueue
 from broker_core.queues.last_value import LastValueQueue

@@ -21,7 +21,7 @@ from broker_core.config.load import parse
 from broker_core.node.node import Node
 
 NOT_YET = {
-    "h11", "tomllib", "sqlite3", "broker_core.definitions.reading", "broker_core.node.persistence",
+    "h11", "tomllib", "sqlite3", "broker_core.definitions.reader", "broker_core.node.persistence",
     "broker_core.store.sqlite", "broker_core.security.tokens", "protocols.amqp010.broker.adapter",
     "protocols.amqp10.broker.adapter", "protocols.http.server.adapter", "protocols.http.server.routes",
 }

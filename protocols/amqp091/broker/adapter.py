@@ -24,8 +24,8 @@ from broker_core.frontend import FrontEnd, Peer, Protocol
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
 from broker_core.security.access import User
-from broker_core.security.checking import Waiting
 from broker_core.security.login import Login, Renewal
+from broker_core.security.password_checks import Waiting
 from broker_core.security.sasl import (
     Answer,
     Challenge,

@@ -21,8 +21,8 @@ from broker_core.frontend import FrontEnd, Peer
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
 from broker_core.security.access import User
-from broker_core.security.checking import Waiting
 from broker_core.security.login import Login, Renewal
+from broker_core.security.password_checks import Waiting
 from broker_core.security.sasl import Answer, Challenge, Mechanisms, Pending
 from protocols.amqp10.broker import kept_links
 from protocols.amqp10.broker import stats as facts

@@ -19,10 +19,10 @@ import attrs
 from broker_core.config.compat import INTRODUCTIONS, Product
 from broker_core.config.load import ConfigError
 from broker_core.config.types import Problem
-from broker_core.definitions import applying, exporting, gradually
-from broker_core.definitions.exporting import Sections
-from broker_core.definitions.gradually import Steps
-from broker_core.definitions.reading import Definitions, UserDefinition
+from broker_core.definitions import exporter, importer, incremental_reader
+from broker_core.definitions.exporter import Sections
+from broker_core.definitions.incremental_reader import Steps
+from broker_core.definitions.reader import Definitions, UserDefinition
 from broker_core.operations import Json
 from broker_core.security.passwords import PasswordHash
 from broker_core.turn import Turn
@@ -49,12 +49,12 @@ T = TypeVar("T")
 
 
 def export(asked: Asked) -> Later:
-    return written(asked, exporting.everything(asked.broker))
+    return written(asked, exporter.everything(asked.broker))
 
 
 def export_virtual_host(asked: Asked) -> Later:
     host = asked.broker.virtual_host(asked.arguments["vhost"])
-    return written(asked, exporting.of_virtual_host(asked.broker, host))
+    return written(asked, exporter.of_virtual_host(asked.broker, host))
 
 
 def written(asked: Asked, sections: Sections) -> Later:
@@ -108,7 +108,7 @@ def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response
     turn = turn_of(asked.broker)
     said = yield from hashed(asked, (yield from read(asked.body, host, turn)))
     problems: list[Problem] = []
-    for problem in applying.steps(said, asked.broker):
+    for problem in importer.steps(said, asked.broker):
         if problem is not None:
             problems.append(problem)
         if turn.is_over():
@@ -122,7 +122,7 @@ def read(body: bytes, host: str | None, turn: Turn) -> Generator[float, None, De
     """The records. Not in a thread, which would hold Python's lock for long. Raises Refused."""
     try:
         text = body.decode(json.detect_encoding(body), "surrogatepass")
-        content = yield from taking_turns(gradually.parsed(text), turn)
+        content = yield from taking_turns(incremental_reader.parsed(text), turn)
     except (ValueError, RecursionError):
         raise refused([Problem("", "not_json")]) from None
     if not isinstance(content, dict):
@@ -130,7 +130,7 @@ def read(body: bytes, host: str | None, turn: Turn) -> Generator[float, None, De
     if host is not None:
         content = yield from taking_turns(placed(content, host), turn)
     try:
-        return (yield from taking_turns(gradually.records(content), turn))
+        return (yield from taking_turns(incremental_reader.records(content), turn))
     except ConfigError as error:
         raise refused(list(error.problems)) from None
 

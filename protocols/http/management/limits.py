@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.definitions.exporting import Item, limits_json, user_limits_json
+from broker_core.definitions.exporter import Item, limits_json, user_limits_json
 from broker_core.durable_objects import USER, VIRTUAL_HOST
 from broker_core.operations import Json
 from broker_core.security.access import User

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.definitions.exporting import (
+from broker_core.definitions.exporter import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
     Item,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.definitions.exporting import permission_json, topic_permission_json
+from broker_core.definitions.exporter import permission_json, topic_permission_json
 from broker_core.durable_objects import PERMISSIONS, TOPIC_PERMISSIONS
 from broker_core.operations import Json
 from broker_core.security.access import DEFAULT_EXCHANGE

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
-from broker_core.definitions.exporting import policy_json
+from broker_core.definitions.exporter import policy_json
 from broker_core.durable_objects import OPERATOR_POLICY, POLICY
 from broker_core.errors import Failure
 from broker_core.operations import Json

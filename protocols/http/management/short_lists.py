@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from broker_core.definitions.exporting import Item
+from broker_core.definitions.exporter import Item
 from broker_core.operations import Json
 from protocols.http.connection import Later
 from protocols.http.management.lists import listed

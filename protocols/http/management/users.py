@@ -9,7 +9,7 @@ from collections.abc import Generator
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.definitions.exporting import permission_json, topic_permission_json, user_json
+from broker_core.definitions.exporter import permission_json, topic_permission_json, user_json
 from broker_core.durable_objects import USER
 from broker_core.limits import UserLimits
 from broker_core.operations import Json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.definitions.exporting import Item, described_json
+from broker_core.definitions.exporter import Item, described_json
 from broker_core.description import Description, describe
 from broker_core.durable_objects import VIRTUAL_HOST
 from broker_core.operations import Json

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from broker_core.config.load import ConfigError
 from broker_core.config.records import RecordOf, keys_of
 from broker_core.config.types import REFUSED, Kind, ListOf, Place
-from broker_core.definitions.reading import Definitions
+from broker_core.definitions.reader import Definitions
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]

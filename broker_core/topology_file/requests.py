@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.api import path
-from broker_core.cli.declaring import between, properties_key
+from broker_core.cli.objects import between, properties_key
 from broker_core.topology_file.model import (
     BINDING,
     EXCHANGE,
@@ -18,7 +18,7 @@ from broker_core.topology_file.model import (
     VIRTUAL_HOST,
     Thing,
 )
-from broker_core.topology_file.planning import CHANGE, DELETE, REPLACE, Change
+from broker_core.topology_file.plan import CHANGE, DELETE, REPLACE, Change
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Environ, control
-from broker_core.cli.codes import DONE
-from broker_core.cli.working import Working
+from broker_core.cli.api_commands import Working
+from broker_core.cli.command_parser import Add, Environ, control
+from broker_core.cli.exit_codes import DONE
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row

@@ -13,6 +13,14 @@ from typing import Final
 import attrs
 
 from broker_core.topology_file.dead_letters import dead_letter_cycles
+from broker_core.topology_file.effective import (
+    ALTERNATE,
+    DEAD_LETTER,
+    DEAD_LETTER_KEY,
+    Seen,
+    compiled,
+    for_kind,
+)
 from broker_core.topology_file.model import (
     BINDING,
     EXCHANGE,
@@ -23,7 +31,6 @@ from broker_core.topology_file.model import (
     Thing,
     Topology,
 )
-from broker_core.topology_file.seen import ALTERNATE, DEAD_LETTER, DEAD_LETTER_KEY, Seen, compiled, for_kind
 
 
 @attrs.frozen

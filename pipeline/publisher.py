@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import attrs
 
-from pipeline.asking import Answer, Asker
 from pipeline.errors import Missing, PipelineError, Refused, Unreachable
+from pipeline.requests import Answer, Asker
 from pipeline.sink_options import SinkOptions
 
 Part: TypeAlias = tuple[int, int, int]  # partition, attempt, rows

@@ -16,8 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pipeline.columns import columns_of
 from pipeline.encode import Encoder, together
 from pipeline.jobs.replay import Asked, Checkpoint, Plan, chunks, plan_of
-from pipeline.jobs.running import Report, Stop
-from pipeline.publishing import Part, Published, Publisher, State, Taken
+from pipeline.jobs.run import Report, Stop
+from pipeline.publisher import Part, Published, Publisher, State, Taken
 from pipeline.sink_options import SinkOptions, read_sink_options
 
 if TYPE_CHECKING:

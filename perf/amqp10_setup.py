@@ -6,7 +6,7 @@ import os
 from itertools import count
 from typing import Final, TypeVar
 
-from perf.dialing import connected, heard
+from perf.dial import connected, heard
 from perf.errors import REFUSED, UNREACHABLE, PerfError
 from perf.plan import Url
 from protocols.amqp10.codec import performatives as p

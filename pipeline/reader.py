@@ -12,7 +12,7 @@ from pipeline.decode import Decoder
 from pipeline.errors import Ahead, Expired, Missing, PipelineError, Remade
 from pipeline.offsets import Range
 from pipeline.options import Options
-from pipeline.planning import lost
+from pipeline.planner import lost
 
 
 class Blocks(Protocol):

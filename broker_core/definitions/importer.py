@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from broker_core.broker import Broker
 from broker_core.config.load import ConfigError
 from broker_core.config.types import REFUSED, Place, Problem
-from broker_core.definitions.reading import (
+from broker_core.definitions.reader import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
     BindingDefinition,

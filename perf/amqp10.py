@@ -10,15 +10,15 @@ from struct import Struct
 from typing import Final
 from urllib.parse import quote
 
+from perf.amqp10_setup import WINDOW, Talk10, refuse
 from perf.block import Pattern
 from perf.connection import Connection, Inbox, set_up
 from perf.deliveries import Run, Shape, Strides
 from perf.ends import Source, Subscription, Tally, count_run
 from perf.errors import PerfError
-from perf.pacing import SECOND
+from perf.pace import SECOND
 from perf.plan import Plan
 from perf.shares import SeenBy, body_of, cycle_of, source, subscription
-from perf.talk10 import WINDOW, Talk10, refuse
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec import wire
 from protocols.amqp10.codec.errors import AmqpError

@@ -11,48 +11,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
-from broker_core.cli import others
-from broker_core.cli.adding import Actions, Add, Environ, put
+from broker_core.cli import extensions
+from broker_core.cli.command_parser import Actions, Add, Environ, put
 from broker_core.version import VERSION
 
 # By name: the module with the command in its table ADD, and one sentence.
 OWN: Final[Mapping[str, tuple[str, str]]] = {
-    "serve": ("serving", "Run a node until it is told to stop."),
+    "serve": ("serve", "Run a node until it is told to stop."),
     "check": (
-        "serving",
+        "serve",
         "Read a configuration file, and what it names, and tell everything that is wrong.",
     ),
-    "status": ("asking", "Show what a running node serves and holds."),
-    "reload": ("asking", "Let a running node read its configuration again."),
-    "plugins": ("asking", "List a node's plug-ins, or load them again."),
-    "explain": ("asking", "Tell where a message would go, and why, without publishing it."),
-    "streams": ("asking", "List streams; make and delete super streams."),
-    "leases": ("asking", "List leases of queues; put back what a reader has and will not settle."),
-    "branches": ("asking", "List branches of distributed transactions; end one that is in doubt."),
-    "list": ("listing", "List queues, exchanges, connections, users and whatever else a node has."),
-    "declare": ("declaring", "Make a queue, an exchange or a virtual host."),
-    "delete": ("declaring", "Delete a queue, an exchange, a virtual host or a user."),
-    "bind": ("declaring", "Let an exchange lead to a queue or another exchange."),
-    "unbind": ("declaring", "Take a binding away."),
+    "status": ("queries", "Show what a running node serves and holds."),
+    "reload": ("queries", "Let a running node read its configuration again."),
+    "plugins": ("queries", "List a node's plug-ins, or load them again."),
+    "explain": ("queries", "Tell where a message would go, and why, without publishing it."),
+    "streams": ("queries", "List streams; make and delete super streams."),
+    "leases": ("queries", "List leases of queues; put back what a reader has and will not settle."),
+    "branches": ("queries", "List branches of distributed transactions; end one that is in doubt."),
+    "list": ("lists", "List queues, exchanges, connections, users and whatever else a node has."),
+    "declare": ("objects", "Make a queue, an exchange or a virtual host."),
+    "delete": ("objects", "Delete a queue, an exchange, a virtual host or a user."),
+    "bind": ("objects", "Let an exchange lead to a queue or another exchange."),
+    "unbind": ("objects", "Take a binding away."),
     "publish": ("messages", "Publish a message."),
     "get": ("messages", "Take messages from a queue, to look at them or for good."),
     "peek": ("messages", "Look at the messages of a queue without taking them."),
     "purge": ("messages", "Throw away the messages of a queue that wait."),
     "move": ("messages", "Move the messages of a queue to another."),
-    "policy": ("governing", "Set, clear and list policies."),
-    "operator-policy": ("governing", "Set, clear and list operator policies."),
-    "user": ("governing", "Make, change, delete and list users."),
-    "hash-password": ("hashing", "Make the hash of a password, for a file."),
-    "permission": ("governing", "Say what users may do in a virtual host."),
-    "limit": ("governing", "Limit virtual hosts and users."),
-    "close": ("declaring", "Close a connection of a client."),
+    "policy": ("governance", "Set, clear and list policies."),
+    "operator-policy": ("governance", "Set, clear and list operator policies."),
+    "user": ("governance", "Make, change, delete and list users."),
+    "hash-password": ("password_hash", "Make the hash of a password, for a file."),
+    "permission": ("governance", "Say what users may do in a virtual host."),
+    "limit": ("governance", "Limit virtual hosts and users."),
+    "close": ("objects", "Close a connection of a client."),
     "export": ("definitions", "Write down everything that a node holds besides messages."),
     "import": ("definitions", "Put in place what was written down."),
     "plan": ("topology", "Tell what would change if a node became what a file says."),
     "apply": ("topology", "Let a node become what a file says."),
     "lint": ("topology", "Find what is wrong in a topology, of a file or of a node."),
     "top": ("top", "Watch a node: its queues, its connections, how fast messages go."),
-    "trace": ("tracing", "Copy what is published and delivered to an exchange, and watch it."),
+    "trace": ("trace", "Copy what is published and delivered to an exchange, and watch it."),
     "completion": ("completion", "Print a script that lets a shell complete commands and names."),
     "store": ("store", "Look after a data folder: verify, stats, backup, restore."),
 }
@@ -120,7 +120,7 @@ class Parser(argparse.ArgumentParser):
         self.add_others()
 
     def add_others(self) -> None:
-        for name, command in others.found():
+        for name, command in extensions.found():
             if name not in self.own.choices:
                 added = self.own.add_parser(name, help=command.text, description=command.text)
                 command.add_to(added, self.environ)

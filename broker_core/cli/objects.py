@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Actions, Add, Environ, control, header, parts_of, virtual_host
-from broker_core.cli.codes import DONE
-from broker_core.cli.working import Work, Working, asking_part, say, table
+from broker_core.cli.api_commands import Work, Working, asking_part, say, table
+from broker_core.cli.command_parser import Actions, Add, Environ, control, header, parts_of, virtual_host
+from broker_core.cli.exit_codes import DONE
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Actions, Add, Environ, header, parts_of, virtual_host
-from broker_core.cli.codes import DONE
-from broker_core.cli.listing import list_things, pattern
-from broker_core.cli.working import asking_part, say, table
+from broker_core.cli.api_commands import asking_part, say, table
+from broker_core.cli.command_parser import Actions, Add, Environ, header, parts_of, virtual_host
+from broker_core.cli.exit_codes import DONE
+from broker_core.cli.lists import list_things, pattern
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api

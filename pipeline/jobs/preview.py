@@ -12,16 +12,16 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from pipeline.asking import Asker
 from pipeline.client import Client
 from pipeline.errors import NoStream
 from pipeline.jobs.dead_letters import COLUMNS
+from pipeline.jobs.endpoint import Reach
 from pipeline.jobs.lag import LEASES
-from pipeline.jobs.reach import Reach
 from pipeline.leases import MESSAGES_MAX, OCTETS_MAX, LeasedBlocks
 from pipeline.offsets import Range
 from pipeline.options import Options
-from pipeline.reading import read
+from pipeline.reader import read
+from pipeline.requests import Asker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from typing import Final
 from perf.block import Pattern
 from perf.connection import Connection, Inbox, set_up
 from perf.deliveries import Run, Shape, Strides
-from perf.dialing import connected, heard
+from perf.dial import connected, heard
 from perf.ends import Source, Subscription, Tally, count_run
 from perf.errors import REFUSED, UNREACHABLE, PerfError
 from perf.plan import Plan, Url

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker_core.cli.adding import Actions, Environ, control, put
-from broker_core.cli.codes import UNREACHABLE, failed
+from broker_core.cli.command_parser import Actions, Environ, control, put
+from broker_core.cli.exit_codes import UNREACHABLE, failed
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api
@@ -26,7 +26,7 @@ class Working:
         self._work = work
 
     def __call__(self, options: argparse.Namespace, environ: Environ) -> int:
-        from broker_core.cli.asking import client
+        from broker_core.cli.queries import client
 
         return self.answer(options, lambda: client(options, environ))
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Environ, control, parts_of, put, virtual_host
-from broker_core.cli.codes import DONE
-from broker_core.cli.working import Working, say
+from broker_core.cli.api_commands import Working, say
+from broker_core.cli.command_parser import Add, Environ, control, parts_of, put, virtual_host
+from broker_core.cli.exit_codes import DONE
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row
@@ -64,7 +64,7 @@ def _switched(options: argparse.Namespace, api: Api, on: bool) -> int:
 
 def follow(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import path
-    from broker_core.cli.declaring import between
+    from broker_core.cli.objects import between
 
     name = f"leveret.trace.{secrets.token_hex(8)}"
     queue = path("queues", options.vhost, name)

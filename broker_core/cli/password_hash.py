@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from broker_core.cli.adding import Add, Environ
-from broker_core.cli.codes import DONE, failed
+from broker_core.cli.command_parser import Add, Environ
+from broker_core.cli.exit_codes import DONE, failed
 
 EXAMPLES: Final = """\
 examples:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.adding import Add, Environ, control, group, header, virtual_host
-from broker_core.cli.codes import DONE, REFUSED, UNREACHABLE, failed
+from broker_core.cli.command_parser import Add, Environ, control, group, header, virtual_host
+from broker_core.cli.exit_codes import DONE, REFUSED, UNREACHABLE, failed
 
 if TYPE_CHECKING:
     from broker_core.cli.control_client import ControlClient
