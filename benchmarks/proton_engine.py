@@ -30,7 +30,8 @@ from protocols.amqp10.machine.contract import (
     Tuning,
     Writer,
 )
-from protocols.amqp10.machine.links import IncomingLink, OutgoingLink
+from protocols.amqp10.machine.receiving import IncomingLink
+from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session
 
 SENDER, RECEIVER = False, True  # roles

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
+import attrs
 from mypy_extensions import mypyc_attr
 
-from broker_core.description import NOTHING
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
 from broker_core.exchanges.default import ByQueueName
 from broker_core.exchanges.exchange import (
@@ -58,6 +58,14 @@ PREDECLARED: Final = (
 RESERVED: Final = "amq."
 
 
+@attrs.frozen
+class Description:
+    """What people have written about a virtual host: a sentence, and tags to find it by. The broker does not use it."""
+
+    text: str = ""
+    tags: tuple[str, ...] = ()
+
+
 @mypyc_attr(native_class=False)
 class Remembered:
     """What a front-end has found out about the publish targets of one user. To be subclassed."""
@@ -83,7 +91,7 @@ class VirtualHost(Traced):
         self.broker = broker
         self.name = name
         self.limits = limits or VirtualHostLimits()
-        self.description = NOTHING
+        self.description = Description()
         self.revision = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
@@ -103,6 +111,14 @@ class VirtualHost(Traced):
         for exchange_name, type_name_, internal in PREDECLARED:
             type_class = broker.exchange_types[type_name_]
             self.add_exchange(Exchange(self, exchange_name, type_class, durable=True, internal=internal))
+
+    def describe(self, description: Description) -> None:
+        """Show this description from now on."""
+        if description == self.description:
+            return
+        self.description = description
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_virtual_host(self)
 
     def kept(self, kind: type[K]) -> K:
         """A front-end's own, made when it is first asked for; it goes with the virtual host."""

@@ -34,12 +34,11 @@ from broker_core.definitions.reader import (
     in_file,
     read_files,
 )
-from broker_core.description import Description, describe
 from broker_core.errors import Failure
 from broker_core.exchanges.exchange import Destination
 from broker_core.security.access import User
 from broker_core.selectors.parser import compile_selector
-from broker_core.virtual_host import PREDECLARED
+from broker_core.virtual_host import PREDECLARED, Description
 
 log: Final = logging.getLogger("leveret.definitions")
 
@@ -110,7 +109,7 @@ def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
     broker.require_room(host.name)
     put = broker.add_virtual_host(host.name)
     if host.description is not None or host.tags:
-        describe(put, Description(host.description or "", host.tags))
+        put.describe(Description(host.description or "", host.tags))
     if host.tracing is not None:
         put.set_tracing(host.tracing)
 

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.description import describe
 from broker_core.durability.objects import StoredCatalogue
 from broker_core.durable_objects import (
     OPERATOR_POLICY,
@@ -223,7 +222,7 @@ class Restoring:
         host = self._host(names[0])
         host.set_limits(records.virtual_host_limits(record))
         host.set_tracing(record.flag("tracing", otherwise=False))
-        describe(host, records.description_in(record))
+        host.describe(records.description_in(record))
 
     def _user(self, names: Names, record: Record) -> None:
         self._broker.access.put_user(records.user_in(names[0], record))

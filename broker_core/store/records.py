@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from broker_core.description import Description
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy
@@ -25,6 +24,7 @@ from broker_core.security.passwords import PasswordHash
 from broker_core.security.scram import Verifier
 from broker_core.store.typed_json import Unreadable, read_table, read_text, written_table, written_text
 from broker_core.values import Table
+from broker_core.virtual_host import Description
 from broker_core.xa.branch import Verdict
 from broker_core.xa.prepared import Outline, Path
 

@@ -31,7 +31,7 @@ from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.exchange import HANDLED, ExchangeType, Handled, LooksAt
 from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Message
-from broker_core.plugin_check import faults
+from broker_core.plugins import faults
 from broker_core.testing.fakes import Bench, fake_message, publish
 from broker_core.values import Table, Timestamp, Value
 

@@ -17,7 +17,7 @@ from broker_core.delivery import NEVER
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
 from protocols.amqp10.machine.contract import FRAME_SIZE_MIN
-from protocols.amqp10.machine.links import IncomingLink
+from protocols.amqp10.machine.receiving import IncomingLink
 
 from .controller import Control, in_tx
 from .parts import AMQP, SASL

@@ -22,7 +22,8 @@ from protocols.amqp10.machine.contract import (
     Wait,
     Writer,
 )
-from protocols.amqp10.machine.links import IncomingLink, OutgoingLink
+from protocols.amqp10.machine.receiving import IncomingLink
+from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"

@@ -12,9 +12,9 @@ from broker_core.broker import Broker
 from broker_core.definitions import exporter
 from broker_core.definitions.importer import apply
 from broker_core.definitions.reader import read
-from broker_core.description import Description, describe
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
+from broker_core.virtual_host import Description
 
 LETTERS = st.characters(codec="utf-8", exclude_characters="\0")
 NAMES = st.text(LETTERS, min_size=1, max_size=12).filter(lambda name: not name.startswith("amq."))
@@ -45,8 +45,8 @@ def brokers(draw: st.DrawFn) -> Broker:
         host = broker.add_virtual_host(
             name, VirtualHostLimits(draw(LIMITS), draw(st.none() | st.integers(50, 99)))
         )
-        describe(
-            host, Description(draw(KEYS), tuple(draw(st.lists(st.sampled_from(["x", "ü"]), unique=True))))
+        host.describe(
+            Description(draw(KEYS), tuple(draw(st.lists(st.sampled_from(["x", "ü"]), unique=True))))
         )
         host.set_tracing(draw(st.booleans()))
         for user in broker.access.users():

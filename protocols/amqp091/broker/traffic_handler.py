@@ -12,7 +12,7 @@ from protocols.amqp091.broker.errors import reply
 from protocols.amqp091.broker.publishing import WORK_MAX
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.machine.connection import Connection
-from protocols.amqp091.machine.traffic import Traffic
+from protocols.amqp091.machine.contract import Traffic
 
 
 class Channels(Traffic):

@@ -19,6 +19,7 @@ called again, `closed` that the outbox is to be flushed and the transport closed
 """
 
 from collections.abc import Callable
+from enum import Enum
 from struct import Struct
 from typing import Final
 
@@ -36,12 +37,10 @@ from protocols.amqp091.codec.wire import (
     reply_text,
 )
 from protocols.amqp091.machine.channel_input import UNEXPECTED, Channel, Expects
-from protocols.amqp091.machine.contract import Handler, Tuning, Wait, Writer
+from protocols.amqp091.machine.contract import Handler, Traffic, Tuning, Wait, Writer
 from protocols.amqp091.machine.greeting import HEADER_0_9_1, HEADERS, recognise
 from protocols.amqp091.machine.heartbeat import Heartbeat
 from protocols.amqp091.machine.reader import BASIC_PUBLISH, KINDS, Reader
-from protocols.amqp091.machine.states import AUTHENTICATING, ENDING, State
-from protocols.amqp091.machine.traffic import Traffic
 
 __all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning", "Wait", "Writer"]
 
@@ -55,6 +54,24 @@ SECURE_OK: Final = b"\x00\x0a\x00\x15"
 NUMBERS: Final = Struct(">HH")
 HEARTBEAT: Final = heartbeat_frame()
 KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
+
+
+class State(Enum):
+    """Where a connection is; the value is how error texts call it."""
+
+    AWAITING_HEADER = "awaiting the protocol header"
+    STARTING = "starting"
+    SECURING = "securing"
+    CHECKING = "checking the password"
+    TUNING = "tuning"
+    OPENING = "opening"
+    OPEN = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+ENDING: Final = (State.CLOSING, State.CLOSED)
+AUTHENTICATING: Final = (State.STARTING, State.SECURING, State.CHECKING)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

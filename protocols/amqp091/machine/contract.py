@@ -1,15 +1,18 @@
 """What an AMQP 0-9-1 connection needs from outside: a writer for its bytes, a handler for its calls, its limits.
 
-And somebody for the traffic on its channels, who is called most: `traffic`.
+Messages and acks, which are most calls by far, have a contract of their own: `Traffic`.
 """
 
 from abc import ABC, abstractmethod
 from enum import Enum
 
+from mypy_extensions import mypyc_attr
+
 from protocols.amqp091.codec.methods import NOT_ALLOWED
 from protocols.amqp091.codec.wire import AmqpError, FieldTable, Method
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Writer(ABC):
     """Where a connection puts what it sends. Nothing is sent before `write` returns, and the order is kept."""
 
@@ -34,6 +37,7 @@ class Wait(Enum):
     WAIT = "wait"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
     """What a connection tells the broker's side. Every call may raise AmqpError but on_channel_closed and on_closed.
 
@@ -84,6 +88,33 @@ class Handler(ABC):
     @abstractmethod
     def on_closed(self) -> None:
         """The connection ended, whatever ended it; once, after its channels and before the peer is told."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Traffic(ABC):
+    """What comes on open channels. As in `Handler`: an AmqpError ends the channel or the connection."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
+        """A whole message. `publish` are the undecoded arguments of basic.publish, unchecked.
+
+        It is the same object for as long as a channel repeats itself. `properties` are the content header from
+        its flags on, unchecked as well.
+        """
+
+    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        """Messages that differ in their bodies only, whose sizes may differ, too. Answers how many were taken.
+
+        Only as many as raise nothing and need no answer of their own: what follows has not been touched, and the next
+        one comes in `on_publish`, like all of them if this is 0. Must not call the connection, but to halt it.
+        """
+        return 0
+
+    @abstractmethod
+    def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        """basic.ack."""
 
 
 class Tuning:

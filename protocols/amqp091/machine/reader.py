@@ -26,8 +26,7 @@ from protocols.amqp091.codec.wire import (
     AmqpError,
 )
 from protocols.amqp091.machine.channel_input import FLAGS_SIZE, Channel, Expects
-from protocols.amqp091.machine.contract import Handler
-from protocols.amqp091.machine.traffic import Traffic
+from protocols.amqp091.machine.contract import Handler, Traffic
 from protocols.shared.pieces import keep
 
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))

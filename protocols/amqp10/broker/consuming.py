@@ -26,7 +26,8 @@ from protocols.amqp10.broker.publishing import WORK_MAX
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.machine.contract import OutgoingOwner
-from protocols.amqp10.machine.links import OutgoingLink, size_exceeded
+from protocols.amqp10.machine.link import size_exceeded
+from protocols.amqp10.machine.sending import OutgoingLink
 
 if TYPE_CHECKING:
     from broker_core.message import Message

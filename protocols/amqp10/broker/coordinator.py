@@ -19,7 +19,7 @@ from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.sections import code_of
 from protocols.amqp10.codec.types import Symbol, skip_at, value_at
 from protocols.amqp10.machine.contract import IncomingOwner
-from protocols.amqp10.machine.links import IncomingLink
+from protocols.amqp10.machine.receiving import IncomingLink
 
 if TYPE_CHECKING:
     from protocols.amqp10.broker.session import ServedSession

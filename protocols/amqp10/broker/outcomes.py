@@ -26,7 +26,7 @@ from protocols.amqp10.codec.errors import AmqpError, Ends
 if TYPE_CHECKING:
     from broker_core.delivery import Delivery
     from protocols.amqp10.codec.types import Value
-    from protocols.amqp10.machine.links import OutgoingLink
+    from protocols.amqp10.machine.sending import OutgoingLink
 
 
 Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified

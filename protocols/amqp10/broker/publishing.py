@@ -31,7 +31,7 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.codec.types import Described, Symbol, Value
 from protocols.amqp10.machine.contract import IncomingOwner
-from protocols.amqp10.machine.links import IncomingLink
+from protocols.amqp10.machine.receiving import IncomingLink
 
 if TYPE_CHECKING:
     from broker_core.client import Client

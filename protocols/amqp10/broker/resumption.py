@@ -27,7 +27,7 @@ from protocols.amqp10.machine.receiving import Unsettled
 if TYPE_CHECKING:
     from protocols.amqp10.broker.publishing import Publishing
     from protocols.amqp10.broker.session import ServedSession
-    from protocols.amqp10.machine.links import IncomingLink
+    from protocols.amqp10.machine.receiving import IncomingLink
 
 
 DELIVERIES_MAX: Final = 512  # of one link that are kept, the last ones; more than any credit that we grant

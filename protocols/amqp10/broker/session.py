@@ -22,7 +22,8 @@ from protocols.amqp10.broker.errors import refusal
 from protocols.amqp10.broker.management import link_pair
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner, SessionOwner
-from protocols.amqp10.machine.links import IncomingLink, OutgoingLink
+from protocols.amqp10.machine.receiving import IncomingLink
+from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session
 
 if TYPE_CHECKING:

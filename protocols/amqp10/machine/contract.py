@@ -24,7 +24,8 @@ from mypy_extensions import mypyc_attr
 if TYPE_CHECKING:
     from protocols.amqp10.codec import performatives as p
     from protocols.amqp10.codec.types import Value
-    from protocols.amqp10.machine.links import IncomingLink, OutgoingLink
+    from protocols.amqp10.machine.receiving import IncomingLink
+    from protocols.amqp10.machine.sending import OutgoingLink
     from protocols.amqp10.machine.session import Session
 
 

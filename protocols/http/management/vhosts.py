@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.definitions.exporter import Item, described_json
-from broker_core.description import Description, describe
 from broker_core.durable_objects import VIRTUAL_HOST
 from broker_core.operations import Json
-from broker_core.virtual_host import VirtualHost
+from broker_core.virtual_host import Description, VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import bad, body_of, text_in, truth_in, words_in
 from protocols.http.management.requester import DONE, changed, host_of, visible_hosts
@@ -55,7 +54,7 @@ def put_virtual_host(asked: Asked) -> Response:
     description = Description(text_in(said, "description", was.text), tags)
     broker.require_room(name)
     host = broker.add_virtual_host(name)
-    describe(host, description)
+    host.describe(description)
     host.set_tracing(tracing)
     if before is None and asked.user.scopes is None:  # a token's name may be some other user's
         broker.access.set_permissions(asked.user.name, name, ".*", ".*", ".*")

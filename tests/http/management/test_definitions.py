@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from broker_core.config.load import parse
-from broker_core.description import Description, describe
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
 from broker_core.security.passwords import PasswordHash
 from broker_core.selectors.parser import compile_selector
+from broker_core.virtual_host import Description
 from protocols.http.management import definitions
 from protocols.http.server.turns import PAUSE_S
 from tests.http.management.office import Office, told
@@ -26,7 +26,7 @@ def full() -> Office:
     office = Office(config=EMPTY)
     broker = office.broker
     shop = broker.add_virtual_host("shop", VirtualHostLimits(max_queues=100))
-    describe(shop, Description('"All" <orders>', ("live", "eu")))
+    shop.describe(Description('"All" <orders>', ("live", "eu")))
     shop.set_tracing(True)
     broker.access.add_user("boss", "sesame", ["administrator"])
     broker.access.add_user("größe", None, ["a", "b"], UserLimits(max_channels=3))

@@ -24,7 +24,9 @@ from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.sections import MalformedError, code_of
 from protocols.amqp10.codec.types import Described, ULong, Value, encode, value_at
 from protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner
-from protocols.amqp10.machine.links import IncomingLink, OutgoingLink, size_exceeded
+from protocols.amqp10.machine.link import size_exceeded
+from protocols.amqp10.machine.receiving import IncomingLink
+from protocols.amqp10.machine.sending import OutgoingLink
 
 if TYPE_CHECKING:
     from protocols.amqp10.broker.session import ServedSession
