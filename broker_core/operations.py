@@ -81,7 +81,7 @@ class Listening:
 
 
 class Operations(ABC):
-    """Implemented by the node."""
+    """Implemented by `NodeAdmin` for a node."""
 
     name: str  # of the node
     started_at: float = 0.0  # monotonic seconds

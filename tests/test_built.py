@@ -97,7 +97,7 @@ def test_a_node_that_starts_says_how_it_was_built():
 
     async def started() -> tuple[str, object]:
         async with Node(parse(quiet)) as node:
-            return welcome(node, ""), node.status()["build"]
+            return welcome(node, ""), node.admin.status()["build"]
 
     said, status = trio.run(started)
     assert said.startswith(f"Leveret {VERSION}, {built()}\n")

@@ -368,7 +368,13 @@ def test_a_node_tells_of_itself_and_of_a_reload_without_passwords(said: Callable
     async def test() -> None:
         async with Node(parse(listen + CONFIG), fresh.pop) as node:
             for _ in range(2):
-                told = (node.status(), node.plugins(), node.reload(), welcome(node, "here"), node)
+                told = (
+                    node.admin.status(),
+                    node.admin.plugins(),
+                    node.admin.reload(),
+                    welcome(node, "here"),
+                    node,
+                )
                 assert CANARY not in repr(told)
 
     trio.run(test)

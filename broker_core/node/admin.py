@@ -1,128 +1,99 @@
-"""What an operator can ask of a node, on what the node has: its configuration, listeners, connections and plug-ins."""
+"""Operators' requests, carried out on a running node: its status, configuration, listeners, connections, plug-ins."""
 
 from __future__ import annotations
 
 import logging
-import socket
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
 
-from broker_core.broker import Broker
 from broker_core.config.load import Config, ConfigError
 from broker_core.exchanges.exchange import Exchange
 from broker_core.node import assembly
 from broker_core.node.build_info import built
-from broker_core.node.entrance import Entrance
 from broker_core.node.threads import gently
 from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
-from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins, ReloadReport
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
-    from broker_core.frontend import Protocol
-    from broker_core.node.persistence import Keeper
-    from broker_core.node.transport import Transport
+    from broker_core.node.listener import Listener
+    from broker_core.node.node import Node
 
 log: Final = logging.getLogger("leveret.node")
 T = TypeVar("T")
 
 THREADS: Final = 2  # for what takes long, such as to check a password
+WATCH_INTERVAL_S: Final = 1.0  # between looks at the plug-in folders
 
 
-class Operating(Operations):
-    """The part of a node that operators speak with."""
+class NodeAdmin(Operations):
+    """Answers operators for one node, and changes what they want to have changed."""
 
-    broker: Broker
-    config: Config
-    keeper: Keeper | None
-    listening: list[tuple[str, tuple[Protocol, ...]]]
-    entrances: list[Entrance]
-    _listeners: list[socket.socket]
-    _plugins: Plugins
-    _reread: Callable[[], Config] | None
-    _started_at: float
-    _threads: trio.CapacityLimiter
-    _transports: dict[Outbox, Transport]
-
-    @abstractmethod
-    def start(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run a task until it ends or the node does."""
-
-    @abstractmethod
-    def work(self) -> None:
-        """Something besides input changed: settle and send."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Work off what the last batch caused."""
-
-    @abstractmethod
-    def _watch_or_not(self) -> None:
-        """Watch the plug-in folders, if that is configured now."""
+    def __init__(
+        self, node: Node, plugins: Plugins, reread: Callable[[], Config] | None, started_at: float
+    ) -> None:
+        """`reread` gives the configuration again; without it there is nothing to reload."""
+        self.name = node.config.node.name
+        self.started_at = started_at
+        self.data_folder = None if node.keeper is None else node.keeper.folder
+        self.past = node.past
+        self._node = node
+        self._broker = node.broker
+        self._plugins = plugins
+        self._reread = reread
+        self._watching = False  # of the plug-in folders
+        self._threads = trio.CapacityLimiter(THREADS)
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.config.node.name
-
-    @property
-    def started_at(self) -> float:  # type: ignore[override]
-        return self._started_at
-
-    @property
-    def data_folder(self) -> Path | None:  # type: ignore[override]
-        return None if self.keeper is None else self.keeper.folder
+    def fed(self) -> Connected | None:  # type: ignore[override]
+        return self._node.fed
 
     def listeners(self) -> list[Listening]:
         """None any more when the node ends, and is still asked."""
-        return [self._listening(*each) for each in zip(self._listeners, self.entrances, strict=False)]
-
-    def _listening(self, listener: socket.socket, entrance: Entrance) -> Listening:
-        host, port = listener.getsockname()[:2]
-        names, certificates = tuple(each.name for each in entrance.protocols), entrance.certificates
-        expires_at = None if certificates is None else certificates.expires_at
-        return Listening(host, port, names, entrance.is_secured, expires_at)
+        return [_listening(listener) for listener in self._node.listening if listener.is_open]
 
     def connections(self) -> Collection[Connected]:
-        return self._transports.values()
+        return self._node.transports.values()
 
     def off_thread(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         async def task() -> None:
             result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-            self.broker.tick()
+            self._broker.tick()
             try:
                 then(result)
             except Exception:
                 log.exception("a mistake of ours after work in a thread")
-            self.settle()
+            self._node.settle()
 
-        self.start(task)
+        self._node.start(task)
 
     def compute(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """As `off_thread`, for what only computes and has let go of Python's lock: it steps back for the loop."""
         self.off_thread(partial(gently, work), then)
 
     def status(self) -> Mapping[str, Json]:
-        broker = self.broker
+        broker = self._broker
         queues = [queue for host in broker.hosts() for queue in host.queues.values()]
         return {
-            "name": self.config.node.name,
+            "name": self.name,
             "version": VERSION,
             "build": str(built()),
-            "uptime_s": round(trio.current_time() - self._started_at, 3),
+            "uptime_s": round(trio.current_time() - self.started_at, 3),
             "listeners": [
-                {"address": address, "protocols": [p.name for p in protocols], "tls": entrance.is_secured}
-                for (address, protocols), entrance in zip(self.listening, self.entrances, strict=True)
+                {
+                    "address": each.address,
+                    "protocols": list(each.entrance.names),
+                    "tls": each.entrance.is_secured,
+                }
+                for each in self._node.listening
             ],
             "alarm": broker.alarms.reason,
-            "storage": "memory" if self.keeper is None else "durable",
+            "storage": "memory" if self._node.keeper is None else "durable",
             "data_dir": None if self.data_folder is None else str(self.data_folder),
             "connections": len(broker.clients),
             "virtual_hosts": sorted(broker.virtual_hosts),
@@ -143,24 +114,26 @@ class Operating(Operations):
         except ConfigError as failure:
             log.error("configuration not reloaded\n%s", failure)
             return Reloaded(problems=tuple(str(problem) for problem in failure.problems))
-        report = assembly.reload(self.broker, self.config, new)
-        self.config = assembly.in_force(self.config, new)
-        self._plugins.configure(self.config.plugins.folders, self.config.plugins.disabled)
-        self._watch_or_not()
+        before = self._node.config
+        report = assembly.reload(self._broker, before, new)
+        new = assembly.in_force(before, new)
+        self._node.configure(new)
+        self._plugins.configure(new.plugins.folders, new.plugins.disabled)
+        self.watch_plugins()
         refused = [name for name, _ in self._reload_plugins().refused]
-        held = dict.fromkeys(entrance.certificates for entrance in self.entrances)
+        held = dict.fromkeys(each.entrance.certificates for each in self._node.listening)
         refused += (each.where for each in held if each is not None and not each.reload())
         refused += self._reload_tokens()
         log.info("configuration reloaded: %s", ", ".join(report.changed) or "nothing changed")
         for key in report.needs_restart:
             log.warning("%s has changed: the new value holds after a restart", key)
-        self.work()
+        self._node.work()
         return attrs.evolve(report, refused=tuple(refused))
 
     def _reload_tokens(self) -> list[str]:
         """The file of the keys as well. What is refused: then those from before stay."""
         try:
-            assembly.put_tokens(self.broker, self.config)
+            assembly.put_tokens(self._broker, self._node.config)
         except ConfigError as failure:
             log.error("keys of tokens not reloaded, those from before stay\n%s", failure)
             return ["oauth"]
@@ -184,7 +157,7 @@ class Operating(Operations):
                 for name in sorted(types)
             ],
             "protocols": sorted(self._plugins.protocols),
-            "folders": [str(folder) for folder in self.config.plugins.folders],
+            "folders": [str(folder) for folder in self._node.config.plugins.folders],
         }
 
     def reload_plugins(self) -> Mapping[str, Json]:
@@ -199,15 +172,35 @@ class Operating(Operations):
             log.info("plugins loaded: %s", ", ".join(report.loaded))
         return report
 
+    def watch_plugins(self) -> None:
+        """Look at the plug-in folders from time to time, for as long as the configuration says so."""
+        if not self._watching:
+            self._look_at_plugins(self._broker.tick())
+
+    def _look_at_plugins(self, now: float) -> None:
+        self._watching = self._node.config.plugins.watch
+        if not self._watching:
+            return
+        if self._plugins.changed():
+            self.reload_plugins()
+        self._broker.timers.at(now + WATCH_INTERVAL_S, self._look_at_plugins)
+
     def _exchanges(self) -> list[Exchange]:
-        return [exchange for host in self.broker.hosts() for exchange in host.exchanges.values()]
+        return [exchange for host in self._broker.hosts() for exchange in host.exchanges.values()]
 
     def close_connections(self, reason: str, virtual_host: str | None = None) -> int:
-        transports = list(self._transports.values())
+        transports = list(self._node.transports.values())
         if virtual_host is not None:
-            names = {c.name for c in self.broker.clients if c.host.name == virtual_host}
+            names = {c.name for c in self._broker.clients if c.host.name == virtual_host}
             transports = [transport for transport in transports if transport.peer.name in names]
         for transport in transports:
             transport.shut_down(reason)
-        self.work()
+        self._node.work()
         return len(transports)
+
+
+def _listening(listener: Listener) -> Listening:
+    host, port = listener.socket.getsockname()[:2]
+    entrance = listener.entrance
+    expires_at = None if entrance.certificates is None else entrance.certificates.expires_at
+    return Listening(host, port, entrance.names, entrance.is_secured, expires_at)

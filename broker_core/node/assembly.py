@@ -33,7 +33,7 @@ from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.node.build_info import built
-from broker_core.node.entrance import Entrance, proxies_of
+from broker_core.node.listener import Entrance, proxies_of
 from broker_core.node.tls import Certificates
 from broker_core.observability.audit import Audit
 from broker_core.observability.event_exchange import AlarmEvents, EventExchange
@@ -389,9 +389,9 @@ def rehearse(config: Config) -> None:
 def welcome(node: Node, source: str) -> str:
     """What `leveret serve` prints when it is ready: one screen."""
     lines = [f"Leveret {VERSION}, {built()}", ""]
-    for (address, protocols), entrance in zip(node.listening, node.entrances, strict=True):
-        secured = ", with TLS" if entrance.is_secured else ""
-        lines.append(f"  {address:24} {_names(protocols)}{secured}")
+    for each in node.listening:
+        secured = ", with TLS" if each.entrance.is_secured else ""
+        lines.append(f"  {each.address:24} {_names(each.entrance.protocols)}{secured}")
     lines += ["", f"  configuration            {source or 'defaults'}"]
     lines.append(f"  data                     {_data(node)}")
     lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")

@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from broker_core.frontend import Peer
-from broker_core.node.entrance import BITE, Entrance, NotAdmitted, introduced
+from broker_core.node.listener import BITE, Entrance, NotAdmitted, introduced
 from broker_core.node.proxy_protocol import BadHeader, header_in
 from broker_core.node.tls import reason
 from broker_core.node.tls_socket import SecuredSocket

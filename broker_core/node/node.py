@@ -27,16 +27,16 @@ from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
-from broker_core.frontend import FrontEnd, Protocol, encodings_of
+from broker_core.frontend import FrontEnd, encodings_of
 from broker_core.node import assembly
 from broker_core.node.activation import Handed
-from broker_core.node.admin import THREADS, Operating
-from broker_core.node.entrance import Entrance
+from broker_core.node.admin import NodeAdmin
 from broker_core.node.handshake import Arriving
-from broker_core.node.listener import amqp_url, listeners, peer_of, shown
+from broker_core.node.listener import Entrance, Listener, amqp_url, listeners, peer_of
 from broker_core.node.poller import HAS_ROUNDS, Rounds
 from broker_core.node.transport import Transport, is_readable
 from broker_core.observability.history import History
+from broker_core.operations import Connected
 from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins
 from broker_core.security.guards import Door
@@ -47,11 +47,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.node")
 
-CLOSED: Final = -1  # the number of a socket that has been closed
 TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
-WATCH_INTERVAL_S: Final = 1.0  # between looks at the plugin folders
 CHECK_OCTETS: Final = 16 << 20  # between looks at the memory, besides one each second: a second brings 500 MB
 CLOSING_S: Final = 5.0  # for clients to say goodbye at shutdown
 
@@ -66,8 +64,12 @@ class TrioClock(Clock):
         return time.time()
 
 
-class Node(Operating):
+class Node:
     """One broker that listens. An async context manager: inside it runs, at its end it shuts down."""
+
+    admin: NodeAdmin  # once it has begun
+    broker: Broker
+    rounds: Rounds  # while it runs
 
     def __init__(
         self,
@@ -85,16 +87,15 @@ class Node(Operating):
         self.config = config or Config()
         self.keeper: Keeper | None = None  # without one, everything is in memory only
         self.ready: list[Outbox] = []  # outboxes with something to send
-        self.listening: list[tuple[str, tuple[Protocol, ...]]] = []
-        self.entrances: list[Entrance] = []  # in the same order
+        self.listening: list[Listener] = []  # closed ones too, when it ends
+        self.transports: dict[Outbox, Transport] = {}
+        self.fed: Connected | None = None  # the connection whose input is being worked off
+        self.past: Counter[str] = Counter()  # what connections that have ended had counted
         self._reread = reread
         self._closing_s = closing_s
         self._store = store
         self._handed = handed or Handed()
         self._failure: StoreError | None = None  # the node ends because of it
-        self._listeners: list[socket.socket] = []
-        self._transports: dict[Outbox, Transport] = {}
-        self.past: Counter[str] = Counter()
         self._nursery: trio.Nursery | None = None
         self._stack = contextlib.AsyncExitStack()
         self._earlier = trio.Event()
@@ -102,9 +103,6 @@ class Node(Operating):
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # to come: the last connection has gone
         self.door: Door[Arriving] = Door()
-        self._threads = trio.CapacityLimiter(THREADS)
-
-    rounds: Rounds  # while it runs
 
     # Life.
 
@@ -113,10 +111,10 @@ class Node(Operating):
 
         Raises BadPlugin, ConfigError, BadFolder, StoreError, or OSError (an address is taken).
         """
-        self._started_at = trio.current_time()
+        began = trio.current_time()
         try:
-            self._build()
-            accepting = self._bind()
+            self._build(began)
+            self._bind()
             if self.keeper is not None:
                 self._token = trio.lowlevel.current_trio_token()
                 self.keeper.start(self._soon, self._store_failed)
@@ -129,22 +127,23 @@ class Node(Operating):
             raise
         self.rounds = Rounds(self)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
-        for listener, entrance in accepting:
-            self._nursery.start_soon(self._accept, listener, entrance)
+        for listener in self.listening:
+            self._nursery.start_soon(self._accept, listener)
         self._nursery.start_soon(self._keep_time)
         if HAS_ROUNDS:
             self._nursery.start_soon(self.rounds.go)
         return self
 
-    def _build(self) -> None:
+    def _build(self, began: float) -> None:
         """The broker, with what the configuration, and what the store has for it."""
         self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
         self._plugins.load()
-        self.broker: Broker = assembly.broker(self.config, self._plugins.exchange_types, TrioClock())
-        self.broker.operations = self
-        self.broker.access.off_thread = self.compute
+        self.broker = assembly.broker(self.config, self._plugins.exchange_types, TrioClock())
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         self.keeper = self._keeper()
+        self.admin = NodeAdmin(self, self._plugins, self._reread, began)
+        self.broker.operations = self.admin
+        self.broker.access.off_thread = self.admin.compute
         if self.keeper is not None:
             assembly.page(self.broker, self.config)
             self.keeper.restore()
@@ -158,8 +157,7 @@ class Node(Operating):
         if self.config.http.enabled:
             self.broker.history = History(self.broker)
             self.broker.history.start()
-        self._watching = False
-        self._watch_or_not()
+        self.admin.watch_plugins()
 
     def _keeper(self) -> Keeper | None:
         """With the store that was given, or the configured folder's. A node in memory need not load any of it."""
@@ -205,16 +203,16 @@ class Node(Operating):
         if self._failure is not None and self.keeper is not None:
             reason = "the store has failed"
             self.keeper.fail()
-        self.close_connections(f"broker forced connection closure with reason '{reason}'")
+        self.admin.close_connections(f"broker forced connection closure with reason '{reason}'")
         with trio.move_on_after(self._closing_s):
-            if self._transports:
+            if self.transports:
                 await self._empty.wait()
 
     def _stop_listening(self) -> None:
-        for listener in self._listeners:
-            trio.lowlevel.notify_closing(listener)
-            listener.close()
-        self._listeners.clear()
+        for listener in self.listening:
+            if listener.is_open:
+                trio.lowlevel.notify_closing(listener.socket)
+                listener.socket.close()
         self._handed.close()
 
     def _close_store(self, keeper: Keeper, crashed: bool) -> None:
@@ -231,48 +229,45 @@ class Node(Operating):
         """Sleep until cancelled."""
         await trio.sleep_forever()
 
+    def configure(self, config: Config) -> None:
+        """Go by this configuration from now on."""
+        self.config = config
+
     # Listening.
 
     @property
     def addresses(self) -> list[str]:
         """Where the node listens, as HOST:PORT."""
-        return [address for address, _ in self.listening]
+        return [listener.address for listener in self.listening]
 
     @property
     def url(self) -> str:
         """An AMQP URL for the configuration's first listener, user and virtual host."""
         user = next(iter(self.config.users), GUEST)
-        host, scheme = self.config.virtual_hosts[0].name, self.entrances[0].scheme
+        host, scheme = self.config.virtual_hosts[0].name, self.listening[0].entrance.scheme
         return amqp_url(self.addresses[0], user.name, user.password or "", host, scheme)
 
-    def _bind(self) -> list[tuple[socket.socket, Entrance]]:
+    def _bind(self) -> None:
         """Open every listener. Those that are open when it raises are for the caller to close."""
-        bound: list[tuple[socket.socket, Entrance]] = []
         known = self._plugins.protocols
         for where, entry in assembly.entries(self.config, known):
             entrance = assembly.entrance_of(self.config, entry, where, known)
-            for listener in self._handed.named(entry.socket or where) or listeners(
-                entry.address, self._handed
-            ):
-                bound.append((listener, entrance))
-                self._listeners.append(listener)
-                self.listening.append((shown(listener), entrance.protocols))
-                self.entrances.append(entrance)
+            for found in self._handed.named(entry.socket or where) or listeners(entry.address, self._handed):
+                self.listening.append(Listener(found, entrance))
         self._handed.refuse_the_rest()
-        return bound
 
-    async def _accept(self, listener: socket.socket, entrance: Entrance) -> None:
-        with listener, contextlib.suppress(trio.ClosedResourceError):
-            while listener.fileno() != CLOSED:
-                await trio.lowlevel.wait_readable(listener)
+    async def _accept(self, listener: Listener) -> None:
+        with listener.socket, contextlib.suppress(trio.ClosedResourceError):
+            while listener.is_open:
+                await trio.lowlevel.wait_readable(listener.socket)
                 try:
-                    connected, _ = listener.accept()
+                    connected, _ = listener.socket.accept()
                 except OSError as failure:
                     if failure.errno in OUT_OF_FILES:
                         await self._out_of_files(failure)
                     continue
                 self._accepting = True
-                self._welcome(connected, entrance)
+                self._welcome(connected, listener.entrance)
 
     async def _out_of_files(self, failure: OSError) -> None:
         """Others will close theirs. Said once, until a connection is accepted again."""
@@ -285,7 +280,7 @@ class Node(Operating):
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = peer_of(connected, tuple(protocol.name for protocol in entrance.protocols))
+            peer = peer_of(connected, entrance.names)
         except OSError:  # it has gone already
             connected.close()
             return
@@ -299,7 +294,7 @@ class Node(Operating):
                 log.warning("hung up on %s: %s", peer.name, line)
             return
         transport = Transport(self, connected, peer, entrance)
-        self._transports[transport.outbox] = transport
+        self.transports[transport.outbox] = transport
         self._let_in(transport)
         self.start(transport.serve)
 
@@ -316,7 +311,7 @@ class Node(Operating):
             surplus.turn_away()
 
     def start(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run a task of a connection until it ends or the node does."""
+        """Run a task until it ends or the node does."""
         assert self._nursery is not None
         self._nursery.start_soon(task)
 
@@ -374,7 +369,7 @@ class Node(Operating):
     def _flush(self) -> None:
         ready, self.ready[:] = self.ready[:], []
         for outbox in ready:
-            transport = self._transports.get(outbox)
+            transport = self.transports.get(outbox)
             if transport is not None:
                 transport.flush()
         if self.broker.touched:  # an outbox has room again; first everybody else has a turn
@@ -392,14 +387,15 @@ class Node(Operating):
         """A connection's socket has been closed."""
         for name in TRAFFIC:
             self.past[name] += getattr(transport, name)
-        del self._transports[transport.outbox]
-        if not self._transports:
+        del self.transports[transport.outbox]
+        if not self.transports:
             self._empty.set()
             self._empty = trio.Event()
 
     async def quiet(self) -> None:
         """Wait until all that has arrived at the node's sockets by now has been worked through. For tests."""
-        while any(map(is_readable, self._listeners)) or any(t.has_input() for t in self._transports.values()):
+        listeners = [listener.socket for listener in self.listening if listener.is_open]
+        while any(map(is_readable, listeners)) or any(t.has_input() for t in self.transports.values()):
             await trio.lowlevel.checkpoint()
 
     def _wake(self) -> None:
@@ -444,7 +440,7 @@ class Node(Operating):
         await self._close()
         self._nursery.cancel_scope.cancel()
 
-    # Alarms and plugins.
+    # Alarms.
 
     def _check_alarms(self, now: float) -> None:
         self.broker.timers.at(self.broker.alarms.check(now), self._check_alarms)
@@ -456,17 +452,5 @@ class Node(Operating):
             log.warning("resource alarm: %s; publishers are held back", reason)
         if self.keeper is not None:
             self.keeper.alarm()
-        for transport in list(self._transports.values()):
+        for transport in list(self.transports.values()):
             transport.alarm(reason)
-
-    def _watch_or_not(self) -> None:
-        if self.config.plugins.watch and not self._watching:
-            self._watch_plugins(self.broker.tick())
-
-    def _watch_plugins(self, now: float) -> None:
-        self._watching = self.config.plugins.watch
-        if not self._watching:
-            return
-        if self._plugins.changed():
-            self.reload_plugins()
-        self.broker.timers.at(now + WATCH_INTERVAL_S, self._watch_plugins)

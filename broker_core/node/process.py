@@ -52,8 +52,10 @@ async def _run(
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with Node(config, reread, handed=handed) as node, trio.open_nursery() as nursery:
             nursery.start_soon(partial(_feed_watchdog, tells))
-            nursery.start_soon(prepare, [each for entrance in node.entrances for each in entrance.protocols])
-            logs.say_whose(node)
+            nursery.start_soon(
+                prepare, [each for listener in node.listening for each in listener.entrance.protocols]
+            )
+            logs.say_whose(node.admin)
             print(assembly.welcome(node, source), flush=True)
             spare_the_collector()
             tells.ready(_status(node))
@@ -64,7 +66,7 @@ async def _run(
                     nursery.cancel_scope.cancel()
                     return
                 tells.reloading()
-                node.reload()
+                node.admin.reload()
                 tells.ready(_status(node))
 
 

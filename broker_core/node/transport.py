@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from broker_core.frontend import FrontEnd, Peer
-from broker_core.node.entrance import BITE, TLS_HELLO, Entrance, NotAdmitted
 from broker_core.node.handshake import READ_SIZE, Arriving
+from broker_core.node.listener import BITE, TLS_HELLO, Entrance, NotAdmitted
 from broker_core.node.poller import HAS_ROUNDS, MUCH
 from broker_core.node.send_buffer import Unsent, joined
 from broker_core.node.tls import reason

@@ -160,7 +160,7 @@ class PageNode(RunningNode):
 
     @property
     def page_url(self) -> str:
-        listening = self.call(self.node.listeners)
+        listening = self.call(self.node.admin.listeners)
         port = next(each.port for each in listening if "http" in each.protocols)
         return f"http://127.0.0.1:{port}/"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Awaitable, Callable
 
 import trio
 
 from broker_core.config.load import Config, parse
 from broker_core.frontend import FrontEnd, Peer, Protocol
-from broker_core.node.entrance import Entrance
 from broker_core.node.node import Node
 from broker_core.outbox import Outbox
 
@@ -123,9 +121,9 @@ class Scripted(Node):
     def __init__(self, config: Config | None = None, closing_s: float = 5.0) -> None:
         super().__init__(config or parse(LISTEN), closing_s=closing_s)
 
-    def _bind(self) -> list[tuple[socket.socket, Entrance]]:
+    def _bind(self) -> None:
         self._plugins.protocols.update({"broken": BROKEN, "script": SCRIPT})
-        return super()._bind()
+        super()._bind()
 
     async def connect(self, greeting: bytes = b"SCRIPT") -> trio.SocketStream:
         """A peer that has been recognised."""

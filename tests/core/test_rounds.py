@@ -77,10 +77,10 @@ def test_what_many_say_at_once_costs_a_read_each_and_is_settled_together():
         async with attending(node, 10) as peers:
             for peer in peers:
                 peer.say(b"e")
-            reads = [transport.reads for transport in node._transports.values()]
+            reads = [transport.reads for transport in node.transports.values()]
             assert settled(node) == 1
             assert [peer.reads for peer in peers] == [[1]] * 10
-            assert [transport.reads for transport in node._transports.values()] == [n + 1 for n in reads]
+            assert [transport.reads for transport in node.transports.values()] == [n + 1 for n in reads]
             for peer in peers:
                 assert await peer.stream.receive_some() == b"echo"
 
@@ -138,7 +138,7 @@ def test_who_goes_leaves_no_turn_behind():
             node.rounds.go_round()
             node.rounds.go_round()
             assert talker.reads == [READ_SIZE] * 2
-            for transport in list(node._transports.values()):
+            for transport in list(node.transports.values()):
                 transport.hang_up()
             other.say(b"e")
             node.rounds.go_round()

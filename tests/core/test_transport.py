@@ -128,7 +128,7 @@ def test_a_peer_that_resets_is_forgotten():
         stream = await node.connect()
         reset(stream)
         await until(lambda: Script.last.calls == ["lost"])
-        await until(lambda: not node._transports)
+        await until(lambda: not node.transports)
 
     run(test)
 
@@ -139,7 +139,7 @@ def test_a_peer_that_resets_while_much_is_on_its_way_to_it_is_forgotten():
         await node.tell(stream, b"s")
         reset(stream)
         await until(lambda: Script.last.calls == ["lost"])
-        await until(lambda: not node._transports)
+        await until(lambda: not node.transports)
 
     run(test)
 
@@ -182,12 +182,12 @@ def test_nobody_waits_for_the_deadline_of_a_peer_that_has_gone():
         stream = await node.connect()
         Script.last.deadline_at = trio.current_time() + 1000
         await node.tell(stream, b"e")
-        [transport] = node._transports.values()
+        [transport] = node.transports.values()
         timer = transport._timer
         assert timer is not None
         assert not timer.cancelled
         await stream.aclose()
-        await until(lambda: not node._transports)
+        await until(lambda: not node.transports)
         assert timer.cancelled
 
     run(test)
@@ -306,7 +306,7 @@ async def hang_up(node: Scripted, stream: trio.SocketStream) -> None:
 
 
 async def close_all(node: Scripted, stream: trio.SocketStream) -> None:
-    transport = next(t for t in node._transports.values() if t.front is Script.last)
+    transport = next(t for t in node.transports.values() if t.front is Script.last)
     transport.shut_down("why not")
 
 
@@ -379,7 +379,7 @@ def test_a_queue_that_one_consumer_empties_does_not_keep_others_waiting():
     async def test(node: Scripted) -> None:
         async with await node.connect():
             front = Script.last
-            transport = next(t for t in node._transports.values() if t.front is front)
+            transport = next(t for t in node.transports.values() if t.front is front)
             connected = transport._socket
             transport._socket = Bottomless(connected)  # type: ignore[assignment]
             consumer = Greedy(node, front)

@@ -105,7 +105,7 @@ class Inside(ThreadedNode):
 
     @property
     def http(self) -> int:
-        address, _ = self.node.listening[-1]
+        address = self.node.listening[-1].address
         return int(address.rpartition(":")[2])
 
 

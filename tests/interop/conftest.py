@@ -76,7 +76,7 @@ class RunningNode(ThreadedNode):
 
     def close_connections(self) -> int:
         """As an operator would: 320 CONNECTION_FORCED to everybody."""
-        return self.call(lambda: self.node.close_connections("an operator asked for it"))
+        return self.call(lambda: self.node.admin.close_connections("an operator asked for it"))
 
     def raise_alarm(self, reason: str) -> None:
         """Raise a resource alarm, as an operator would."""

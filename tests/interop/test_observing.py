@@ -164,9 +164,7 @@ def test_prometheus_reads_the_listener_of_its_own(node: RunningNode, channel: Bl
     channel.queue_declare("q")
     channel.basic_publish("", "q", b"a")
     channel.basic_get("q", auto_ack=True)
-    [address] = [
-        where for where, served in node.node.listening if [each.name for each in served] == ["prometheus"]
-    ]
+    [address] = [each.address for each in node.node.listening if each.entrance.names == ("prometheus",)]
     for path in ("/metrics", "/metrics/per-object"):
         with urllib.request.urlopen(f"http://{address}{path}") as response:
             text = response.read().decode()

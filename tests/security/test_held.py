@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.frontend import FrontEnd
-from broker_core.node.entrance import BITE
+from broker_core.node.listener import BITE
 from broker_core.node.transport import WAITING_MAX
 from broker_core.outbox import Outbox
 from protocols.amqp010.codec import commands as c

@@ -91,7 +91,7 @@ async def lasts(running: Node, stream: trio.SocketStream, sends: Callable[[], Aw
 
 async def gone(running: Node) -> None:
     """Wait until the node has no connection."""
-    if running._transports:
+    if running.transports:
         await running._empty.wait()
 
 
@@ -238,7 +238,7 @@ def test_whoever_has_logged_in_stays():
             b"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic " + basic + b"\r\n\r\n"
         )
         await trio.sleep(LIMIT_S + 5)
-        assert len(running._transports) == 2
+        assert len(running.transports) == 2
         assert not len(running.door.strangers)
         await amqp.aclose()
         await http.aclose()

@@ -45,17 +45,17 @@ def test_a_reload_takes_new_keys_and_new_settings(tmp_path: Path):
     async def test(node: Node) -> None:
         assert not believes(node, "RS256")
         config.write_text(NODE + settings(keys))
-        assert "oauth.jwks_file" in node.reload().changed
+        assert "oauth.jwks_file" in node.admin.reload().changed
         assert believes(node, "RS256")
         write_keys(tmp_path, [public_jwk("ES256")])
-        assert node.reload().refused == ()
+        assert node.admin.reload().refused == ()
         assert not believes(node, "RS256")
         assert believes(node, "ES256")
         config.write_text(NODE + settings(keys, 'algorithms = ["RS256"]'))
-        assert node.reload().refused == ("oauth",), "there is no key for that"
+        assert node.admin.reload().refused == ("oauth",), "there is no key for that"
         assert believes(node, "ES256")
         config.write_text(NODE)
-        node.reload()
+        node.admin.reload()
         assert not believes(node, "ES256")
 
     run(config, test)
@@ -68,7 +68,7 @@ def test_keys_that_cannot_be_read_any_more_stay(tmp_path: Path, caplog: pytest.L
 
     async def test(node: Node) -> None:
         keys.write_text("broken")
-        assert node.reload().refused == ("oauth",)
+        assert node.admin.reload().refused == ("oauth",)
         assert believes(node, "RS256")
 
     run(config, test)

@@ -243,7 +243,7 @@ def test_a_client_that_leaves_still_gets_its_answers(slow: Slow, channel: Client
 
 def test_a_node_that_stops_still_gives_its_answers(slow: Slow, channel: ClientChannel):
     channel.send(m.QueueDeclare("new", durable=True))
-    slow.call(lambda: slow.node.node.close_connections("that was all"))
+    slow.call(lambda: slow.node.node.admin.close_connections("that was all"))
     assert channel.peer.all() == []
     slow.land_all()
     answer, close = channel.peer.all()

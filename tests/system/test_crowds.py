@@ -42,7 +42,7 @@ class Standing:
         return {
             "tasks": trio.lowlevel.current_statistics().tasks_living,
             "descriptors": len(os.listdir("/proc/self/fd")),
-            "connections": len(self.node.connections()),
+            "connections": len(self.node.admin.connections()),
             "clients": len(broker.clients),
             "channels": broker.channels_of.total(),
             "queues": sum(len(host.queues) for host in broker.hosts()),
@@ -51,7 +51,7 @@ class Standing:
     async def gone(self) -> None:
         """Until the last connection has been forgotten, and its task has ended."""
         with trio.fail_after(QUIET_S):
-            while self.node.connections():
+            while self.node.admin.connections():
                 await self.node._empty.wait()
             await trio.testing.wait_all_tasks_blocked()
 

@@ -20,7 +20,7 @@ import trio.testing
 from broker_core import Config, ConfigError, Node, ThreadedNode, embedded
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.message import Message
-from broker_core.node.listener import amqp_url
+from broker_core.node.listener import Listener, amqp_url
 from broker_core.testing.fakes import fake_message
 
 pytestmark = pytest.mark.system
@@ -75,8 +75,8 @@ def test_a_node_listens_inside_its_block_and_not_after_it():
 def test_a_node_that_has_ended_can_still_be_asked_where_it_listens():
     async def main() -> None:
         async with Node(embedded()) as node:
-            assert len(node.listeners()) == len(node.addresses)
-        assert node.listeners() == []  # as its history does, while connections say goodbye
+            assert len(node.admin.listeners()) == len(node.addresses)
+        assert node.admin.listeners() == []  # as its history does, while connections say goodbye
 
     trio.run(main)
 
@@ -167,7 +167,7 @@ def test_errors_of_accept_do_not_end_the_listener(caplog: pytest.LogCaptureFixtu
             listener = Reluctant(fileno=plain.detach())
         address = listener.getsockname()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(node._accept, listener, node.entrances[0])
+            nursery.start_soon(node._accept, Listener(listener, node.listening[0].entrance))
             async with await trio.open_tcp_stream(*address) as stream:
                 await stream.send_all(b"MQTT\x00\x04....")
                 assert (await stream.receive_some(8)).startswith(b"AMQP")
@@ -375,10 +375,10 @@ def test_watching_plugin_folders_begins_and_ends_with_a_reload(tmp_path: Path):
         async with Node(reread(), reread) as node:
             assert not await seen(node, "a")
             watch = True
-            assert node.reload().changed == ("plugins.watch",)
+            assert node.admin.reload().changed == ("plugins.watch",)
             assert await seen(node, "b")
             watch = False
-            node.reload()
+            node.admin.reload()
             assert not await seen(node, "c")
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -389,7 +389,7 @@ def test_a_folder_that_is_missing_at_a_reload_is_told(tmp_path: Path):
 
     async def main() -> None:
         async with Node(embedded(), lambda: embedded({"plugins": {"folders": [absent]}})) as node:
-            assert node.reload().refused == (absent,)
+            assert node.admin.reload().refused == (absent,)
 
     trio.run(main)
 

@@ -157,7 +157,7 @@ def test_an_exchange_waits_for_its_plug_in(tmp_path: Path):
         channel.basic_publish("r", "", b"1", PERSISTENT)
         assert (bodies(channel, "q"), bodies(channel, "spare")) == ([], [b"1"])
         (folder / "rare.py").write_text(PLUGIN)
-        between.call(between.node.reload_plugins)
+        between.call(between.node.admin.reload_plugins)
         channel.basic_publish("r", "", b"2", PERSISTENT)
         assert (bodies(channel, "q"), bodies(channel, "spare")) == ([b"2"], [])
     with node(tmp_path, **said) as after, channel_to(after) as channel:

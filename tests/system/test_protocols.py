@@ -73,10 +73,7 @@ def test_two_listeners_with_a_protocol_each() -> None:
     async def main() -> None:
         config = embedded({"listeners": [listening(name)["listeners"][0] for name in ("amqp091", "amqp10")]})
         async with Node(config) as node:
-            assert [[p.name for p in protocols] for _, protocols in node.listening] == [
-                ["amqp091"],
-                ["amqp10"],
-            ]
+            assert [each.entrance.names for each in node.listening] == [("amqp091",), ("amqp10",)]
             assert (await answer_to(node, AMQP_091, 0)).startswith(START)
             assert await last_words(node, AMQP_091, 1) == SASL_10
             assert (await answer_to(node, SASL_10, 1)).startswith(BOTH[SASL_10])

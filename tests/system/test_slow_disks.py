@@ -99,7 +99,7 @@ def test_who_is_too_fast_waits_until_the_disk_has_caught_up(slow: Slow, channel:
 @pytest.mark.usefixtures("small")
 def test_who_is_too_fast_hears_that_he_has_to_go_and_is_heard(slow: Slow, channel: ClientChannel):
     flood(channel, 10)
-    slow.call(lambda: slow.node.node.close_connections("that was all"))
+    slow.call(lambda: slow.node.node.admin.close_connections("that was all"))
     [close] = channel.peer.all()
     assert isinstance(close, m.ConnectionClose)
     channel.peer.send(0, m.ConnectionCloseOk())

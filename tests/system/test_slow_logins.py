@@ -108,7 +108,7 @@ def test_little_is_read_of_who_talks_on_while_his_password_is_checked(node: Thre
     client.settimeout(1)
     with pytest.raises(TimeoutError):
         client.sendall(bytes(64 << 20))  # more than both systems take
-    [octets] = node.call(lambda: [each.octets_received for each in node.node.connections()])
+    [octets] = node.call(lambda: [each.octets_received for each in node.node.admin.connections()])
     assert octets <= len(HEADER) + len(PLAIN) + READ_SIZE + WAITING_MAX
     held.may_begin.set()
     client.close()
@@ -119,7 +119,7 @@ def test_who_hangs_up_while_his_password_is_checked_is_gone_at_once(node: Thread
     client = asking(node)
     assert held.begun.wait(30)
     client.close()
-    while node.call(lambda: len(node.node.connections())):
+    while node.call(lambda: len(node.node.admin.connections())):
         pass
     held.may_begin.set()
     opened(node, "ann", "secret").close()

@@ -30,8 +30,8 @@ async def main():
     async with Node(parse({"listeners": [{"address": "127.0.0.1:0"}], "http": {"address": "127.0.0.1:0"}})) as node:
         assert len(node.addresses) == 2
         print(sorted(NOT_YET & set(sys.modules)))
-        for entrance in node.entrances:
-            assert entrance.protocols
+        for listener in node.listening:
+            assert listener.entrance.protocols
 
 trio.run(main)
 """

@@ -132,7 +132,7 @@ def test_a_peer_that_hangs_up_without_a_goodbye_is_forgotten(pki: Pki, log: Call
         assert await talked(stream) == b"echo"
         await trio.aclose_forcefully(stream)
         await until(lambda: Script.last.calls == ["lost"])
-        await until(lambda: not node._transports)
+        await until(lambda: not node.transports)
 
     run(test, settings(tls=pki.settings()))
     assert log() == []
@@ -245,7 +245,7 @@ def test_a_peer_that_leaves_during_the_handshake_is_forgotten(pki: Pki, log: Cal
     async def test(node: Scripted) -> None:
         async with await node.connect(HELLO):
             pass
-        await until(lambda: not node._transports)
+        await until(lambda: not node.transports)
 
     run(test, settings(tls=pki.settings()))
     assert log() == ["refused, it hung up during the TLS handshake"]
@@ -277,7 +277,7 @@ def test_a_peer_that_is_gone_before_it_is_answered_is_no_mistake_of_ours(
         with pytest.raises(trio.BrokenResourceError):
             await talked(stream)
         await trio.aclose_forcefully(stream)
-        await until(lambda: not node._transports)
+        await until(lambda: not node.transports)
 
     run(test, settings(tls=pki.asking()))
     assert log() == [f"refused, {why}"]
@@ -288,7 +288,7 @@ def test_a_node_ends_though_a_handshake_has_not(pki: Pki):
         host, port = node.addresses[0].split(":")
         client.connect((host, int(port)))
         client.send(HELLO)
-        await until(lambda: bool(node._transports))
+        await until(lambda: bool(node.transports))
 
     with socket.socket() as client:
         run(test, settings(tls=pki.settings()))
@@ -298,16 +298,16 @@ def test_a_reload_is_for_connections_to_come(pki: Pki, log: Callable[[], list[st
     config = settings(tls=pki.settings())
 
     async def test(node: Scripted) -> None:
-        node._reread = lambda: config
+        node.admin._reread = lambda: config
         context = pki.trusting()
         before = await secured(node, context)
         pki.serve("localhost", "new.example")
-        assert node.reload().refused == ()
+        assert node.admin.reload().refused == ()
         async with await secured(node, context) as after:
             names = str(after.getpeercert()["subjectAltName"])
             assert "new.example" in names
         (pki.folder / "server.key").unlink()
-        assert node.reload().refused == (f"listeners[{config.listeners[0].address}].tls",)
+        assert node.admin.reload().refused == (f"listeners[{config.listeners[0].address}].tls",)
         async with await secured(node, context) as after:
             assert await talked(after) == b"echo"
         assert await talked(before) == b"echo"
@@ -320,7 +320,7 @@ def test_a_reload_is_for_connections_to_come(pki: Pki, log: Callable[[], list[st
 def test_a_url_and_the_status_say_that_there_is_tls(pki: Pki):
     async def test(node: Scripted) -> None:
         assert node.url.startswith("amqps://guest:guest@127.0.0.1:")
-        assert [each["tls"] for each in node.status()["listeners"]] == [True]
+        assert [each["tls"] for each in node.admin.status()["listeners"]] == [True]
 
     run(test, settings(tls=pki.settings()))
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.config.load import parse
 from broker_core.frontend import Peer
-from broker_core.node.entrance import Entrance, NotAdmitted, introduced, proxies_of
+from broker_core.node.listener import Entrance, NotAdmitted, introduced, proxies_of
 from broker_core.node.proxy_protocol import Header, Route
 
 from .pki import Pki
