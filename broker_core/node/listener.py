@@ -1,7 +1,4 @@
-"""Listeners: where a node accepts connections, and what one of them serves and asks for before a protocol's first byte.
-
-accepted ─> a PROXY header, if proxies stand before it ─> a handshake, if it has TLS ─> the first bytes of a protocol
-"""
+"""Listeners: where a node accepts connections, and what one of them serves and asks for before a protocol's first byte."""
 
 from __future__ import annotations
 
@@ -96,6 +93,19 @@ class Entrance:
         """Whether a handshake that is not over may have taken so many octets. Raises NotAdmitted."""
         if size > self.octets_max:
             raise NotAdmitted(f"a TLS handshake of more than {self.octets_max} octets")
+
+    def undecided(self, data: bytes) -> bool:
+        """Whether more bytes could still tell which protocol begins so."""
+        return any(
+            first.startswith(data) and len(first) > len(data)
+            for protocol in self.protocols
+            for first in protocol.first_bytes
+        )
+
+    def protocol_of(self, data: bytes) -> Protocol:
+        """The protocol that begins so; if there is none, the one that answers in its place."""
+        fallback = next((p for p in self.protocols if p.fallback), self.protocols[0])
+        return next((p for p in self.protocols if data.startswith(p.first_bytes)), fallback)
 
     def _spoken(self, octets: bytes) -> str:
         known = (p.title or p.name for p in self.protocols if octets.startswith(p.first_bytes))

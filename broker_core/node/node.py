@@ -5,8 +5,8 @@
     async with Node(config) as node:
         print(node.addresses)
 
-Everything that waits is here or in `transport.py`. One task accepts per listener, one reads per connection, and one
-sleeps until the next deadline.
+One task accepts per listener, one serves each connection (`transport.py`), one reads from all that are plain
+(`rounds.py`), and one sleeps until the next deadline.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from broker_core.frontend import FrontEnd, encodings_of
 from broker_core.node import assembly
 from broker_core.node.activation import Handed
 from broker_core.node.admin import NodeAdmin
-from broker_core.node.handshake import Arriving
 from broker_core.node.listener import Entrance, Listener, amqp_url, listeners, peer_of
 from broker_core.node.poller import HAS_ROUNDS, Rounds
 from broker_core.node.transport import Transport, is_readable
@@ -102,7 +101,7 @@ class Node:
         self._unchecked = 0  # octets read since the alarms were checked for their sake
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # to come: the last connection has gone
-        self.door: Door[Arriving] = Door()
+        self.door: Door[Transport] = Door()
 
     # Life.
 
@@ -296,13 +295,13 @@ class Node:
         transport = Transport(self, connected, peer, entrance)
         self.transports[transport.outbox] = transport
         self._let_in(transport)
+        if entrance.proxies is None:
+            self.door.came_from(transport, peer.host, peer.loopback)
         self.start(transport.serve)
 
     def _let_in(self, transport: Transport) -> None:
         """Its user has not logged in yet. If it is one too many of those, the oldest goes."""
         surplus = self.door.enter(transport, self.config.limits)
-        if not transport.is_proxied:
-            self.door.came_from(transport, transport.peer.host, transport.peer.loopback)
         if surplus is not None:
             if line := self.door.refuse(
                 "too many connections whose users have not logged in", self.broker.clock.now()

@@ -6,7 +6,11 @@ as long as the backlog. A connection at rest costs one task.
 
     first bytes ─> converse: read, feed, read, ... ─> lose: the front-end releases all ─> goodbye: last bytes ─> end
 
-Where there is TLS, a `SecuredSocket` takes the socket's place once they have shaken hands; the rest is the same.
+What comes before a protocol's first bytes is a `Handshake`'s. Where there is TLS, a `SecuredSocket` takes the socket's
+place once they have shaken hands; the rest is the same.
+
+The time to log in runs from the moment a connection was accepted; nothing that its peer sends moves its end. Until then
+the peer is a stranger, and read from in bites, so that it cannot have us keep more than a few of them.
 
 A peer that does not read what it asks for is not read from either, once more waits for it than deliveries alone can
 make. What says that something has been done, though it is not on disk yet, is held, and all that follows it. Whatever a
@@ -24,15 +28,17 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from broker_core.frontend import FrontEnd, Peer
-from broker_core.node.handshake import READ_SIZE, Arriving
+from broker_core.node.handshake import Handshake
 from broker_core.node.listener import BITE, TLS_HELLO, Entrance, NotAdmitted
 from broker_core.node.poller import HAS_ROUNDS, MUCH
 from broker_core.node.send_buffer import Unsent, joined
 from broker_core.node.tls import reason
 from broker_core.node.tls_socket import SecuredSocket
+from broker_core.operations import Connected
 from broker_core.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.connection")
 
+READ_SIZE: Final = 262_144  # octets asked for in one read: hundreds of small messages, or a few large ones
 READ_SIZE_MIN: Final = 1024
 WAITING_MAX: Final = BITE  # octets read while the front-end waits for work in a thread
 TURN_S: Final = 0.005  # what one read may cost; a publisher to 2000 queues has to take smaller bites
@@ -48,20 +55,27 @@ JOINED_MAX: Final = 65_536  # octets of several pieces that are joined even if o
 SENT_MAX: Final = (
     1 << 20
 )  # octets sent before others have their turn, to a peer that reads as fast as we send
+GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 
 
-class Transport(Arriving):
+class Transport(Connected):
     """A connection's socket, its outbox and, once the first bytes have told which, its front-end."""
 
     def __init__(self, node: Node, connected: socket.socket, peer: Peer, entrance: Entrance) -> None:
-        super().__init__(node, peer, entrance)
         limits = node.config.limits
+        self.node = node
+        self.peer = peer
         self.outbox = Outbox(node.ready, limits.outbox_size_max, limits.message_size_max)
         self.front: FrontEnd | None = None
         self.connected_at = node.broker.clock.wall()
         self.octets_received = self.reads = self.writes = 0
         self._socket: socket.socket | SecuredSocket = connected
-        self._protocols = entrance.protocols
+        self._entrance = entrance
+        self._connected_since = node.broker.clock.now()
+        self._log_in_until = self._connected_since + limits.handshake_timeout_s
+        self._log_in_timer: Timer | None = None
+        self._is_stranger = True  # its user has not logged in
+        self._read_size = BITE
         self.ahead = False  # it publishes faster than the disk takes it: not read from for now
         self._held: deque[tuple[int, list[memoryview]]] = deque()  # until that commit is on disk
         self._none_held: trio.Event | None = None  # to come: somebody waits for it
@@ -77,6 +91,7 @@ class Transport(Arriving):
         self.says_much = False  # the last time it did
         self.dismissed = False  # its task is about to go on with it
         self._ended = False  # nothing follows
+        self._goodbye_s = GOODBYE_S
 
     # The connection's task.
 
@@ -182,40 +197,41 @@ class Transport(Arriving):
 
     async def _first_bytes(self) -> bytes:
         """Enough bytes to tell the protocol; empty: the peer went away, took too long, or is not admitted."""
-        limit_s = self.node.config.limits.handshake_timeout_s
-        with trio.move_on_after(limit_s):
+        with trio.move_on_at(self._log_in_until):
             try:
                 data = b"" if self._entrance.is_plain else await self._enter()
             except NotAdmitted as refusal:
                 log.warning("%s: refused, %s", self.peer.name, refusal)
                 return b""
-            while self._undecided(data):
+            while self._entrance.undecided(data):
                 more = await self._read()
                 data += more
                 if not more:
                     return data
             return data
         if not self._entrance.is_plain:
+            limit_s = self.node.config.limits.handshake_timeout_s
             log.warning("%s: gave up, it said too little in %s s", self.peer.name, limit_s)
         return b""
 
-    def _undecided(self, data: bytes) -> bool:
-        """Whether a protocol could still be recognised by more bytes."""
-        return any(
-            first.startswith(data) and len(first) > len(data)
-            for protocol in self._protocols
-            for first in protocol.first_bytes
-        )
+    async def _enter(self) -> bytes:
+        """Go through what comes before a protocol's first bytes; those that came along. Raises NotAdmitted."""
+        handshake, certificates = Handshake(self._entrance, self._read), self._entrance.certificates
+        if self._entrance.proxies is not None:
+            self._come_from(await handshake.introduce(self.peer))
+        if certificates is not None:
+            assert isinstance(self._socket, socket.socket)
+            self._socket = secured = await handshake.secure(self._socket, certificates)
+            self.peer = attrs.evolve(self.peer, tls=certificates.facts(secured.tls))
+        return handshake.data
 
     def _recognise(self, data: bytes) -> FrontEnd:
-        by_first_bytes = (p for p in self._protocols if data.startswith(p.first_bytes))
-        fallback = next((p for p in self._protocols if p.fallback), self._protocols[0])
-        protocol = next(by_first_bytes, fallback)
+        protocol = self._entrance.protocol_of(data)
         if data.startswith(TLS_HELLO) and not protocol.fallback:  # one that is knows what to say
             log.warning("%s: detected TLS, which is not spoken here", self.peer.name)
         node = self.node
         node.broker.tick()
-        self._begin_time()
+        self._log_in_timer = node.broker.timers.at(self._log_in_until, self._took_too_long)
         return protocol.factory(node.broker, node.config, self.outbox, self.peer, self._connected_since)
 
     async def _read(self) -> bytes:
@@ -342,6 +358,40 @@ class Transport(Arriving):
         else:
             self.watch_deadline()
 
+    # Strangers.
+
+    def _come_from(self, peer: Peer) -> None:
+        """It is known now who the client is. Raises NotAdmitted."""
+        self.peer = peer
+        door, limits = self.node.door, self.node.config.limits
+        if why := door.refusal_from(peer.host, peer.loopback, limits, self.node.broker.clock.now()):
+            raise NotAdmitted(why)
+        door.came_from(self, peer.host, peer.loopback)
+
+    def _acquainted(self) -> None:
+        """Its user has logged in."""
+        self._is_stranger = False
+        self._read_size = READ_SIZE
+        self._leave_strangers()
+
+    def _leave_strangers(self) -> None:
+        self.node.door.strangers.leave(self)
+        self.node.broker.timers.cancel(self._log_in_timer)
+
+    def turn_away(self) -> None:
+        """Others need the place: hang up, and do not wait for anything."""
+        self._goodbye_s = 0.0
+        self._leave_strangers()
+        self.hang_up()
+
+    def _took_too_long(self, now: float) -> None:
+        """The time to log in is over, whatever it does meanwhile."""
+        if self.front is None or not self.front.is_stranger:
+            return
+        with self.mistakes_end_it():
+            self.front.on_deadline(now)
+        self.hang_up()
+
     # Waiting for the disk.
 
     def hold(self, commit: int) -> None:
@@ -465,7 +515,8 @@ class Transport(Arriving):
 
     async def _say_goodbye(self) -> None:
         """Let the peer read our last bytes: a socket closed with unread input would take them back."""
-        with trio.move_on_at(self._goodbye_until):
+        until = trio.current_time() + self._goodbye_s
+        with trio.move_on_at(min(until, self._log_in_until) if self._is_stranger else until):
             await self._nothing_left()
             try:
                 self._socket.shutdown(socket.SHUT_WR)
@@ -480,7 +531,7 @@ class Transport(Arriving):
         self._backlog.clear()
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
-        self._end_time()
+        self._leave_strangers()
         self.node.forget(self)
 
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from broker_core.node import handshake
 from broker_core.node import transport as reading
 from broker_core.node.poller import HAS_ROUNDS, TOGETHER
 
@@ -22,7 +21,6 @@ READ_SIZE = 4096  # so that what the system takes at once is several reads
 
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "READ_SIZE", READ_SIZE)
     monkeypatch.setattr(reading, "READ_SIZE", READ_SIZE)
 
 

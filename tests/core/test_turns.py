@@ -7,8 +7,7 @@ import trio
 import trio.testing
 
 from broker_core.node import node as node_module
-from broker_core.node.handshake import READ_SIZE
-from broker_core.node.transport import READ_SIZE_MIN
+from broker_core.node.transport import READ_SIZE, READ_SIZE_MIN
 
 from .scripted import Script, Scripted, run
 

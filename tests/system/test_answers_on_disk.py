@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core import ThreadedNode, embedded
-from broker_core.node.handshake import GOODBYE_S
+from broker_core.node.transport import GOODBYE_S
 from broker_core.store.memory import MemoryStore
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, Method, method_frame

@@ -14,7 +14,7 @@ import trio.testing
 from broker_core import Node, ThreadedNode, embedded
 from broker_core.durability import recovery
 from broker_core.node import persistence
-from broker_core.node.handshake import GOODBYE_S
+from broker_core.node.transport import GOODBYE_S
 from broker_core.plugins import BadPlugin
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.memory import MemoryStore
