@@ -1,4 +1,4 @@
-"""Listeners: where a node accepts connections, and what one of them serves and asks for before a protocol's first byte."""
+"""Listeners: where a node accepts connections, what one serves, and what it asks for before a protocol's first byte."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import attrs
 from broker_core.config.listening import ListenerEntry
 from broker_core.config.types import Address
 from broker_core.frontend import Peer
-from broker_core.node.activation import Handed, Where
 from broker_core.node.proxy_protocol import Header
+from broker_core.node.systemd import Handed, Where
 
 if TYPE_CHECKING:
     from broker_core.frontend import Protocol

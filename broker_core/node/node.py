@@ -29,10 +29,10 @@ from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
 from broker_core.frontend import FrontEnd, encodings_of
 from broker_core.node import assembly
-from broker_core.node.activation import Handed
 from broker_core.node.admin import NodeAdmin
 from broker_core.node.listener import Entrance, Listener, amqp_url, listeners, peer_of
 from broker_core.node.poller import HAS_ROUNDS, Rounds
+from broker_core.node.systemd import Handed
 from broker_core.node.transport import Transport, is_readable
 from broker_core.observability.history import History
 from broker_core.operations import Connected

@@ -17,9 +17,8 @@ from broker_core.config.load import Config
 from broker_core.frontend import Protocol
 from broker_core.memory_tuning import keep_what_is_freed, spare_the_collector
 from broker_core.node import assembly, logs
-from broker_core.node.activation import Handed, handed_over
 from broker_core.node.node import Node
-from broker_core.node.systemd import Notifier, notifier
+from broker_core.node.systemd import Handed, Notifier, handed_over, notifier
 
 log: Final = logging.getLogger("leveret.node")
 

@@ -1,4 +1,4 @@
-"""From the settings of a listener to TLS for each of its connections: certificates, their reload, and what was agreed.
+"""From a listener's settings to TLS for its connections: certificates, their reload and their end, what was agreed.
 
 `Certificates` holds the contexts of one listener. Every connection is begun with those of the moment; a reload makes
 new ones, and connections that exist go on with the old. What cannot be read leaves everything as it was.
@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import re
 import ssl
-from collections.abc import Iterable, Mapping
+from calendar import timegm
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from time import strptime
 from typing import Final
 
 from broker_core.config.listening import CertificateSettings, TlsSettings
 from broker_core.config.load import ConfigError
 from broker_core.config.types import Place, printed
 from broker_core.frontend import TlsFacts
-from broker_core.node.certificate_dates import first_to_expire
 
 log: Final = logging.getLogger("leveret.node")
 
@@ -202,3 +203,70 @@ def _subject(certificate: Certificate) -> Iterable[Names]:
 
 def _alternatives(certificate: Certificate) -> Names:
     return certificate.get("subjectAltName", ())  # type: ignore[return-value]
+
+
+# Until when a certificate holds. Of X.509 in DER (RFC 5280, section 4.1) no more is read than that.
+
+
+BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+END: Final = "-----END CERTIFICATE-----"
+VERSION_FIELD: Final = 0xA0  # tags
+UTC_TIME: Final = 0x17
+GENERALIZED_TIME: Final = 0x18
+CENTURY: Final = 50  # two digits below that are of the 21st century
+
+
+def first_to_expire(paths: list[Path]) -> float | None:
+    """When the first of several files' certificates ends; those that cannot be read say nothing."""
+    found = []
+    for path in paths:
+        try:
+            found.append(expires_at(path.read_text()))
+        except (OSError, ValueError, StopIteration):
+            continue
+    return min(found, default=None)
+
+
+def expires_at(pem: str) -> float:
+    """Seconds since the epoch at which the first certificate of a file ends. Raises ValueError."""
+    begin = pem.find(BEGIN)
+    end = pem.find(END, begin)
+    if begin < 0 or end < 0:
+        raise ValueError("there is no certificate")
+    certificate = _values(ssl.PEM_cert_to_DER_cert(pem[begin : end + len(END)]))
+    _, signed = next(_values(next(certificate)[1]))
+    fields = [each for each in _values(signed) if each[0] != VERSION_FIELD]
+    if len(fields) < 4:
+        raise ValueError("it is cut off")
+    _, validity = fields[3]  # behind serial number, algorithm and issuer
+    times = list(_values(validity))
+    if len(times) != 2:
+        raise ValueError("it does not say until when it holds")
+    return time_in(*times[1])
+
+
+def _values(der: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tags and contents of what stands one after the other. Raises ValueError."""
+    at = 0
+    while at < len(der):
+        if at + 2 > len(der):
+            raise ValueError("it is cut off")
+        tag, size = der[at], der[at + 1]
+        at += 2
+        if size >= 0x80:
+            octets = size & 0x7F
+            size = int.from_bytes(der[at : at + octets])
+            at += octets
+        if at + size > len(der):
+            raise ValueError("it is cut off")
+        yield tag, der[at : at + size]
+        at += size
+
+
+def time_in(tag: int, content: bytes) -> float:
+    text = content.decode("ascii")
+    if tag == UTC_TIME:
+        text = ("20" if int(text[:2]) < CENTURY else "19") + text
+    elif tag != GENERALIZED_TIME:
+        raise ValueError("it does not say until when it holds")
+    return float(timegm(strptime(text, "%Y%m%d%H%M%SZ")))

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core.config.types import Address
-from broker_core.node.activation import Handed, handed_over
 from broker_core.node.listener import listeners
-from broker_core.node.systemd import notifier
+from broker_core.node.systemd import Handed, handed_over, notifier
 
 ME = 4711
 

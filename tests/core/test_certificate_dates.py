@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from broker_core.node.certificate_dates import UTC_TIME, expires_at, first_to_expire, time_in
+from broker_core.node.tls import UTC_TIME, expires_at, first_to_expire, time_in
 
 
 def pem(ends: datetime.datetime) -> str:
