@@ -131,6 +131,8 @@ def test_of_those_who_say_much_and_quickly_all_are_heard_in_a_round():
 
 def test_who_goes_leaves_no_turn_behind():
     async def test(node: Scripted) -> None:
+        now = node.broker.clock.now()
+        node.broker.clock.now = lambda: now  # type: ignore[method-assign]
         async with attending(node, 2) as (talker, other):
             talker.say(b"-" * 4 * READ_SIZE)
             node.rounds.go_round()
