@@ -8,8 +8,11 @@ INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 COMPILED := build/compiled
 SOURCES := $(shell find broker_core protocols plugins pipeline perf -type f -not -name '*.pyc')
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+# A third of the tests, and most of the time: processes, browsers, clients, Spark. What they find does not depend on
+# how the code was built often enough to run them twice each time; `make nightly` does.
+EXPENSIVE := browser crash interop pipeline system tls test_install.py
 
-.PHONY: help run test test-compiled test-plain lint compile format bench crash points power rounds docs clean
+.PHONY: help run test nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds docs clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -20,13 +23,18 @@ help: ## show this list
 run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 that keeps its data in data/
 	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
-test: lint test-compiled test-plain ## check format, types and imports, and run every test compiled and plain
+test: lint test-compiled test-cheap ## check format, types and imports, run every test compiled, and the cheap ones plain
+
+nightly: lint test-compiled test-plain ## the checks of `make test`, and every test compiled and plain
 
 test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
 	LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append $(ARGS)
 
 test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
 	LEVERET_TESTED=plain $(PYTEST) $(ARGS)
+
+test-cheap: ARGS += $(addprefix --ignore=tests/,$(EXPENSIVE))
+test-cheap: test-plain ## run the cheap tests against the source folder
 
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
