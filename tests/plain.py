@@ -5,6 +5,11 @@ Compiled code makes no calls that could be counted, and neither functions nor co
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
 import pytest
 
 from broker_core.node.build_info import built
@@ -12,3 +17,26 @@ from broker_core.node.build_info import built
 plain_only = pytest.mark.skipif(
     built().compiled > 0, reason="in compiled code nothing can be counted or replaced"
 )
+
+
+def calls_under(root: str, work: Callable[[], object]) -> tuple[list[str], set[str]]:
+    """Call `work`; return the calls that it makes from the function `root` down, in order, and their modules."""
+    calls: list[str] = []
+    modules: set[str] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        above: FrameType | None = frame
+        while event == "call" and above is not None:
+            if above.f_code.co_qualname == root:
+                calls.append(frame.f_code.co_qualname)
+                modules.add(Path(frame.f_code.co_filename).stem)
+                return
+            above = above.f_back
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls, modules

@@ -7,6 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from types import FrameType
 
+import pytest
+
 from broker_core.durability.journal import Journal
 from broker_core.store.memory import MemoryStore
 from protocols.amqp091.broker.encoding import ENCODING
@@ -14,6 +16,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import Peer, World
+from tests.plain import calls_under, plain_only
 
 MESSAGES = 100
 
@@ -109,3 +112,18 @@ def test_a_message_that_is_kept_costs_five_python_calls_at_most() -> None:
     assert calls.total() / MESSAGES < 4.5, calls.most_common(20)
     assert store.stats().commits == 4
     assert not store.stats().chunks
+
+
+@plain_only
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("messages", [1, MESSAGES])
+def test_a_confirm_goes_straight_from_the_broker_to_the_outbox(messages: int, durable: bool) -> None:
+    """From being told that all is safe: four calls in three modules, for one message and for a hundred."""
+    line = Line(MemoryStore(held=True) if durable else None)
+    line.round_trip()
+    batch = line.batch[: len(line.batch) * messages // MESSAGES]
+    calls, modules = calls_under("Publishing.taken", lambda: line._settle(line.publisher, batch))
+    assert calls == ["Publishing.taken", "Publishing._ack_through", "confirm_frame", "Outbox.write"]
+    assert modules == {"publishing", "wire", "outbox"}
+    confirm = m.BasicAck(MESSAGES + messages, messages > 1)
+    assert line.publisher.outbox.take() == [wire.method_frame(1, confirm.encode())]

@@ -109,6 +109,16 @@ def test_s119_a_channel_that_fails_with_confirms_under_way_hears_nothing_more() 
     assert slow.land() == []
 
 
+def test_s119_a_connection_that_is_closing_hears_nothing_more() -> None:
+    slow = Slow()
+    slow.publish("q", "full")
+    peer = slow.channel.peer
+    peer.front.shut_down("bye")
+    assert isinstance(peer.next(0), m.ConnectionClose)
+    slow.disk.land()
+    assert peer.take_bytes() == b""
+
+
 def test_a_connection_that_has_gone_is_told_nothing() -> None:
     slow = Slow()
     slow.publish("q", "full")

@@ -24,6 +24,7 @@ from protocols.amqp091.codec.wire import (
     UInt8,
     UInt32,
     append_content,
+    confirm_frame,
     content_frames,
     decode_table,
     deliver_prefix,
@@ -200,6 +201,13 @@ def test_frames() -> None:
     assert heartbeat_frame() == b"\x08\x00\x00\x00\x00\x00\x00\xce"
     header = b"\x02\x00\x03\x00\x00\x00\x0e\x00\x3c\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\xce"
     assert header_frame(3, 60, 5, b"\x00\x00") == header
+
+
+@pytest.mark.parametrize("sequence", [1, 0xFFFF_FFFF_FFFF_FFFF])
+def test_a_confirm_is_the_frame_of_its_method(sequence: int) -> None:
+    ack, nack = m.BasicAck(sequence, True), m.BasicNack(sequence, False, False)
+    assert confirm_frame(7, m.BasicAck.method_id, sequence, True) == method_frame(7, ack.encode())
+    assert confirm_frame(7, m.BasicNack.method_id, sequence, False) == method_frame(7, nack.encode())
 
 
 def test_s024_an_empty_body_has_no_frame() -> None:

@@ -18,12 +18,15 @@ from broker_core.transaction import Transaction
 from protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, project, remembered, rendered
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.wire import confirm_frame
 
 if TYPE_CHECKING:
     from protocols.amqp091.broker.channel import Channel
 
 MANDATORY, IMMEDIATE = 1, 2  # the flags of basic.publish
 NO_PUBLISH: Final = b""  # what no publish is
+ACK: Final = m.BasicAck.method_id
+NACK: Final = m.BasicNack.method_id
 WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
 
 
@@ -213,19 +216,22 @@ class Publishing:
 
     def taken(self, mark: int) -> None:
         """Confirm everything up to `mark`: runs of acks, and the nacks between them (S119, S120)."""
-        nacked = self._nacked
+        channel, nacked = self._channel, self._nacked
         while nacked and nacked[0] <= mark:
             refused = nacked.popleft()
-            self._confirm_through(refused - 1)
-            self._channel.send(m.BasicNack(refused, False, False))
+            self._ack_through(refused - 1)
+            channel.outbox.write(confirm_frame(channel.number, NACK, refused, False))
             self.confirmed = refused
             self.refused += 1
-        self._confirm_through(mark)
+        self._ack_through(mark)
 
-    def _confirm_through(self, sequence: int) -> None:
-        if sequence > self.confirmed:
-            self._channel.send(m.BasicAck(sequence, sequence > self.confirmed + 1))
-            self.broker.confirmed += sequence - self.confirmed
+    def _ack_through(self, sequence: int) -> None:
+        """Ack what is not confirmed yet, unless the channel has ended: then `close` has left nothing to confirm."""
+        count = sequence - self.confirmed
+        if count > 0:
+            channel = self._channel
+            channel.outbox.write(confirm_frame(channel.number, ACK, sequence, count > 1))
+            self.broker.confirmed += count
             self.confirmed = sequence
 
     # Modes.
@@ -266,7 +272,7 @@ class Publishing:
         self._returns.clear()
 
     def close(self) -> None:
-        """Nobody is left to be told, least of all the next channel of this number."""
+        """Confirm nothing any more: a later channel may have the same number."""
         self._nacked.clear()
         self.confirmed = self.published
 
