@@ -570,7 +570,7 @@ def test_a_usual_message_costs_a_handful_of_calls() -> None:
         application_properties({"a": 1}),
         HELLO,
     )
-    for octets, most in ((HELLO, 3), (plain, 3), (to_somebody, 5)):
+    for octets, most in ((HELLO, 2), (plain, 2), (to_somebody, 4)):
         arrived = published(octets)
         delivery = lone(arrived)
         pieces(arrived, delivery)

@@ -38,7 +38,7 @@ from protocols.amqp10.broker.envelope import (
     envelope_of,
 )
 from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.sections import APPLICATION, BODY, FOOTER, PROPERTIES, bounds, value_of
+from protocols.amqp10.codec.sections import APPLICATION, BODY, DELIVERY, FOOTER, PROPERTIES, bounds, value_of
 from protocols.amqp10.codec.types import DecodeError, Timestamp, Value, encode, value_at
 from protocols.amqp10.codec.writing import compound
 
@@ -74,7 +74,7 @@ SELECTED: Final = {  # properties that are read alone, by their names in the cor
 def read(octets: bytes) -> Properties:
     """The neutral properties of the sections before a body."""
     at = bounds(octets)
-    envelope = envelope_of(octets[: at[PROPERTIES]])
+    envelope = envelope_of(octets[: at[PROPERTIES]], at[DELIVERY])
     given = properties_at(octets, at)
     creation_time, user_id = given[CREATION_TIME], given[USER_ID]
     return Properties(
@@ -102,7 +102,7 @@ def selected(octets: bytes, name: str) -> values.Value:
 def headers(octets: bytes) -> Table:
     """The application-properties and annotations that other protocols call headers."""
     at = bounds(octets)
-    return _headers(envelope_of(octets[: at[PROPERTIES]]), application_at(octets, at))
+    return _headers(envelope_of(octets[: at[PROPERTIES]], at[DELIVERY]), application_at(octets, at))
 
 
 def _headers(envelope: Envelope, application: Pairs) -> Table:
@@ -115,7 +115,8 @@ def _headers(envelope: Envelope, application: Pairs) -> Table:
 
 def message_annotations(octets: bytes) -> Table:
     """The publisher's message annotations; what no other protocol can say is left out."""
-    return dict(_annotations(envelope_of(octets[: bounds(octets)[PROPERTIES]])))
+    at = bounds(octets)
+    return dict(_annotations(envelope_of(octets[: at[PROPERTIES]], at[DELIVERY])))
 
 
 def _annotations(envelope: Envelope) -> Iterator[tuple[str, values.Value]]:

@@ -32,6 +32,7 @@ from protocols.amqp10.broker.envelope import (
     entry,
     envelope_of,
 )
+from protocols.amqp10.broker.envelope import remembered as remembered_envelopes
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.sections import (
@@ -78,7 +79,8 @@ class Encoding10(Encoding):
 
     def restored(self, facts: Facts, properties: bytes) -> Facts:
         """As `project` had them; those of a dead letter are no longer what the publisher said."""
-        envelope = envelope_of(properties[: bounds(properties)[PROPERTIES]])
+        at = bounds(properties)
+        envelope = envelope_of(properties[: at[PROPERTIES]], at[DELIVERY])
         said = Facts10(envelope, facts.has_headers, facts.user_id, facts.reply_to, facts.cc)
         same = (said.durable, said.priority, said.ttl_ms) == (facts.durable, facts.priority, facts.ttl_ms)
         return said if same else facts
@@ -171,7 +173,9 @@ def project(payload: bytes, at: int = 0) -> tuple[Facts, bytes, bytes, str | Non
         properties = begin + payload[properties_at:body_at]
     if len(begin) > LOOKED_INTO_MAX:
         raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, f"more than {LOOKED_INTO_MAX} octets of annotations")
-    envelope = envelope_of(begin)
+    envelope = remembered_envelopes.get(begin)  # a call less for nearly all
+    if envelope is None:
+        envelope = envelope_of(begin, where[DELIVERY] - at)
     has_application = application < body_at
     if has_application:
         _check_application(payload, where)
@@ -351,7 +355,8 @@ class Shown:
         else:
             properties, before, self.body = _converted(message)
         self.dead = message.notes is not None and bool(message.notes.deaths)
-        self.envelope = envelope_of(properties[: bounds(properties)[PROPERTIES]])
+        at = bounds(properties)
+        self.envelope = envelope_of(properties[: at[PROPERTIES]], at[DELIVERY])
         self.ttl_ms = None if self.dead else self.envelope.ttl_ms
         self.annotations = _annotations(message, self.envelope)
         self.bare = properties[self.envelope.size :] + before
@@ -477,7 +482,7 @@ def annotated(message: Message, annotations: Mapping[str, Value]) -> Message:
 
 def _with_annotations(properties: bytes, added: Mapping[str, Value]) -> bytes:
     at = bounds(properties)
-    entries = dict(envelope_of(properties[: at[PROPERTIES]]).entries)
+    entries = dict(envelope_of(properties[: at[PROPERTIES]], at[DELIVERY]).entries)
     for name, value in added.items():
         entries[name] = entry(name, value)
     section = annotations_section(entries.values())

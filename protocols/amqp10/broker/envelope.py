@@ -12,15 +12,7 @@ from typing import Final
 from protocols.amqp10.broker.core_values import printed
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.sections import (
-    ANNOTATIONS,
-    DELIVERY,
-    HEADER,
-    PROPERTIES,
-    MalformedError,
-    bounds,
-    value_of,
-)
+from protocols.amqp10.codec.sections import MalformedError, value_of
 from protocols.amqp10.codec.types import Symbol, Value, encode, skip_at, value_at
 from protocols.amqp10.codec.writing import LONG, encode_symbol
 
@@ -30,6 +22,7 @@ REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
 SHOWN_MAX: Final = 500  # characters of a value in a refusal
 
 ANNOTATIONS_BEGIN: Final = b"\x00\x53\x72"
+NO_HEADER: Final = p.Header()
 
 
 class Envelope:
@@ -50,15 +43,15 @@ class Envelope:
 remembered: Final[dict[bytes, Envelope]] = {}
 
 
-def envelope_of(octets: bytes) -> Envelope:
-    """The envelope that is these sections and no more. Raises AmqpError amqp:decode-error (S209)."""
+def envelope_of(octets: bytes, header_size: int) -> Envelope:
+    """Return the envelope that is a header section of so many bytes, and message-annotations behind it.
+
+    Either may be missing. Raises AmqpError amqp:decode-error (S209).
+    """
     found = remembered.get(octets)
     if found is None:
-        at = bounds(octets)
-        header = p.Header()
-        if at[HEADER] < at[DELIVERY]:
-            header = header_at(octets, at[HEADER])
-        entries = entries_at(octets, at[ANNOTATIONS]) if at[ANNOTATIONS] < at[PROPERTIES] else {}
+        header = header_at(octets, 0) if header_size else NO_HEADER
+        entries = entries_at(octets, header_size) if header_size < len(octets) else {}
         found = Envelope(octets, header, entries)
         if found.remembered:
             if len(remembered) >= REMEMBERED_MAX:

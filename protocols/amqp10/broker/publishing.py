@@ -1,12 +1,14 @@
 """Links on which the peer publishes: a target to an exchange and a key, messages to the broker, outcomes back.
 
     attach ─> Target (addresses.py) ─> Aim: an exchange, checked ─┐
-    message ─> project ─> facts, properties, body ────────────────┴─> Broker.publish ─> answered once it has settled
+    message ─> Projection: facts, properties, where the body is ──┴─> Broker.publish ─> answered once it has settled
 
 The hot path. What publishing needs to be allowed is found out once for each address, and remembered as long as neither
-topology nor permissions change. What has no target is the sender's mistake: on a link with an address of its own the
-message is released and the link ends; on the anonymous terminus the message is rejected and the link goes on, unless
-the message is settled and there is no other way to tell (S203, S204, S206, S208).
+topology nor permissions change. What a message says in front of its body is read once for messages that say the same.
+
+What has no target is the sender's mistake: on a link with an address of its own the message is released and the link
+ends; on the anonymous terminus the message is rejected and the link goes on, unless the message is settled and there is
+no other way to tell (S203, S204, S206, S208).
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts, Message
 from broker_core.virtual_host import Remembered
 from protocols.amqp10.broker import addresses, dynamic_queues, resumption, sources
-from protocols.amqp10.broker.encoding import ENCODING
+from protocols.amqp10.broker.encoding import ENCODING, project
 from protocols.amqp10.broker.errors import refusal
-from protocols.amqp10.broker.projection import Projection
 from protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.sections import SHAPES, WORD
 from protocols.amqp10.codec.types import Described, Symbol, Value
 from protocols.amqp10.machine.contract import IncomingOwner
 from protocols.amqp10.machine.receiving import IncomingLink
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
 AIMS_MAX: Final = 4096  # remembered `to` addresses per virtual host and user
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
+REMEMBERED_MAX: Final = 1024  # bytes in front of a body; what is longer is hardly the same twice
+FORM: Final = 4  # bytes: a body section's descriptor, and the format code of its value
 
 
 def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
@@ -138,6 +142,34 @@ def aim_at(client: Client, exchange: str, key: str) -> Aim:
     return Aim(target, key, client.guards_topics(target), access.revision)
 
 
+class Projection:
+    """What the core is to know of a message, and of those that differ from it in the bytes of their body only."""
+
+    __slots__ = ("_begin", "_size_bytes", "body_at", "facts", "properties", "subject", "to")
+
+    def __init__(self, payload: bytes) -> None:
+        """Raises AmqpError, as `project` does."""
+        self.facts: Facts
+        self.facts, self.properties, body, self.to, self.subject = project(payload)
+        at = self.body_at = len(payload) - len(body)
+        self._begin = payload[: at + FORM]
+        self._size_bytes = 0  # that give the length of the body's only section; 0: no message is like this
+        if at <= REMEMBERED_MAX and len(body) > FORM:
+            shape = SHAPES.get(WORD.unpack_from(body)[0])
+            if shape is not None:
+                self._size_bytes = shape[0]
+
+    def holds_for(self, payload: bytes) -> bool:
+        """Return whether a message begins like this one, and ends with the section that its body begins with."""
+        at = self.body_at + FORM
+        if not self._size_bytes or payload[:at] != self._begin:
+            return False
+        size = len(payload) - at
+        if self._size_bytes == 1:
+            return size > 0 and payload[at] == size - 1
+        return size >= 4 and WORD.unpack_from(payload, at)[0] == size - 4
+
+
 class Publishing(IncomingOwner):
     """One link that publishes. Where to, is for the subclasses to say."""
 
@@ -189,7 +221,7 @@ class Publishing(IncomingOwner):
             aim = self._aim_of(known)
             facts = known.facts
             message = Message(
-                ENCODING, aim.exchange.name, aim.key, known.properties, known.body(payload), facts
+                ENCODING, aim.exchange.name, aim.key, known.properties, payload[known.body_at :], facts
             )
             if state is not None and isinstance(state, p.TransactionalState):
                 self._publish_in_tx(delivery_id, settled, state, aim.exchange, message)
@@ -234,13 +266,13 @@ class Publishing(IncomingOwner):
 
     def _publish_all(self, aim: Aim, known: Projection, payloads: list[bytes]) -> int:
         """Messages as far as they are like the first, are simply taken, and as there is a turn for. Raises Failure."""
-        exchange, properties, facts = aim.exchange, known.properties, known.facts
+        exchange, properties, facts, body_at = aim.exchange, known.properties, known.facts, known.body_at
         name, key = exchange.name, aim.key
         messages: list[Message] = []
         for payload in payloads:
             if not known.holds_for(payload):
                 break
-            messages.append(Message(ENCODING, name, key, properties, known.body(payload), facts))
+            messages.append(Message(ENCODING, name, key, properties, payload[body_at:], facts))
         if not messages:
             return 0
         copies = len(self.broker.route(exchange, messages[0]).queues)
@@ -253,7 +285,7 @@ class Publishing(IncomingOwner):
         known = self._known
         if known is None or not known.holds_for(payload):
             known = Projection(payload)
-            self._known = known if known.is_general else None
+            self._known = known if known.holds_for(payload) else None  # one that holds for none is let go
         return known
 
     def _aim_of(self, known: Projection) -> Aim:

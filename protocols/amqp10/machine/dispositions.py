@@ -24,24 +24,24 @@ class Answers:
         """Whose delivery: the peer's if we are the `receiver`; and how the disposition is to end."""
         self._others.append((receiver, delivery_id, end))
 
-    def __bool__(self) -> bool:
-        return bool(self.accepted or self._others)
-
     def clear(self) -> None:
         self.accepted = []
         self._others = []
 
     def tell(self, write: Callable[[bytes], None]) -> None:
-        """Write the dispositions, and be empty."""
-        accepted, others = self.accepted, self._others
-        self.clear()
-        if not others:
+        """Write the dispositions, if there are any, and be empty."""
+        if self._others:
+            self._tell_all(write)
+        elif self.accepted:
+            accepted, self.accepted = self.accepted, []
             accepted.sort()
             for first, last in runs(accepted):
                 write(disposition_frame(self._channel, True, first, last, SETTLED_ACCEPTED))
-            return
-        others += [(True, each, SETTLED_ACCEPTED) for each in accepted]
+
+    def _tell_all(self, write: Callable[[bytes], None]) -> None:
+        others = [*self._others, *[(True, each, SETTLED_ACCEPTED) for each in self.accepted]]
         others.sort(key=_delivery)  # stable: two answers for one delivery stay in their order
+        self.clear()
         at = 0
         while at < len(others):
             receiver, first, end = others[at]

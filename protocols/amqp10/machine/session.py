@@ -490,8 +490,7 @@ class Session:
             self.connection.due.pop(self, None)
         if self.ended:
             return
-        if self._answers:
-            self.tell_outcomes()
+        self._answers.tell(self.connection.outbox.write)
         if self._hungry:
             hungry, self._hungry = self._hungry, []
             for link in hungry:
