@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from protocols.amqp10.broker.encoding import project
+from protocols.amqp10.broker.publishing import REMEMBERED_MAX, Projection
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.wire import EMPTY_FRAME
 
@@ -236,3 +238,46 @@ def test_many_copies_are_made_in_turns() -> None:
     assert case.world.queue("fan1").ready < MESSAGES
     case.read(b"")
     assert case.world.queue("fan1").ready == MESSAGES
+
+
+# What was read of one message holds for another.
+
+FRONTS = (b"", p.Header(durable=True).encode(), p.Properties(to="/queues/q", subject="s").encode())
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("size", [1, 300])
+def test_what_was_read_of_a_message_holds_for_those_that_differ_in_their_body_only(
+    front: bytes, size: int
+) -> None:
+    known = Projection(front + data(bytes(size)))
+    like = front + data(b"x" * (size + 2))
+    assert known.holds_for(like)
+    facts, properties, body, to, subject = project(like)
+    assert (facts, properties, to, subject) == (known.facts, known.properties, known.to, known.subject)
+    assert body == like[known.body_at :]
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("size", [1, 300])
+def test_what_was_read_of_a_message_holds_for_no_other(front: bytes, size: int) -> None:
+    whole = front + data(bytes(size))
+    known = Projection(whole)
+    other_width = front + data(bytes(301 - size))
+    other_front = p.Header(durable=True, priority=1).encode() + data(bytes(size))
+    beginnings = [whole[:end] for end in (0, len(front), len(front) + 4, len(front) + 5, len(whole) - 1)]
+    for payload in (other_width, other_front, whole + data(b"y"), whole + b"\0", *beginnings):
+        assert not known.holds_for(payload)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        data(b"x") + data(b"y"),
+        section(VALUE, True),
+        p.Properties(message_id="m" * REMEMBERED_MAX).encode() + data(b"x"),
+    ],
+    ids=["two sections", "without a size", "too much in front"],
+)
+def test_some_messages_are_read_each_by_itself(payload: bytes) -> None:
+    assert not Projection(payload).holds_for(payload)
