@@ -40,6 +40,8 @@ def gently(work: Callable[[], T]) -> T:
 
 
 def _step_back() -> None:
-    """Elsewhere niceness is the whole process's."""
+    """Make this thread as nice as NICENESS, unless it is nicer. Elsewhere niceness is the whole process's."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        before = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, max(before, NICENESS))

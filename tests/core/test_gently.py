@@ -20,11 +20,31 @@ def test_what_the_work_raises_is_raised_here() -> None:
         gently(lambda: 1 // 0)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere niceness is the whole process's")
-def test_the_thread_is_nice_and_its_caller_is_not() -> None:
-    def niceness() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere niceness is the whole process's")
+
+
+@linux_only
+def test_the_thread_is_nice_and_its_caller_is_not() -> None:
     before = niceness()
     assert gently(niceness) == max(before, NICENESS)
     assert niceness() == before
+
+
+@linux_only
+def test_a_thread_is_never_less_nice_than_its_caller() -> None:
+    """Nobody but root may make a thread more important, and nobody asks for it."""
+    before = max(niceness(), NICENESS + 5)
+    seen: list[tuple[int, int]] = []
+
+    def nicer() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), before)
+        seen.append((gently(niceness), niceness()))
+
+    thread = threading.Thread(target=nicer)
+    thread.start()
+    thread.join()
+    assert seen == [(before, before)]
