@@ -6,13 +6,12 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.sources import ROOT, sources
+
 LISTED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["leveret"]["compiled"]
-FOLDERS = ["broker_core", "protocols", "plugins", "pipeline", "perf", "examples", "benchmarks", "tests"]
 
 
 def tree_of(name: str) -> ast.Module:
@@ -40,9 +39,8 @@ COMPILED = {(module_of(name), found.name): found for name in LISTED for found in
 
 
 def plain_files() -> list[str]:
-    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    names = [str(path.relative_to(ROOT)) for path in paths if "node_modules" not in path.parts]
-    return sorted(set(names) - set(LISTED))
+    names = {path.relative_to(ROOT).as_posix() for path in sources() if path.suffix == ".py"}
+    return sorted(names - set(LISTED))
 
 
 def bases(module: ast.Module) -> Iterator[tuple[str, str, str]]:

@@ -14,8 +14,8 @@ import pytest
 from broker_core import cli
 from broker_core.config.docs import documentation
 from broker_core.version import VERSION
+from tests.sources import ROOT, sources
 
-ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 TARGETS = set(re.findall(r"^([a-z-]+):(?! [A-Z])", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -88,33 +88,14 @@ def normal(package: str) -> str:
 
 # Marks of unfinished work, and folders of somebody's own machine. Written so that this page is none itself.
 FORBIDDEN = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X])\b|(?<![\w.])/(?:root|hom[e]|wor[k])/")
-TEXT = {".py", ".md", ".toml", ".sh", ".js", ".json", ".cfg", ".txt", ""}
-FOLDERS = [
-    "broker_core",
-    "protocols",
-    "plugins",
-    "pipeline",
-    "perf",
-    "tests",
-    "examples",
-    "benchmarks",
-    "docs",
-    "scripts",
-    ".ci",
-]
-
-
-def sources() -> list[Path]:
-    inside = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
-    skipped = {"node_modules", "__pycache__"}
-    files = [path for path in inside if not skipped & set(path.parts)] + list(ROOT.glob("[!.]*"))
-    return [path for path in files if path.is_file() and path.suffix in TEXT]
+TEXT = {".py", ".md", ".toml", ".sh", ".js", ".json", ".yaml", ".css", ".html", ".c", ".txt", ""}
 
 
 def test_nothing_unfinished_or_private_is_in_the_sources():
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sources()
+        if path.suffix in TEXT
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
         if FORBIDDEN.search(line)
     ]

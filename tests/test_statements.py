@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
+
+from tests.sources import sources
 
 SECTIONS: Final = {  # core and extended statements, first to last
     "connection and framing": ("S001-S026", "X001-X009"),
@@ -30,7 +31,6 @@ SECTIONS: Final = {  # core and extended statements, first to last
     "0-10: sessions and execution": ("S233-S241", "X089-X090", "X092-X092"),
 }
 NAMED: Final = re.compile(r"(?<![a-z0-9])([sx][0-9]{3})(?![0-9])", re.IGNORECASE)
-TESTS: Final = Path(__file__).parent
 
 
 def required() -> Iterator[str]:
@@ -62,6 +62,7 @@ def helper_s006(): ...
 
 
 def test_every_statement_is_named_by_a_test() -> None:
-    named = set().union(*(named_in(path.read_text()) for path in TESTS.rglob("test_*.py")))
+    tests = [path for path in sources() if path.match("test_*.py")]
+    named = set().union(*(named_in(path.read_text()) for path in tests))
     missing = [number for number in required() if number not in named]
     assert not missing, f"no test names {', '.join(missing)}"

@@ -1,0 +1,44 @@
+"""The files of the project itself: those that git tracks, or, without a checkout, all but what runs have made."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+
+
+def sources(root: Path = ROOT) -> list[Path]:
+    """Every file of the project that lies under `root`, in the order of the names."""
+    found = _tracked(root) if (root / ".git").exists() else None
+    return sorted(_walked(root) if found is None else found)
+
+
+def _tracked(root: Path) -> list[Path] | None:
+    """Return None where git is not there, or refuses to look."""
+    command = ["git", "-C", str(root), "ls-files", "-z"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    paths = [root / name for name in done.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def _walked(root: Path) -> Iterator[Path]:
+    """Leave out what .gitignore names, as git does."""
+    lines = (root / ".gitignore").read_text().splitlines()
+    made = [line.strip("/") for line in lines]
+    folders = [root]
+    while folders:
+        for path in folders.pop().iterdir():
+            name = path.relative_to(root).as_posix()
+            if path.name == ".git" or any(fnmatch(path.name, each) or name == each for each in made):
+                continue
+            if path.is_dir():
+                folders.append(path)
+            else:
+                yield path
