@@ -155,6 +155,11 @@ def test_cut_takes_the_octets_between_whatever_pieces_they_lie_in(
     assert b"".join(wire.cut(pieces, at, end)) == b"".join(pieces)[at:end]
 
 
+@pytest.mark.parametrize(("at", "end"), [(3, 2), (3, 0), (9, 1), (9, 6), (12, 3), (5, 5), (3, 3), (0, 0)])
+def test_cut_takes_nothing_where_the_end_is_not_behind_the_beginning(at: int, end: int) -> None:
+    assert wire.cut([b"first", b"second"], at, end) == []
+
+
 def test_cut_does_not_copy_a_piece_that_it_takes_whole() -> None:
     piece = bytes(1000)
     assert wire.cut([b"first", piece, b"last"], 3, 1007)[1] is piece

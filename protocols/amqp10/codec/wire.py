@@ -233,7 +233,7 @@ def cut(pieces: list[bytes], at: int, end: int) -> list[bytes]:
     found: list[bytes] = []
     for piece in pieces:
         size = len(piece)
-        if at < size and end > 0:
+        if at < size and 0 < end > at:  # compiled, a slice may not end before it begins
             found.append(piece if at <= 0 and end >= size else piece[max(at, 0) : end])
         at -= size
         end -= size
