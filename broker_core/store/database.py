@@ -21,10 +21,14 @@ import attrs
 
 from broker_core.store.contract import DamagedError, NoSpaceError, StoreError
 from broker_core.store.folder import MESSAGES, META, BadFolder, Folder, sync_folder
+from broker_core.store.reserve import RESERVE_OCTETS, free_octets
 
 FORMAT: Final = 1
 IDS: Final = {MESSAGES: 0x4C76724D, META: 0x4C767254}  # SQLite's application_id
 PAGE_OCTETS: Final = 4096
+LEFT_OCTETS: Final = (
+    RESERVE_OCTETS // 4
+)  # on the disk, when a log has been copied: for a start, and for commits
 LOCKED_S: Final = 5.0  # so long another program may lock a database
 
 RUNNING, CLOSED, COPIED = 0, 1, 2  # how a store ended: not at all, properly, as a copy of one that ran
@@ -142,8 +146,7 @@ def unusable(file: Path, error: sqlite3.Error | UnicodeDecodeError) -> BadFolder
         return BadFolder(f"{file} is damaged: its tables cannot be read. {REMEDY}.")
     if is_damage(error):
         return BadFolder(f"{file} is damaged: {error}. {REMEDY}.")
-    free = os.statvfs(file.parent)
-    reason = "there is no space left" if free.f_bavail * free.f_frsize < PAGE_OCTETS * 64 else str(error)
+    reason = "there is no space left" if free_octets(file.parent) < PAGE_OCTETS * 64 else str(error)
     return BadFolder(f"{file} cannot be used: {reason}")
 
 
@@ -242,8 +245,37 @@ def folder_of(meta: sqlite3.Connection) -> object:
 
 def copied(connection: sqlite3.Connection) -> int:
     """Copy the log into the database, as far as nobody reads from it. Returns its octets. Raises sqlite3.Error."""
+    return frames_copied(connection) * PAGE_OCTETS
+
+
+def frames_copied(connection: sqlite3.Connection) -> int:
+    """As `copied`. Returns the frames of the log.
+
+    SQLite would use up the room there is before it says that it is not enough, and then no commit would fit.
+    """
+    if not _has_room(connection):
+        error = sqlite3.OperationalError("there is no room to copy the log")
+        error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
+        raise error
     _, frames, _ = connection.execute("pragma wal_checkpoint(passive)").fetchone()
-    return int(frames) * PAGE_OCTETS
+    return int(frames)
+
+
+def _has_room(connection: sqlite3.Connection) -> bool:
+    """Whether the database can grow to what it will be with its log."""
+    file = file_of(connection)
+    (pages,) = connection.execute("pragma page_count").fetchone()
+    try:
+        growth = int(pages) * PAGE_OCTETS - file.stat().st_size
+        return growth <= 0 or growth + LEFT_OCTETS <= free_octets(file.parent)
+    except OSError:  # the system does not say: SQLite will
+        return True
+
+
+def file_of(connection: sqlite3.Connection) -> Path:
+    """The file of a database. Raises sqlite3.Error."""
+    _, _, file = connection.execute("pragma database_list").fetchone()
+    return Path(os.fsdecode(file))
 
 
 def cut(connection: sqlite3.Connection) -> None:
@@ -266,16 +298,21 @@ def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
     """Why a commit failed. All but want of space is for ever."""
     if isinstance(error, StoreError):
         return error
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpaceError(f"{what}: {error}")
-    # The log's index beside the database is given its room when it grows: no room, and nothing has happened yet.
-    if code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
+    if is_want_of_room(error):
         return NoSpaceError(f"{what}: {error}")
     if isinstance(error, sqlite3.Error) and is_damage(error):
         return StoreError(f"{what}: {error}. {REMEDY}.")
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     return StoreError(f"{what}: {error} ({name})")
+
+
+def is_want_of_room(error: Exception) -> bool:
+    """Whether the disk was full, and the same may succeed later."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    # The log's index beside the database is given its room when it grows: no room, and nothing has happened yet.
+    return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -4,6 +4,7 @@
     meta.db      SQLite: exchanges, queues, bindings, users, policies
     messages.db  SQLite: messages, and what became of them
     streams/     the messages of streams; `segments.py` knows the files in it
+    reserve      room for a start on a disk that is full; `reserve.py`
 
 What the databases hold, and that their format is one we know, is `database.py`'s business.
 """
@@ -60,8 +61,8 @@ def _locked(path: Path) -> int:
         raise BadFolder(f"the data folder {path} cannot be used: {file}: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        said = f"{os.getpid()}\n".encode()
+        os.ftruncate(lock, os.pwrite(lock, said, 0))  # in this order no room is needed that was not its own
     except OSError as error:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)

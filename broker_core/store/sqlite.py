@@ -32,6 +32,7 @@ from broker_core.store.database import (
     unusable,
 )
 from broker_core.store.folder import BadFolder, Folder
+from broker_core.store.reserve import Reserve
 from broker_core.store.segments import Segments
 from broker_core.store.snapshot_reader import ReaderThread, Slices
 from broker_core.store.writer import Writer
@@ -50,6 +51,7 @@ class SqliteStore(Store):
         """Raises BadFolder: the text says why, and what can be done."""
         self.damage: list[str] = []
         self._folder = Folder(path)
+        self._reserve = Reserve(self._folder.path)
         self._connections: list[sqlite3.Connection] = []
         self._aside: set[int] = set()  # chunks that are not spoken of any more, for they are damaged
         self._started = False
@@ -67,6 +69,7 @@ class SqliteStore(Store):
 
     def _open(self) -> None:
         folder = self._folder
+        self._reserve.release()
         prepare(folder)
         had_logs = wal_tail.log_of(folder.messages).exists() and wal_tail.log_of(folder.meta).exists()
         messages, meta = self._connected(folder.messages), self._connected(folder.meta)
@@ -74,7 +77,7 @@ class SqliteStore(Store):
         self._segments = Segments(folder.path)
         self._slices = Slices(self._looked_at, self._aside, self._segments)
         self._reads = ReaderThread(Slices(self._connected(folder.messages), self._aside, self._segments))
-        self._writer = Writer(messages, meta, self._aside, self._segments)
+        self._writer = Writer(messages, meta, self._aside, self._segments, self._reserve)
         self._state = self._state_found(messages, meta, had_logs)
         self._closed_properly = self._state.ended != RUNNING
         self._objects = self._checked_objects(meta)

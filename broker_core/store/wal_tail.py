@@ -11,17 +11,19 @@ was damaged, SQLite takes nothing; it is synced before anything follows. (sqlite
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import Counter
 from pathlib import Path
 from struct import Struct, iter_unpack
 from typing import BinaryIO, Final
 
-from broker_core.store.database import PAGE_OCTETS
+from broker_core.store.database import PAGE_OCTETS, file_of, frames_copied, is_want_of_room
 
 HEADER: Final = Struct(">IIII8s8s")  # magic number, format, page size, round, salts, checksum
 FRAME: Final = Struct(">II8s8s")  # page, pages of the database if it ends a transaction, salts, checksum
 FRAME_OCTETS: Final = FRAME.size + PAGE_OCTETS
+STEP_OCTETS: Final = 1 << 20  # of a log that is written over, at a time
 ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}  # magic number: the words that checksums are of
 
 
@@ -33,10 +35,37 @@ def log_of(database: Path) -> Path:
 def commits_lost(file: Path, database: sqlite3.Connection) -> int:
     """How many commits at the end of a database's log are lost, as `commits_behind` counts. Before anything is written.
 
-    Copies the log into the database, as far as it is good. Raises OSError, sqlite3.Error.
+    Copies the log into the database, as far as it is good and there is room. Raises OSError, sqlite3.Error.
     """
-    _, frames, _ = database.execute("pragma wal_checkpoint(passive)").fetchone()
+    try:
+        frames = frames_copied(database)
+    except sqlite3.Error as error:
+        if not is_want_of_room(error):
+            raise
+        frames = frames_taken(file)
     return commits_behind(file, max(0, frames))
+
+
+def write_again(database: sqlite3.Connection) -> None:
+    """Have on disk for certain what is in a database's log. Raises OSError, sqlite3.Error.
+
+    If its sync had failed it may be in the system's memory only. It is copied into the database; without room for that,
+    it is written over itself.
+    """
+    try:
+        frames_copied(database)
+    except sqlite3.Error as error:
+        if not is_want_of_room(error):
+            raise
+        _write_over(log_of(file_of(database)))
+
+
+def _write_over(file: Path) -> None:
+    with file.open("r+b", buffering=0) as log:
+        while octets := log.read(STEP_OCTETS):
+            log.seek(-len(octets), os.SEEK_CUR)
+            log.write(octets)
+        os.fdatasync(log.fileno())
 
 
 def told(file: Path, commits: int) -> str:

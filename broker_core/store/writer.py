@@ -22,9 +22,10 @@ from typing import Final
 
 import attrs
 
-from broker_core.store import chunk, commit_statement, salvage
+from broker_core.store import chunk, commit_statement, salvage, wal_tail
 from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import CLOSED, PAGE_OCTETS, State, copied, cut, failure, is_damage, say
+from broker_core.store.reserve import Reserve
 from broker_core.store.segments import Change, Segments
 
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
@@ -59,11 +60,13 @@ class Writer:
         meta: sqlite3.Connection,
         aside: set[int],
         segments: Segments,
+        reserve: Reserve,
     ) -> None:
         self._messages = messages
         self._meta = meta
         self._aside = aside  # chunks that cannot be deleted; readers know them, too
         self._segments = segments
+        self._reserve = reserve
         self._state: State
         self._orders: SimpleQueue[Commit | End] = SimpleQueue()
         self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
@@ -89,13 +92,13 @@ class Writer:
             self._messages.execute(commit_statement.TRIGGER)
             self._messages.execute(commit_statement.STREAMS_TRIGGER)
             self._mend()
-            # What was in a log whose sync had failed may be in the system's memory only: this writes it again.
-            copied(self._messages)
-            copied(self._meta)
+            wal_tail.write_again(self._messages)
+            wal_tail.write_again(self._meta)
             if self.shrinks:  # what has no row may be all that is left of what is damaged
                 self._segments.tidy()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(str(failure(error, "the store cannot be started"))) from None
+        self._reserve.fill()
         self._thread.start()
 
     def _mend(self) -> None:
@@ -288,6 +291,7 @@ class Writer:
             if self._log_octets > LOG_OCTETS:
                 self._log_octets = 0
                 copied(self._messages)
+                self._reserve.fill()
             if self._meta_octets > LOG_OCTETS:
                 self._meta_octets = 0
                 copied(self._meta)
@@ -311,6 +315,7 @@ class Writer:
                 for database in (self._messages, self._meta):
                     if copied(database) > LOG_OCTETS_MAX:
                         cut(database)
+                self._reserve.fill()
         except sqlite3.Error as error:
             self._see_to(error)
         return False

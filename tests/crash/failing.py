@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ from .tracing import injecting
 BEFORE: Final = 100  # promises read before the disk fails
 UNHEARD: Final = 1000  # promises read after it failed, when a test gives up waiting for consequences
 AFTER: Final = 200  # and after it is well again
-TMPFS_OCTETS: Final = 8 << 20
+TMPFS_OCTETS: Final = 32 << 20  # four times what a node under load writes here
 NO_WARNING: Final = {"LEVERET_DISK__FREE_LIMIT": "0"}  # publishers are not held back before the disk is full
 LITTLE_MORE: Final = 5001  # octets that a file may still grow: not whole pages, so that a write is cut short
 
@@ -82,8 +82,13 @@ class Failing:
 
 
 @contextmanager
-def failing(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Iterator[Failing]:
-    """A node that has made some promises; after the block it is killed, and another one has to keep them."""
+def failing(
+    folder: Path, seed: int, program: Sequence[str] = SERVE, looked: Callable[[], None] = lambda: None
+) -> Iterator[Failing]:
+    """A node that has made some promises; after the block it is killed, and another one has to keep them.
+
+    `looked` is called when that one has been looked at, before it is stopped.
+    """
     rounds = Rounds(folder, seed)
     node = Node(folder, program, settings=NO_WARNING)
     try:
@@ -98,7 +103,7 @@ def failing(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Iterator
         node.kill()
     case.failure.log = node.log
     rounds.scene.ledger.restarted(closed=True)
-    rounds.last_look()
+    rounds.last_look(looked)
     case.failure.complaints = rounds.complaints
 
 
@@ -125,24 +130,34 @@ def full_disk(folder: Path, seed: int) -> Failure:
     """Another file takes all the room there is, and goes again; the folder is on a small file system of its own."""
     with failing(folder, seed) as case:
         filler = folder.with_name("filler")
-        _fill(filler)
+        fill(filler)
         case.until_blocked()
         filler.unlink()
         case.until_well()
     return case.failure
 
 
+def full_start(folder: Path, seed: int) -> Failure:
+    """Another file takes all the room there is, and stays until the next node has started and was looked at."""
+    filler = folder.with_name("filler")
+    with failing(folder, seed, looked=filler.unlink) as case:
+        fill(filler)
+        case.until_blocked()
+    return case.failure
+
+
 def short_write(folder: Path, seed: int) -> Failure:
     """A write ends in the middle, and the rest of it does not go: the file must not grow so far."""
     with failing(folder, seed) as case:
-        largest = max(path.stat().st_size for path in folder.iterdir())
+        largest = max(path.stat().st_size for path in folder.glob("*.db*"))
         limit = largest + LITTLE_MORE
         resource.prlimit(case.node.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
         case.until_gone()
     return case.failure
 
 
-def _fill(path: Path) -> None:
+def fill(path: Path) -> None:
+    """Let a file take all the room that its disk has."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 16, 1):
             try:
@@ -160,7 +175,7 @@ def small_disk(place: Path) -> Iterator[Path]:
     try:
         yield place / "data"
     finally:
-        subprocess.run(["umount", str(place)], check=True, capture_output=True)
+        subprocess.run(["umount", "-l", str(place)], check=True, capture_output=True)
 
 
 def why_no_small_disk(place: Path) -> str:

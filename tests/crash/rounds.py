@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -81,11 +81,12 @@ class Rounds:
         inspector.answer(self.scene.random.choice((0, 0.5, 0.8, 0.95, 1)))
         inspector.leave()
 
-    def last_look(self) -> None:
-        """What the last round has left; then the node is stopped properly, and its folder verified."""
+    def last_look(self, looked: Callable[[], None] = lambda: None) -> None:
+        """What the last round has left; then `looked` is called, the node is stopped properly, its folder verified."""
         node = Node(self.folder, self.scene.random.choice(self.programs))
         try:
             self.look(node)
+            looked()
             node.stop()
         finally:
             node.kill()

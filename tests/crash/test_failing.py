@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from .failing import Failure, full_disk, no_room, short_write, small_disk, sync_fails, why_no_small_disk
+from .failing import (
+    Failure,
+    full_disk,
+    full_start,
+    no_room,
+    short_write,
+    small_disk,
+    sync_fails,
+    why_no_small_disk,
+)
 from .ledger import kinds
 from .planted import program
 from .tracing import why_not
@@ -49,6 +58,15 @@ def test_a_full_disk_blocks_publishers_until_there_is_room(tmp_path: Path):
     need(why_no_small_disk(tmp_path))
     with small_disk(tmp_path) as folder:
         went_on(full_disk, folder)
+
+
+def test_a_node_starts_on_a_disk_that_is_full(tmp_path: Path):
+    """Consumers find there all that was promised, and what they answer is kept."""
+    need(why_no_small_disk(tmp_path))
+    with small_disk(tmp_path) as folder:
+        failure = full_start(folder, SEED)
+    assert failure.blocked
+    assert failure.complaints == []
 
 
 def went_on(fail: Callable[[Path, int], Failure], folder: Path) -> None:

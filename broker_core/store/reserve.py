@@ -1,0 +1,58 @@
+"""Room on the disk that a data folder holds for itself: a node can start where others have left none.
+
+A start needs some, for the indexes of the logs and to say that a node runs. So a file of zeros is written while there
+is plenty of room, and deleted when a start finds none: what that frees is enough, and lets consumers go on for a while.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+RESERVE: Final = "reserve"
+RESERVE_OCTETS: Final = 1 << 20  # a start takes about a tenth
+PLENTY: Final = 4 * RESERVE_OCTETS  # free on the disk, before the reserve is filled
+
+
+def free_octets(folder: Path) -> int:
+    """How much can still be written to the file system of a folder. Raises OSError."""
+    free = os.statvfs(folder)
+    return free.f_bavail * free.f_frsize
+
+
+class Reserve:
+    """The reserve of one data folder, which has to be locked. A disk that fails is left to those that must write."""
+
+    __slots__ = ("_file", "_free")
+
+    def __init__(self, folder: Path, free: Callable[[Path], int] = free_octets) -> None:
+        self._file = folder / RESERVE
+        self._free = free
+
+    def fill(self) -> None:
+        """Write the file if it is not there and there is plenty of room."""
+        with suppress(OSError):
+            if self._size() == RESERVE_OCTETS or self._free(self._file.parent) < PLENTY:
+                return
+            try:
+                self._write()
+            except OSError:
+                self._file.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Delete the file if the disk has less than that left."""
+        with suppress(OSError):
+            if self._free(self._file.parent) < RESERVE_OCTETS:
+                self._file.unlink(missing_ok=True)
+
+    def _size(self) -> int:
+        return self._file.stat().st_size if self._file.exists() else 0
+
+    def _write(self) -> None:
+        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(file, "wb", buffering=0) as opened:
+            if opened.write(bytes(RESERVE_OCTETS)) != RESERVE_OCTETS:
+                raise OSError("a write was cut short")

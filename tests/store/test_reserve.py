@@ -1,0 +1,188 @@
+"""The reserve: filled while there is plenty of room, deleted by a start that finds none."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from broker_core.store import wal_tail
+from broker_core.store.database import opened
+from broker_core.store.folder import MESSAGES, META
+from broker_core.store.reserve import PLENTY, RESERVE, RESERVE_OCTETS, Reserve, free_octets
+from broker_core.store.sqlite import SqliteStore
+from tests.crash.failing import fill, small_disk, why_no_small_disk
+from tests.store.shelf import Shelf, entries
+from tests.store.test_writer import FULL, Faulty
+
+
+class Disk:
+    """A disk with so much room."""
+
+    def __init__(self, folder: Path) -> None:
+        self.free = PLENTY
+        self.file = folder / RESERVE
+        self.reserve = Reserve(folder, lambda folder: self.free)
+
+    @property
+    def reserved(self) -> int | None:
+        return self.file.stat().st_size if self.file.exists() else None
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
+
+
+def test_a_reserve_is_filled_while_there_is_plenty_of_room(disk: Disk):
+    disk.free = PLENTY - 1
+    disk.reserve.fill()
+    assert disk.reserved is None
+    disk.free = PLENTY
+    disk.reserve.fill()
+    assert disk.reserved == RESERVE_OCTETS
+    assert disk.file.stat().st_mode & 0o777 == 0o600
+    assert disk.file.stat().st_blocks * 512 >= RESERVE_OCTETS, "a file with holes holds no room"
+
+
+def test_a_reserve_that_is_there_stays_as_it_is(disk: Disk):
+    disk.reserve.fill()
+    before = disk.file.stat()
+    disk.reserve.fill()
+    assert disk.file.stat() == before
+
+
+def test_a_reserve_that_was_left_half_written_is_filled(disk: Disk):
+    disk.file.write_bytes(b"half")
+    disk.reserve.fill()
+    assert disk.reserved == RESERVE_OCTETS
+
+
+def test_a_reserve_is_released_when_there_is_no_room_else(disk: Disk):
+    disk.reserve.fill()
+    disk.free = RESERVE_OCTETS
+    disk.reserve.release()
+    assert disk.reserved == RESERVE_OCTETS
+    disk.free = RESERVE_OCTETS - 1
+    disk.reserve.release()
+    assert disk.reserved is None
+    disk.reserve.release()
+
+
+@pytest.fixture
+def short_files() -> Iterator[None]:
+    """No file may grow beyond half a reserve."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVE_OCTETS // 2, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+@pytest.mark.usefixtures("short_files")
+def test_a_reserve_that_cannot_be_filled_is_not_there(disk: Disk):
+    disk.reserve.fill()
+    assert disk.reserved is None
+
+
+def test_a_reserve_is_no_way_to_somebody_elses_file(disk: Disk, tmp_path: Path):
+    other = tmp_path / "other"
+    other.write_bytes(b"theirs")
+    disk.file.symlink_to(other)
+    disk.reserve.fill()
+    assert other.read_bytes() == b"theirs"
+
+
+def test_a_disk_that_says_nothing_is_left_alone(tmp_path: Path):
+    def failing(folder: Path) -> int:
+        raise OSError("no such disk")
+
+    reserve = Reserve(tmp_path, failing)
+    reserve.fill()
+    reserve.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+# Of a store.
+
+
+def no_copying(sql: str, *arguments: object) -> tuple[int, str] | None:
+    return FULL if "wal_checkpoint" in sql else None
+
+
+def without_copying(shelf: Shelf) -> None:
+    """Its log cannot be copied, for want of room."""
+    assert isinstance(shelf.store, SqliteStore)
+    for name in ("_messages", "_meta"):
+        connection = getattr(shelf.store._writer, name)
+        setattr(shelf.store._writer, name, Faulty(connection, no_copying))
+
+
+def test_a_store_that_has_started_has_a_reserve(tmp_path: Path):
+    shelf = Shelf.of(tmp_path / "data").start()
+    assert (tmp_path / "data" / RESERVE).stat().st_size == RESERVE_OCTETS
+    shelf.store.close(shelf.new_commit())
+
+
+def test_a_store_starts_without_room_to_copy_its_log_which_is_written_over_itself(tmp_path: Path):
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(objects={"a": "1"}, chunks=[entries(1, b"x" * 50_000)])
+    shelf = shelf.killed()
+    assert shelf.folder is not None
+    without_copying(shelf)
+    log = wal_tail.log_of(shelf.folder / META)  # no start commits to this one
+    before, octets = log.stat().st_mtime_ns, log.read_bytes()
+    shelf.start()
+    assert log.read_bytes() == octets != b""
+    assert log.stat().st_mtime_ns > before
+    assert shelf.commit(chunks=[entries(2, b"y")]) == 1
+    after = shelf.killed()
+    assert list(after.found().chunks) == [1, 2]
+    assert after.found().objects == [("a", "1")]
+    after.store.close(None)
+
+
+def test_commits_that_are_lost_are_counted_without_room_to_copy_the_log(tmp_path: Path):
+    """As many as with room: none, and then those behind a frame that is damaged."""
+    shelf = Shelf.of(tmp_path / "data").start()
+    for number in range(1, 6):
+        shelf.commit(chunks=[entries(number, b"x")])
+    shelf.kill(tmp_path / "killed")
+    file = tmp_path / "killed" / MESSAGES
+    whole = wal_tail.log_of(file).read_bytes()
+    at = wal_tail.HEADER.size + wal_tail.FRAME_OCTETS - 1
+    spoilt = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    for log in (whole, spoilt):
+        wal_tail.log_of(file).write_bytes(log)
+        with closing(opened(file)) as database:
+            counted = wal_tail.commits_lost(file, Faulty(database, no_copying))  # type: ignore[arg-type]
+            assert counted == wal_tail.commits_lost(file, database)
+            assert (counted > 1) == (log is spoilt)
+
+
+def test_a_store_starts_on_a_disk_that_is_full_and_messages_can_be_settled(tmp_path: Path):
+    if reason := why_no_small_disk(tmp_path):
+        pytest.skip(reason)
+    with small_disk(tmp_path) as folder:
+        shelf = Shelf.of(folder).start()
+        for number in range(1, 31):
+            assert shelf.commit(chunks=[entries(number, b"x" * 50_000)]) == number
+        shelf = shelf.given_up()
+        shelf.store.close(None)
+        filler = tmp_path / "filler"
+        fill(filler)
+        assert free_octets(folder) == 0
+        shelf = Shelf.of(folder).start()
+        assert not (folder / RESERVE).exists()
+        assert shelf.commit(dropped=list(range(1, 31))) == 1
+        filler.unlink()
+        shelf = shelf.given_up()
+        assert shelf.found().chunks == {}
+        shelf.start()
+        assert (folder / RESERVE).stat().st_size == RESERVE_OCTETS
+        shelf.store.close(None)
