@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -159,12 +159,12 @@ def test_a_copy_is_independent() -> None:
 def test_two_billion_ids_cost_what_one_range_costs() -> None:
     """A peer says it in 8 octets."""
     vast = decoded(bytes.fromhex("0008000000007fffffff"))
-    before = perf_counter()
+    before = thread_time()
     assert vast.count == HALF
     assert list(vast.within(HALF - 2, HALF + 5)) == [HALF - 2, HALF - 1]
     assert vast.without(SequenceSet.of((5, HALF - 2))).ranges == [(0, 4), (HALF - 1, HALF - 1)]
     assert HALF - 1 in vast
-    assert perf_counter() - before < 1.0
+    assert thread_time() - before < 1.0
 
 
 class SetMachine(RuleBasedStateMachine):

@@ -24,7 +24,7 @@ from broker_core.virtual_host import VirtualHost
 from tests.interop.conftest import RunningNode, missing
 from tests.security.issuer import settings, write_keys
 
-TIMEOUT_MS: Final = 20_000  # for anything that should happen soon, on a busy machine
+TIMEOUT_MS: Final = 60_000  # for anything that should happen soon, on a busy machine
 LEEWAY_S: Final = 30  # that a token is good for after its end
 PHONE: Final = {"width": 360, "height": 740}
 DESK: Final = {"width": 1280, "height": 900}

@@ -24,7 +24,7 @@ from protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import Session
 from tests.amqp10.parts import SASL, frame
 
-TIMEOUT_S = 30  # for any answer
+TIMEOUT_S = 90  # for any answer
 CHUNK = 1 << 18
 PLAIN = b"\0guest\0guest"
 

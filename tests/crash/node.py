@@ -15,7 +15,7 @@ from broker_core.node.threaded import ThreadedNode, embedded
 
 ROOT = Path(__file__).parents[2]
 SERVE = ("-m", "broker_core.cli")
-END_TIMEOUT_S = 30
+END_TIMEOUT_S = 90
 
 
 class NodeFailed(Exception):  # noqa: N818 - said like what it tells

@@ -18,7 +18,7 @@ from tests.amqp010.over_socket import SocketClient
 from .node import Node, damage_in
 from .tracing import WRITING, injecting, why_not
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 BRANCHES = 150
 BEHIND = 40  # so many are prepared and not committed at a time

@@ -13,7 +13,7 @@ from pika.exceptions import AMQPError
 
 from .node import Node
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 ROUNDS = 4
 PUBLISHERS = 4

@@ -43,7 +43,7 @@ class Tracer:
         """Let the node go on by itself, if it is still there."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=90)
 
 
 def injecting(node: Node, call: str, what: str, when: str = FOREVER) -> Tracer:

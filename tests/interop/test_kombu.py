@@ -116,7 +116,7 @@ def test_a_consumer_raises_its_prefetch_while_it_runs(connect: Connect):
 
 
 def test_heartbeats_are_checked_from_both_sides(connect: Connect):
-    connection = connect(heartbeat=1)
+    connection = connect(heartbeat=3)  # longer than a busy machine stands still
     transport = connection.connection
     before = transport.bytes_recv  # py-amqp counts frames, not octets
 

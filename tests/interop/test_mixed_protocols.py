@@ -354,7 +354,7 @@ def test_a_request_over_0_9_1_is_answered_over_1_0(channel: BlockingChannel, con
 
 
 def first_answer(node: RunningNode, header: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", node.port), timeout=20) as peer:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=60) as peer:
         peer.sendall(header)
         return peer.recv(8)
 

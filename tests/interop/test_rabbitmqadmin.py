@@ -214,4 +214,4 @@ def test_a_connection_is_listed_and_closed(admin: Admin) -> None:
     assert admin.run("close", "connection", f"name={row['name']}") == "connection closed\n"
     wait_until(lambda: admin.rows("list", "connections") == [], "the connection to be gone")
     with pytest.raises(pika.exceptions.AMQPConnectionError):
-        connection.process_data_events(5)
+        connection.process_data_events(60)

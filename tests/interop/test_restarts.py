@@ -96,7 +96,7 @@ def test_s110_what_a_client_still_had_when_the_node_ended_comes_first_and_flagge
     with channel_of(node) as again:
         assert drained(again, "q") == [(b"1", True), (b"2", False), (b"3", False)]
     with pytest.raises(pika.exceptions.AMQPConnectionError):
-        connection.process_data_events()
+        connection.process_data_events(60)
 
 
 def test_s059_bindings_are_there_if_both_their_ends_are(node: RunningNode):

@@ -11,7 +11,7 @@ import pytest
 from proton import ConnectionException
 from proton.utils import BlockingConnection
 
-from tests.interop.conftest import RunningNode, Start, wait_until
+from tests.interop.conftest import RunningNode, Start
 from tests.security.issuer import settings, token, write_keys
 
 pytestmark = pytest.mark.interop
@@ -36,7 +36,7 @@ def over_pika(node: RunningNode, given: str) -> pika.BlockingConnection:
 
 def over_proton(node: RunningNode, given: str) -> BlockingConnection:
     url = node.url.replace("guest:guest@", "").removesuffix("/%2F")
-    return BlockingConnection(url, user="shop", password=given, allowed_mechs="PLAIN", timeout=20)
+    return BlockingConnection(url, user="shop", password=given, allowed_mechs="PLAIN", timeout=60)
 
 
 def test_pika_comes_in_with_a_token_and_does_what_its_scopes_say(node: RunningNode):
@@ -59,14 +59,13 @@ def test_pika_stays_with_a_fresh_token_and_goes_when_that_is_over(node: RunningN
     connection.process_data_events(SECONDS + 0.5)
     assert connection.is_open
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="credential expired"):
-        connection.process_data_events(20)
+        connection.process_data_events(60)
 
 
 def test_proton_comes_in_with_a_token_and_goes_when_it_is_over(node: RunningNode):
     connection = over_proton(node, good_for(SECONDS))
-    wait_until(lambda: node.clients() == 1, "it has come in")
     with pytest.raises(ConnectionException, match="credential expired"):
-        connection.wait(lambda: False, timeout=20)
+        connection.wait(lambda: False, timeout=60)
 
 
 def test_proton_does_not_come_in_with_a_token_for_others(node: RunningNode):

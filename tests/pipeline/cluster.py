@@ -25,8 +25,8 @@ ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ("broker_core", "pipeline", "protocols")  # and pyspark_amqp.py
 NEEDED: Final = ("attr", "attrs", "mypy_extensions", "pyarrow")  # on every executor
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-BEGIN_TIMEOUT_S: Final = 60
-RUN_TIMEOUT_S: Final = 150
+BEGIN_TIMEOUT_S: Final = 180
+RUN_TIMEOUT_S: Final = 400
 
 
 def package(folder: Path) -> Path:

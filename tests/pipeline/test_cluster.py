@@ -15,7 +15,7 @@ from tests.pipeline.rounds import consumed
 
 need_module("pyspark")
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 PROGRAM = Path(__file__).with_name("clustered.py")
 MESSAGES = 600

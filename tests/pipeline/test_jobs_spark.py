@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 need_module("pyspark")
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 JOBS = "jobs: \xe9"  # in a name of a folder it is escaped
 STREAM = {"x-queue-type": "stream"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 errors = need_module("pyspark.errors")
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 class Channel:

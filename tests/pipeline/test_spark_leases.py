@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 errors = need_module("pyspark.errors")
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 QUEUE = {"subscribe": "jobs", "readerName": "archive"}
 

@@ -122,7 +122,7 @@ def test_listeners_take_handed_sockets_by_name_whatever_their_address(
 
 def test_a_handed_socket_that_no_listener_is_for_is_told_at_the_start(start: Start, listener: socket.socket):
     node = start([listener], "--listen", "127.0.0.1:0", *HTTP, environ={"LISTEN_FDNAMES": "stray"})
-    _, errors = node.communicate(timeout=20)
+    _, errors = node.communicate(timeout=60)
     assert node.returncode == 1
     assert f"was handed a socket for {at(listener)}, called 'stray'" in errors.splitlines()[-1]
     assert "Traceback" not in errors
@@ -131,7 +131,7 @@ def test_a_handed_socket_that_no_listener_is_for_is_told_at_the_start(start: Sta
 def test_what_is_handed_and_does_not_listen_is_told_at_the_start(start: Start):
     with socket.socket() as idle:
         node = start([idle], "--listen", "127.0.0.1:0", *HTTP)
-        _, errors = node.communicate(timeout=20)
+        _, errors = node.communicate(timeout=60)
     assert node.returncode == 1
     assert "handed descriptor 3, which is not a TCP socket that listens" in errors.splitlines()[-1]
 
@@ -155,7 +155,7 @@ def test_the_service_manager_hears_of_start_reload_and_end(start: Start, manager
     assert heard(manager)[0] == "READY=1"
     node.send_signal(signal.SIGTERM)
     assert heard(manager)[0] == "STOPPING=1"
-    node.communicate(timeout=20)
+    node.communicate(timeout=60)
     assert node.returncode == 0
 
 
@@ -163,7 +163,7 @@ def test_a_start_that_fails_is_not_reported_as_ready(
     start: Start, manager: socket.socket, listener: socket.socket
 ):
     node = start([], "--listen", at(listener), *HTTP, environ={"NOTIFY_SOCKET": manager.getsockname()})
-    _, errors = node.communicate(timeout=20)
+    _, errors = node.communicate(timeout=60)
     assert node.returncode == 1, errors
     manager.setblocking(False)
     with pytest.raises(BlockingIOError):
@@ -175,4 +175,4 @@ def test_the_watchdog_is_fed_from_the_loop_that_serves(start: Start, manager: so
     node = start([], "--listen", "127.0.0.1:0", *HTTP, environ=environ)
     assert [heard(manager)[0] for _ in range(3)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
     node.send_signal(signal.SIGTERM)
-    node.communicate(timeout=20)
+    node.communicate(timeout=60)

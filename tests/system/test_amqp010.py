@@ -75,7 +75,7 @@ def test_three_protocols_share_a_port_and_a_queue(node: ThreadedNode, client: So
         _, properties, body = channel.basic_get("first", auto_ack=True)
         assert properties.content_type == "text/plain"
         channel.basic_publish("", "second", body, properties)
-    proton = ProtonConnection(node.url.replace("/%2F", ""), allowed_mechs="PLAIN", timeout=10)
+    proton = ProtonConnection(node.url.replace("/%2F", ""), allowed_mechs="PLAIN", timeout=60)
     receiver = proton.create_receiver("/queues/second")
     received = receiver.receive()
     receiver.accept()

@@ -82,7 +82,7 @@ def log_in(at: tuple[str, int], user: str, password: str) -> None:
         b"AMQP\x03\x01\x00\x00" + frame(0, init, kind=1),
         b"AMQP\x01\x01\x00\x0a" + response,
     ):
-        with socket.create_connection(at, timeout=20) as client:
+        with socket.create_connection(at, timeout=60) as client:
             client.sendall(said)
             client.recv(65536)
             client.shutdown(socket.SHUT_WR)
@@ -100,7 +100,7 @@ def asked(
         url + path, octets, {"Authorization": f"{scheme} {credentials}"}, method=method
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read())
     except urllib.error.HTTPError as refusal:
         return str(refusal.read())

@@ -195,7 +195,7 @@ def test_a_port_for_amqp_is_not_taken_for_a_control_endpoint(ask: Ask) -> None:
 
 
 def test_health_needs_no_name(served: Served) -> None:
-    with urllib.request.urlopen(f"{served.url}/api/leveret/health", timeout=10) as response:
+    with urllib.request.urlopen(f"{served.url}/api/leveret/health", timeout=60) as response:
         assert (response.status, json.load(response)) == (200, {"status": "ok"})
 
 

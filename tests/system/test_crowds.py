@@ -27,7 +27,7 @@ enabled = false
 [log]
 level = "error"
 """
-QUIET_S = 20.0
+QUIET_S = 60.0
 
 
 class Standing:

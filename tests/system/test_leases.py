@@ -97,12 +97,10 @@ def consumed(node: ThreadedNode) -> list[tuple[bytes, bool]]:
     found: list[tuple[bytes, bool]] = []
     with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
         channel = connection.channel()
-        for method, _, body in channel.consume("jobs", inactivity_timeout=0.5):
-            if method is None:
-                break
+        while (got := channel.basic_get("jobs"))[0] is not None:
+            method, _, body = got
             found.append((body, method.redelivered))
             channel.basic_ack(method.delivery_tag)
-        channel.cancel()
     node.wait(Node.quiet)
     return found
 

@@ -108,7 +108,7 @@ async def answer_to(node: Node, header: bytes, listener: int = 0) -> bytes:
 
 async def last_words(node: Node, header: bytes, listener: int = 0) -> bytes:
     """What the node answers to a header, and hangs up."""
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with await connected(node, listener) as stream:
             await stream.send_all(header)
             return b"".join([chunk async for chunk in stream])

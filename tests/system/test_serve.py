@@ -25,7 +25,7 @@ def test_the_ten_lines_of_the_readme_run(serve: Serve):
     program = code[1].replace("localhost:5672", f"127.0.0.1:{at}")
     assert program.count("\n") <= 11
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout, done.returncode) == ("Hello, hare!\n", 0), done.stderr
 
@@ -35,7 +35,7 @@ def test_a_signal_ends_the_node(serve: Serve, ending: signal.Signals):
     node = serve("--listen", "127.0.0.1:0")
     screen(node)
     node.send_signal(ending)
-    _, errors = node.communicate(timeout=20)
+    _, errors = node.communicate(timeout=60)
     assert node.returncode == 0, errors
     assert "Traceback" not in errors
 
@@ -68,7 +68,7 @@ def test_a_node_takes_all_descriptors_that_it_may_have(serve: Serve):
 def test_an_address_that_is_taken_is_told_in_one_line(serve: Serve):
     at = port(screen(serve("--listen", "127.0.0.1:0")))
     second = serve("--listen", f"127.0.0.1:{at}")
-    _, errors = second.communicate(timeout=20)
+    _, errors = second.communicate(timeout=60)
     assert second.returncode == 1
     assert f"127.0.0.1:{at}" in errors.splitlines()[-1]
     assert "Traceback" not in errors
@@ -76,7 +76,7 @@ def test_an_address_that_is_taken_is_told_in_one_line(serve: Serve):
 
 def test_a_mistake_in_the_environment_is_told(serve: Serve):
     node = serve(LEVERET_MEMORY__WATERMARK="half")
-    _, errors = node.communicate(timeout=20)
+    _, errors = node.communicate(timeout=60)
     assert node.returncode == 1
     assert "environment variable LEVERET_MEMORY__WATERMARK" in errors
     assert "Traceback" not in errors
@@ -85,7 +85,7 @@ def test_a_mistake_in_the_environment_is_told(serve: Serve):
 def test_a_plugin_that_does_not_load_is_told_with_its_own_traceback(serve: Serve, tmp_path: Path):
     (tmp_path / "bad.py").write_text("1 / 0")
     node = serve("--listen", "127.0.0.1:0", LEVERET_PLUGINS__FOLDERS=str(tmp_path))
-    _, errors = node.communicate(timeout=20)
+    _, errors = node.communicate(timeout=60)
     assert node.returncode == 1
     assert errors.startswith(
         f"leveret: plugin {tmp_path}/bad.py: ZeroDivisionError: division by zero\nTraceback"

@@ -41,7 +41,7 @@ def channel_at(at: int) -> Iterator[BlockingChannel]:
 
 def ended(node: subprocess.Popen[str], code: int) -> list[str]:
     """The lines that a node has logged until its end."""
-    _, errors = node.communicate(timeout=20)
+    _, errors = node.communicate(timeout=60)
     assert node.returncode == code, errors
     assert "Traceback" not in errors
     return errors.splitlines()

@@ -209,7 +209,7 @@ def test_a_store_that_fails_ends_a_block_that_waits():
     with Slow(node, store) as slow:
         slow.channel().send(m.QueueDeclare("new", durable=True))
         node.call(lambda: store.fail(StoreError("broken")))
-        assert isinstance(node._ended.exception(timeout=20), StoreError)
+        assert isinstance(node._ended.exception(timeout=60), StoreError)
     with pytest.raises(StoreError):
         node.stop()
 

@@ -17,7 +17,7 @@ from .served import Serve, port, screen
 
 pytestmark = pytest.mark.system
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @pytest.fixture
