@@ -1,12 +1,13 @@
-"""HTTP/1.1 on h11: bytes in, whole requests to a handler, its responses out as bytes. No socket, no clock, no broker.
+"""Read HTTP/1.1 requests with h11, and write the responses of a handler. No socket, no clock, no broker.
 
     waiting ──first bytes──> receiving ──end of message──> answered ──> waiting     or closed, where HTTP says so
-                             │  └─ who asks is being checked ─┘ └─an answer to come, or too much unsent─┘
+                             │  └─ a login is being checked ─┘ └─the answer is `Later`, or too much of it unsent─┘
                                  └─malformed, too large, too slow──> refused ──> closed
 
 Requests are answered one after the other, in the order they came, also when several came at once (pipelining). An
-answer may come `Later`, and a large one takes its time to leave: what stands behind it waits, and is bounded. What
-this file refuses by itself it answers as JSON, like everything else: `{"error": phrase, "reason": sentence}`.
+answer may come `Later`, and a large one takes its time to be sent: the requests behind it wait, and their size is
+bounded. What this module refuses by itself it answers as JSON, like everything else: `{"error": phrase, "reason":
+sentence}`.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ BODILESS: Final = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 
 @attrs.frozen
 class Request:
-    """A whole request. Names of headers are in lower case; one that was repeated has its values joined by commas."""
+    """A whole request. Names of headers are in lower case; the values of a repeated header are joined by commas."""
 
     method: str
     path: str  # as sent, still percent-encoded
-    query: str  # what stands behind the question mark
+    query: str  # the part after the question mark, still encoded
     headers: Mapping[str, str] = attrs.field(repr=False)
     body: bytes = attrs.field(repr=False)
 
 
 @attrs.frozen
 class Response:
-    """An answer. Content-Length and Connection are seen to; `close` ends the connection after it.
+    """A response. The connection adds Content-Length and Connection; `close` ends the connection after it.
 
-    With `sent` it is a large one: the next request waits until the peer has been sent most of it, and then `sent` is
-    called, once; also if the connection ends. What of the body is long stands in `pieces`, which nobody ever joins.
+    A response with `sent` is a large one: the next request waits until most of it has been sent to the peer; then, or
+    when the connection ends, `sent` is called, once. The long parts of a body stand in `pieces`, which are sent without
+    being joined.
     """
 
     status: int
@@ -58,18 +60,18 @@ class Response:
 
     @property
     def size(self) -> int:
-        """Octets of the whole body."""
+        """Return the size of the whole body in bytes."""
         return len(self.body) + sum(map(len, self.pieces))
 
 
 def nothing() -> None:
-    """What is done when nobody wants to know."""
+    """Do nothing: the default of optional callbacks."""
 
 
 class Later:
-    """An answer that is still to come. Whoever works on it calls `answer` once, in the connection's own thread.
+    """A response that comes later. The code that works on it calls `answer` once, in the connection's own thread.
 
-    `dropped` is called if the connection ends before: nobody waits for the answer any more.
+    `dropped` is called if the connection ends before, and the response is not needed any more.
     """
 
     __slots__ = ("_answered", "_then", "dropped")
@@ -80,23 +82,23 @@ class Later:
         self._answered: tuple[Response, float] | None = None
 
     def answer(self, response: Response, now: float) -> None:
-        """The answer; without a connection that waits for it, it is forgotten. `now` is monotonic seconds."""
+        """Give the response to the connection, or drop it if the connection has ended. `now` is monotonic seconds."""
         if self._then is None:
             self._answered = response, now
         else:
             self._then(response, now)
 
     def give_to(self, then: Callable[[Response, float], None]) -> None:
-        """Have the answer given to this, which may be at once."""
+        """Have the response given to `then`, at once if it is there already."""
         self._then = then
         if self._answered is not None:
             then(*self._answered)
 
 
 class Pause:
-    """Who asks is being checked: the connection asks its handler once more when `resume` is called.
+    """Returned by a handler while it checks a login: the connection asks the handler once more after `resume`.
 
-    `dropped` is called if the connection ends before: nobody asks any more.
+    `dropped` is called if the connection ends before, and the check is not needed any more.
     """
 
     __slots__ = ("_again", "dropped")
@@ -106,7 +108,7 @@ class Pause:
         self._again: Callable[[float], None] | None = None
 
     def resume(self, now: float) -> None:
-        """Ask once more. `now` is monotonic seconds."""
+        """Let the connection ask its handler once more. `now` is monotonic seconds."""
         again, self._again = self._again, None
         if again is not None:
             again(now)
@@ -116,79 +118,80 @@ class Pause:
 
 
 def refusal(status: int, reason: str, headers: HeaderList = (), close: bool = False) -> Response:
-    """A response that says why not."""
+    """Return a response with the reason of a refusal as JSON."""
     content = {"error": HTTPStatus(status).phrase, "reason": reason}
     return Response(status, json.dumps(content).encode(), headers=headers, close=close)
 
 
 @attrs.frozen
 class Allowance:
-    """So many octets a body may have. `end` is called when its request is answered, or nobody waits any more."""
+    """The most bytes that a body may have. `end` is called when its request is answered or its connection ends."""
 
     octets: int
     end: Callable[[], None] = nothing
-    final: bool = True  # whether it is of no use to ask again, when that is not enough either
+    final: bool = True  # False if the handler may allow more when this does not suffice
 
 
 class Handler(ABC):
-    """What a connection asks of the broker's side."""
+    """The part of a connection that knows the broker: it allows large bodies, and answers requests."""
 
-    is_stranger: bool = False  # nobody has logged in on this connection yet
+    is_stranger: bool = False  # no user has logged in on this connection yet
 
     def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
-        """A body is larger than others; `size` is how large, if the head tells. None: that is too large.
+        """Called when a body is larger than usual; `size` is its size in bytes, if the head tells it.
 
-        The head has no body yet. A response refuses it before it is read. Must not raise.
+        `head` is the request without its body. Return an `Allowance`, a response that refuses the body before it is
+        read, a `Pause` to be asked again, or None if the body is too large. Must not raise.
         """
         return None
 
     @abstractmethod
     def on_request(self, request: Request) -> Response | Later | Pause:
-        """Answer a request. Must not raise. The next one comes when this one is answered."""
+        """Answer a request. Must not raise. The next request comes when this one has been answered."""
 
     def on_answered(self, head: h11.Request, status: int) -> None:
-        """A request has been answered. Must not raise."""
+        """Called when a request has been answered. Must not raise."""
 
     @abstractmethod
     def common_headers(self) -> HeaderList:
-        """The headers of every response, the connection's own refusals included."""
+        """Return the headers of every response, including the connection's own refusals."""
 
 
 class Writer(ABC):
-    """Where a connection puts what it sends."""
+    """The place where a connection writes what it sends."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Take some bytes; the order is kept."""
+        """Take some bytes, to be sent in this order."""
 
     @abstractmethod
     def full(self) -> bool:
-        """Whether the peer leaves too much of its responses unread."""
+        """Return whether the peer leaves too much of its responses unread."""
 
     @abstractmethod
     def gone(self) -> int:
-        """How many octets of all that was written the peer has been sent."""
+        """Return how many bytes of everything written have been sent to the peer."""
 
 
 @attrs.frozen
 class Bounds:
-    """What one connection may use up, in octets and seconds."""
+    """The limits of one connection, in bytes and seconds."""
 
-    head_size_max: int = 6 * 1024  # of request line and headers; with a large token 3 KiB
+    head_size_max: int = 6 * 1024  # of request line and headers; a large token takes 3 KiB
     headers_max: int = 64
     body_size_max: int = 1024 * 1024
-    strangers_body_max: int = 2048  # of a body before it is known who sends it
-    behind_size_max: int = 128 * 1024  # of what comes while an answer is to come, or to be sent
+    strangers_body_max: int = 2048  # of a body before its user has logged in
+    behind_size_max: int = 128 * 1024  # of requests that come while an answer is awaited or being sent
     request_timeout_s: float = (
         10.0  # from a request's first byte to its last, or to `stall_size` more of its body
     )
     idle_timeout_s: float = 60.0  # between requests
-    stall_timeout_s: float = 30.0  # in which somebody who gets a large answer has to read
-    stall_size: int = 256 * 1024  # so much of it; and who sends a large body
+    stall_timeout_s: float = 30.0  # in which the reader of a large answer must take `stall_size` more of it
+    stall_size: int = 256 * 1024  # the sender of a large body must send as much within `request_timeout_s`
 
 
 class Connection:
-    """One connection's machine."""
+    """The state machine of one connection."""
 
     def __init__(self, handler: Handler, writer: Writer, now: float, bounds: Bounds | None = None) -> None:
         self.closed = False
@@ -200,21 +203,21 @@ class Connection:
         self._body: list[bytes] = []
         self._body_size = 0
         self._body_max = 0
-        self._allowance: Allowance | None = None  # for a larger one
+        self._allowance: Allowance | None = None  # for a larger body
         self._waiting = True  # between requests
-        self._working = False  # somebody up the stack goes on with what is there
-        self._late: Later | None = None  # the answer that is still to come
-        self._paused: Pause | None = None  # until it is known who asks
-        self._unsent: Callable[[], None] | None = None  # most of a large answer is to be sent: its `sent`
+        self._working = False  # `_go_on` is running further up the stack
+        self._late: Later | None = None  # the response that is still to come
+        self._paused: Pause | None = None  # while a login is being checked
+        self._unsent: Callable[[], None] | None = None  # `sent` of a large response that is being sent
         self._over = False  # there is no request after the last answer
-        self._behind_size = 0  # octets that came while another answer was to come or to be sent
-        self._gone = 0  # octets sent, or received of a body, when the peer's time began
+        self._behind_size = 0  # bytes that came while another response was awaited or being sent
+        self._gone = 0  # bytes sent, or received of a body, when the present `_until` was set
         self._until = now + self._bounds.request_timeout_s
 
     # Bytes in.
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take bytes in any division, and answer the requests that are whole. `now` is monotonic seconds."""
+        """Take bytes in any division, and answer the requests that are complete. `now` is monotonic seconds."""
         if self.closed or not data:
             return
         if self._busy:
@@ -236,7 +239,7 @@ class Connection:
         self._until = now + self._bounds.request_timeout_s
 
     def _go_on(self, now: float) -> None:
-        """Work off what is here."""
+        """Handle the events that are in the buffer until one must wait."""
         self._working = True
         try:
             while not self.closed and not self._busy and self._step(now):
@@ -247,7 +250,7 @@ class Connection:
             self._working = False
 
     def _step(self, now: float) -> bool:
-        """Work off one event; False when more bytes are needed."""
+        """Handle one event; return False when more bytes are needed."""
         event = self._machine.next_event()
         if isinstance(event, h11.Request):
             self._on_head(event)
@@ -279,7 +282,7 @@ class Connection:
         if (
             b"content-length" in said and b"transfer-encoding" in said
         ):  # a proxy may believe the other (RFC 9112, 6.3)
-            self._refuse(HTTPStatus.BAD_REQUEST, "the body's length is said twice")
+            self._refuse(HTTPStatus.BAD_REQUEST, "the body's length is given twice")
             return
         size = int(said.get(b"content-length", b"0"))
         if size > self._body_max:
@@ -292,7 +295,7 @@ class Connection:
             self._ask_for_more(None)
 
     def _ask_for_more(self, size: int | None) -> None:
-        """The body is larger than others: whether it may be depends on what it is for, and who sends it."""
+        """Ask the handler to allow a body that is larger than usual: that depends on the route and the user."""
         final = self._allowance is not None and self._allowance.final
         while not final and (size or self._body_size) > self._body_max:
             assert self._request is not None
@@ -350,7 +353,7 @@ class Connection:
             self._go_on(now)
 
     def _on_late(self, response: Response, now: float) -> None:
-        """The answer that was to come."""
+        """Called with the response that came `Later`."""
         self._late = None
         if self.closed:
             (response.sent or nothing)()
@@ -360,7 +363,7 @@ class Connection:
             self._go_on(now)
 
     def _conclude(self, response: Response, now: float) -> None:
-        """Answer, and be ready for another request if there is room for another answer."""
+        """Send the response, and be ready for another request if there is room for another response."""
         self._end_allowance()
         assert self._request is not None
         self._handler.on_answered(self._request, response.status)
@@ -388,19 +391,19 @@ class Connection:
         (unsent or nothing)()
 
     def drained(self, now: float) -> bool:
-        """Most of what was written has been sent. True: there may be more requests, for `go_on`."""
+        """Called when most of what was written is sent. Return True if `go_on` may find more requests."""
         if self._unsent is None or self.closed:
             return False
         self._conclude_sent(now)
         return not self.closed
 
     def go_on(self, now: float) -> None:
-        """Answer the requests that came behind a large answer."""
+        """Answer the requests that came behind a large response."""
         if not self._working:
             self._go_on(now)
 
     def end(self) -> None:
-        """There is nobody to answer any more."""
+        """Called when the connection is lost: release everything that its requests hold."""
         self.closed = True
         self._body = []
         self._end_allowance()
@@ -413,7 +416,7 @@ class Connection:
         self._tell_sent()
 
     def _next(self, now: float) -> None:
-        """Be ready for another request; the first bytes of it may be here already."""
+        """Get ready for another request, whose first bytes may be here already."""
         self._request = None
         self._behind_size = 0
         self._machine.start_next_cycle()
@@ -429,7 +432,7 @@ class Connection:
     # Responses out.
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Say why the connection cannot go on, if that can be said, and end it."""
+        """Send the reason why the connection cannot go on, if a response may still begin, and close."""
         if self._machine.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._respond(refusal(status, reason, close=True))
         self.closed = True
@@ -442,7 +445,7 @@ class Connection:
         if status not in BODILESS:
             headers.append(("Content-Type", response.content_type))
             headers.append(("Content-Length", str(response.size)))
-        if response.close or self._writer.full():  # the latter asks, and asks, and does not read
+        if response.close or self._writer.full():  # the peer sends requests but does not read responses
             headers.append(("Connection", "close"))
         self._send(h11.Response(status_code=status, headers=headers, reason=status.phrase))
         if status not in BODILESS and not self._asked_for_head:
@@ -461,14 +464,14 @@ class Connection:
     # Time.
 
     def deadline(self) -> float | None:
-        """When `on_deadline` wants to be called, whatever happens until then."""
+        """Return when `on_deadline` is to be called, in monotonic seconds, whatever happens until then."""
         return None if self.closed else self._until
 
     def on_deadline(self, now: float) -> None:
-        """End a connection that is idle, whose request takes too long, or that does not read its answer."""
+        """End a connection that is idle, whose request takes too long, or that does not read its response."""
         if self.closed or now < self._until:
             return
-        if self._late is not None:  # whoever works on it sees to the time
+        if self._late is not None:  # the code that works on it limits the time
             self._until = now + self._bounds.idle_timeout_s
             return
         if self._unsent is not None:
@@ -485,7 +488,7 @@ class Connection:
 
 
 def whole(request: h11.Request, body: bytes) -> Request:
-    """A request from its head and body. Raises ValueError for a target that is not a path or URL."""
+    """Return a request from its head and body. Raises ValueError if the target is not a path or URL."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in request.headers:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")

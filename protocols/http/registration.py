@@ -1,7 +1,7 @@
-"""What a node is told of HTTP at its start: first bytes, and where connections come from.
+"""Register HTTP with a node: the first bytes of requests, and the factories of connections.
 
-The front-end itself is imported with the first connection, or once a node has been up for a while, as AMQP 1.0's is:
-with its routes it is a fifth of all that a node would otherwise load, and most nodes in tests are never asked anything.
+The front-end itself is imported with the first connection, or once a node has been up for a while, like AMQP 1.0: with
+its routes it is a fifth of all that a node would otherwise load, and most nodes in tests never get an HTTP request.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def control(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
-    """The control endpoint for one connection."""
+    """Return a front-end of the control endpoint for one connection."""
     from protocols.http.server.adapter import ControlConnection
 
     return ControlConnection(broker, config, outbox, peer, now)
 
 
 def metrics(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
-    """One connection to the listener that has the metrics and nothing else."""
+    """Return a front-end for one connection to the listener that serves only the metrics."""
     from protocols.http.metrics.listener import MetricsConnection
 
     return MetricsConnection(broker, config, outbox, peer, now)

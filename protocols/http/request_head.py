@@ -1,4 +1,4 @@
-"""What the head of a request says: its size, and where it leads. Pure functions."""
+"""Read the size and the target of a request's head. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import h11
 
 
 def head_size(request: h11.Request) -> int:
-    """Octets of request line and headers, at least."""
+    """Return the least number of bytes that request line and headers took on the wire."""
     line = len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")
     return line + sum(len(name) + len(value) + len(b": \r\n") for name, value in request.headers)
 
 
 def target_parts(target: str) -> tuple[str, str]:
-    """Path and query; the scheme and host that a proxy leaves in front are dropped (RFC 9112, 3.2).
+    """Split a request target into path and query; scheme and host, which a proxy leaves in front, are dropped (RFC
+    9112, 3.2).
 
-    Raises ValueError for what is neither a path nor a URL.
+    Raises ValueError if the target is neither a path nor an HTTP URL.
     """
     if target.startswith("/") or target == "*":
         path, _, query = target.partition("?")

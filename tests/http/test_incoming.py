@@ -109,12 +109,15 @@ REFUSED = {
         octets_of(said_with(at_0="mqtt")),
         "a message is of the protocol 'mqtt', which is not installed",
     ),
-    "ends that fall": (octets_of(ends=(0, 2, 2), bodies=b"abc"), CANNOT + "pieces end where they cannot"),
-    "ends beyond": (octets_of(ends=(0, 3, 2)), CANNOT + "pieces end where they cannot"),
-    "a late begin": (octets_of(ends=(1, 1, 2)), CANNOT + "pieces end where they cannot"),
+    "ends that fall": (
+        octets_of(ends=(0, 2, 2), bodies=b"abc"),
+        CANNOT + "the ends of pieces do not ascend to their size",
+    ),
+    "ends beyond": (octets_of(ends=(0, 3, 2)), CANNOT + "the ends of pieces do not ascend to their size"),
+    "a late begin": (octets_of(ends=(1, 1, 2)), CANNOT + "the ends of pieces do not ascend to their size"),
     "ends of properties beyond": (
         octets_of(flags=0, properties=(struct.pack("<3I", 0, 9, 4), b"abcd")),
-        CANNOT + "pieces end where they cannot",
+        CANNOT + "the ends of pieces do not ascend to their size",
     ),
     "broken properties": (
         octets_of(properties=(b"", b"\xff\xff")),

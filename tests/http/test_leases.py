@@ -286,7 +286,7 @@ REFUSED = {
     ),
     "GET /sw/r/blocks?from=0": (
         410,
-        "offset 0 of lease 'r' of queue 'sw' in vhost '/' is there no more; its first is 1",
+        "offset 0 of lease 'r' of queue 'sw' in vhost '/' is gone; the first is 1",
     ),
     "GET /sw/r/blocks?from=3": (
         416,
@@ -294,7 +294,7 @@ REFUSED = {
     ),
     "GET /sw/r/blocks?from=1&incarnation=x": (
         409,
-        "lease 'r' of queue 'sw' in vhost '/' is another one than that with the incarnation 'x'",
+        "lease 'r' of queue 'sw' in vhost '/' has another incarnation than 'x'",
     ),
     "GET /sw/r/blocks?from=1&fence=-1": (
         400,

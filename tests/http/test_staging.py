@@ -363,7 +363,7 @@ NO_COMMITS = {
     b'{"parts": [[0, 1]]}': f"{COMMIT}, each a whole number from 0 to 4611686018427387904",
     b'{"parts": [[0, 1, true]]}': f"{COMMIT}, each a whole number from 0 to 4611686018427387904",
     b'{"parts": [[0, -1, 1]]}': f"{COMMIT}, each a whole number from 0 to 4611686018427387904",
-    b'{"parts": [[0, 1, 1], [0, 2, 1]]}': "partition 0 is there twice",
+    b'{"parts": [[0, 1, 1], [0, 2, 1]]}': "partition 0 is given twice",
 }
 
 

@@ -94,7 +94,7 @@ REFUSED = {
     "/s/blocks?from=2": (416, "queue 's' in vhost '/' has no offset 2 yet; its next is 1"),
     "/s/blocks?from=0&incarnation=x": (
         409,
-        "queue 's' in vhost '/' is another one than that with the incarnation 'x'",
+        "queue 's' in vhost '/' has another incarnation than 'x'",
     ),
 }
 

@@ -1,4 +1,5 @@
-"""Blocks of a stream to Arrow: one IPC stream, a batch for each block. pyarrow is loaded when it is first needed."""
+"""Convert blocks of a stream to an Arrow IPC stream, a batch for each block. pyarrow is loaded when it is first
+needed."""
 
 from __future__ import annotations
 
@@ -14,21 +15,22 @@ from broker_core.store.origin import EncodingOf
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
-ROW_OCTETS: Final = 48  # of a row besides texts, properties and body, about
+ROW_OCTETS: Final = 48  # bytes of a row besides texts, properties and body, roughly
 
 
 def is_there() -> bool:
-    """Whether pyarrow is installed."""
+    """Return whether pyarrow is installed."""
     return find_spec("pyarrow") is not None
 
 
 def made(
     octets: bytes, offset: int, until: int | None, octets_max: int, encoding_of: EncodingOf
 ) -> tuple[bytes, int]:
-    """An Arrow IPC stream of the messages from `offset` on, and the offset to go on at.
+    """Return an Arrow IPC stream of the messages from `offset` on, and the offset to go on at.
 
-    A block may say in a few octets what becomes a long column: what would be more than `octets_max` besides bodies and
-    what else the block has for each message is left for the next time; one message never is. Raises DamagedError.
+    A block may say in a few bytes what becomes a long column. Messages that would exceed `octets_max`, not counting
+    bodies and other data that the block has for each message, are left for the next request; the first is always
+    included. Raises DamagedError if a block cannot be read.
     """
     import pyarrow as pa
 
@@ -51,7 +53,7 @@ def made(
 
 
 def row_octets(block: Block) -> int:
-    """What a message takes up of what the block says once for several."""
+    """Return how many bytes a message takes up of data that the block has once for several messages."""
     texts = max(sum(len(str(each)) for each in (origin[0], *origin[-2:])) for origin in block.origins)
     return ROW_OCTETS + 4 * texts + (len(block.properties) if block.property_ends is None else 0)
 
@@ -73,7 +75,7 @@ def schema() -> pyarrow.Schema:
 
 
 def batch(block: Block, begin: int, rows: int, encoding_of: EncodingOf) -> pyarrow.RecordBatch:
-    """Some messages of a block. What the block has for each is taken as it is."""
+    """Return some messages of a block as a batch. Columns that the block has for each message are not copied."""
     import pyarrow as pa
 
     first = block.header.first + begin
@@ -91,7 +93,7 @@ def batch(block: Block, begin: int, rows: int, encoding_of: EncodingOf) -> pyarr
 
 
 def _texts(block: Block, place: int, begin: int, rows: int) -> pyarrow.Array:
-    """What each message's origin has at a place. What is no text in UTF-8 has marks of replacement."""
+    """Return a field of each message's origin as a column. What is not UTF-8 becomes replacement characters."""
     import pyarrow as pa
 
     texts = [
@@ -113,7 +115,7 @@ def _properties(block: Block, begin: int, rows: int) -> pyarrow.Array:
 
 
 def _bodies(block: Block, begin: int, rows: int, encoding_of: EncodingOf) -> pyarrow.Array:
-    """The plain octets, also of a protocol that wraps them, if it is installed."""
+    """Return the plain bodies, also of a protocol that wraps them, if its encoding is installed."""
     import pyarrow as pa
 
     plain = [unwrapping(encoding_of(str(origin[0]))) for origin in block.origins]
@@ -129,7 +131,7 @@ def _bodies(block: Block, begin: int, rows: int, encoding_of: EncodingOf) -> pya
 
 
 def unwrapping(encoding: Encoding | None) -> Callable[[bytes], bytes] | None:
-    """How plain octets come out of a body; None: they are what it is."""
+    """Return the function that unwraps a body, or None if bodies are plain."""
     if encoding is None or type(encoding).octets is Encoding.octets:
         return None
     return encoding.octets

@@ -1,7 +1,7 @@
-"""Branches of distributed transactions over HTTP (`broker_core/xa/branch.py`): which are in doubt, and an end to one.
+"""List and decide branches of distributed transactions over HTTP (`broker_core/xa/branch.py`).
 
-What belongs to a coordinator that does not come back waits without end. An operator may decide in its place, and the
-coordinator is told so should it ever ask: that is a heuristic decision, as X/Open has it.
+A prepared branch whose coordinator does not come back waits without end. An operator may decide in its place, and the
+coordinator is told so should it ever ask: a heuristic decision, in the words of X/Open.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ ONE: Final = PATH + "/{xid}"
 
 
 def branches(asked: Asked) -> Json:
-    """Those that the user may decide about."""
+    """List the branches that the user may decide."""
     asked.only()
     return [state(each) for each in entered(asked).branches.all() if may_decide(each, asked.user)]
 
 
 def commit(asked: Asked) -> Json:
-    """Have what is prepared take effect."""
+    """Commit a prepared branch."""
     return decided(asked, commit=True)
 
 
 def roll_back(asked: Asked) -> Json:
-    """Have what is prepared undone."""
+    """Roll a prepared branch back."""
     return decided(asked, commit=False)
 
 
 def decided(asked: Asked, commit: bool) -> Json:
-    """Raises IllegalState, NotFound, AccessRefused."""
+    """Decide a prepared branch. Raises IllegalState, NotFound or AccessRefused if it cannot be decided by the user."""
     asked.only()
     branch = entered(asked).branches.find(name_in(asked), asked.user)
     branch.complete(commit)
@@ -45,7 +45,7 @@ def decided(asked: Asked, commit: bool) -> Json:
 
 
 def forget(asked: Asked) -> Json:
-    """No coordinator will ask how it ended. Raises IllegalState, NotFound, AccessRefused."""
+    """Forget the decision about a branch. Raises IllegalState, NotFound or AccessRefused."""
     asked.only()
     branch = entered(asked).branches.find(name_in(asked), asked.user)
     branch.do(Verb.FORGET)

@@ -1,11 +1,11 @@
-"""Blocks of a stream or a lease as the answer to one request: looked for, waited for if need be, read, handed over.
+"""Answer one request for blocks of a stream or a lease: wait for messages if need be, wait for room, read, and answer.
 
-    asked ──there is something──────────────────────> in line for room ──> read ──(made Arrow)──> answered
-      └─nothing yet─> looks out ──told of more──────────┘
+    asked ──there are messages──────────────────────> in line for room ──> read ──(made Arrow)──> answered
+      └─none yet──> looks out ──told of more────────────┘
                           └─wait_ms are over──> answered with nothing
 
-Nothing runs while somebody looks out: stream or lease tells him. What is read counts against the room that all bulk
-answers have (`room.py`) until most of it has been sent.
+Nothing runs while a request looks out: the stream or lease tells it. What is read counts against the room that all bulk
+answers share (`memory_budget.py`) until most of it has been sent.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ log: Final = logging.getLogger("leveret.http")
 
 BLOCKS: Final = "application/vnd.leveret.blocks"
 ARROW: Final = "application/vnd.apache.arrow.stream"
-ROOM_WAIT_S: Final = 30.0  # in line; then the client may ask again
+ROOM_WAIT_S: Final = 30.0  # in line; after that the client may ask again
 RETRY_AFTER_S: Final = 5
-# Where there is no store, blocks and Arrow are made in the broker's own thread: of so much, in some ms.
+# Without a store, blocks and Arrow are made in the broker's own thread: only so much at once, in some ms.
 PACKED_OCTETS: Final = 1 << 20
 ARROW_OCTETS: Final = 1 << 18
 
 
 @attrs.frozen
 class Wanted:
-    """What was asked for."""
+    """The parameters of a request."""
 
     offset: int
-    until: int | None  # None: as far as there is something
+    until: int | None  # as far as there are messages, if None
     octets: int
-    incarnation: str | None  # None: whichever it is
+    incarnation: str | None  # any, if None
     wait_s: float
     arrow: bool = False
 
 
 class Readable(Protocol):
-    """What has a log, and tells when there is more in it."""
+    """An object that has a log, and tells when there is more in it."""
 
     log: Log
 
     @property
     def described(self) -> str:
-        """As error texts name it."""
+        """Return the object's name for error texts."""
 
     def look_out(self, tell: Callable[[], None]) -> None:
-        """Have it called once, when there is something more to read, or when there will be no more."""
+        """Have `tell` called once, when there is more to read, or when there will be no more."""
 
     def look_away(self, tell: Callable[[], None]) -> None:
-        """It is not called any more."""
+        """Have `tell` not called any more."""
 
 
 class Source(ABC):
-    """What blocks are made of: a stream, or a lease. `queue`: whose readers may read it."""
+    """A stream or a lease that blocks are made of. `queue` names the queue whose permissions count."""
 
     def __init__(self, readable: Readable, host: str, queue: str, incarnation: str) -> None:
         self.readable = readable
@@ -85,15 +85,15 @@ class Source(ABC):
     @property
     @abstractmethod
     def first(self) -> int:
-        """The first offset that may be asked for."""
+        """Return the first offset that may be asked for."""
 
     @abstractmethod
     def require_there(self) -> None:
-        """Raises NotFound if it is there no more, or Refused."""
+        """Check that the source may still be read. Raises NotFound if it has been deleted, or Refused."""
 
 
 class BulkAnswer:
-    """One request's way from the question to the answer."""
+    """The state of one request from the question to the answer."""
 
     __slots__ = (
         "_broker",
@@ -117,11 +117,11 @@ class BulkAnswer:
         self._wanted = wanted
         self._timer: Timer | None = None
         self._share: Share | None = None
-        self._reading = False  # in a thread, or about to
-        self._ended = False  # answered, or nobody waits any more
+        self._reading = False  # a thread reads, or is about to
+        self._ended = False  # answered, or the connection has ended
 
     def begin(self) -> Later:
-        """Raises Refused for what cannot be answered."""
+        """Begin to answer. Raises Refused, or a Failure, if the request cannot be answered."""
         self._require_right_place()
         self.later.dropped = self._drop
         if self._has_more or not self._wanted.wait_s:
@@ -136,23 +136,23 @@ class BulkAnswer:
         return self._readable.log.committed > self._wanted.offset
 
     def _require_right_place(self) -> None:
-        """It is the one that was meant, and has the offset, or will have. Raises Refused or a Failure."""
+        """Check the source's incarnation, and that it has the offset or will have it. Raises Refused or a Failure."""
         source, wanted = self._source, self._wanted
         self._broker.access.check(self._user, source.host, Permission.READ, "queue", source.queue)
         source.require_there()
         described, first, following = self._readable.described, source.first, self._readable.log.committed
         if wanted.incarnation not in (None, source.incarnation):
-            reason = f"{described} is another one than that with the incarnation '{wanted.incarnation}'"
+            reason = f"{described} has another incarnation than '{wanted.incarnation}'"
             raise Refused(HTTPStatus.CONFLICT, reason, {"incarnation": source.incarnation})
         bounds = {"first": first, "next": following}
         if wanted.offset < first:
-            reason = f"offset {wanted.offset} of {described} is there no more; its first is {first}"
+            reason = f"offset {wanted.offset} of {described} is gone; the first is {first}"
             raise Refused(HTTPStatus.GONE, reason, bounds)
         if wanted.offset > following:
             reason = f"{described} has no offset {wanted.offset} yet; its next is {following}"
             raise Refused(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, reason, bounds)
 
-    # Looking out.
+    # Looking out for messages.
 
     def _told(self) -> None:
         self._guarded(self._look_again)
@@ -204,7 +204,7 @@ class BulkAnswer:
             self._give_back()
             return
         if not isinstance(found, bytes) or not found:
-            self._require_right_place()  # retention may have been quicker
+            self._require_right_place()  # retention may have dropped it meanwhile
         if isinstance(found, Exception):
             raise self._unreadable(found)
         if self._wanted.arrow:
@@ -213,7 +213,8 @@ class BulkAnswer:
             self._respond(found)
 
     def _unreadable(self, error: Exception) -> Exception:
-        """What is damaged is as good as gone: whoever goes on behind it is told where that is."""
+        """Return the failure for a read error. A damaged block counts as gone: the answer tells where the next
+        begins."""
         if not isinstance(error, DamagedError) or error.next is None:
             log.error("%s cannot be read: %s", self._readable.described, error)
             return Refused(
@@ -239,7 +240,7 @@ class BulkAnswer:
             journal.store.read_soon(job, then)
 
     def _encodings_at_hand(self) -> dict[str, Encoding]:
-        """Of what was read, where there is no store: the messages are in memory and know theirs."""
+        """Return the encodings of what was read, without a store: the messages are in memory and have them."""
         found = self._readable.log.read(self._wanted.offset, ARROW_OCTETS, ARROW_OCTETS)
         messages = () if found is None else found[1]
         return {each.encoding.name: each.encoding for each in messages}
@@ -255,7 +256,7 @@ class BulkAnswer:
     # The answer.
 
     def _respond(self, octets: bytes, following: int | None = None) -> None:
-        """`following`: the offset to ask for next, where the octets do not tell."""
+        """Answer with blocks or Arrow. `following` is the offset to ask for next, where the bytes do not tell."""
         first = self._wanted.offset
         if following is None:
             first, following = block.range_of(octets) if octets else (first, first)
@@ -281,7 +282,7 @@ class BulkAnswer:
         self.later.answer(response, self._broker.now)
 
     def _drop(self) -> None:
-        """Nobody waits any more. What a thread is reading still takes up room."""
+        """Called when the connection has ended. What a thread is reading still takes up room."""
         self._end()
         if not self._reading:
             self._give_back()
@@ -297,13 +298,13 @@ class BulkAnswer:
             share.end()
 
     def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
-        """What fails is the answer; whoever calls has other things to do, and must not end for it."""
+        """Run a step and turn its exceptions into the answer, for its caller must go on."""
         try:
             step(*arguments)
         except (Failure, Refused) as refused:
             self._answer(refused_response(refused))
         except Exception:
             log.exception("a mistake of ours while answering with blocks of %s", self._readable.described)
-            if self._ended:  # perhaps nobody else does
+            if self._ended:  # no other step will give it back
                 self._give_back()
             self._answer(mistake())

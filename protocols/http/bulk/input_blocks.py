@@ -1,7 +1,7 @@
-"""Blocks that a stranger sends, checked as a whole before anything is done with them, and then messages.
+"""Check blocks from a client as a whole, and turn them into messages.
 
-Nothing of what they say is believed: what the broker knows of a message is projected anew from its properties, and the
-checks are those of a publish over AMQP. Offsets, times, places in queues and deaths in them mean nothing here.
+Nothing in them is trusted: the facts that the broker keeps of a message are read anew from its properties, and the
+checks are those of a publish over AMQP. Offsets, times, places in queues and deaths in them are ignored.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 1_000_000  # of a request
 ORIGINS_OCTETS_MAX: Final = 4 << 20  # of a request: JSON takes many times that while it is read
-ORIGIN_LENGTH: Final = 12  # encoding, nine things that are not looked at, exchange, routing key
-NAME_MAX: Final = 255  # octets of an exchange's name or a routing key
+ORIGIN_LENGTH: Final = 12  # encoding, nine fields that are ignored, exchange, routing key
+NAME_MAX: Final = 255  # bytes of an exchange's name or a routing key
 BLOCK_OCTETS_MAX: Final = 2 * block.BLOCK_OCTETS  # of a block that is kept as it is
 ORIGINS: Final = 4000  # checked in a turn: 8 ms
 PROPERTIES: Final = 2000  # the same
 
-Seen: TypeAlias = "tuple[Facts, bytes]"  # what the broker knows, and the properties as they are kept
+Seen: TypeAlias = "tuple[Facts, bytes]"  # the facts that the broker keeps, and the properties as stored
 
 
 class Origin:
-    """Where rows of a block are to be published."""
+    """The exchange and routing key that rows of a block are to be published with."""
 
     __slots__ = ("encoding", "exchange", "guarded", "key")
 
@@ -76,13 +76,13 @@ class Incoming:
         self._body = asked.body
         self._exchanges: dict[
             str, tuple[Exchange, bool]
-        ] = {}  # that may be published to, and whether keys are guarded
-        self._facts: dict[object, Facts] = {}  # by all there is in them
+        ] = {}  # exchanges that may be published to, and whether their keys are guarded
+        self._facts: dict[object, Facts] = {}  # shared by equal rows
         self.blocks: list[Rows] = []
         self.rows = 0
 
     def check(self) -> Generator[float, None, None]:
-        """All of it; a portion at a time, as `InPortions` wants it. Raises Failures."""
+        """Check all blocks in portions, as steps of `InPortions`. Raises Failures if one cannot be published."""
         if not self._body:
             raise PreconditionFailed("the body has no blocks")
         at = octets = 0
@@ -167,7 +167,7 @@ class Incoming:
         return self._shared(facts), kept
 
     def _shared(self, facts: Facts) -> Facts:
-        """The same for all rows of which the broker knows the same: to the store, each is another kind (7 us)."""
+        """Return the same object for equal facts, because the store writes each object as another kind (7 us)."""
         if type(facts) is not Facts:
             return facts
         looks = (
@@ -183,7 +183,7 @@ class Incoming:
         return self._facts.setdefault(looks, facts)
 
     def _check_further_keys(self, rows: Rows) -> None:
-        """CC and BCC are keys, too (S088)."""
+        """Check topic permissions of the keys in CC and BCC (S088)."""
         for place, raw in rows.kinds():
             facts, origin = rows.seen[raw][0], rows.origins[place]
             if origin.guarded:
@@ -191,29 +191,29 @@ class Incoming:
                     self._check_topic(origin.exchange, key)
 
     def messages(self) -> Iterator[Message]:
-        """All rows, in order, made as they are taken."""
+        """Yield all rows as messages, in order."""
         return chain.from_iterable(map(Rows.messages, self.blocks))
 
     def samples(self) -> Iterator[Message]:
-        """One for all rows that differ in their bodies only, without a body; in the order in which these come."""
+        """Yield a message without a body for each set of rows that differ only in bodies, in order of appearance."""
         return chain.from_iterable(map(Rows.samples, self.blocks))
 
     def packed(self) -> Iterator[Packed] | None:
-        """All rows, in order, in blocks that are made as they are taken; None if some had better be kept one by one."""
+        """Return all rows in blocks, made as they are taken, or None if some are better kept one by one."""
         return map(Rows.packed, self.blocks) if all(rows.is_alike for rows in self.blocks) else None
 
 
 class Rows:
-    """One block's."""
+    """The rows of one block."""
 
     __slots__ = ("_read", "ends", "origins", "places", "raws", "said", "seen")
 
     def __init__(self, read: block.Block) -> None:
         self._read = read
         self.said: list[list[object]] = read.origins
-        self.origins: list[Origin] = []  # that may be published to
-        self.places = None if read.which is None else read.which.tolist()  # None: all are of the first
-        self.raws: list[bytes] | None = None  # properties, as they came; None: all have the same
+        self.origins: list[Origin] = []  # checked: these may be published to
+        self.places = None if read.which is None else read.which.tolist()  # None if all are of the first
+        self.raws: list[bytes] | None = None  # properties as they came; None if all are equal
         if read.property_ends is not None:
             ascending(read.property_ends, len(read.properties))
             self.raws = block.pieces(read.properties, read.property_ends)
@@ -221,7 +221,7 @@ class Rows:
         self.ends = ascending(read.body_ends, len(read.bodies))
 
     def require_sound(self, at: int, size_max: int) -> None:
-        """Raises PreconditionFailed."""
+        """Check that rows have origins, and are not too large. Raises PreconditionFailed otherwise."""
         said = self.said
         if not isinstance(said, list) or max(self.places or (0,)) >= len(said):
             raise PreconditionFailed(f"the block at octet {at} has rows without an origin")
@@ -234,17 +234,17 @@ class Rows:
         return self._read.header.count
 
     def properties(self) -> Iterable[tuple[Encoding, bytes]]:
-        """Each distinct ones, with their encoding, which all rows have."""
+        """Return the distinct properties, with the encoding of all rows."""
         encoding = self.origins[0].encoding
         return [(encoding, raw) for raw in dict.fromkeys(self.raws or (self._raw,))]
 
     @property
     def _raw(self) -> bytes:
-        """The properties that all have."""
+        """Return the properties that all rows have."""
         return bytes(self._read.properties)
 
     def kinds(self) -> Iterable[tuple[int, bytes]]:
-        """Which origins there are with which properties, in the order in which they come."""
+        """Return the pairs of origin and properties that occur, in order of appearance."""
         if self.raws is not None:
             return dict.fromkeys(zip(self.places or [0] * self.count, self.raws, strict=True))
         raw = self._raw
@@ -270,7 +270,7 @@ class Rows:
 
     @property
     def is_alike(self) -> bool:
-        """Whether rows differ in origins and bodies only, and are no more than blocks have that the broker makes."""
+        """Return whether rows differ in origins and bodies only, and fit a block of the size that the broker makes."""
         if self.raws is not None:
             return False
         head, ((facts, kept),) = self._read.header, self.seen.values()
@@ -279,7 +279,7 @@ class Rows:
         return type(facts) is Facts and says_little and is_small
 
     def packed(self) -> Packed:
-        """A block of our own of them, which says of them what has been seen."""
+        """Return the rows as a block of our own, with the facts that were checked."""
         read = self._read
         ((raw, (_, kept)),) = self.seen.items()
         origins = [block.origin_of(self._message(origin, raw, b"")) for origin in self.origins]
@@ -295,20 +295,20 @@ class Rows:
 
 
 def listed(column: block.Column) -> bytes | memoryview[int]:
-    """As a block has it."""
+    """Return a column in the byte order of a block."""
     return octets_of(array("I", column)) if BIG_ENDIAN else column.cast("B")  # type: ignore[union-attr]
 
 
 def ascending(ends: block.Column, octets: int) -> list[int]:
-    """The column as a list, if it says where pieces of so many octets end. Raises ValueError."""
+    """Return a column as a list, if it has the ends of pieces of so many bytes. Raises ValueError otherwise."""
     listed = ends.tolist()
     if listed[0] or listed[-1] != octets or not all(map(le, listed, listed[1:])):
-        raise ValueError("pieces end where they cannot")
+        raise ValueError("the ends of pieces do not ascend to their size")
     return listed
 
 
 def is_name(name: str) -> bool:
-    """Whether it can stand on the wire."""
+    """Return whether a name can be sent over the wire."""
     try:
         return len(name) <= NAME_MAX and len(name.encode("utf-8", "surrogateescape")) <= NAME_MAX
     except UnicodeEncodeError:

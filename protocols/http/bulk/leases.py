@@ -1,7 +1,7 @@
-"""Leases over HTTP: a work queue read by ranges (`broker_core/leases/lease.py`).
+"""Serve leases over HTTP: a work queue that is read by ranges of offsets (`broker_core/leases/lease.py`).
 
-Whoever may read a queue may have leases of it. Who may not is not told whether it is there. Who has opened a lease says
-its fence with everything that changes it, and is told when somebody else has opened it since.
+Users that may read a queue may have leases of it; others do not learn whether the queue exists. The client that has
+opened a lease sends its fence with every change, and is told when another client has opened it since.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 PATH: Final = "/api/leveret/leases/{vhost}"
 ONE: Final = PATH + "/{queue}/{reader}"
-MESSAGES: Final = 10_000  # reserved, unless the client says otherwise
+MESSAGES: Final = 10_000  # reserved, unless the client asks for another number
 MESSAGES_MAX: Final = 1_000_000
 OCTETS: Final = 64 << 20
 OCTETS_MAX: Final = 1 << 30
@@ -34,7 +34,7 @@ RETRY_AFTER_S: Final = 1
 
 
 def leases(asked: Asked) -> Json:
-    """Those of queues that the user may read."""
+    """List the leases of queues that the user may read."""
     asked.only()
     return [state(each) for each in entered(asked).leases.values() if may_read(asked, each.queue.name)]
 
@@ -45,7 +45,7 @@ def lease(asked: Asked) -> Json:
 
 
 def open_lease(asked: Asked) -> Json:
-    """Make it if need be, and shut out who had it."""
+    """Open a lease, made if need be, and shut out the client that had it."""
     asked.only()
     require_reading(asked)
     opened_lease = opened(entered(asked).queue(asked.arguments["queue"]), asked.arguments["reader"])
@@ -54,7 +54,7 @@ def open_lease(asked: Asked) -> Json:
 
 
 def reserve(asked: Asked) -> Later:
-    """Settle what is below an offset, and have messages from there on; wait for the first if the client wants that."""
+    """Settle the messages below an offset, and reserve some from there on, waiting for the first if asked to."""
     asked.only("fence", "from", "messages", "octets", "wait_ms")
     begin = asked.number("from", None, 0, OFFSET_MAX)
     messages = asked.number("messages", MESSAGES, 1, MESSAGES_MAX)
@@ -69,7 +69,7 @@ def reserve(asked: Asked) -> Later:
 
 
 def settle(asked: Asked) -> Json:
-    """What is below an offset has been dealt with."""
+    """Settle the messages below an offset."""
     asked.only("fence", "to")
     until = asked.number("to", None, 0, OFFSET_MAX)
     mine = fenced(asked)
@@ -80,7 +80,7 @@ def settle(asked: Asked) -> Json:
 
 
 def release(asked: Asked) -> Later:
-    """Put everything that is not settled back into the queue."""
+    """Put all messages that are not settled back into the queue."""
     asked.only("fence")
     mine, later = fenced(asked), Later()
     told(lambda: mine.release(answering(asked, mine, later)))
@@ -88,7 +88,7 @@ def release(asked: Asked) -> Later:
 
 
 def delete(asked: Asked) -> Later:
-    """Put everything back, and forget the lease."""
+    """Put all messages that are not settled back into the queue, and forget the lease."""
     asked.only()
     unwanted, later = found(asked), Later()
 
@@ -100,7 +100,7 @@ def delete(asked: Asked) -> Later:
 
 
 def blocks(asked: Asked) -> Later:
-    """Messages that are reserved, from an offset on; waits for them if the client wants that."""
+    """Answer with reserved messages from an offset on, waiting for them if the client asks for it."""
     asked.only(*PARAMETERS, "fence")
     wanted = wanted_blocks(asked)
     fence = fence_of(asked) if "fence" in asked.query else None
@@ -108,7 +108,7 @@ def blocks(asked: Asked) -> Later:
 
 
 class LeaseSource(Source):
-    """A lease as blocks are made of it. With a fence, for who has opened it last only."""
+    """A lease as a source of blocks. With a fence, only the client that has opened it last may read."""
 
     def __init__(self, source: Lease, fence: int | None) -> None:
         queue = source.queue
@@ -128,25 +128,25 @@ class LeaseSource(Source):
             told(lambda: here.require(self._fence or 0))
 
 
-# Which lease, and whose.
+# The lease, and its user.
 
 
 def require_reading(asked: Asked) -> None:
-    """Raises Refused, AccessRefused."""
+    """Check that the user may read the queue. Raises Refused or AccessRefused otherwise."""
     host = entered(asked).name
     asked.broker.access.check(asked.user, host, Permission.READ, "queue", asked.arguments["queue"])
 
 
 def found(asked: Asked) -> Lease:
-    """The lease, if the user may read its queue. Raises Refused, AccessRefused, NotFound."""
+    """Return the lease in the path. Raises Refused, AccessRefused or NotFound if the user may not read it."""
     require_reading(asked)
     host = entered(asked)
-    host.queue(asked.arguments["queue"])  # or it is not there either
+    host.queue(asked.arguments["queue"])  # raises NotFound if the queue is gone
     return lease_of(host, asked.arguments["queue"], asked.arguments["reader"])
 
 
 def fenced(asked: Asked) -> Lease:
-    """The lease, if it was not opened by somebody else since. Raises Refused, AccessRefused, NotFound."""
+    """Return the lease if no other client has opened it since. Raises Refused, AccessRefused or NotFound."""
     fence, mine = fence_of(asked), found(asked)
     told(lambda: mine.require(fence))
     return mine
@@ -157,7 +157,7 @@ def fence_of(asked: Asked) -> int:
 
 
 def require_place(mine: Lease, offset: int, least: int) -> None:
-    """Raises Refused."""
+    """Check that an offset is one of the lease's. Raises Refused otherwise."""
     bounds = {"first": mine.first, "next": mine.log.committed}
     if offset < least:
         reason = f"offset {offset} of {mine.described} is settled; its first is {mine.first}"
@@ -171,7 +171,7 @@ def require_place(mine: Lease, offset: int, least: int) -> None:
 
 
 def state(of: Lease) -> dict[str, Json]:
-    """As it is on disk."""
+    """Return the state of a lease as it is on disk."""
     following = max(of.first, of.log.committed)
     return {
         "queue": of.queue.name,
@@ -186,7 +186,7 @@ def state(of: Lease) -> dict[str, Json]:
 
 
 def told(step: Callable[[], T]) -> T:
-    """What the core does, or why not, as HTTP says it."""
+    """Take a step and turn its failure into the one for HTTP."""
     try:
         return step()
     except (Fenced, Busy, Unreadable) as failure:
@@ -205,14 +205,14 @@ def in_http(failure: Failure) -> Refused | Failure:
 def answering(
     asked: Asked, about: Lease, later: Later, content: Callable[[], Json] | None = None
 ) -> Callable[[Failure | None], None]:
-    """What answers when something has ended: in the next turn, for whoever ends it has other things to do."""
+    """Return a callback that answers when something has ended, in the next turn: its caller must go on first."""
     broker = asked.broker
 
     def response(why: Failure | None) -> Response:
         try:
             if why is not None:
                 raise in_http(why)
-            require_reading(asked)  # that may have changed meanwhile
+            require_reading(asked)  # it may have changed meanwhile
             return json_response(state(about) if content is None else content())
         except (Refused, Failure) as refused:
             return refused_response(refused)

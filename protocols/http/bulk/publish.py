@@ -1,6 +1,6 @@
-"""Publishing over HTTP: many messages in one request, as blocks, for writers to whom at least once will do.
+"""Publish many messages in one request, as blocks, at least once.
 
-blocks ──checked (incoming.py)──> destinations: somewhere to go, and room there ──> published, a portion a turn
+blocks ──checked (input_blocks.py)──> every row has a route and room ──> published, a portion a turn
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RETRY_AFTER: Final = (("Retry-After", "1"),)
 
 
 def publish(asked: Asked) -> Later:
-    """Published at once, in portions, and on disk when it is answered."""
+    """Publish the rows of the body in portions, and answer when they are on disk."""
     asked.only("mandatory")
     mandatory = asked.flag("mandatory")
     require_no_alarm(asked.broker)
@@ -66,7 +66,7 @@ def publish_steps(asked: Asked, host: VirtualHost, mandatory: bool) -> Generator
 def require_destinations(
     incoming: Incoming, host: VirtualHost, mandatory: bool
 ) -> Generator[float, None, None]:
-    """Every row has room where it goes, and somewhere to go, if that is asked for. Raises Refused."""
+    """Check that queues have room for all rows and, if `mandatory`, that each row has a route. Raises Refused."""
     needs: dict[Queue, tuple[int, int]] = {}
     for number, message in enumerate(incoming.messages(), 1):
         found = route_of(message, host)
@@ -87,10 +87,10 @@ def require_destinations(
 
 
 def require_routes(incoming: Incoming, host: VirtualHost) -> Generator[float, None, None]:
-    """Every row has a queue to go to. Raises Refused."""
+    """Check that every row has a route to a queue. Raises Refused otherwise."""
     for number, sample in enumerate(incoming.samples(), 1):
         found = route_of(sample, host)
-        if found is not None and not found.lasting:  # where a row goes may be decided by what is in its body
+        if found is not None and not found.lasting:  # its route may depend on its body
             yield from _require_each_route(incoming, host)
             return
         require_route(sample, found)
@@ -106,13 +106,13 @@ def _require_each_route(incoming: Incoming, host: VirtualHost) -> Generator[floa
 
 
 def route_of(message: Message, host: VirtualHost) -> routing.Route | None:
-    """None: its exchange has gone meanwhile."""
+    """Return the route of a message, or None if its exchange has been deleted meanwhile."""
     exchange = host.exchanges.get(message.exchange)
     return None if exchange is None else host.broker.route(exchange, message)
 
 
 def require_route(message: Message, found: routing.Route | None) -> None:
-    """Raises Refused."""
+    """Check that a route leads to a queue. Raises Refused otherwise."""
     if found is None or found.unroutable:
         reason = f"no queue is bound for a message to exchange '{message.exchange}' with key '{message.key}'"
         more: dict[str, Json] = {"exchange": message.exchange, "key": message.key}
@@ -120,7 +120,7 @@ def require_route(message: Message, found: routing.Route | None) -> None:
 
 
 def require_no_alarm(broker: Broker) -> None:
-    """Raises Refused while publishers are held back."""
+    """Check that no alarm holds publishers back. Raises Refused otherwise."""
     if broker.alarms.reason is not None:
         raise full(f"the node takes no messages now: {broker.alarms.reason}")
 

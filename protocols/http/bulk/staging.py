@@ -1,6 +1,6 @@
-"""Staged publishing over HTTP (`broker_core/staging/`): pieces of parts come in, a commit publishes a batch, once.
+"""Publish in stages over HTTP (`broker_core/staging/`): parts arrive in pieces, and a commit publishes a batch, once.
 
-A staging belongs to the user who staged first under its name. Nobody else may do anything with it, but administrators.
+A staging belongs to the user that staged first under its name. Only this user and administrators have access to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 BASE: Final = "/api/leveret/staging/{vhost}/{name}"
 ADMINISTRATOR: Final = "administrator"  # the tag
-PATIENCE_S: Final = 25.0  # until a batch is published; then the client may ask again
+PATIENCE_S: Final = 25.0  # until a batch is published; after that the client may ask again
 
 
 def state(asked: Asked) -> Json:
@@ -58,7 +58,7 @@ def state(asked: Asked) -> Json:
 
 
 def stage(asked: Asked) -> Later:
-    """A piece of a part."""
+    """Stage a piece of a part."""
     asked.only("piece", "mandatory")
     part = Part(*(asked.place(name, NUMBER_MAX) for name in ("batch", "partition", "attempt")))
     number = asked.number("piece", None, 0, NOTES_MAX)
@@ -71,7 +71,7 @@ def stage(asked: Asked) -> Later:
 def stage_steps(
     asked: Asked, host: VirtualHost, part: Part, number: int, mandatory: bool
 ) -> Generator[float, None, Json]:
-    """Everything is checked before the first row is kept; what is there already need not be."""
+    """Check all rows before the first is kept. A piece that is staged already is not checked again."""
     staging = host.stagings.get(asked.arguments["name"])
     try:
         if staging is not None and not staging.expects(part, number):
@@ -95,7 +95,7 @@ def stage_steps(
 
 
 def found_or_made(asked: Asked, host: VirtualHost) -> Staging:
-    """It may have been made meanwhile, and the virtual host may have been deleted. Raises Refused, NotFound, Full."""
+    """Return the staging, made if need be. Raises Refused, NotFound if the virtual host is gone, or Full."""
     name = asked.arguments["name"]
     if asked.broker.virtual_host(host.name) is not host:
         raise no_staging(name, host.name)
@@ -103,13 +103,13 @@ def found_or_made(asked: Asked, host: VirtualHost) -> Staging:
 
 
 def drop(asked: Asked) -> Later:
-    """What is staged of a batch goes."""
+    """Drop what is staged of a batch."""
     asked.only()
     return on_disk(asked, {"dropped": staging_named(asked).drop(asked.place("batch", NUMBER_MAX))})
 
 
 def forget(asked: Asked) -> Later:
-    """The name goes, with all that is staged under it."""
+    """Forget the name, and all that is staged under it."""
     asked.only()
     staging = staging_named(asked)
     rows = sum(staging.staged.values())
@@ -121,14 +121,14 @@ def forget(asked: Asked) -> Later:
 
 
 def commit(asked: Asked) -> Later:
-    """Answered when all of the batch is in its queues, and on disk."""
+    """Commit a batch, and answer when all of it is in its queues and on disk."""
     asked.only()
     number = asked.place("batch", NUMBER_MAX)
     parts = parts_in(asked.body, number)
     host, name = entered(asked), name_of(asked)
     staging = require_own(asked, host.stagings.get(name))
     try:
-        if staging is None:  # a batch without rows may be the first
+        if staging is None:  # the first batch may have no rows
             require_none(parts)
             staging = found_or_made(asked, host)
         repeated = staging.is_committed(number)
@@ -142,19 +142,19 @@ def commit(asked: Asked) -> Later:
 
 
 def require_none(parts: list[tuple[Part, int]]) -> None:
-    """Nothing has been staged. Raises NotStaged."""
+    """Check that the parts have no rows, because nothing has been staged. Raises NotStaged otherwise."""
     for part, rows in parts:
         if rows:
             raise NotStaged(part, rows, 0)
 
 
 class Committing:
-    """Waits until a batch is published."""
+    """A commit that answers when its batch is published."""
 
     __slots__ = ("_asked", "_batch", "_repeated", "_staging", "_timer", "later")
 
     def __init__(self, asked: Asked, staging: Staging, batch: Batch | None, repeated: bool) -> None:
-        """`batch`: None if it was published long ago."""
+        """`batch` is None if it was published long ago."""
         self.later = Later()
         self._asked = asked
         self._staging = staging
@@ -199,7 +199,7 @@ class Committing:
 
 
 def parts_in(body: bytes, batch: int) -> list[tuple[Part, int]]:
-    """The parts that are to be published, and how many rows each has. Raises PreconditionFailed."""
+    """Return the parts to publish, each with its number of rows. Raises PreconditionFailed if the body is malformed."""
     wanted = 'a commit says {"parts": [[partition, attempt, rows], ...]}'
     try:
         said = json.loads(body)
@@ -213,7 +213,7 @@ def parts_in(body: bytes, batch: int) -> list[tuple[Part, int]]:
             raise PreconditionFailed(f"{wanted}, each a whole number from 0 to {NUMBER_MAX}")
         partition, attempt, rows = each
         if partition in parts:
-            raise PreconditionFailed(f"partition {partition} is there twice")
+            raise PreconditionFailed(f"partition {partition} is given twice")
         parts[partition] = Part(batch, partition, attempt), rows
     return list(parts.values())
 
@@ -222,11 +222,11 @@ def is_number(said: object) -> bool:
     return type(said) is int and 0 <= said <= NUMBER_MAX
 
 
-# Whose it is.
+# The staging, and its owner.
 
 
 def staging_named(asked: Asked) -> Staging:
-    """Raises Refused, NotFound."""
+    """Return the staging in the path. Raises Refused or NotFound."""
     host, name = entered(asked), name_of(asked)
     found = require_own(asked, host.stagings.get(name))
     if found is None:
@@ -243,7 +243,7 @@ def name_of(asked: Asked) -> str:
 
 
 def require_own(asked: Asked, staging: Staging | None) -> Staging | None:
-    """The same. Raises Refused if it is somebody else's."""
+    """Return the staging if it is the user's, or the user an administrator. Raises Refused otherwise."""
     user = asked.user
     if staging is not None and staging.user != user.name and ADMINISTRATOR not in user.tags:
         raise Refused(HTTPStatus.FORBIDDEN, f"{staging.described} is not of user '{user.name}'")

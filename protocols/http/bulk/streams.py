@@ -1,6 +1,6 @@
-"""Streams over HTTP: which there are, where they begin and end, and their messages as blocks or as Arrow.
+"""Serve streams over HTTP: a list, their bounds, and their messages as blocks or as Arrow.
 
-Whoever may read a queue may read it here. Who may not is not told whether it is there.
+Users that may read a queue over AMQP may read it here; others do not learn whether it exists.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from protocols.http.server.replies import json_response
 from protocols.http.server.request import Asked, Level, Refused, Route
 
 PATH: Final = "/api/leveret/streams/{vhost}"
-OCTETS: Final = 4 << 20  # of an answer, unless the client says otherwise
+OCTETS: Final = 4 << 20  # of an answer, unless the client asks for another number
 OCTETS_MAX: Final = 16 << 20
 WAIT_MS_MAX: Final = 30_000
 OFFSET_MAX: Final = (1 << 63) - 1
-READERS_MAX: Final = 1000  # told of one stream
+READERS_MAX: Final = 1000  # listed for one stream
 TIMESTAMP_MAX: Final = 253_402_300_800_000  # the year 10000
 PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "format")
 FORMATS: Final = ("blocks", "arrow")
 
 
 def streams(asked: Asked) -> Json:
-    """Those that the user may read, then super streams."""
+    """List the streams that the user may read, and then the super streams."""
     asked.only()
     host = entered(asked)
     found = [stream_json(queue) for queue in host.queues.values() if is_readable(asked, queue)]
@@ -48,7 +48,7 @@ def streams(asked: Asked) -> Json:
 
 
 def stream(asked: Asked) -> Json:
-    """A stream, or a super stream with its partitions."""
+    """Answer with a stream, or a super stream with its partitions."""
     asked.only()
     host, name = entered(asked), asked.arguments["name"]
     asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
@@ -61,14 +61,14 @@ def stream(asked: Asked) -> Json:
 
 
 def readers(asked: Asked) -> Json:
-    """Who reads a stream now, and how many messages each has still to be given."""
+    """List the readers of a stream, with the number of messages that each has still to be given."""
     asked.only()
     queue = stream_named(asked)
     return [reader_json(queue, each) for each in islice(queue.consumers, READERS_MAX)]
 
 
 def offset(asked: Asked) -> Later:
-    """Where to begin to read what arrived at a time or later."""
+    """Answer with the first offset of what arrived at a time or later."""
     asked.only("timestamp")
     since_ms = asked.number("timestamp", None, 0, TIMESTAMP_MAX)
     log, later = stream_named(asked).log, Later()
@@ -81,14 +81,14 @@ def offset(asked: Asked) -> Later:
 
 
 def blocks(asked: Asked) -> Later:
-    """Messages from an offset on; waits for them if the client wants that."""
+    """Answer with messages from an offset on, waiting for them if the client asks for it."""
     asked.only(*PARAMETERS)
     wanted = wanted_blocks(asked)
     return BulkAnswer(asked.broker, asked.user, StreamSource(stream_named(asked)), wanted).begin()
 
 
 def wanted_blocks(asked: Asked) -> Wanted:
-    """Raises PreconditionFailed, Refused."""
+    """Read the parameters of a request for blocks. Raises PreconditionFailed or Refused if one is wrong."""
     begin = asked.number("from", None, 0, OFFSET_MAX)
     kind = asked.one("format", FORMATS[0])
     if kind not in FORMATS:
@@ -106,7 +106,7 @@ def wanted_blocks(asked: Asked) -> Wanted:
 
 
 class StreamSource(Source):
-    """A stream as blocks are made of it."""
+    """A stream as a source of blocks."""
 
     def __init__(self, stream: StreamQueue) -> None:
         super().__init__(stream, stream.virtual_host.name, stream.name, stream.incarnation)
@@ -121,11 +121,11 @@ class StreamSource(Source):
             raise no_queue(self.queue, self.host)
 
 
-# Who may see what.
+# Permissions.
 
 
 def entered(asked: Asked) -> VirtualHost:
-    """The virtual host, if the user may enter it. Raises Refused, which also stands for one that is not there."""
+    """Return the virtual host, if the user may enter it. Raises Refused, also for one that does not exist."""
     name, user = asked.arguments["vhost"], asked.user
     if not asked.broker.access.may_enter(user, name):
         raise Refused(HTTPStatus.FORBIDDEN, f"access to vhost '{name}' refused for user '{user.name}'")
@@ -133,7 +133,7 @@ def entered(asked: Asked) -> VirtualHost:
 
 
 def stream_named(asked: Asked) -> StreamQueue:
-    """The stream, if the user may read it. Raises Refused, AccessRefused, NotFound, PreconditionFailed."""
+    """Return the stream in the path. Raises Refused, AccessRefused, NotFound or PreconditionFailed."""
     host, name = entered(asked), asked.arguments["name"]
     asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
     queue = host.queue(name)

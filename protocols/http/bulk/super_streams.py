@@ -1,4 +1,4 @@
-"""Super streams over HTTP, for operators: made and deleted as a whole (`broker_core/exchanges/super_streams.py`)."""
+"""Make and delete super streams as a whole over HTTP (`broker_core/exchanges/super_streams.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker_core.operations import Json
 from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/leveret/super-streams/{vhost}/{name}"
-NUMBER_MAX: Final = 999_999_999  # how many there may be is the core's business
+NUMBER_MAX: Final = 999_999_999  # the core bounds the number
 
 
 def add(asked: Asked) -> Json:

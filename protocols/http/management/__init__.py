@@ -1,4 +1,4 @@
-"""RabbitMQ's HTTP API: one module for each kind of thing, each with its `ROUTES`."""
+"""RabbitMQ's HTTP API: a module with `ROUTES` for each kind of thing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bindings: which there are, between whom, and their making and unmaking.
+"""List, make and remove bindings over HTTP.
 
 A binding has no name, so its address ends with a `properties_key`, made of its routing key and arguments. Every queue
 is bound to the default exchange by its name; these bindings are listed, and cannot be changed.
@@ -43,15 +43,15 @@ TO_EXCHANGE: Final = OF_HOST + "/e/{source}/e/{destination}"
 PROPERTIES: Final = "/{properties}"
 OF_QUEUE: Final = "/api/queues/{vhost}/{name}/bindings"
 OF_EXCHANGE: Final = "/api/exchanges/{vhost}/{name}/bindings"
-BARE: Final = "~"  # no routing key, no arguments
-PLAIN: Final = re.compile(r"[A-Za-z0-9._-]*")  # stands as it is, as most do: 5 us less for each
-HASH_OCTETS: Final = 9  # of what stands for the arguments: nobody meets two of the same by chance
+BARE: Final = "~"  # for no routing key and no arguments
+PLAIN: Final = re.compile(r"[A-Za-z0-9._-]*")  # needs no encoding, as most keys: 5 us less for each
+HASH_OCTETS: Final = 9  # bytes of the arguments' hash: enough that no two meet by chance
 NO_ARGUMENTS: Final[Table] = {}
 
 
 @attrs.frozen
 class Bound:
-    """A binding, be it one that was made or one that every queue has."""
+    """A binding as it is listed, made by a client or implied by the default exchange."""
 
     host: str
     source: str
@@ -70,14 +70,15 @@ def made(binding: Binding) -> Bound:
 
 
 def implicit(queue: Queue) -> Bound:
-    """To the default exchange, by its name."""
+    """Return a queue's binding to the default exchange by its name."""
     return Bound(queue.virtual_host.name, "", queue, queue.name, NO_ARGUMENTS)
 
 
 def properties_key(key: str, arguments: Table) -> str:
-    """What stands in an address for a routing key and arguments.
+    """Return the last part of a binding's address, which stands for its routing key and arguments.
 
-    The key is percent-encoded, `~` as well, as that comes before what stands for the arguments, if there are any.
+    The key is percent-encoded, `~` as well, because that separates it from the digest of the arguments, if there are
+    any.
     """
     text = key if PLAIN.fullmatch(key) else quoted(key)
     if arguments:
@@ -90,7 +91,7 @@ def quoted(key: str) -> str:
 
 
 def digest(arguments: Table) -> str:
-    """The same for equal arguments."""
+    """Return a text that is the same for equal arguments."""
     said = json.dumps(as_json(arguments), sort_keys=True).encode()
     return urlsafe_b64encode(sha256(said).digest()[:HASH_OCTETS]).decode()
 
@@ -111,7 +112,7 @@ def order(each: Bound) -> tuple[str, str, bool, str, str, str]:
     return each.host, each.source, target.is_exchange, target.name, each.key, each.properties_key
 
 
-# Which there are. Lists are taken at once of what could change meanwhile.
+# Bindings found. Lists are copied at once where they could change between turns.
 
 
 def bindings_in(hosts: Iterable[VirtualHost]) -> Iterator[Bound]:
@@ -133,7 +134,7 @@ def bindings_to(host: VirtualHost, destination: Destination) -> list[Bound]:
 
 
 def bindings_between(asked: Asked, host: VirtualHost, is_exchange: bool) -> list[Bound]:
-    """Those from the source to the destination in the path; none, if one of them is not there."""
+    """Return the bindings from the source to the destination in the path; none, if either does not exist."""
     source = "" if asked.arguments["source"] == DEFAULT else asked.arguments["source"]
     place = host.exchanges if is_exchange else host.queues
     destination = place.get(asked.arguments["destination"])
@@ -143,7 +144,7 @@ def bindings_between(asked: Asked, host: VirtualHost, is_exchange: bool) -> list
 
 
 def binding_named(asked: Asked, host: VirtualHost, is_exchange: bool) -> Bound:
-    """The one in the path. Raises NotFound."""
+    """Return the binding in the path. Raises NotFound."""
     for each in bindings_between(asked, host, is_exchange):
         if each.properties_key == asked.arguments["properties"]:
             return each
@@ -207,7 +208,7 @@ def bind_exchange(asked: Asked) -> Response:
 
 
 def bind(asked: Asked, is_exchange: bool) -> Response:
-    """Make a binding. The header Location tells where it is, seen from the source. Raises what binding raises."""
+    """Make a binding. The header Location has its address relative to the source. Raises what `Client.bind` raises."""
     host, said = own_host_of(asked), body_of(asked)
     source, destination = asked.arguments["source"], asked.arguments["destination"]
     key, arguments = text_in(said, "routing_key", ""), table_in(said, "arguments")
@@ -226,7 +227,7 @@ def unbind_exchange(asked: Asked) -> Response:
 
 
 def unbind(asked: Asked, is_exchange: bool) -> Response:
-    """Raises what unbinding raises."""
+    """Remove the binding in the path. Raises NotFound, and what `Client.unbind` raises."""
     host = own_host_of(asked)
     found = binding_named(asked, host, is_exchange)
     client_of(asked, host).unbind(

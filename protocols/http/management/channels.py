@@ -1,4 +1,5 @@
-"""Channels, and what other protocols have for them: sessions. Users are told of their own, as with connections."""
+"""List channels, or other protocols' sessions, over HTTP. Users without monitoring see those of their own
+connections."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ OF_CONNECTION: Final = "/api/connections/{name}/channels"
 
 @attrs.frozen
 class OpenChannel:
-    """A channel, what is said of it, and its connection."""
+    """A channel, the facts that it reports, and its connection."""
 
     connection: Open
     facts: ChannelFacts
@@ -40,9 +41,9 @@ class OpenChannel:
 
 
 def channels_in(connections: Iterable[Open | None]) -> Iterator[OpenChannel | None]:
-    """As they are when they are asked for, connection by connection."""
+    """Yield the channels of each connection as they are when it is reached."""
     for connection in connections:
-        yield None  # for the look at the connection
+        yield None  # a step for the connection itself
         if connection is not None:
             for facts in list(channel_facts(connection)):
                 yield OpenChannel(connection, facts)
@@ -79,7 +80,7 @@ def connection_details(each: Open) -> dict[str, Json]:
 
 
 def fields(asked: Asked) -> Fields[OpenChannel]:
-    """Raises PreconditionFailed."""
+    """Return the fields of a channel. Raises PreconditionFailed for wrong parameters of rates."""
     rates, node = Rates(asked), asked.operations.name
     return {
         **CHANNEL,
@@ -118,7 +119,7 @@ def channels_of_connection(asked: Asked) -> Later:
 
 
 def channel(asked: Asked) -> Later:
-    """With its consumers, for which every queue is looked at."""
+    """Answer with a channel and its consumers, for which all queues of the virtual host are searched."""
     return InPortions(asked.broker, _channel(asked), API).begin()
 
 

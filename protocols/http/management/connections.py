@@ -1,6 +1,6 @@
-"""Connections, whatever they speak: which are open, who has them, and their end.
+"""List and close connections of every protocol over HTTP.
 
-Users are told of their own; those who monitor, of all. Administrators may end any.
+Users see their own connections; those that may monitor see all. Administrators may close any.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ONE: Final = PATH + "/{name}"
 OF_USER: Final = PATH + "/username/{user}"
 OF_HOST: Final = "/api/vhosts/{vhost}/connections"
 REASON: Final = "ended by an operator"
-REASON_MAX: Final = 200  # characters; every protocol has room for so many
+REASON_MAX: Final = 200  # characters; every protocol has room for as many
 
 
 @attrs.frozen
 class Open:
-    """A connection, and what its front-end says of it."""
+    """A connection, and the facts that its front-end reports."""
 
     connected: Connected
     facts: ConnectionFacts
@@ -49,7 +49,7 @@ class Open:
 def open_connections(
     asked: Asked, virtual_host: str | None = None, user: str | None = None
 ) -> Iterator[Open | None]:
-    """Those that he who asks may see, as they are when they are asked for; None for each that he may not."""
+    """Yield the connections that the user may see, as they are when they are reached, and None for each other one."""
     own = None if sees_all(asked) else asked.user.name
     for connected in list(asked.operations.connections()):
         facts = None if connected.front is None else connected.front.facts()
@@ -63,7 +63,7 @@ def open_connections(
 
 
 def connection_named(asked: Asked) -> Open:
-    """The one in the path. Raises NotFound, or Refused if it is another user's."""
+    """Return the connection in the path. Raises NotFound, or Refused if it is another user's."""
     name = asked.arguments["name"]
     for connected in asked.operations.connections():
         if connected.peer.name == name and connected.front is not None:
@@ -75,7 +75,7 @@ def connection_named(asked: Asked) -> Open:
 
 
 def require_own(asked: Asked, user: str, or_else: bool) -> None:
-    """Raises Refused."""
+    """Raise Refused unless the user is the given one, or `or_else` is true."""
     if not or_else and asked.user.name != user:
         raise not_authorised("User not authorised to access object")
 
@@ -88,7 +88,7 @@ def timestamp_ms(connected: Connected) -> int:
 
 
 def provided_name(facts: ConnectionFacts) -> Json:
-    """What the client calls the connection."""
+    """Return the client's own name for the connection."""
     return as_json(facts.client_properties.get("connection_name"))
 
 
@@ -135,7 +135,7 @@ def tls_fact(each: Open, name: str) -> str | None:
 
 
 def fields(asked: Asked) -> Fields[Open]:
-    """Raises PreconditionFailed."""
+    """Return the fields of a connection. Raises PreconditionFailed for wrong parameters of rates."""
     rates, node = Rates(asked), asked.operations.name
     return {
         **CONNECTION,
@@ -174,7 +174,7 @@ def connection(asked: Asked) -> Response:
 
 
 def connections_of_user(asked: Asked) -> Later:
-    """In few words: RabbitMQ tracks them."""
+    """Answer with the few fields that RabbitMQ has for the connections of a user, which it tracks separately."""
     found, node = open_connections(asked, user=asked.arguments["user"]), asked.operations.name
     few: Fields[Open] = {
         **{name: CONNECTION[name] for name in ("name", "vhost", "user")},
@@ -184,7 +184,7 @@ def connections_of_user(asked: Asked) -> Later:
 
 
 def close(asked: Asked) -> Response:
-    """Say goodbye to it, with the reason in the header X-Reason."""
+    """Close the connection in the path, with the reason in the header X-Reason."""
     found = connection_named(asked)
     require_own(asked, found.facts.user, ADMINISTRATOR in asked.user.tags)
     found.connected.shut_down(reason(asked))
@@ -192,7 +192,7 @@ def close(asked: Asked) -> Response:
 
 
 def close_all_of_user(asked: Asked) -> Response:
-    """However many there are."""
+    """Close all connections of a user, however many there are."""
     user, why = asked.arguments["user"], reason(asked)
     require_own(asked, user, ADMINISTRATOR in asked.user.tags)
     for connected in list(asked.operations.connections()):
@@ -207,7 +207,7 @@ def reason(asked: Asked) -> str:
 
 
 class Directory:
-    """Connections by their names, for those who know no more of them. Lasts for one request."""
+    """An index of connections by their names, for one request."""
 
     def __init__(self, asked: Asked) -> None:
         operations = asked.broker.operations

@@ -1,4 +1,4 @@
-"""Consumers: whose they are, and what they may have. Those that browse a work queue are not listed."""
+"""List consumers over HTTP, without those that browse a work queue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_HOST: Final = PATH + "/{vhost}"
 
 @attrs.frozen
 class Attached:
-    """A consumer, and what it says of itself."""
+    """A consumer, and the facts that it reports."""
 
     consumer: Consumer
     facts: ConsumerFacts
@@ -40,14 +40,14 @@ def attached_to(queue: Queue) -> list[Attached]:
 
 
 def attached_in(hosts: Iterable[VirtualHost]) -> Iterator[Attached | None]:
-    """As they are when they are asked for, queue by queue."""
+    """Yield the consumers of each queue as they are when it is reached."""
     for queue in [queue for host in hosts for queue in host.queues.values()]:
-        yield None  # for the look at the queue
+        yield None  # a step for the queue itself
         yield from attached_to(queue)
 
 
 def is_active(each: Attached) -> bool:
-    """Whether it gets messages: with a single active consumer, the others wait."""
+    """Return whether the consumer gets messages: with a single active consumer, the others wait."""
     queue = each.queue
     if isinstance(queue, WorkQueue) and queue.limits.single_active:
         return queue.active is each.consumer
@@ -79,7 +79,7 @@ def fields(asked: Asked) -> Fields[Attached]:
 
 
 def channel_details(facts: ConsumerFacts, directory: Directory) -> dict[str, Json]:
-    """Where a consumer is; nothing, if it is nowhere now (a session without a connection)."""
+    """Return where a consumer is attached; nothing for a consumer of a session without a connection."""
     connected = directory.find(facts.connection)
     if connected is None:
         return {}
@@ -95,13 +95,13 @@ def channel_details(facts: ConsumerFacts, directory: Directory) -> dict[str, Jso
 
 
 def rows(asked: Asked, consumers: Iterable[Attached]) -> list[Json]:
-    """In full, for what they belong to."""
+    """Return all fields of some consumers, as details of a queue or channel."""
     table = fields(asked)
     return [row(each, table, ()) for each in consumers]
 
 
 def is_on(each: Attached, connection: str, number: int) -> bool:
-    """Whether it is on that channel of that connection."""
+    """Return whether a consumer belongs to a channel of a connection."""
     return each.facts.connection == connection and each.facts.channel == number
 
 

@@ -1,10 +1,10 @@
-"""Definitions files over HTTP: everything, or one virtual host, written and read a portion a turn.
+"""Export and import definitions files over HTTP: everything, or one virtual host, a portion a turn.
 
     export   sections ──items, a turn's worth at a time──> JSON
-    import   JSON ──read item by item──> records ──applied one after the other──> nothing to say, or what was refused
+    import   JSON ──read item by item──> records ──applied one after the other──> an empty answer, or the problems
 
-What an import cannot put in place does not keep the rest out; the answer names each. Who wants all or nothing tries it
-on another node before.
+An item that cannot be applied does not keep the others out; the answer names each. To import all or nothing, try the
+file on another node first.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ PATH: Final = "/api/definitions"
 ONE: Final = PATH + "/{vhost}"
 RABBITMQ_VERSION: Final = INTRODUCTIONS[Product.RABBITMQ_3][1]  # whose shapes these are
 OF_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
-LOOK_S: Final = 0.01  # between two looks at what a thread does
-PROBLEMS_MAX: Final = 100  # that are named
+LOOK_S: Final = 0.01  # between two looks at the work of a thread
+PROBLEMS_MAX: Final = 100  # that are listed
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response
 
 
 def attachment(asked: Asked) -> tuple[tuple[str, str], ...]:
-    """Browsers save it under the name they ask for."""
+    """Return a header that makes browsers save the answer under the name in the parameter `download`."""
     name = asked.one("download", "")
     safe = "".join(each for each in name if each.isascii() and (each.isalnum() or each in "._-"))
     return (("Content-Disposition", f"attachment; filename={safe}"),) if safe else ()
@@ -99,7 +99,7 @@ def take_in(asked: Asked) -> Later:
 
 
 def take_in_virtual_host(asked: Asked) -> Later:
-    """Queues and the like of one virtual host, whichever they were exported from."""
+    """Import queues and the like into one virtual host, whichever they were exported from."""
     host = asked.broker.virtual_host(asked.arguments["vhost"])
     return to_the_end(asked, taking_in(asked, host.name))
 
@@ -119,7 +119,7 @@ def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response
 
 
 def read(body: bytes, host: str | None, turn: Turn) -> Generator[float, None, Definitions]:
-    """The records. Not in a thread, which would hold Python's lock for long. Raises Refused."""
+    """Parse the body's records. Not in a thread, which would hold Python's lock for long. Raises Refused."""
     try:
         text = body.decode(json.detect_encoding(body), "surrogatepass")
         content = yield from taking_turns(incremental_reader.parsed(text), turn)
@@ -147,7 +147,7 @@ def taking_turns(steps: Steps[T], turn: Turn) -> Generator[float, None, T]:
 
 
 def placed(content: Mapping[str, object], host: str) -> Steps[Mapping[str, object]]:
-    """What a virtual host's file says, in that virtual host."""
+    """Return the content of a virtual host's file with every item placed in this virtual host."""
     found: dict[str, object] = {}
     for section in OF_VIRTUAL_HOST:
         items = content.get(section, [])
@@ -161,7 +161,7 @@ def placed(content: Mapping[str, object], host: str) -> Steps[Mapping[str, objec
 
 
 def hashed(asked: Asked, said: Definitions) -> Generator[float, None, Definitions]:
-    """Passwords that are in the file as they are become hashes, each in a thread. Raises Refused."""
+    """Replace plain passwords by hashes, each made in a thread. Raises Refused if there is no memory for one."""
     users: list[UserDefinition] = []
     for user in said.users:
         if not user.password:
@@ -180,7 +180,7 @@ def hashed(asked: Asked, said: Definitions) -> Generator[float, None, Definition
 
 
 def refused(problems: list[Problem]) -> Refused:
-    """The first is the reason; a hundred are named."""
+    """Return a refusal with the first problem as the reason, and a list of up to a hundred."""
     named: list[Json] = [text_of(problem) for problem in problems[:PROBLEMS_MAX]]
     refusal = bad(named[0])
     refusal.more = {**refusal.more, "problems": named, "problem_count": len(problems)}

@@ -1,4 +1,4 @@
-"""Exchanges: which there are, what has gone through them, and their declaration and deletion."""
+"""List, declare and delete exchanges over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from protocols.http.server.request import Asked, Level, Route
 PATH: Final = "/api/exchanges"
 OF_HOST: Final = PATH + "/{vhost}"
 ONE: Final = OF_HOST + "/{name}"
-DEFAULT: Final = "amq.default"  # how a path names the default exchange, which has no name
+DEFAULT: Final = "amq.default"  # paths have this name for the default exchange
 
 EXCHANGE: Final[Fields[Exchange]] = {
     "arguments": lambda exchange: as_json(exchange.arguments),
@@ -42,19 +42,19 @@ EXCHANGE: Final[Fields[Exchange]] = {
 
 
 def policy_of(exchange: Exchange) -> str | None:
-    """The default exchange has none, whatever the pattern."""
+    """Return the name of the exchange's policy. No policy applies to the default exchange, whatever the pattern."""
     host = exchange.virtual_host
     policy = host.broker.policies.exchange_policy(host.name, exchange.name) if exchange.name else None
     return None if policy is None else policy.name
 
 
 def fields(asked: Asked) -> Fields[Exchange]:
-    """Raises PreconditionFailed."""
+    """Return the fields of an exchange. Raises PreconditionFailed for wrong parameters of rates."""
     return {**EXCHANGE, "message_stats": Rates(asked).of_exchange}
 
 
 def detailed(asked: Asked) -> Fields[Exchange]:
-    """As RabbitMQ's with `rates_mode` basic: whence and whither messages went is not counted in pairs."""
+    """Return all fields of one exchange; `incoming` and `outgoing` are empty, as with RabbitMQ's `rates_mode` basic."""
     nothing: Json = []
     return {**fields(asked), "incoming": lambda exchange: nothing, "outgoing": lambda exchange: nothing}
 
@@ -64,7 +64,7 @@ def order(exchange: Exchange) -> tuple[str, str]:
 
 
 def exchange_named(host: VirtualHost, name: str) -> Exchange:
-    """Raises NotFound."""
+    """Return the exchange with a name in a path. Raises NotFound."""
     found = host.exchanges.get("" if name == DEFAULT else name)
     if found is None:
         raise not_there()
@@ -89,7 +89,7 @@ def exchange(asked: Asked) -> Response:
 
 
 def put_exchange(asked: Asked) -> Response:
-    """Declare it: direct and lasting, where the body says nothing, as RabbitMQ has it. Raises what declaring raises."""
+    """Declare an exchange; direct and durable by default, as in RabbitMQ. Raises what `declare_exchange` raises."""
     host, name, said = own_host_of(asked), asked.arguments["name"], body_of(asked)
     is_there = name in host.exchanges
     client_of(asked, host).declare_exchange(
@@ -104,7 +104,7 @@ def put_exchange(asked: Asked) -> Response:
 
 
 def delete_exchange(asked: Asked) -> Response:
-    """With its bindings. Raises what deleting raises."""
+    """Delete an exchange with its bindings. Raises NotFound, and what `Client.delete_exchange` raises."""
     host, name = own_host_of(asked), asked.arguments["name"]
     client = client_of(asked, host)
     client.require_declarable("exchange", name)

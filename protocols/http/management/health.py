@@ -1,4 +1,4 @@
-"""Health checks, for load balancers and alerts: 200 and `ok`, or 503, `failed` and why."""
+"""Answer health checks of load balancers and alerts: 200 with `ok`, or 503 with `failed` and a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNITS_S: Final = {
 }
 WITHIN_MAX: Final = 10_000
 PORT_MAX: Final = 65_535
-NAMES: Final = {  # what RabbitMQ calls our protocols, and what else people write
+NAMES: Final = {  # RabbitMQ's name of each protocol first, and then other spellings
     "amqp091": ("amqp", "amqp091", "amqp0-9-1", "amqp-0-9-1"),
     "amqp10": ("amqp10", "amqp1.0", "amqp-1-0"),
     "amqp010": ("amqp010", "amqp0-10", "amqp-0-10"),
@@ -42,7 +42,7 @@ def failed(reason: str, **more: Json) -> Response:
 
 
 def alarms(asked: Asked) -> Json | Response:
-    """No alarm is on: publishers are not held back."""
+    """Check that no alarm holds publishers back."""
     reason = asked.broker.alarms.reason
     if reason is None:
         return OK
@@ -51,7 +51,7 @@ def alarms(asked: Asked) -> Json | Response:
 
 
 def certificate_expiration(asked: Asked) -> Json | Response:
-    """Every listener's certificates hold for so long yet."""
+    """Check that the certificates of all listeners are valid for the time in the path."""
     unit, within = asked.arguments["unit"], asked.place("within", WITHIN_MAX)
     if unit not in UNITS_S:
         raise bad(f"Time unit not recognised. Use {', '.join(UNITS_S)}.")
@@ -90,7 +90,7 @@ def protocol_listener(asked: Asked) -> Json | Response:
 
 
 def names_of(listening: Listening) -> list[str]:
-    """What RabbitMQ would call what is listened for."""
+    """Return RabbitMQ's names of the protocols that a listener accepts."""
     names = [NAMES.get(each, (each,))[0] for each in listening.protocols]
     if not listening.tls:
         return names
@@ -98,17 +98,17 @@ def names_of(listening: Listening) -> list[str]:
 
 
 def aliases(name: str) -> set[str]:
-    """What our listeners may call it."""
+    """Return the names under which our listeners may know a protocol."""
     return {name, *(names[0] for names in NAMES.values() if name in names)}
 
 
 def virtual_hosts(asked: Asked) -> Json:
-    """They run, or they are not there."""
+    """Answer `ok`: a virtual host that exists is running."""
     return OK
 
 
 def single_node(asked: Asked) -> Json:
-    """Nobody else's absence would make this node the last one."""
+    """Answer `ok`: no other node exists that could lose its quorum without this one."""
     return SINGLE
 
 
@@ -129,12 +129,12 @@ def ready_to_serve(asked: Asked) -> Json | Response:
 
 
 def aliveness(asked: Asked) -> Response:
-    """A message goes through a queue, which stays for the next time."""
+    """Send a message through a queue of the virtual host, which stays for the next check."""
     host = entered(asked)
     client = client_of(asked, host)
     said = {"routing_key": QUEUE, "payload": "test_message", "payload_encoding": "string"}
     message = message_in(said, asked.broker, "", asked.message_size_max)
-    client.require_readable(QUEUE)  # all that it needs, before anything is done
+    client.require_readable(QUEUE)  # check all permissions before anything is done
     exchange = client.publish_target("", message.keys)
     queue = client.declare_queue(QUEUE)
     asked.broker.publish(exchange, message)

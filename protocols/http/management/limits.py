@@ -1,4 +1,4 @@
-"""Limits of virtual hosts and of users, one number each. A negative one is none, as in RabbitMQ."""
+"""Show and set limits of virtual hosts and of users, one number each. As in RabbitMQ, a negative number is no limit."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def delete_of_virtual_host(asked: Asked) -> Response:
 
 
 def of_users(asked: Asked) -> Later:
-    """Of all users, for who may see all; others are told of their own."""
+    """List the limits of all users for requesters that may see all, or else those of the requester."""
     users = [user for user in asked.broker.access.users() if is_own(asked, user.name) or sees_all(asked)]
     return table(asked, [told for user in users if (told := of_one(user))["value"]], "user")
 
 
 def of_user(asked: Asked) -> Json:
-    """As above; whether there is such a user is not told to others."""
+    """Answer with the limits of a user. Requesters that may not see them do not learn whether the user exists."""
     if not (is_own(asked, asked.arguments["user"]) or sees_all(asked)):
         raise not_authorised("User not authorised to access object")
     told = of_one(known(asked))
@@ -101,7 +101,7 @@ def put_limit(asked: Asked, user: User, field: str, limit: int | None) -> Respon
 
 
 def known(asked: Asked) -> User:
-    """The user in the path. Raises NotFound."""
+    """Return the user in the path. Raises NotFound."""
     user = asked.broker.access.user(asked.arguments["user"])
     if user is None:
         raise not_there()
@@ -109,7 +109,7 @@ def known(asked: Asked) -> User:
 
 
 def count(name: str, value: object) -> int:
-    """Raises Refused."""
+    """Return the value of a limit. Raises Refused if it is not a number within bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise invalid(f'{name} should be a number, actually was <<"{shown(value)}">>')
     if abs(value) > COUNT_MAX:

@@ -1,10 +1,10 @@
-"""Lists as RabbitMQ's API gives them: those with a name, sorted by a column, a page of them, some columns only.
+"""List things as RabbitMQ's API does: those with a name, sorted by a column, a page of them, some columns only.
 
     things ──name──> chosen ──sort──> runs, merged ──page──> things of the page ──fields──> rows ──> JSON
 
-A table of fields says what there is to tell of a thing, each by a function, so that only what is asked for is found
-out: to sort ten thousand queues by one column takes that column of them, and a page takes the rows of its hundred.
-Nothing here takes longer than a turn; others have theirs between, and what changes meanwhile is told as it is then.
+A table of fields has a function for each field of a thing, so that only what is asked for is computed: to sort ten
+thousand queues by one column takes that column of them, and a page takes the rows of its hundred. Nothing here takes
+longer than a turn; other work has its turns between, and each thing is shown as it is when it is reached.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 RUN: Final = 1000  # things that are sorted in one go: 1 ms
 ROW_OCTETS: Final = 2048  # of JSON, roughly
-SHORT: Final = 1000  # rows whose room is asked for only when it is known how long they are
+SHORT: Final = 1000  # lists of up to so many rows claim room only as they grow
 COLUMNS_MAX: Final = 200
 ENCODER: Final = json.JSONEncoder(check_circular=False, separators=(",", ":"))  # made once: 2 us less a row
 
 
 @attrs.frozen
 class Wish:
-    """How somebody would like a list, by the parameters of his request."""
+    """The parameters of a request for a list."""
 
-    page: int | None  # None: all there are
+    page: int | None  # all pages if None
     page_size: int
     name: Callable[[str], bool]
-    sort: Sequence[str]  # the way to a column's value; empty: the natural order
+    sort: Sequence[str]  # the path to a column's value; the natural order if empty
     reverse: bool
-    columns: Sequence[Sequence[str]]  # ways; empty: all
+    columns: Sequence[Sequence[str]]  # paths; all columns if empty
 
     @classmethod
     def of(cls, asked: Asked) -> Wish:
-        """Raises Refused or PreconditionFailed."""
+        """Read the parameters of a request. Raises Refused or PreconditionFailed if one is wrong."""
         sort = asked.one("sort", "")
         return cls(
             *page_of(asked),
@@ -66,7 +66,8 @@ class Wish:
         )
 
     def bounds(self, count: int) -> tuple[int, int]:
-        """The first of the page, and the first after it. Raises Refused if the page is beyond all pages."""
+        """Return the indexes where the page begins, and before which it ends. Raises Refused if there is no such
+        page."""
         if self.page is None:
             return 0, count
         first = (self.page - 1) * self.page_size
@@ -80,7 +81,7 @@ class Wish:
 
 
 def page_of(asked: Asked) -> tuple[int | None, int]:
-    """Page and size. Without a page, there are none. Raises Refused or PreconditionFailed."""
+    """Return page and size; the page is None if all are wanted. Raises Refused or PreconditionFailed."""
     if "page" not in asked.query:
         return None, PAGE_SIZE
     page, size = number(asked, "page", 1), number(asked, "page_size", PAGE_SIZE)
@@ -102,7 +103,7 @@ def number(asked: Asked, name: str, otherwise: int) -> int:
 
 
 def columns_of(asked: Asked) -> Sequence[Sequence[str]]:
-    """The columns that are wanted, each as the way to it: `message_stats.publish` is one in another."""
+    """Return the columns that are wanted, each as a path: `message_stats.publish` is a field within a field."""
     given = asked.one("columns", "")
     columns = given.split(",") if given else []
     if len(columns) > COLUMNS_MAX:
@@ -125,13 +126,12 @@ def listed(
     name: Callable[[T], str],
     keys: Fields[T] = MappingProxyType({}),
 ) -> Later:
-    """All that are wanted of some things, in the order that is wanted.
+    """List those of some things that a request asks for, in the order that it asks for.
 
-    `things` are asked for in several turns, so let it not be what may change; None stands for work that was done and
-    has found nothing. `fields` are never asked of a thing in a way that fails, though it may have gone meanwhile.
-    `order`: the natural one, by what can be compared. `keys`: what is inside of a field, such as
-    `message_stats.publish`, without the rest of it, to sort by. Raises Refused or PreconditionFailed; what is wrong
-    with the page is found out later.
+    `things` are iterated in several turns, so they must not be a collection that may change; None stands for a step of
+    work without a thing. The functions in `fields` must not fail, even if a thing has been deleted meanwhile. `order`
+    returns the key of the natural order. `keys` compute parts of fields, such as `message_stats.publish`, without the
+    rest, to sort by. Raises Refused or PreconditionFailed; a page that does not exist is refused in the answer.
     """
     wish = Wish.of(asked)
     place = _place(wish, fields, keys, order)
@@ -163,7 +163,7 @@ def _steps(
 def _chosen(
     wish: Wish, things: Iterable[T | None], name: Callable[[T], str], turn: Turn
 ) -> Generator[float, None, tuple[int, list[T]]]:
-    """How many there are, and those whose name is wanted. Names are asked for with pages only, as in RabbitMQ."""
+    """Return how many things there are, and those whose name matches. As in RabbitMQ, only pages filter by name."""
     total, chosen = 0, []
     for thing in things:
         if thing is not None:
@@ -176,7 +176,7 @@ def _chosen(
 
 
 def _place(wish: Wish, fields: Fields[T], keys: Fields[T], order: Callable[[T], Key]) -> Callable[[T], Key]:
-    """By what the things are sorted."""
+    """Return the function that gives the key to sort by."""
     if not wish.sort:
         return order
     field, way = keys.get(".".join(wish.sort)), wish.sort[:0]
@@ -190,12 +190,12 @@ def _place(wish: Wish, fields: Fields[T], keys: Fields[T], order: Callable[[T], 
 def _sorted(
     things: Sequence[T], place: Callable[[T], Key], reverse: bool, first: int, end: int, turn: Turn
 ) -> Generator[float, None, list[T]]:
-    """Those from `first` to before `end`. Short runs are sorted, and merged as far as needed."""
+    """Return the things from `first` to before `end`. Short runs are sorted, and merged as far as needed."""
     runs: list[list[Key]] = []
     for begin in range(0, len(things), RUN):
         run: list[Key] = []
         for at in range(begin, min(begin + RUN, len(things))):
-            run.append((*place(things[at]), at))  # flat: tuples in tuples are work for the garbage collector
+            run.append((*place(things[at]), at))  # flat: nested tuples are work for the garbage collector
             if turn.is_over():
                 yield turn.pause_s
         run.sort(reverse=reverse)
@@ -229,7 +229,7 @@ def _rows(
 
 
 def _frame(wish: Wish, total: int, chosen: int, rows: int) -> tuple[str, str]:
-    """What stands before and after the rows of a page."""
+    """Return the JSON before and after the rows of a page."""
     counts = {
         "filtered_count": chosen,
         "item_count": rows,
@@ -245,12 +245,12 @@ def _frame(wish: Wish, total: int, chosen: int, rows: int) -> tuple[str, str]:
 
 
 def told(asked: Asked, thing: T, fields: Fields[T]) -> Response:
-    """All there is to tell of one thing, or the columns that are wanted. Raises PreconditionFailed."""
+    """Answer with the fields of a thing, or the columns wanted. Raises PreconditionFailed if these are too many."""
     return Response(HTTPStatus.OK, compact(row(thing, fields, columns_of(asked))).encode())
 
 
 def row(thing: T, fields: Fields[T], columns: Collection[Sequence[str]]) -> dict[str, Json]:
-    """The fields of a thing; with `columns`, only these, and parts of fields. Those that nobody knows are left out."""
+    """Return the fields of a thing, or the given columns, which may be parts of fields. Unknown ones are left out."""
     if not columns:
         return {name: field(thing) for name, field in fields.items()}
     known = {way[0]: fields[way[0]](thing) for way in columns if way[0] in fields}
@@ -262,7 +262,7 @@ def row(thing: T, fields: Fields[T], columns: Collection[Sequence[str]]) -> dict
 
 
 def _put(into: dict[str, Json], source: Mapping[str, Json], way: Sequence[str]) -> None:
-    """Have what is at the end of a way in the same place of another mapping."""
+    """Copy the value at a path to the same path of another mapping."""
     name, *rest = way
     if name not in source:
         return
@@ -276,7 +276,7 @@ def _put(into: dict[str, Json], source: Mapping[str, Json], way: Sequence[str]) 
 
 
 def within(value: Json, way: Sequence[str]) -> Json:
-    """What is at the end of a way into a value; None: nothing is there."""
+    """Return the value at a path within a value, or None if there is none."""
     for name in way:
         if not isinstance(value, Mapping):
             return None
@@ -285,7 +285,7 @@ def within(value: Json, way: Sequence[str]) -> Json:
 
 
 def rank(value: Json) -> Key:
-    """A value's place among others of any kind: numbers, truths, texts, the rest. Nothing is as much as 0."""
+    """Return a key that orders values of any kind: numbers, booleans, texts, the rest. None counts as 0."""
     match value:
         case None:
             return 0, 0
@@ -300,5 +300,5 @@ def rank(value: Json) -> Key:
 
 
 def compact(content: Json) -> str:
-    """JSON without spaces; `indent` would have it made in Python, at ten times the time."""
+    """Return JSON without spaces; `indent` would take the encoder written in Python, at ten times the time."""
     return ENCODER.encode(content)

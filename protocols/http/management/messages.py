@@ -1,7 +1,7 @@
-"""Messages by hand: published, fetched, dropped. For people and tests; programs had better speak AMQP.
+"""Publish, fetch and purge messages by hand over HTTP, for people and tests; programs should rather use AMQP.
 
-What is fetched is taken out of the queue until the answer is ready, then dealt with as was asked: whoever hangs up
-before has lost nothing. Permissions are those of the same verbs over AMQP.
+Fetched messages are unsettled until the answer is ready, and only then settled as the request says, so that a client
+that disconnects before loses nothing. Permissions are those of the same operations over AMQP.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from protocols.http.server.request import Asked, Level, Refused, Route
 from protocols.http.server.turns import InPortions, turn_of
 
 QUEUE: Final = "/api/queues/{vhost}/{name}"
-DEFAULT_EXCHANGE: Final = "amq.default"  # as paths name it
-PUBLISHED_MAX: Final = 8 << 20  # octets of a body, which are read in one go: 20 ms
-FETCHED_MAX: Final = 10_000  # messages of an answer
-OCTETS_MAX: Final = 32 << 20  # of an answer, and one message
-REQUEUES: Final = {  # by ackmode: whether they go back
+DEFAULT_EXCHANGE: Final = "amq.default"  # in paths
+PUBLISHED_MAX: Final = 8 << 20  # bytes of a body, which is parsed in one go: 20 ms
+FETCHED_MAX: Final = 10_000  # messages in an answer
+OCTETS_MAX: Final = 32 << 20  # of an answer, which one message may exceed
+REQUEUES: Final = {  # by ackmode: whether the messages are requeued
     "ack_requeue_true": True,
     "ack_requeue_false": False,
     "reject_requeue_true": True,
@@ -46,7 +46,7 @@ REJECTS: Final = "reject_requeue_false"
 
 
 def publish(asked: Asked) -> Later:
-    """Answered when it is on disk, if it is to be there, with whether any queue has it."""
+    """Publish a message and answer, once it is on disk if it is durable, whether any queue has it."""
     host, later = entered(asked), Later()
     said = body_of(asked, "properties", "routing_key", "payload", "payload_encoding")
     name = "" if asked.arguments["name"] == DEFAULT_EXCHANGE else asked.arguments["name"]
@@ -65,7 +65,7 @@ def publish(asked: Asked) -> Later:
 
 
 def codes(failure: Failure) -> str:
-    """What a channel would have been closed with: RabbitMQ tells that."""
+    """Return the reply code and text that a channel would have been closed with, which RabbitMQ gives."""
     if isinstance(failure, NotFound):
         return "404 NOT_FOUND"
     if isinstance(failure, AccessRefused):
@@ -80,7 +80,7 @@ def codes(failure: Failure) -> str:
 
 @attrs.frozen
 class Fetch:
-    """What is wanted of a queue."""
+    """The parameters of a request to fetch messages."""
 
     count: int
     mode: str
@@ -88,7 +88,7 @@ class Fetch:
 
     @classmethod
     def of(cls, said: Said) -> Fetch:
-        """Raises Refused."""
+        """Read a request's body. Raises Refused if a value is wrong."""
         mode, count = text_in(said, "ackmode"), whole_in(said, "count")
         if mode not in REQUEUES:
             raise bad(["unknown_ackmode", shown(mode)])
@@ -100,14 +100,14 @@ class Fetch:
 
 
 def encoding_in(encoding: str) -> str:
-    """Raises Refused."""
+    """Return the payload encoding if it is a known one. Raises Refused otherwise."""
     if encoding not in (AUTO, BASE64):
         raise bad("Unsupported encoding. Please use auto or base64.")
     return encoding
 
 
 def get(asked: Asked) -> Later:
-    """The first messages, and then they are settled, or back in their places."""
+    """Answer with the first messages of a queue, and then settle or requeue them."""
     host = entered(asked)
     wanted = Fetch.of(body_of(asked, "ackmode", "count", "encoding"))
     client = client_of(asked, host)
@@ -119,7 +119,7 @@ def get(asked: Asked) -> Later:
 
 
 def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
-    """Raises what the queue raises."""
+    """Make the answer. Raises what fetching from the queue raises."""
     turn, taken = turn_of(asked.broker), Taken(queue)
     with Rows(asked.broker) as rows:
         try:
@@ -133,12 +133,12 @@ def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Genera
                     yield turn.pause_s
             taken.settle(wanted.mode)
         finally:
-            taken.release()  # those that are settled are not in it any more
+            taken.release()  # if they have been settled, none are left here
         return rows.response()
 
 
 class Taken:
-    """What is out of its queue for an answer that is not ready."""
+    """The messages that have been taken from a queue for an answer that is not ready yet."""
 
     __slots__ = ("_queue", "deliveries")
 
@@ -156,13 +156,13 @@ class Taken:
             outcome(delivery)
 
     def release(self) -> None:
-        """Back to where they were."""
+        """Put the messages back to their places."""
         deliveries, self.deliveries = self.deliveries, []
         for delivery in deliveries:
             self._queue.release(delivery)
 
 
-# Drop, and what else can be done to a queue.
+# Purge, and other actions.
 
 
 def purge(asked: Asked) -> Response:
@@ -171,7 +171,7 @@ def purge(asked: Asked) -> Response:
 
 
 def act(asked: Asked) -> Response:
-    """Mirrors are in step, for there are none."""
+    """Accept actions on mirrors, which do nothing here because there are none. Raises Refused for other actions."""
     action = text_in(body_of(asked, "action"), "action")
     if action not in ("sync", "cancel_sync"):
         raise bad(["unknown", shown(action)])

@@ -1,9 +1,10 @@
-"""All messages of one queue to another one, a portion a turn.
+"""Move the messages of a queue to another queue, a portion a turn.
 
-    taken ──a portion──> into the other queue, and off the first: one commit ──> ... ──> told how many
+    taken ──a portion──> into the other queue, and off the first: one commit ──> ... ──> answer with the count
 
-After a crash each message is in one of the two queues, never in none and never in both. Messages keep what they say,
-where they were published and their history; they arrive at the other queue as new ones, behind what waits there.
+After a crash each message is in exactly one of the two queues. Messages keep their properties, the exchange and key
+that they were published with, and their history; they arrive at the other queue as new messages, behind those that wait
+there.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ MOVE: Final = "/api/leveret/queues/{vhost}/{name}/move"
 PORTION: Final = 500  # messages a turn: 5 ms
 PORTION_OCTETS: Final = 1 << 20
 PAUSE_S: Final = 0.001
-LOOK_S: Final = 0.02  # between two looks at a disk that has enough to do
+LOOK_S: Final = 0.02  # between two looks at a disk that is behind
 
 
 def move(asked: Asked) -> Later:
-    """`to`: the other queue; `count`: no more than so many. Raises Failures, Refused."""
+    """Move messages to the queue that the body calls `to`, at most `count` of them.
+
+    Raises Refused if the body is wrong, and Failures if a queue is missing, not permitted or unsuitable.
+    """
     said = body_of(asked, "to")
     client = client_of(asked, entered(asked))
     source, to = client.readable_queue(asked.arguments["name"]), text_in(said, "to")
@@ -46,7 +50,7 @@ def move(asked: Asked) -> Later:
 
 
 def moved(asked: Asked, source: Queue, target: Queue, count: int) -> Generator[float, None, Json]:
-    """No more than waited when it began: what arrives meanwhile may be what was moved, if queues lead in circles."""
+    """Move at most as many messages as waited at the start: queues that lead in circles may bring moved ones back."""
     done = 0
     while done < count and not (source.deleted or target.deleted):
         portion = moved_now(source, target, min(PORTION, count - done))
@@ -60,7 +64,7 @@ def moved(asked: Asked, source: Queue, target: Queue, count: int) -> Generator[f
 
 
 def moved_now(source: Queue, target: Queue, count: int) -> int:
-    """How many: fewer if there are no more, they are large, or the other queue has no room."""
+    """Move a portion and return its size: smaller if no more wait, they are large, or the other queue has no room."""
     done = octets = 0
     while done < count and octets < PORTION_OCTETS:
         if (delivery := source.take_one(settled=False)) is None:

@@ -1,4 +1,4 @@
-"""Nodes: there is one, and how it is. What RabbitMQ tells of its virtual machine is left out."""
+"""Show the one node and its resources, without RabbitMQ's facts about its virtual machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HTTP: Final = "http"
 
 
 def limits(broker: Broker) -> tuple[int, int]:
-    """Where the alarms for memory and disk begin: octets; 0 where there is none."""
+    """Return the bytes at which the alarms for memory and disk begin; 0 where there is none."""
     memory = disk = 0
     for monitor in broker.alarms.monitors:
         if isinstance(monitor, MemoryMonitor):
@@ -46,13 +46,13 @@ def is_low(broker: Broker, monitor: type[MemoryMonitor | DiskMonitor]) -> bool:
 
 
 def limit_of(number: int) -> int:
-    """What the operating system allows; 0 where it has no bounds."""
+    """Return a limit of the operating system; 0 if it is infinite."""
     limit = resource.getrlimit(number)[0]
     return 0 if limit == resource.RLIM_INFINITY else limit
 
 
 def exchange_types(broker: Broker) -> list[Json]:
-    """Those that can be declared, each described by itself or by the first line of what is written of it."""
+    """List the types of exchanges, with their own descriptions or the first lines of their docstrings."""
     return [
         {"name": name, "description": described(broker.exchange_types[name]), "enabled": True}
         for name in sorted(broker.exchange_types)
@@ -65,7 +65,7 @@ def described(type_: type[ExchangeType]) -> str:
 
 
 def contexts(operations: Operations) -> list[Json]:
-    """Where this API is served."""
+    """List the listeners that serve this API."""
     return [
         {
             "node": operations.name,
@@ -81,7 +81,7 @@ def contexts(operations: Operations) -> list[Json]:
 
 
 def protocol_of(name: str, listening: Listening) -> str:
-    """As RabbitMQ calls what is served by a listener. It has one name for every AMQP."""
+    """Return RabbitMQ's name of a protocol on a listener: all versions of AMQP share one."""
     if name == HTTP:
         return "https" if listening.tls else HTTP
     called = "amqp" if name.startswith("amqp") else name
@@ -89,7 +89,7 @@ def protocol_of(name: str, listening: Listening) -> str:
 
 
 def node_fields(asked: Asked) -> Fields[Operations]:
-    """Readings are taken when a field is asked for. Raises PreconditionFailed."""
+    """Return the fields of the node, which are read now. Raises PreconditionFailed for wrong parameters of rates."""
     broker, rates = asked.broker, Rates(asked)
     now = measured(asked.operations)
     memory_limit, disk_limit = limits(broker)
@@ -133,7 +133,7 @@ def node_fields(asked: Asked) -> Fields[Operations]:
 
 
 def churn(broker: Broker, rates: Rates) -> dict[str, Json]:
-    """How often things came and went. What is declared again is not counted."""
+    """Return how often things came and went. Declaring an existing thing again is not counted."""
     told = {**rates.of_total(CHURN), **{name: broker.events.counts[name.replace("_", ".")] for name in CHURN}}
     told["queue_declared"], told["queue_declared_details"] = (
         told["queue_created"],
@@ -157,14 +157,14 @@ def node(asked: Asked) -> Response:
 
 
 def named(asked: Asked) -> Operations:
-    """The node in the path. Raises NotFound."""
+    """Return the node in the path. Raises NotFound."""
     if asked.arguments["name"] != asked.operations.name:
         raise not_there()
     return asked.operations
 
 
 def memory(asked: Asked) -> Json:
-    """In one sum: what takes it up is not told apart."""
+    """Answer with the node's memory as one sum, because its use is not broken down."""
     return {"memory": {"strategy": "rss", "total": {"rss": measured(named(asked)).memory}}}
 
 

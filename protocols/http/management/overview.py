@@ -1,6 +1,6 @@
-"""The broker at a glance: how much there is of everything, how many messages, and how fast.
+"""Show the broker at a glance: how much there is of everything, how many messages, and how fast.
 
-Who does not monitor is told of his own virtual hosts and connections, and not of the node.
+Users without monitoring see their own virtual hosts and connections, and nothing of the node.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _product(asked: Asked) -> dict[str, Json]:
 
 
 def _objects(asked: Asked, hosts: list[VirtualHost]) -> Generator[float, None, Counter[str]]:
-    """How much there is now, counted a little at a time."""
+    """Count everything that there is now, a portion a turn."""
     found: Counter[str] = Counter()
     turn = turn_of(asked.broker)
     for host in hosts:
@@ -109,14 +109,14 @@ def _objects(asked: Asked, hosts: list[VirtualHost]) -> Generator[float, None, C
 def _lengths(
     rates: Rates, hosts: list[VirtualHost], objects: Counter[str], everything: bool
 ) -> dict[str, Json]:
-    """As they are now, and as they have changed."""
+    """Return the lengths of queues as they are now, with details of how they have changed."""
     counted = tuple(objects[name] for name in LENGTHS)
     details = rates.of_total(LENGTH_NAMES) if everything else _summed(rates, hosts, LENGTH_NAMES)
     return {**details, **{name: amount(counted, LENGTHS, name) for name in LENGTH_NAMES}}
 
 
 def _summed(rates: Rates, hosts: list[VirtualHost], names: tuple[str, ...]) -> dict[str, Json]:
-    """Of some virtual hosts: counts and rates, without curves."""
+    """Return sums over some virtual hosts: counts and rates, without samples."""
     told: dict[str, Json] = {}
     each = [rates.of_host(host, names) for host in hosts]
     for name in names:

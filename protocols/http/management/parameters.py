@@ -1,8 +1,8 @@
-"""Parameters of virtual hosts, by component, and global ones.
+"""Show and set parameters of virtual hosts, by component, and global ones.
 
-We have two components: the limits of virtual hosts, and operator policies, which have routes of their own as well. What
-other components' plug-ins would make of theirs nobody here knows, so they are refused, as RabbitMQ refuses those of
-plug-ins that are not there. Policies are none, though they look like it. Global parameters may say anything.
+There are two components: the limits of virtual hosts, and operator policies, which have routes of their own as well.
+Other components are refused, as RabbitMQ refuses those of plug-ins that it has not loaded, and so are policies, which
+are set by their own routes. Global parameters may have any value.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def parameter(asked: Asked) -> Json:
 
 
 def found(asked: Asked, host: VirtualHost) -> Item:
-    """Raises NotFound."""
+    """Return the parameter in the path. Raises NotFound."""
     for each in of(asked, host):
         if each["name"] == asked.arguments["name"]:
             return each
@@ -86,7 +86,7 @@ def put_parameter(asked: Asked) -> Later | Response:
 
 
 def require_component(component: str) -> None:
-    """Raises Refused."""
+    """Check that a component may be set here. Raises Refused."""
     if component == "policy":
         raise bad("policies may not be set using this method")
     if component not in (VIRTUAL_HOST_LIMITS, OPERATOR_POLICY):
@@ -94,7 +94,7 @@ def require_component(component: str) -> None:
 
 
 def limits_in(value: Said) -> VirtualHostLimits:
-    """Raises Refused."""
+    """Read the limits of a virtual host. Raises Refused for unknown or wrong ones."""
     unknown = [name for name in value if name not in OF_HOSTS]
     if unknown:
         raise invalid(f'Unrecognised terms [{{<<"{unknown[0]}">>,{shown(value[unknown[0]])}}}] in limits')

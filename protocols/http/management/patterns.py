@@ -1,4 +1,4 @@
-"""Names that are looked for: a text to find in them, or a regular expression, which is quick whatever it says."""
+"""Match names by a text within them, or by a regular expression that is quick whatever it says."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ LENGTH_MAX: Final = 200
 
 
 def name_filter(wanted: str, is_expression: bool) -> Callable[[str], bool]:
-    """Whether a name has the wanted text in it, or the expression matches a part of it. Capitals do not matter.
+    """Return a function that tells whether a name contains the text or a match of the expression. Case does not matter.
 
-    Raises PreconditionFailed.
+    Raises PreconditionFailed if the text is too long, or the expression is not supported.
     """
     if not wanted:
         return lambda name: True

@@ -1,7 +1,7 @@
-"""Messages that are looked at and left alone: those at the head of a queue, or of a stream from an offset on.
+"""Show messages without taking them: those at the head of a queue, or of a stream from an offset on.
 
-Who may consume from a queue may look at it. What a stream has on disk only is read by the store's reader, and others
-have their turns meanwhile.
+Users that may consume from a queue may also look at it. Messages of a stream that are on disk only are read by the
+store's reader, while other work has its turns.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from protocols.http.server.request import Asked, Level, Route
 from protocols.http.server.turns import InPortions, turn_of
 
 PEEK: Final = "/api/leveret/queues/{vhost}/{name}/peek"
-PEEKED: Final = 10  # messages, unless said
+PEEKED: Final = 10  # messages, unless the request has a count
 PEEKED_MAX: Final = 1000
-TRUNCATED: Final = 64 << 10  # octets of a payload, unless said
-ROOM: Final = 1 << 20  # octets of a stream's messages that are held at a time, and one message
-FETCH_S: Final = 0.005  # between looks whether the disk has answered
+TRUNCATED: Final = 64 << 10  # bytes of a payload, unless the request has a number
+ROOM: Final = 1 << 20  # bytes of a stream's messages that are held at a time, which one message may exceed
+FETCH_S: Final = 0.005  # between two looks whether the disk has answered
 
 Steps = Generator[float, None, Response]
 
 
 def peek(asked: Asked) -> Later:
-    """What waits first, which stays where it is, and is not marked as delivered."""
+    """Answer with the messages that wait first. They stay in place, and are not marked as delivered."""
     asked.only("count", "truncate", "encoding", "offset")
     count = asked.number("count", PEEKED, 1, PEEKED_MAX)
     truncate = asked.number("truncate", TRUNCATED, 0, asked.message_size_max)
@@ -71,7 +71,7 @@ def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Steps:
 
 
 def read(asked: Asked, stream: StreamQueue, offset: int, count: int, look: Look) -> Steps:
-    """Each with its offset. Those that retention has dropped are passed over. Raises NotFound."""
+    """Show a stream's messages with their offsets, without those dropped by retention. Raises NotFound."""
     turn = turn_of(asked.broker)
     with Rows(asked.broker) as rows:
         while rows.count < count and rows.octets < OCTETS_MAX:
@@ -88,7 +88,7 @@ def read(asked: Asked, stream: StreamQueue, offset: int, count: int, look: Look)
 
 
 def found_at(stream: StreamQueue, offset: int, quota: int) -> Generator[float, None, Found]:
-    """What is at an offset and behind it, from the disk if need be. Raises NotFound if the stream goes meanwhile."""
+    """Return messages from an offset on, from disk if need be. Raises NotFound if the stream is deleted meanwhile."""
     while (found := stream.log.read(offset, quota, ROOM)) is None:
         arrived: list[bool] = []
         stream.log.fetch(offset, partial(arrived.append, True))

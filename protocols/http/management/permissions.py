@@ -1,4 +1,4 @@
-"""Permissions, and those on routing keys: who may do what in which virtual host, for administrators."""
+"""Show and set users' permissions in virtual hosts, and topic permissions on routing keys, for administrators."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def put_topic_permission(asked: Asked) -> Response:
 
 
 def delete_topic_permissions(asked: Asked) -> Response:
-    """On one exchange, if the body names one, or on all."""
+    """Delete a user's topic permissions on the exchange in the body, or on all exchanges."""
     user, host = ends(asked)
     if not asked.broker.access.clear_topic_permissions(user, host, exchange_in(body_of(asked))):
         raise not_there()
@@ -104,7 +104,7 @@ def exchange_in(said: Said) -> str | None:
 
 
 def ends(asked: Asked) -> tuple[str, str]:
-    """The user and the virtual host in the path. Raises NotFound."""
+    """Return the user and the virtual host in the path. Raises NotFound."""
     user, host = asked.arguments["user"], asked.arguments["vhost"]
     if asked.broker.access.user(user) is None or host not in asked.broker.virtual_hosts:
         raise not_there()
@@ -112,7 +112,7 @@ def ends(asked: Asked) -> tuple[str, str]:
 
 
 def known_ends(asked: Asked) -> tuple[str, str]:
-    """As `ends`, for what is to be put there: RabbitMQ calls it a bad request. Raises Refused."""
+    """Return the user and the virtual host in the path of a PUT. Raises Refused (400), as RabbitMQ does here."""
     user, host = asked.arguments["user"], asked.arguments["vhost"]
     if asked.broker.access.user(user) is None or host not in asked.broker.virtual_hosts:
         raise bad("vhost_or_user_not_found")

@@ -1,5 +1,6 @@
-"""Policies and operator policies: the former set by policymakers in virtual hosts they may enter, the latter by
-administrators.
+"""Show and set policies and operator policies over HTTP.
+
+Policymakers set policies in the virtual hosts that they may enter; administrators set operator policies.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def listed(asked: Asked, host: VirtualHost, operator: bool) -> Sequence[Policy]:
 
 
 def found(asked: Asked, host: VirtualHost, operator: bool) -> Policy:
-    """Raises NotFound."""
+    """Return the policy in the path. Raises NotFound."""
     for each in listed(asked, host, operator):
         if each.name == asked.arguments["name"]:
             return each
@@ -111,7 +112,7 @@ def put(asked: Asked, host: VirtualHost, set_policy: Callable[[Policy], None], o
 
 
 def obeyed(asked: Asked, host: VirtualHost, response: Response) -> Later:
-    """Answered when every queue and exchange of the virtual host obeys what is set now (10 000 queues: 0.2 s)."""
+    """Answer when all queues and exchanges of the virtual host obey the policies set (10 000 queues: 0.2 s)."""
 
     def steps() -> Generator[float, None, Response]:
         turn = turn_of(asked.broker)
@@ -124,7 +125,7 @@ def obeyed(asked: Asked, host: VirtualHost, response: Response) -> Later:
 
 
 def policy_in(said: Said, host: VirtualHost, name: str) -> Policy:
-    """Raises Refused."""
+    """Read a policy from a body. Raises Refused if a value is wrong."""
     apply_to, known = text_in(said, "apply-to", "all"), [each.value for each in ApplyTo]
     if apply_to not in known:
         words = ", ".join(f"'{each}'" for each in known[:-1])
@@ -134,7 +135,7 @@ def policy_in(said: Said, host: VirtualHost, name: str) -> Policy:
 
 
 def said_as_validation(step: Callable[[], object]) -> None:
-    """Raises Refused in RabbitMQ's words, for what the core refuses."""
+    """Take a step and turn its failure into Refused, in RabbitMQ's words."""
     try:
         step()
     except Failure as failure:

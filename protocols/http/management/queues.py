@@ -1,7 +1,7 @@
-"""Queues: which there are, how they stand, and their declaration and deletion.
+"""List, declare and delete queues over HTTP.
 
-What RabbitMQ tells of processes and of a message's whereabouts has no meaning here and is left out. Streams tell who
-reads them, and how far behind each reader is.
+RabbitMQ's facts about processes and the places of messages have no meaning here and are left out. Streams list their
+readers, and how far behind each is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DETAILS_MAX: Final = 1000  # consumers told of one queue
 
 
 def away(queue: Queue) -> int:
-    """Messages that are on disk only."""
+    """Return how many messages are on disk only."""
     backlog = queue.backlog if isinstance(queue, WorkQueue) else None
     return 0 if backlog is None else backlog.messages
 
@@ -62,13 +62,13 @@ def exclusive_tag(queue: Queue) -> str | None:
 
 
 def active_tag(queue: Queue) -> str | None:
-    """Of the single active consumer."""
+    """Return the consumer tag of the single active consumer."""
     is_single = isinstance(queue, WorkQueue) and queue.limits.single_active
     return tag_of(queue.active, queue) if isinstance(queue, WorkQueue) and is_single else None
 
 
 def idle_since(queue: Queue) -> str:
-    """When somebody last consumed from it, fetched, or declared it."""
+    """Return the time when the queue was last declared, consumed or fetched from."""
     broker = queue.virtual_host.broker
     at = datetime.fromtimestamp(broker.clock.wall() - (broker.now - queue.used_at), UTC)
     return at.isoformat(timespec="milliseconds")
@@ -120,7 +120,7 @@ FEW: Final = (
 
 
 def fields(asked: Asked) -> Fields[Queue]:
-    """With `disable_stats`, only what can be told without looking far. Raises PreconditionFailed."""
+    """Return the fields of a queue, few with `disable_stats`. Raises PreconditionFailed for wrong parameters."""
     operations = asked.broker.operations
     node = "" if operations is None else operations.name
     if is_terse(asked):
@@ -143,7 +143,7 @@ def length_details(rates: Rates, name: str) -> Callable[[Queue], Json]:
 
 
 def detailed(asked: Asked, queue: Queue) -> Fields[Queue]:
-    """What is told of a single queue besides: its consumers, at most a thousand, and of a stream how far each is."""
+    """Return the fields of a single queue: also up to a thousand consumers and, of a stream, how far each has read."""
     consumers = list(islice(attached_to(queue), DETAILS_MAX))
     more: dict[str, Json] = {"consumer_details": rows(asked, consumers), "deliveries": [], "incoming": []}
     if queue.owner is not None:
@@ -158,7 +158,7 @@ def constant(value: Json) -> Callable[[Queue], Json]:
 
 
 def reader(stream: StreamQueue, each: Attached) -> dict[str, Json]:
-    """Where it reads next, and how many messages it is behind."""
+    """Return the next offset of a stream's reader, and how many messages it is behind."""
     lag = stream.available_to(each.consumer)
     return {
         "tag": each.facts.tag,
@@ -174,7 +174,7 @@ def order(queue: Queue) -> tuple[str, str]:
 
 
 def keys(asked: Asked) -> Fields[Queue]:
-    """What is sorted by inside of fields. Raises PreconditionFailed."""
+    """Return parts of fields to sort by. Raises PreconditionFailed for wrong parameters of rates."""
     if is_terse(asked):
         return {}
     rates = Rates(asked)
@@ -211,7 +211,7 @@ def queue(asked: Asked) -> Response:
 
 
 def put_queue(asked: Asked) -> Response:
-    """Declare it; what the body does not say is as RabbitMQ has it: it lasts. Raises what declaring raises."""
+    """Declare a queue, durable by default, as in RabbitMQ. Raises what `Client.declare_queue` raises."""
     host, name, said = own_host_of(asked), asked.arguments["name"], body_of(asked)
     require_node(asked, text_in(said, "node", ""))
     is_there = name in host.queues
@@ -225,14 +225,14 @@ def put_queue(asked: Asked) -> Response:
 
 
 def require_node(asked: Asked, node: str) -> None:
-    """Raises Refused: everything is here."""
+    """Check that a queue is to be declared on this node. Raises Refused."""
     operations = asked.broker.operations
     if node and operations is not None and node != operations.name:
         raise bad(f"there is no node '{node[:100]}' here")
 
 
 def delete_queue(asked: Asked) -> Response:
-    """With what waits in it. Raises what deleting raises."""
+    """Delete a queue with its messages. Raises NotFound, and what `Client.delete_queue` raises."""
     host, name = own_host_of(asked), asked.arguments["name"]
     client = client_of(asked, host)
     client.require_declarable("queue", name)

@@ -1,10 +1,10 @@
-"""Counts with their rates, and with their curves for who asks for them.
+"""Add rates to counts, and samples of the past if a request asks for them.
 
     publish: 5, publish_details: {rate: 0.2}
     ?msg_rates_age=60&msg_rates_incr=5    {rate: 0.2, samples: [{sample: 5, timestamp: ...}, ...], avg_rate, avg}
 
-`lengths_`, `msg_rates_`, `data_rates_` and `node_stats_` name what the curves are of: `age` is how far they go back and
-`incr` how far their points are apart, in seconds. A rate is that of the last interval between samples.
+Parameters begin with `lengths_`, `msg_rates_`, `data_rates_` or `node_stats_`; `age` is how far the samples go back,
+and `incr` how far they are apart, in seconds. A rate is that of the last interval between samples.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from protocols.http.server.request import Asked
 
 T = TypeVar("T")
 
-POINTS_MAX: Final = 250  # of each of some twenty curves of a row: 10 ms
+POINTS_MAX: Final = 250  # of each of some twenty curves in a row: 10 ms
 SECONDS_MAX: Final = 10 * 365 * 86_400
 STILL: Final[dict[str, Json]] = {"rate": 0.0}
 SUMS: Final[Mapping[str, Sequence[str]]] = {"messages": LENGTHS, "deliver_get": DELIVERIES}
@@ -53,14 +53,14 @@ TOLD_EXCHANGE: Final = EXCHANGE[:2]
 
 @attrs.frozen
 class Curve:
-    """The points that are wanted: seconds."""
+    """The samples that a request asks for: how far back and how far apart, in seconds."""
 
     age: int
     apart: int
 
     @classmethod
     def of(cls, asked: Asked, name: str) -> Curve | None:
-        """None: no points are wanted. Raises PreconditionFailed."""
+        """Read the parameters that begin with `name`; None if they are absent. Raises PreconditionFailed if wrong."""
         if f"{name}_age" not in asked.query or f"{name}_incr" not in asked.query:
             return None
         age = asked.number(f"{name}_age", None, 0, SECONDS_MAX)
@@ -71,14 +71,14 @@ class Curve:
 
 
 class Rates:
-    """What one request is told of rates."""
+    """The rates and samples for the answer to one request."""
 
     def __init__(self, asked: Asked) -> None:
-        """Raises PreconditionFailed for its parameters."""
+        """Read the request's parameters. Raises PreconditionFailed if they are wrong."""
         self._history = asked.broker.history
         self._wall = asked.broker.clock.wall()
         self._points_of: dict[Curve, tuple[list[int], list[int]]] = {}  # times and ticks
-        self._last: tuple[Series, Curve, list[Sequence[int]]] | None = None  # what was looked up last
+        self._last: tuple[Series, Curve, list[Sequence[int]]] | None = None  # the last rows found
         self._messages = Curve.of(asked, "msg_rates")
         self._others: dict[str, Curve | None] = {
             **dict.fromkeys(LENGTH_NAMES, Curve.of(asked, "lengths")),
@@ -88,7 +88,7 @@ class Rates:
         self._curved = {name for name, curve in self._others.items() if curve is not None}
 
     def of_queue(self, queue: Queue) -> dict[str, Json]:
-        """A queue's message_stats."""
+        """Return a queue's message_stats."""
         return self._counted(self._series(queue), TOLD_QUEUE, QUEUE, queue_counts(queue))
 
     def of_exchange(self, exchange: Exchange) -> dict[str, Json]:
@@ -99,20 +99,20 @@ class Rates:
         return self._counted(series, TOLD_CHANNEL, CHANNEL, channel_counts(facts))
 
     def of_host(self, host: VirtualHost, names: Sequence[str]) -> dict[str, Json]:
-        """Counts of a virtual host as they were last sampled, with details."""
+        """Return counts of a virtual host as they were last sampled, with details."""
         series = self._series(host) or IDLE
         return self._counted(series, names, series.columns, series.last)
 
     def of_total(self, names: Sequence[str]) -> dict[str, Json]:
-        """The same of the whole broker."""
+        """Return counts of the whole broker as they were last sampled, with details."""
         return self._layered(None if self._history is None else self._history.total, names)
 
     def of_node(self, names: Sequence[str] = NODE) -> dict[str, Json]:
-        """Columns of `counts.NODE`."""
+        """Return readings of the node with details; `names` are columns of `counts.NODE`."""
         return self._layered(None if self._history is None else self._history.node, names)
 
     def details(self, thing: object, name: str) -> dict[str, Json]:
-        """The details of one count or length of a queue or connection."""
+        """Return the details of one count or length of a queue or connection."""
         return self._details(self._series(thing), name)
 
     def keys(
@@ -122,9 +122,9 @@ class Rates:
         counts: Callable[[T], Sequence[int]],
         thing: Callable[[T], object],
     ) -> Fields[T]:
-        """The columns of message_stats, to sort by: each at a tenth of the time that all of them take.
+        """Return the columns of message_stats to sort by, each at a tenth of the time that all of them take.
 
-        `counts` are those of the columns, and `thing` is what has the samples.
+        `counts` returns the values of the columns, and `thing` the object that is sampled.
         """
         found: dict[str, Callable[[T], Json]] = {}
         for name in names:
@@ -133,14 +133,14 @@ class Rates:
         return found
 
     def details_keys(self, names: Sequence[str], thing: Callable[[T], object], prefix: str = "") -> Fields[T]:
-        """The same of details."""
+        """Return the parts of details to sort by."""
         return {
             f"{prefix}{name}_details.{part}": partial(self._detail, thing, name, part)
             for name in names
             for part in ("rate", "avg_rate", "avg")
         }
 
-    # What they consist of.
+    # Series and samples.
 
     def _detail(self, thing: Callable[[T], object], name: str, part: str, each: T) -> Json:
         series = self._series(thing(each))
@@ -166,7 +166,7 @@ class Rates:
         return told
 
     def _has_changed(self, series: Series) -> bool:
-        """Whether it is not, at the last sample, as it was at the one before."""
+        """Return whether the last sample differs from the one before."""
         return self._history is not None and series.changed_at == self._history.tick
 
     def _layered(self, layers: Layers | None, names: Sequence[str]) -> dict[str, Json]:
@@ -178,7 +178,7 @@ class Rates:
         return told
 
     def _details(self, series: Series | None, name: str, layers: Layers | None = None) -> dict[str, Json]:
-        """`layers`: where older points are."""
+        """Return rate and samples of a count. Older samples are in `layers`."""
         history, curve = self._history, self._others.get(name, self._messages)
         if history is None or (series is None and curve is None):
             return STILL
@@ -197,7 +197,7 @@ class Rates:
         return (rise if name in self._others else max(0, rise)) / history.interval_s  # counts may begin anew
 
     def _points(self, history: History, series: Series, name: str, curve: Curve) -> dict[str, Json]:
-        """The newest first."""
+        """Return the samples of a curve, the newest first, with averages."""
         times_ms, rows = self._rows(history, series, curve)
         places = places_of(series.columns, name)
         values = [sum([counts[at] for at in places]) if counts else 0 for counts in rows]
@@ -212,7 +212,7 @@ class Rates:
         }
 
     def _rows(self, history: History, series: Series, curve: Curve) -> tuple[list[int], list[Sequence[int]]]:
-        """The times of a curve's points, and the samples that hold then; the same for all columns of a series."""
+        """Return the times of a curve's points, and the samples of then; the same for all columns of a series."""
         if curve not in self._points_of:
             last_at = self._wall - history.ago_s(history.tick)  # of the last sample, seconds since the epoch
             newest = last_at // curve.apart * curve.apart
@@ -231,23 +231,23 @@ def counted(counts: Callable[[T], Sequence[int]], places: Sequence[int], each: T
 
 
 def amount(counts: Sequence[int], columns: Sequence[str], name: str) -> int:
-    """A count, or one that is a sum of others. What is not counted of a thing is 0."""
+    """Return a count, or a sum of counts, or 0 if the thing does not count it."""
     return sum([counts[at] for at in places_of(columns, name)]) if counts else 0
 
 
 @cache
 def places_of(columns: Sequence[str], name: str) -> Sequence[int]:
-    """Where a count is found, or those that it is the sum of."""
+    """Return the index of a count, or those of the counts that it sums up."""
     return [columns.index(each) for each in SUMS.get(name, (name,)) if each in columns]
 
 
 @cache
 def plan(columns: Sequence[str], names: Sequence[str]) -> Sequence[tuple[str, Sequence[int]]]:
-    """The same for many, at a third of the time."""
+    """Return the indexes of many counts, at a third of the time."""
     return [(name, places_of(columns, name)) for name in names]
 
 
 @cache
 def still(names: Sequence[str]) -> Mapping[str, Json]:
-    """The details of what does not change."""
+    """Return the details of counts that do not change."""
     return {f"{name}_details": STILL for name in names}

@@ -1,6 +1,6 @@
-"""What a request's body says: JSON to values of the kinds that a route wants. What is wrong is said as RabbitMQ does.
+"""Read values of the kinds that a route wants from a JSON body. Errors are worded as RabbitMQ's.
 
-Sizes are bounded before anything is read: a body has no more octets than the connection allows for its route.
+Sizes are bounded before anything is read: a body has no more bytes than the connection allows for its route.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from broker_core.values import Value
 from protocols.http.server.request import Asked, Refused
 
 Said: TypeAlias = Mapping[str, object]
-"""A JSON object, as it came."""
+"""A JSON object, as parsed."""
 
 NUMBER_MAX: Final = (1 << 63) - 1
-DEPTH_MAX: Final = 64  # of tables and lists in one another
-VALUES_MAX: Final = 50_000  # of a body: half a million would take a tenth of a second
+DEPTH_MAX: Final = 64  # levels of nested tables and lists
+VALUES_MAX: Final = 50_000  # in a body: half a million would take a tenth of a second
 STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def bad(reason: Json) -> Refused:
-    """400. RabbitMQ says some reasons as lists: the kind of mistake, then what was given."""
+    """Return a refusal with 400. Some of RabbitMQ's reasons are lists: the kind of error, then the value."""
     return Refused(HTTPStatus.BAD_REQUEST, str(reason), {"reason": reason})
 
 
 def body_of(asked: Asked, *needed: str) -> Said:
-    """The body as a JSON object that has these keys; without a body, an empty one. Raises Refused."""
+    """Return the body as a JSON object that has these keys; an absent body is an empty object. Raises Refused."""
     return object_in(asked.body, *needed)
 
 
 def object_in(body: bytes, *needed: str) -> Said:
-    """As `body_of`."""
+    """Return the JSON object in some bytes, like `body_of`. Raises Refused."""
     require_few_values(body)
     try:
         said: object = json.loads(body) if body.strip() else {}
@@ -48,7 +48,7 @@ def object_in(body: bytes, *needed: str) -> Said:
 
 
 def require_few_values(body: bytes) -> None:
-    """Each value but the first is behind a bracket or a comma. Raises Refused."""
+    """Limit the number of values by counting brackets and commas, before parsing. Raises Refused."""
     if brackets_and_commas(body) > VALUES_MAX and brackets_and_commas(STRINGS.sub(b"", body)) > VALUES_MAX:
         raise bad("too_many_values")
 
@@ -58,14 +58,14 @@ def brackets_and_commas(body: bytes) -> int:
 
 
 def require_keys(said: Said, *needed: str) -> None:
-    """Raises Refused."""
+    """Check that the object has these keys. Raises Refused."""
     missing = [name for name in sorted(needed) if name not in said]
     if missing:
         raise bad("[" + ",".join(f"{{key_missing,{name}}}" for name in missing) + "]")
 
 
 def text_in(said: Said, name: str, otherwise: str | None = None) -> str:
-    """Raises Refused."""
+    """Return a text; `otherwise` if it is absent. Raises Refused if it is not a text."""
     value = said.get(name)
     if value is None and otherwise is not None:
         return otherwise
@@ -75,7 +75,7 @@ def text_in(said: Said, name: str, otherwise: str | None = None) -> str:
 
 
 def storable(text: str) -> str:
-    """The text, if it can stand on the wire and on disk: halves of pairs cannot. Raises Refused."""
+    """Return a text that can be encoded for wire and disk. Raises Refused if it has a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -84,7 +84,7 @@ def storable(text: str) -> str:
 
 
 def truth_in(said: Said, name: str, otherwise: bool) -> bool:
-    """`true` and `false`, also written as a text, which rabbitmqadmin does. Raises Refused."""
+    """Return a boolean, which may be written as a text, as rabbitmqadmin does. Raises Refused."""
     value = said.get(name)
     if value is None:
         return otherwise
@@ -96,7 +96,7 @@ def truth_in(said: Said, name: str, otherwise: bool) -> bool:
 
 
 def whole_in(said: Said, name: str, otherwise: int | None = None) -> int:
-    """A whole number, also written as a text, which rabbitmqadmin does. Raises Refused."""
+    """Return a whole number, which may be written as a text, as rabbitmqadmin does. Raises Refused."""
     value = said.get(name)
     if value is None and otherwise is not None:
         return otherwise
@@ -108,7 +108,7 @@ def whole_in(said: Said, name: str, otherwise: int | None = None) -> int:
 
 
 def value_in(given: object, depth: int = 0) -> Value:
-    """What JSON has, as an argument or a header. Raises Refused for what cannot go over the wire."""
+    """Return a JSON value as an argument or a header. Raises Refused if it cannot go over the wire."""
     if depth > DEPTH_MAX:
         raise bad("too_deep")
     if isinstance(given, str):
@@ -125,7 +125,7 @@ def value_in(given: object, depth: int = 0) -> Value:
 
 
 def table_in(said: Said, name: str) -> dict[str, Value]:
-    """A table; absent, or an empty list, which some clients write for it, is an empty one. Raises Refused."""
+    """Return a table; absent, or an empty list, which some clients send, is an empty table. Raises Refused."""
     value = said.get(name)
     if value is None or value == []:
         return {}
@@ -135,7 +135,7 @@ def table_in(said: Said, name: str) -> dict[str, Value]:
 
 
 def words_in(said: Said, name: str) -> tuple[str, ...]:
-    """A list of texts, or one text with commas between them. Raises Refused."""
+    """Return a list of words, which may be written as one text with commas between them. Raises Refused."""
     value = said.get(name)
     listed: object = value.split(",") if isinstance(value, str) else value
     if listed is None:
@@ -146,5 +146,5 @@ def words_in(said: Said, name: str) -> tuple[str, ...]:
 
 
 def shown(value: object) -> str:
-    """What was given, in short."""
+    """Return the start of a value for an error message."""
     return str(value)[:80]

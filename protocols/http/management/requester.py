@@ -1,7 +1,8 @@
-"""On whose behalf a route acts, and where: a user's `Client`, the virtual host in the path, those that he may see.
+"""Act for the user of a request: as a `Client`, in the virtual host in the path, and among those that the user may see.
 
-What is done to messages, queues and exchanges goes through the `Client`, where permissions are checked. A user who may
-not enter a virtual host is told so, administrators may look into each, and who monitors sees all of them.
+Whatever a request does to messages, queues and exchanges goes through the `Client`, where permissions are checked. A
+user that may not enter a virtual host is told so; administrators may change each, and users that may monitor see all of
+them.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ DONE: Final = Response(HTTPStatus.NO_CONTENT)
 
 
 def client_of(asked: Asked, host: VirtualHost) -> Client:
-    """The user, in a virtual host that was looked up with `host_of`. It counts as no connection."""
+    """Return the user as a client in a virtual host found with `host_of`. It does not count as a connection."""
     client = Client(asked.broker, asked.user, "HTTP")
     client.host = host
     return client
 
 
 def host_of(asked: Asked) -> VirtualHost:
-    """The virtual host in the path, to look at: for who may enter it, and who sees all. Raises NotFound, Refused."""
+    """Return the virtual host in the path, for users that may enter it or see all. Raises NotFound, Refused."""
     return _host_if(asked, sees_all(asked), "User not authorised to access virtual host")
 
 
 def own_host_of(asked: Asked) -> VirtualHost:
-    """As `host_of`, for changes: who does not administer must be able to enter."""
+    """Return the virtual host in the path, for changes: others than administrators must be able to enter it."""
     is_administrator = ADMINISTRATOR in asked.user.tags
     return _host_if(asked, is_administrator, "User not authorised to access object")
 
 
 def entered(asked: Asked) -> VirtualHost:
-    """As `host_of`, for messages: nobody touches them without being let in."""
+    """Return the virtual host in the path, for messages: every user must be able to enter it."""
     return _host_if(asked, False, "User not authorised to access virtual host")
 
 
 def _host_if(asked: Asked, anyway: bool, reason: str) -> VirtualHost:
-    """Who may not enter is not told whether it is there."""
+    """Return the virtual host in the path. Users that may not enter it do not learn whether it exists."""
     name = asked.arguments["vhost"]
     if not (anyway or asked.broker.access.may_enter(asked.user, name)):
         raise not_authorised(reason)
@@ -60,7 +61,7 @@ def _host_if(asked: Asked, anyway: bool, reason: str) -> VirtualHost:
 
 
 def visible_hosts(asked: Asked) -> list[VirtualHost]:
-    """Those that the user may see, by name."""
+    """Return the virtual hosts that the user may see, by name."""
     hosts = sorted(asked.broker.hosts(), key=lambda host: host.name)
     if sees_all(asked):
         return hosts
@@ -72,21 +73,21 @@ def sees_all(asked: Asked) -> bool:
 
 
 def require_level(asked: Asked, level: Level) -> None:
-    """Raises Refused, for what only some may ask of a route that is for more."""
+    """Check a level that only some requests of a route need. Raises Refused."""
     if not level.admits(asked.user):
         raise refused_level(level)
 
 
 def not_there() -> NotFound:
-    """There is no such thing: said in two words, as RabbitMQ does."""
+    """Return a failure with RabbitMQ's reason for a thing that does not exist."""
     return NotFound("Not Found")
 
 
 def changed(asked: Asked, created: bool, *names: str) -> Response:
-    """What has been done is answered when it is on disk. `created`: it was not there before.
+    """Answer that something has been done, once it is on disk; with 201 if it is new.
 
-    `names`: the kind and the names of what may stand in the configuration file (`catalogue.py`), which is then the
-    owner: that such a change ends with the node is told in a header.
+    `names` are the kind and the names of a thing that may be in the configuration file (`durability/objects.py`). If
+    the file names it, a header tells that the change lasts until the node restarts.
     """
     asked.broker.hold_answer()
     response, catalogue = CREATED if created else DONE, asked.broker.catalogue
@@ -96,13 +97,13 @@ def changed(asked: Asked, created: bool, *names: str) -> Response:
 
 
 def to_the_end(asked: Asked, steps: Generator[float, None, Json | Response]) -> Later:
-    """A portion a turn, also if nobody waits for the answer any more: what has begun is not left half done."""
+    """Do work in portions, to its end even if the client disconnects, so that nothing is left half done."""
     later = InPortions(asked.broker, steps, API).begin()
     later.dropped = nothing
     return later
 
 
 def answered(asked: Asked, content: Json) -> Response:
-    """As `changed`, with something to tell."""
+    """Answer with content, once the changes are on disk."""
     asked.broker.hold_answer()
     return json_response(content)

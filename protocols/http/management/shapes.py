@@ -1,8 +1,8 @@
-"""A message of any protocol as RabbitMQ's API shows it, and what a body says of one to be published.
+"""Show messages of any protocol as JSON, like RabbitMQ's API, and read those to be published from JSON.
 
-    Message ──its encoding──> neutral properties, octets ──> JSON          JSON ──> neutral properties ──> Message
+    Message ──its encoding──> neutral properties, bytes ──> JSON          JSON ──> neutral properties ──> Message
 
-Octets that are no text in UTF-8 are in base64, and so is everything if that is wanted.
+Payloads that are not UTF-8 are written in base64, as are all if the request wants it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocols.http.server.request import Refused
 AUTO: Final = "auto"
 BASE64: Final = "base64"
 STRING: Final = "string"
-SHORT_MAX: Final = 255  # octets of a property that is a text
+SHORT_MAX: Final = 255  # bytes of a property that is a text
 PRIORITY_MAX: Final = 255
 TIMESTAMP_MAX: Final = 253_402_300_800  # the year 10000
 TEXTS: Final = (
@@ -45,17 +45,17 @@ TEXTS: Final = (
 
 @attrs.frozen
 class Look:
-    """How somebody wants to see payloads."""
+    """The way in which a request wants to see payloads."""
 
     encoding: str  # auto or base64
-    truncate: int | None  # octets; None: all of it
+    truncate: int | None  # bytes; all of them if None
 
 
 # Shown.
 
 
 def shown_message(message: Message, redelivered: bool, look: Look, more: Mapping[str, Json]) -> bytes:
-    """One message as JSON."""
+    """Return one message as a JSON object."""
     properties, body = message.encoding.convert(message)
     payload, encoding = payload_of(bytes(body[: look.truncate]), look.encoding)
     row = {
@@ -71,7 +71,7 @@ def shown_message(message: Message, redelivered: bool, look: Look, more: Mapping
 
 
 def payload_of(octets: bytes, encoding: str) -> tuple[bytes, str]:
-    """The octets as JSON, and how they are written."""
+    """Return a payload as JSON, and the name of its encoding."""
     if encoding == AUTO:
         try:
             return json.dumps(octets.decode()).encode(), STRING
@@ -81,7 +81,7 @@ def payload_of(octets: bytes, encoding: str) -> tuple[bytes, str]:
 
 
 def properties_json(properties: Properties, notes: Notes | None) -> Json:
-    """An empty list if there are none, as RabbitMQ writes that."""
+    """Return the properties as JSON; an empty list if there are none, as in RabbitMQ."""
     headers = {**(properties.headers or {}), **history(notes)}
     said: dict[str, Value] = {**said_of(properties)}
     if headers:
@@ -90,7 +90,7 @@ def properties_json(properties: Properties, notes: Notes | None) -> Json:
 
 
 def history(notes: Notes | None) -> Table:
-    """What the broker has noted of a message, in the headers that 0-9-1 has for it."""
+    """Return the broker's notes on a message as the headers that 0-9-1 has for them."""
     if notes is None:
         return {}
     headers: dict[str, Value] = {}
@@ -122,7 +122,7 @@ def death_json(death: Death) -> Table:
 
 
 def message_in(said: Said, broker: Broker, exchange: str, size_max: int) -> Message:
-    """What a body says, as a message of 0-9-1. Raises Refused, PreconditionFailed."""
+    """Read a message of 0-9-1 from a body. Raises Refused or PreconditionFailed if something is wrong with it."""
     octets = octets_in(said)
     if len(octets) > size_max:
         raise bad(f"message size {len(octets)} is larger than configured max size {size_max}")
@@ -136,15 +136,15 @@ def message_in(said: Said, broker: Broker, exchange: str, size_max: int) -> Mess
 
 
 def encoding_for(broker: Broker) -> Encoding:
-    """That of 0-9-1, or another one if the node does not speak it. Raises Refused if it speaks none."""
+    """Return the encoding of 0-9-1, or another if the node does not speak it. Raises Refused if it speaks none."""
     made = broker.encodings.get(SPOKEN) or next(iter(broker.encodings.values()), None)
     if made is None:
-        raise Refused(HTTPStatus.NOT_IMPLEMENTED, "this node speaks no protocol that messages could be of")
+        raise Refused(HTTPStatus.NOT_IMPLEMENTED, "this node has no protocol to encode messages with")
     return made()
 
 
 def octets_in(said: Said) -> bytes:
-    """Raises Refused."""
+    """Return the bytes of the payload. Raises Refused if it is not a text in a known encoding."""
     payload, encoding = said.get("payload"), said.get("payload_encoding")
     if not isinstance(payload, str):
         raise bad("payload_not_string")
@@ -159,7 +159,7 @@ def octets_in(said: Said) -> bytes:
 
 
 def properties_in(said: Table) -> Properties:
-    """Those that RabbitMQ's API knows; others are passed over. Raises Refused."""
+    """Read the properties that RabbitMQ's API knows, and ignore others. Raises Refused if one is wrong."""
     headers = said.get("headers")
     if headers is not None and not isinstance(headers, Mapping) and headers != []:
         raise bad(["not_map", "headers"])
@@ -183,7 +183,7 @@ def properties_in(said: Table) -> Properties:
 
 
 def short(given: object, name: str) -> str:
-    """A text that fits a property. Raises Refused."""
+    """Return a text that fits a property. Raises Refused."""
     if not isinstance(given, str):
         raise bad(["not_string", name])
     if len(storable(given).encode()) > SHORT_MAX:
@@ -192,7 +192,7 @@ def short(given: object, name: str) -> str:
 
 
 def whole(said: Table, name: str, most: int) -> int | None:
-    """Raises Refused."""
+    """Return a number, or None if it is absent. Raises Refused if it is not a whole number from 0 to `most`."""
     given = said.get(name)
     if given is None:
         return None
@@ -204,7 +204,7 @@ def whole(said: Table, name: str, most: int) -> int | None:
 
 
 def ttl_ms(given: Value) -> int | None:
-    """An expiration is a number in a text, as in 0-9-1. Raises Refused."""
+    """Return an expiration, which is a number written as a text, as in 0-9-1. Raises Refused."""
     if given is None:
         return None
     digits = str(given)

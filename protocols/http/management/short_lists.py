@@ -1,4 +1,4 @@
-"""Lists of which there are few, made whole and then listed as the long ones are: sorted, a page, some columns."""
+"""List things of which there are few: made whole, then sorted, paged and cut to columns like long lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocols.http.server.request import Asked
 
 
 def table(asked: Asked, rows: Sequence[Item], *order: str) -> Later:
-    """The rows, which have the same columns; naturally by those in `order`. Raises Refused or PreconditionFailed."""
+    """List rows that have the same columns, by default in `order`. Raises Refused or PreconditionFailed."""
     columns = dict.fromkeys(name for row in rows for name in row)
     fields = {name: partial(value, name) for name in columns}
 

@@ -1,6 +1,6 @@
-"""Users: who there is, with which tags and what of a password; made, changed and deleted by administrators.
+"""Show, create, change and delete users with their tags and password hashes, for administrators.
 
-A change of a user whom the configuration file names holds until the node starts again: the answer says so in a header.
+A change of a user that is in the configuration file lasts until the node restarts: the answer says so in a header.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocols.http.server.turns import InPortions
 PATH: Final = "/api/users"
 ONE: Final = PATH + "/{user}"
 NAME_OCTETS_MAX: Final = 255
-LOOK_S: Final = 0.01  # between two looks at whether a hash is there
+LOOK_S: Final = 0.01  # between two looks whether a hash is ready
 
 
 def users(asked: Asked) -> Later:
@@ -33,7 +33,7 @@ def users(asked: Asked) -> Later:
 
 
 def without_permissions(asked: Asked) -> Later:
-    """Those who can enter no virtual host."""
+    """List the users that can enter no virtual host."""
     let_in = {user for user, _, _ in asked.broker.access.permissions()}
     rows = [user_json(user) for user in asked.broker.access.users() if user.name not in let_in]
     return table(asked, rows, "name")
@@ -44,7 +44,7 @@ def user(asked: Asked) -> Json:
 
 
 def user_of(asked: Asked) -> User:
-    """The user in the path. Raises NotFound."""
+    """Return the user in the path. Raises NotFound."""
     found = asked.broker.access.user(asked.arguments["user"])
     if found is None:
         raise not_there()
@@ -52,7 +52,7 @@ def user_of(asked: Asked) -> User:
 
 
 def put_user(asked: Asked) -> Later | Response:
-    """Made, or replaced but for limits. Without a password, nobody logs in with one."""
+    """Create or replace a user, who keeps the limits. Without a password, logins by password are refused."""
     name = asked.arguments["user"]
     if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
         raise bad("the name has 1 to 255 octets")
@@ -66,7 +66,7 @@ def put_user(asked: Asked) -> Later | Response:
 
 
 def hashed(asked: Asked, name: str, tags: frozenset[str], password: str) -> Generator[float, None, Response]:
-    """A thread hashes the password, which takes a while. Raises Refused."""
+    """Hash the password in a thread, and put the user. Raises Refused if there is no memory for it."""
     done: list[PasswordHash | None] = []
     asked.broker.access.hash_soon(password, done.append)
     while not done:
@@ -84,7 +84,7 @@ def put(asked: Asked, name: str, tags: frozenset[str], password: PasswordHash | 
 
 
 def password_in(said: Said) -> str | None:
-    """Raises Refused; of the password itself nothing is said."""
+    """Return the password in a body, if there is one. Raises Refused, without repeating the password."""
     password = said.get("password")
     if password is not None and "password_hash" in said:
         raise bad("both_password_and_password_hash_are_provided")
@@ -94,7 +94,7 @@ def password_in(said: Said) -> str | None:
 
 
 def hash_in(said: Said) -> PasswordHash | None:
-    """Raises Refused."""
+    """Return the password hash in a body, if there is one. Raises Refused if it is malformed."""
     text = text_in(said, "password_hash", "")
     if not text:
         return None
@@ -111,7 +111,7 @@ def delete_user(asked: Asked) -> Response:
 
 
 def bulk_delete(asked: Asked) -> Response:
-    """All of them, or none if one is not there."""
+    """Delete some users; none of them, if one does not exist."""
     names = words_in(body_of(asked, "users"), "users")
     for name in names:
         if asked.broker.access.user(name) is None:

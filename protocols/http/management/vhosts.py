@@ -1,4 +1,4 @@
-"""Virtual hosts: which there are, what people say of them, and whether they are traced."""
+"""Show, create and delete virtual hosts, with their descriptions and tracing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def virtual_host(asked: Asked) -> Json:
 
 
 def state(asked: Asked, host: VirtualHost) -> Item:
-    """As it is now, with how many messages there are in it (10 000 queues: 1 ms)."""
+    """Return the state of a virtual host, with the number of messages in it (10 000 queues: 1 ms)."""
     ready = sum(queue.ready for queue in host.queues.values())
     unsettled = sum(queue.unsettled for queue in host.queues.values())
     operations = asked.broker.operations
@@ -43,7 +43,7 @@ def state(asked: Asked, host: VirtualHost) -> Item:
 
 
 def put_virtual_host(asked: Asked) -> Response:
-    """Made, with every permission for who makes it; what the body says of one that is there is changed."""
+    """Create a virtual host, with every permission for its creator, or change what the body has of an existing one."""
     broker, name = asked.broker, asked.arguments["vhost"]
     if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
         raise bad("the name has 1 to 255 octets")
@@ -56,20 +56,20 @@ def put_virtual_host(asked: Asked) -> Response:
     host = broker.add_virtual_host(name)
     host.describe(description)
     host.set_tracing(tracing)
-    if before is None and asked.user.scopes is None:  # a token's name may be some other user's
+    if before is None and asked.user.scopes is None:  # a token's name may be that of another user
         broker.access.set_permissions(asked.user.name, name, ".*", ".*", ".*")
     return changed(asked, before is None, VIRTUAL_HOST, name)
 
 
 def delete_virtual_host(asked: Asked) -> Response:
-    """With everything in it. Raises NotFound."""
+    """Delete a virtual host with everything in it. Raises NotFound."""
     name = asked.arguments["vhost"]
     asked.broker.delete_virtual_host(name)
     return changed(asked, False, VIRTUAL_HOST, name)
 
 
 def start(asked: Asked) -> Response:
-    """It runs wherever this node does."""
+    """Answer that the virtual host runs, as each does that exists on this node. Raises NotFound or Refused."""
     asked.broker.virtual_host(asked.arguments["vhost"])
     if asked.arguments["node"] != asked.operations.name:
         raise bad(f"Request to node {asked.arguments['node']} failed with nodedown")

@@ -1,4 +1,4 @@
-"""Who asks, and what this node is called and can do: small questions that tools ask first."""
+"""Answer the small questions that tools ask first: the user, the name of the node, and its features."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocols.http.management.requester import DONE, changed
 from protocols.http.server.request import Asked, Level, Route
 
 CLUSTER_NAME: Final = "cluster_name"  # the global parameter
-FEATURES: Final = {  # that RabbitMQ had to switch on one day, and that are here from the beginning
+FEATURES: Final = {  # of RabbitMQ's that are always on here
     "classic_queue_type_delivery_support": "Queue types other than classic deliver messages",
     "drop_unroutable_metric": "Count publishes that went to no queue",
     "empty_basic_get_metric": "Count gets from empty queues",
@@ -29,7 +29,7 @@ def whoami(asked: Asked) -> Json:
 
 
 def auth(asked: Asked) -> Json:
-    """How the page of RabbitMQ would have users log in."""
+    """Answer that users do not log in through an OAuth provider's page."""
     return {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
 
 
@@ -42,7 +42,7 @@ def cluster_name(asked: Asked) -> Json:
 
 
 def name_of_cluster(asked: Asked) -> str:
-    """As somebody has set it, or the node's."""
+    """Return the name that was set, or the node's."""
     said = asked.broker.parameters.get(CLUSTER_NAME)
     return said if isinstance(said, str) else asked.operations.name
 
@@ -70,19 +70,19 @@ def feature_flags(asked: Asked) -> Json:
 
 
 def enable_feature_flag(asked: Asked) -> Response:
-    """It is. Raises NotFound."""
+    """Accept that a feature flag is enabled: all are. Raises NotFound."""
     if asked.arguments["name"] not in FEATURES:
         raise NotFound(f"no feature flag '{asked.arguments['name']}'")
     return DONE
 
 
 def deprecated_features(asked: Asked) -> Json:
-    """There are none."""
+    """Answer with an empty list."""
     return []
 
 
 def rebalance(asked: Asked) -> Response:
-    """Every queue is on this node already."""
+    """Accept the request: every queue is on this node already."""
     return DONE
 
 

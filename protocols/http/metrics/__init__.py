@@ -1,4 +1,4 @@
-"""What there is to measure, for Prometheus."""
+"""Serve metrics to Prometheus."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Walks over everything there is, a portion at a time: sums of all, or a line for each.
+"""Walk over all objects in portions, and collect sums or a line for each.
 
-A walk yields how many seconds to leave to others. What it walks over was there at its beginning, deleted or not.
+A walk yields how many seconds to leave to other work. It covers the objects of its beginning, even if they are deleted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAUSE_S: Final = 0.001
 
 
 def sums(subject: Subject[T], things: Sequence[T]) -> Generator[float, None, dict[str, float]]:
-    """By column, over all things."""
+    """Return the sum of each column over all things."""
     total: list[float] = [0] * len(subject.columns)
     for start in range(0, len(things), SUMMED):
         if start:
@@ -52,27 +52,27 @@ def sums(subject: Subject[T], things: Sequence[T]) -> Generator[float, None, dic
 
 
 class Rows:
-    """Samples by family, in the order in which the families came up."""
+    """The samples of each family, in the order in which the families were met."""
 
     def __init__(self, detailed: bool) -> None:
-        self.octets = 0  # about
+        self.octets = 0  # roughly
         self._detailed = detailed
         self._of: dict[Family, list[str]] = {}
 
     def family(self, family: Family) -> tuple[str, list[str]]:
-        """Its name as it is told, and where its samples go."""
+        """Return the name of a family as it is exposed, and the list for its samples."""
         family = family.detailed if self._detailed else family
         return family.name, self._of.setdefault(family, [])
 
     def add(self, shown: Sequence[tuple[int, str, list[str]]], found: Sequence[tuple[str, Numbers]]) -> None:
-        """The samples of some things, which come with their labels, for each family: 0.3 us a line."""
+        """Add the samples of some things, which come with their labels, to each family: 0.3 us a line."""
         for index, name, samples in shown:
             lines = "".join([f"{name}{labels} {read[index]}\n" for labels, read in found])
             samples.append(lines)
             self.octets += len(lines)
 
     def write(self, exposition: Exposition) -> Walk:
-        """A family is a portion: 10 000 lines take 1 ms."""
+        """Write the families, each as a portion: 10 000 lines take 1 ms."""
         for family, samples in self._of.items():
             exposition.family(family, samples)
             samples.clear()
@@ -85,7 +85,7 @@ def lines(
     groups: frozenset[str] | None,
     things: Iterable[tuple[str, T] | None],
 ) -> Walk:
-    """A line for each thing and family of these groups. Things come with their labels; None: there is nothing."""
+    """Add a line for each thing and family of these groups. Things come with their labels; None is an empty step."""
     shown = [(index, *rows.family(family)) for index, family in subject.of(groups)]
     if not shown:
         return
@@ -101,7 +101,7 @@ def lines(
 
 
 def walk_all(broker: Broker, rows: Rows, groups: frozenset[str] | None, hosts: Sequence[VirtualHost]) -> Walk:
-    """Everything in these virtual hosts."""
+    """Add lines for everything in these virtual hosts."""
     names = {host.name for host in hosts}
     queues = [queue for host in hosts for queue in host.queues.values()]
     exchanges = [exchange for host in hosts for exchange in host.exchanges.values()]
@@ -112,7 +112,7 @@ def walk_all(broker: Broker, rows: Rows, groups: frozenset[str] | None, hosts: S
     yield from lines(rows, EXCHANGES, groups, ((named("exchange", each), each) for each in exchanges))
     yield from lines(rows, CONNECTIONS, groups, (connection_in(names, each) for each in connected))
     yield from lines(rows, CHANNELS, groups, channels_in(names, connected))
-    if groups is not None:  # by their group only
+    if groups is not None:  # only when asked for by their groups
         yield from cluster_lines(rows, groups, hosts, exchanges)
 
 
@@ -121,7 +121,7 @@ def named(kind: str, thing: Queue | Exchange) -> str:
 
 
 def connection_in(hosts: set[str], connected: Connected) -> tuple[str, Connected] | None:
-    """A connection with its labels, if it is in one of these virtual hosts."""
+    """Return a connection with its labels, or None if it is in none of these virtual hosts."""
     facts = None if connected.front is None else connected.front.facts()
     if facts is None or facts.virtual_host not in hosts:
         return None
@@ -136,7 +136,7 @@ def connection_in(hosts: set[str], connected: Connected) -> tuple[str, Connected
 
 
 def channels_in(hosts: set[str], connected: Iterable[Connected]) -> Iterator[tuple[str, ChannelFacts] | None]:
-    """The channels of connections in these virtual hosts."""
+    """Yield the channels of connections in these virtual hosts, with labels."""
     for each in connected:
         facts = None if each.front is None else each.front.facts()
         if each.front is None or facts is None or facts.virtual_host not in hosts:
@@ -151,7 +151,7 @@ def channels_in(hosts: set[str], connected: Iterable[Connected]) -> Iterator[tup
 def cluster_lines(
     rows: Rows, groups: frozenset[str], hosts: Sequence[VirtualHost], exchanges: Sequence[Exchange]
 ) -> Walk:
-    """What there is, by name."""
+    """Add lines for virtual hosts, and for the names and bindings of exchanges."""
     if STATUS[0] in groups:
         _, samples = rows.family(STATUS[1])
         samples += [sample(STATUS[1].name, labelled({"vhost": host.name}), 1) for host in hosts]
@@ -167,7 +167,7 @@ def cluster_lines(
 
 
 def connected_sums(broker: Broker) -> Generator[float, None, dict[str, float]]:
-    """Of all connections, of those that have ended too."""
+    """Return sums over all connections, including those that have ended."""
     if broker.operations is None:
         return {}
     past = dict(broker.operations.past)
@@ -177,7 +177,7 @@ def connected_sums(broker: Broker) -> Generator[float, None, dict[str, float]]:
 
 
 def queue_sums(broker: Broker) -> Generator[float, None, dict[str, float]]:
-    """Of all queues; what deleted ones had counted is in it."""
+    """Return sums over all queues, including what deleted ones had counted."""
     past = dict(broker.bygone.total)
     queues = [queue for host in broker.hosts() for queue in host.queues.values()]
     found = yield from sums(QUEUES, queues)

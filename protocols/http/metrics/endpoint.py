@@ -1,10 +1,11 @@
-"""The routes that Prometheus scrapes: sums of everything, a line for each thing, or a choice of either.
+"""Answer Prometheus' scrapes with sums of everything, a line for each object, or a choice of either.
 
-    /metrics              sums, whatever there is: the answer stays small
+    /metrics              sums only: the answer stays small
     /metrics/per-object   a line for each queue, exchange, connection and channel, under the same names
-    /metrics/detailed     what is asked for: ?family=GROUP, ?vhost=NAME, each as often as one likes
+    /metrics/detailed     a choice: ?family=GROUP, ?vhost=NAME, each any number of times
 
-An answer is made in portions: others have their turns between. It is bounded, and so is how many are made at once.
+An answer is made in portions, with turns of other work between. Its size is bounded, and so is the number of answers
+that are made at once.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OCTETS_MAX: Final = 32 << 20  # of an answer: half a million lines
-AT_ONCE: Final = 4  # answers that are made or sent
+OCTETS_MAX: Final = 32 << 20  # bytes of an answer: half a million lines
+AT_ONCE: Final = 4  # answers that are being made or sent
 
 # The same sums under the names that dashboards ask for.
 GLOBAL: Final = (
     ("rabbitmq_global_messages_routed", "publish", "Messages put into queues, counted in each."),
-    ("rabbitmq_global_messages_delivered_consume_manual_ack", "deliver", "Deliveries to be answered."),
+    ("rabbitmq_global_messages_delivered_consume_manual_ack", "deliver", "Deliveries to be acknowledged."),
     (
         "rabbitmq_global_messages_delivered_consume_auto_ack",
         "deliver_no_ack",
-        "Deliveries not to be answered.",
+        "Deliveries settled at once.",
     ),
-    ("rabbitmq_global_messages_delivered_get_manual_ack", "get", "Fetched messages to be answered."),
-    ("rabbitmq_global_messages_delivered_get_auto_ack", "get_no_ack", "Fetched messages not to be answered."),
-    ("rabbitmq_global_messages_get_empty", "get_empty", "Times that nothing was there to be fetched."),
+    ("rabbitmq_global_messages_delivered_get_manual_ack", "get", "Fetched messages to be acknowledged."),
+    ("rabbitmq_global_messages_delivered_get_auto_ack", "get_no_ack", "Fetched messages settled at once."),
+    ("rabbitmq_global_messages_get_empty", "get_empty", "Fetches from empty queues."),
     ("rabbitmq_global_messages_redelivered", "redeliver", "Messages delivered once more."),
     ("rabbitmq_global_messages_acknowledged", "ack", "Deliveries that consumers have accepted."),
 )
@@ -68,7 +69,7 @@ Answer = Generator[float, None, "Json | Response"]
 
 
 def metrics(asked: Asked) -> Later:
-    """Sums of everything."""
+    """Answer with sums of everything."""
 
     def steps(exposition: Exposition) -> Generator[float, None, None]:
         yield from write_sums(asked.broker, exposition)
@@ -77,7 +78,7 @@ def metrics(asked: Asked) -> Later:
 
 
 def per_object(asked: Asked) -> Later:
-    """A line for each thing."""
+    """Answer with a line for each object."""
 
     def steps(exposition: Exposition) -> Generator[float, None, None]:
         write_node(asked.broker, exposition, None, detailed=False)
@@ -87,7 +88,7 @@ def per_object(asked: Asked) -> Later:
 
 
 def detailed(asked: Asked) -> Later:
-    """What is asked for. Groups that are not known here are passed over: other brokers have them."""
+    """Answer with the families and virtual hosts asked for. Unknown groups are ignored: other brokers have them."""
     asked.only("family", "vhost")
     groups = frozenset(asked.query.get("family", ()))
     names = frozenset(asked.query.get("vhost", ()))
@@ -104,7 +105,7 @@ def detailed(asked: Asked) -> Later:
 
 
 class Scrapes:
-    """How many of one broker are under way."""
+    """The number of a broker's scrapes that are under way."""
 
     __slots__ = ("count",)
 
@@ -116,7 +117,7 @@ class Scrapes:
 
 
 def scraped(asked: Asked, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
-    """The answer, in the format that the client prefers. Raises Refused if there are too many already."""
+    """Return the answer to come, in the format that the client prefers. Raises Refused if too many are under way."""
     scrapes = asked.broker.kept(Scrapes)
     if scrapes.count >= AT_ONCE:
         reason = f"{AT_ONCE} scrapes are under way; ask again later"
@@ -152,7 +153,7 @@ def write_node(broker: Broker, exposition: Exposition, groups: frozenset[str] | 
 
 
 def write_sums(broker: Broker, exposition: Exposition) -> Generator[float, None, None]:
-    """Everything as one: RabbitMQ's names for queues and connections, and those that begin with `global`."""
+    """Write sums of everything, under RabbitMQ's names for queues and connections, and its `global` names."""
     write_node(broker, exposition, None, detailed=False)
     yield PAUSE_S
     queues = yield from queue_sums(broker)
@@ -174,7 +175,7 @@ def write_sums(broker: Broker, exposition: Exposition) -> Generator[float, None,
         ("rabbitmq_global_messages_confirmed", "Publishes that were confirmed.", broker.confirmed),
         (
             "rabbitmq_global_messages_unroutable_returned",
-            "Messages given back because no queue took them.",
+            "Messages returned because no queue took them.",
             broker.returned,
         ),
     ):
@@ -201,7 +202,7 @@ def write_objects(
     hosts: Sequence[VirtualHost],
     detailed: bool,
 ) -> Generator[float, None, None]:
-    """Raises Refused if it is too much."""
+    """Write a line for each object. Raises Refused if the answer becomes too long."""
     rows = Rows(detailed)
     for pause_s in walk_all(broker, rows, groups, hosts):
         if rows.octets > OCTETS_MAX:

@@ -1,10 +1,10 @@
-"""Metrics as text: families, labels and values in Prometheus' format 0.0.4, or in OpenMetrics 1.0.
+"""Write metrics as text in Prometheus' format 0.0.4 or in OpenMetrics 1.0.
 
-    # HELP rabbitmq_queues Queues that there are.
+    # HELP rabbitmq_queues Queues.
     # TYPE rabbitmq_queues gauge
     rabbitmq_queues 3
 
-The two differ in how they call counters, in the word for what has no type, and in the end.
+The two differ in the names of counters, in the word for a metric without a type, and in the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOTAL: Final = "_total"
 
 @attrs.frozen
 class Family:
-    """One metric, of which there is a sample for each set of labels. Counters' names end in `_total`."""
+    """A metric, which has a sample for each set of labels. Names of counters end in `_total`."""
 
     name: str
     kind: str
@@ -33,7 +33,7 @@ class Family:
 
     @property
     def detailed(self) -> Family:
-        """The same under the name that it has at `/metrics/detailed`, so that both can be scraped."""
+        """Return the family under its name at `/metrics/detailed`, so that both can be scraped."""
         first, _, rest = self.name.partition("_")
         if first == "process" or rest.startswith("cluster_"):
             return self
@@ -41,7 +41,7 @@ class Family:
 
 
 class Exposition:
-    """An answer in the making."""
+    """The text of an answer, family by family."""
 
     __slots__ = ("_made", "_open_metrics")
 
@@ -54,7 +54,7 @@ class Exposition:
         return OPEN_METRICS if self._open_metrics else PLAIN
 
     def family(self, family: Family, samples: Iterable[str]) -> None:
-        """A whole family. Samples are `sample` lines; a family stands in one place, so this is said once for each."""
+        """Add a family with all its samples, which are lines of `sample`. To be called once for each family."""
         name, kind = family.name, family.kind
         if self._open_metrics:
             name, kind = name.removesuffix(TOTAL) if kind == COUNTER else name, OPEN_KINDS.get(kind, kind)
@@ -62,7 +62,7 @@ class Exposition:
         self._made.add((head + "".join(samples)).encode())
 
     def pieces(self) -> list[bytes]:
-        """All of it; nothing is added any more."""
+        """Return the whole text as pieces. Nothing may be added afterwards."""
         if self._open_metrics:
             self._made.add(b"# EOF\n")
         return self._made.pieces()
@@ -72,19 +72,19 @@ OPEN_KINDS: Final = {UNTYPED: "unknown"}
 
 
 def sample(name: str, labels: str, value: float) -> str:
-    """A line. `labels` as `labelled` wrote them."""
+    """Return a line. `labels` is what `labelled` returned."""
     return f"{name}{labels} {value}\n"
 
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """Labels as they stand behind a name; whatever is in a value, it stays in its quotes."""
+    """Return labels as they stand behind a name, with quotes in values escaped."""
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items()) + "}"
 
 
 def escaped(value: str) -> str:
-    """Halves of characters, which names from the wire may have, are written as escapes: UTF-8 cannot say them."""
+    """Escape a label's value. Lone surrogates, which names from the wire may have, have no bytes in UTF-8."""
     if not value.isascii():
         value = value.encode("utf-8", "backslashreplace").decode()
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -95,7 +95,7 @@ def escaped_help(text: str) -> str:
 
 
 def wants_open_metrics(accept: str) -> bool:
-    """Whether a header Accept (RFC 9110, 12.5.1) prefers OpenMetrics; of equals, the one that is said first."""
+    """Return whether a header Accept (RFC 9110, 12.5.1) prefers OpenMetrics; of equals, the first counts."""
     ranked: dict[bool, float] = {}
     for each in accept.split(","):
         kind, *parameters = (part.strip().lower() for part in each.split(";"))
@@ -105,7 +105,7 @@ def wants_open_metrics(accept: str) -> bool:
 
 
 def quality(parameters: Iterable[str]) -> float:
-    """The weight `q` among a range's parameters, 0 for one that is no number."""
+    """Return the weight `q` among a range's parameters, 0 if it is not a number."""
     for each in parameters:
         name, _, value = each.partition("=")
         if name.strip() == "q":

@@ -1,6 +1,6 @@
-"""The metrics on a listener of their own: whoever reaches it may read them, without a name; nothing else is there.
+"""Serve only the metrics, on a listener of their own, to every client that reaches it, without a login.
 
-What can be read tells names, of virtual hosts and queues, and numbers. Therefore it is off, and on this machine only,
+Metrics reveal names, of virtual hosts and queues, and numbers. Therefore the listener is off, and on this machine only,
 unless the configuration says otherwise.
 """
 
@@ -27,7 +27,7 @@ TREE: Final = Tree(ROUTES)
 
 
 class MetricsConnection(ControlConnection):
-    """One connection of somebody who scrapes."""
+    """The front-end of one connection that scrapes."""
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
         super().__init__(broker, config, outbox, peer, now)
@@ -43,7 +43,7 @@ class MetricsConnection(ControlConnection):
         self._require_own_host(request)
         require_own_origin(request)
         route, arguments = find(request.method, request.path, TREE)
-        self.is_stranger = False  # who scrapes comes back on the same connection
+        self.is_stranger = False  # a scraper keeps its connection
         self.broker.events.actor = ""
         query = parameters(request.query)
         answer = route.answer(Asked(self.broker, arguments, query, headers=request.headers))

@@ -1,4 +1,4 @@
-"""What is measured of the node as a whole, without looking at each thing in it."""
+"""Measure the node as a whole, without looking at each object in it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ AUTH: Final = "auth_attempt_metrics"
 OVERVIEW: Final = "overview_metrics"
 GROUPS: Final = frozenset((CHURN, COARSE, NODE, AUTH, OVERVIEW))
 
-Found = tuple[str, Family, float | None]  # group, family, value: None if it is not known
+Found = tuple[str, Family, float | None]  # group, family, value, which is None if it is unknown
 Sample = tuple[str, float]  # labels, value
 
 
 def families(broker: Broker, groups: frozenset[str] | None) -> Iterator[tuple[Family, list[Sample]]]:
-    """Families of these groups, each with its samples; None: all."""
+    """Yield the families of these groups, or all if None, each with its samples."""
     for group, family, value in (*_counted(broker), *_read(broker)):
         if value is not None and (groups is None or group in groups):
             yield family, [("", value)]
@@ -108,7 +108,7 @@ def _process(operations: Operations) -> Iterator[Found]:
         (NODE, "process_max_fds", "Files and sockets that may be open.", found.descriptors_max),
         (COARSE, "process_resident_memory_bytes", "Memory of the process.", found.memory),
     ):
-        yield group, Family(name, GAUGE, text), value  # as every process has it
+        yield group, Family(name, GAUGE, text), value  # as every process exports it
         yield group, Family(f"rabbitmq_{name}", GAUGE, text), value
     for group, name, text, value in (
         (COARSE, "rabbitmq_process_open_tcp_sockets", "Open sockets.", found.sockets),
@@ -119,7 +119,7 @@ def _process(operations: Operations) -> Iterator[Found]:
 
 
 def identity(broker: Broker) -> Iterator[tuple[Family, list[Sample]]]:
-    """What answers it is, and of which node: dashboards join others with it. Its name is the same everywhere."""
+    """Yield metrics of product and node, which dashboards join others with, named alike at every endpoint."""
     name = "" if broker.operations is None else broker.operations.name
     build = Family("rabbitmq_build_info", UNTYPED, "What this node is.")
     labels = labelled({"rabbitmq_version": VERSION, "product": "Leveret", "product_version": VERSION})
@@ -133,7 +133,7 @@ def identity(broker: Broker) -> Iterator[tuple[Family, list[Sample]]]:
 
 @cache
 def began(root: Path = Path("/")) -> float:
-    """When the process began, in seconds since 1970; where the system does not say, when it was first asked."""
+    """Return when the process began, in seconds since 1970; if the system does not tell, the time of the first call."""
     try:
         ticks = int((root / "proc/self/stat").read_text().rpartition(")")[2].split()[19])
         lines = (root / "proc/stat").read_text().splitlines()

@@ -1,7 +1,7 @@
-"""What is measured of each queue, exchange, connection and channel: tables of families and the columns they show.
+"""Define the metrics of each queue, exchange, connection and channel: tables of families and the columns they show.
 
-RabbitMQ's names where it has one for the same thing, in 3.10 or later; ours begin with `leveret_`. A family belongs to
-a group, by which `/metrics/detailed` is asked.
+They have RabbitMQ's names, of 3.10 or later, for what RabbitMQ measures as well; others begin with `leveret_`. A family
+belongs to a group, by which `/metrics/detailed` selects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Numbers = Sequence[float]
 
 @attrs.frozen
 class Measure:
-    """A family, and which column of the readings it shows."""
+    """A family, and the column of the readings that it shows."""
 
     group: str
     column: str
@@ -37,14 +37,14 @@ class Measure:
 
 @attrs.frozen
 class Subject(Generic[T]):
-    """A kind of thing: how one is read, and what of that is shown."""
+    """A kind of object: the function that reads one, the columns that it returns, and the families that show them."""
 
     columns: tuple[str, ...]
     read: Callable[[T], Numbers]
     measures: tuple[Measure, ...]
 
     def of(self, groups: frozenset[str] | None) -> list[tuple[int, Family]]:
-        """The families of these groups, each with the number of its column; None: all."""
+        """Return the families of these groups, or all if None, each with the index of its column."""
         return [
             (self.columns.index(each.column), each.family)
             for each in self.measures
@@ -81,7 +81,7 @@ QUEUES: Final = Subject(
             COARSE,
             "rabbitmq_queue_messages_unacked",
             "messages_unacknowledged",
-            "Messages that consumers have and have not answered.",
+            "Messages that consumers have not acknowledged yet.",
         ),
         gauge(
             COARSE, "rabbitmq_queue_messages", "messages", "Messages in queues, waiting or with consumers."
@@ -91,7 +91,7 @@ QUEUES: Final = Subject(
             QUEUE,
             "rabbitmq_queue_messages_ready_bytes",
             "bytes",
-            "Octets of the bodies of waiting messages.",
+            "Bytes of the bodies of waiting messages.",
         ),
         counter(QUEUE, "rabbitmq_queue_messages_published", "publish", "Messages that queues have taken in."),
         counter(
@@ -104,23 +104,25 @@ QUEUES: Final = Subject(
             DELIVERY,
             "rabbitmq_queue_messages_delivered_ack",
             "deliver",
-            "Messages delivered to consumers who answer.",
+            "Messages delivered to consumers that acknowledge.",
         ),
         counter(
             DELIVERY,
             "rabbitmq_queue_messages_delivered",
             "deliver_no_ack",
-            "Messages delivered to consumers who do not answer.",
+            "Messages delivered to consumers that do not acknowledge.",
         ),
-        counter(DELIVERY, "rabbitmq_queue_get_ack", "get", "Messages fetched one by one, to be answered."),
         counter(
-            DELIVERY, "rabbitmq_queue_get", "get_no_ack", "Messages fetched one by one, not to be answered."
+            DELIVERY, "rabbitmq_queue_get_ack", "get", "Messages fetched one by one, to be acknowledged."
+        ),
+        counter(
+            DELIVERY, "rabbitmq_queue_get", "get_no_ack", "Messages fetched one by one, settled at once."
         ),
         counter(
             DELIVERY,
             "rabbitmq_queue_get_empty",
             "get_empty",
-            "Times that a message was to be fetched and none was there.",
+            "Fetches from empty queues.",
         ),
         counter(
             DELIVERY, "rabbitmq_queue_messages_redelivered", "redeliver", "Messages delivered once more."
@@ -144,8 +146,8 @@ STREAMS: Final = Subject(
     (
         gauge(STREAM, "leveret_stream_first_offset", "first", "Offset of the oldest message in a stream."),
         gauge(STREAM, "leveret_stream_next_offset", "next", "Offset of the message that comes next."),
-        gauge(STREAM, "leveret_stream_bytes", "octets", "Octets that a stream takes up."),
-        gauge(STREAM, "leveret_stream_reader_lag", "lag", "Messages that the last reader is behind."),
+        gauge(STREAM, "leveret_stream_bytes", "octets", "Bytes that a stream takes up."),
+        gauge(STREAM, "leveret_stream_reader_lag", "lag", "Messages that the slowest reader is behind."),
     ),
 )
 
@@ -205,22 +207,18 @@ CONNECTIONS: Final = Subject(
             CONNECTION_COARSE,
             "rabbitmq_connection_incoming_bytes",
             "octets_received",
-            "Octets received, without TLS.",
+            "Bytes received, without TLS.",
         ),
         counter(
             CONNECTION_COARSE,
             "rabbitmq_connection_outgoing_bytes",
             "octets_sent",
-            "Octets sent, without TLS.",
+            "Bytes sent, without TLS.",
         ),
-        counter(
-            CONNECTION, "rabbitmq_connection_incoming_packets", "reads", "Times that something was read."
-        ),
-        counter(
-            CONNECTION, "rabbitmq_connection_outgoing_packets", "writes", "Times that something was sent."
-        ),
+        counter(CONNECTION, "rabbitmq_connection_incoming_packets", "reads", "Reads from the socket."),
+        counter(CONNECTION, "rabbitmq_connection_outgoing_packets", "writes", "Writes to the socket."),
         gauge(
-            CONNECTION, "leveret_connection_pending_bytes", "octets_waiting", "Octets that wait to be sent."
+            CONNECTION, "leveret_connection_pending_bytes", "octets_waiting", "Bytes that wait to be sent."
         ),
     ),
 )
@@ -254,7 +252,7 @@ CHANNELS: Final = Subject(
             CHANNEL,
             "rabbitmq_channel_messages_unacked",
             "unsettled",
-            "Deliveries on a channel that are not answered.",
+            "Deliveries on a channel that are not acknowledged.",
         ),
         gauge(
             CHANNEL,
@@ -272,19 +270,19 @@ CHANNELS: Final = Subject(
             CHANNEL,
             "rabbitmq_channel_acks_uncommitted",
             "uncommitted_outcomes",
-            "Answers in the open transaction of a channel.",
+            "Acknowledgements in the open transaction of a channel.",
         ),
         gauge(
             CHANNEL,
             "rabbitmq_consumer_prefetch",
             "prefetch",
-            "Deliveries that each consumer of a channel may leave unanswered, 0: any number.",
+            "Deliveries that each consumer of a channel may have unacknowledged, 0: any number.",
         ),
         gauge(
             CHANNEL,
             "rabbitmq_channel_prefetch",
             "shared_prefetch",
-            "Deliveries that all consumers of a channel may leave unanswered, 0: any number.",
+            "Deliveries that all consumers of a channel may have unacknowledged, 0: any number.",
         ),
         counter(
             CHANNEL_EXCHANGE,
@@ -302,31 +300,31 @@ CHANNELS: Final = Subject(
             CHANNEL_EXCHANGE,
             "rabbitmq_channel_messages_unroutable_returned",
             "return_unroutable",
-            "Messages given back on a channel because no queue took them.",
+            "Messages returned on a channel because no queue took them.",
         ),
         counter(
             CHANNEL_QUEUE,
             "rabbitmq_channel_messages_delivered_ack",
             "deliver",
-            "Messages delivered on a channel, to be answered.",
+            "Messages delivered on a channel, to be acknowledged.",
         ),
         counter(
             CHANNEL_QUEUE,
             "rabbitmq_channel_messages_delivered",
             "deliver_no_ack",
-            "Messages delivered on a channel, not to be answered.",
+            "Messages delivered on a channel, settled at once.",
         ),
         counter(
             CHANNEL_QUEUE,
             "rabbitmq_channel_get_ack",
             "get",
-            "Messages fetched on a channel, to be answered.",
+            "Messages fetched on a channel, to be acknowledged.",
         ),
         counter(
             CHANNEL_QUEUE,
             "rabbitmq_channel_get",
             "get_no_ack",
-            "Messages fetched on a channel, not to be answered.",
+            "Messages fetched on a channel, settled at once.",
         ),
         counter(CHANNEL_QUEUE, "rabbitmq_channel_messages_acked", "ack", "Deliveries accepted on a channel."),
     ),

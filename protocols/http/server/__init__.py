@@ -1,1 +1,1 @@
-"""The HTTP front-end on the broker: requests to routes, permissions, and answers, also long ones."""
+"""Serve HTTP on the broker: routes, permissions, and answers, also long ones."""

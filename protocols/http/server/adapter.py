@@ -1,11 +1,11 @@
-"""The control endpoint on the broker: who asks, whether he may, and the route's answer as JSON.
+"""Connect the control endpoint to the broker: log users in, check their tags, and give the route's answer as JSON.
 
     node ──bytes──> Connection (h11) ──request──> ControlConnection ──> routes ──> broker_core
 
-A request passes four gates before its route answers: the Host it was meant for and the Origin it comes from (a web page
+A request passes four checks before its route answers: the Host it is meant for and the Origin it comes from (a web page
 in the operator's browser must not reach the node, neither by a name of its own that resolves to this machine nor by a
-form), a path that exists, a user with the right password, and his tags. There are no cookies: every request carries
-its credentials (RFC 7617).
+form), a path that exists, a user with the right password, and the user's tags. There are no cookies: every request
+carries its credentials (RFC 7617).
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ T = TypeVar("T")
 ONLY_READ: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 PARAMETERS_MAX: Final = 1000
 PATH_LOGGED_MAX: Final = 300  # characters
-BODY_MAX: Final = 1 << 20  # octets of any user's body; some routes take more
-STRANGERS_UNREAD_MAX: Final = 4096  # octets of answers, after which no further request is answered
-AROUND_OCTETS: Final = 1 << 20  # of a body that brings messages, besides the largest message
+BODY_MAX: Final = 1 << 20  # bytes of any user's body; some routes take more
+STRANGERS_UNREAD_MAX: Final = 4096  # bytes of unsent answers, after which a stranger's connection is closed
+AROUND_OCTETS: Final = 1 << 20  # bytes of a body that carries messages, besides the largest message
 COMMON: Final = (
     ("Server", "Leveret"),
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
-    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),  # the page has its own
+    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),  # the web page sends its own
 )
 
 
 class OutboxWriter(Writer):
-    """The connection's outbox, as the machine wants it."""
+    """The connection's outbox as the `Writer` of the HTTP machine."""
 
     def __init__(self, outbox: Outbox, front: FrontEnd) -> None:
         self._outbox = outbox
@@ -94,7 +94,7 @@ class OutboxWriter(Writer):
 
 
 class BeingChecked(Exception):  # noqa: N818 - it is no error
-    """Nobody knows yet who asks."""
+    """Raised while the password of a request is still being checked."""
 
     def __init__(self, pending: Pending) -> None:
         super().__init__("a password is being checked")
@@ -102,7 +102,7 @@ class BeingChecked(Exception):  # noqa: N818 - it is no error
 
 
 class ControlConnection(Handler, FrontEnd):
-    """One connection to the control endpoint."""
+    """The front-end of one connection to the control endpoint."""
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
         self.broker = broker
@@ -112,8 +112,8 @@ class ControlConnection(Handler, FrontEnd):
         self._own_name = config.http.address.host
         self._pause: Pause | None = None  # until a password has been checked
         self._checked: Pending | None = None  # that password
-        self._told_of = ""  # the user who was the last to come in
-        self._asking = ""  # the user whose request is being worked off
+        self._told_of = ""  # the user that was last reported as logged in
+        self._asking = ""  # the user whose request is being handled
         self.is_stranger = True
         self.wire = Connection(self, OutboxWriter(outbox, self), now)
 
@@ -131,7 +131,7 @@ class ControlConnection(Handler, FrontEnd):
         return self.wire.closed
 
     def deadline(self) -> float | None:
-        if self.wire.closed:  # perhaps by a late answer: nobody else tells the node
+        if self.wire.closed:  # a late answer may have closed it, and nothing else tells the node
             return self.broker.now
         return self.wire.deadline()
 
@@ -139,11 +139,11 @@ class ControlConnection(Handler, FrontEnd):
         self.wire.on_deadline(now)
 
     def shut_down(self, reason: str) -> None:
-        """Between two requests there is nothing to say."""
+        """Close at once: between two requests HTTP has no message for that."""
         self.wire.closed = True
 
     def drained(self) -> None:
-        if self.wire.drained(self.broker.now):  # it is not the moment to write more
+        if self.wire.drained(self.broker.now):  # it is being sent: write in the next turn
             self.broker.timers.at(self.broker.now, self.wire.go_on)
 
     def lost(self) -> None:
@@ -170,7 +170,7 @@ class ControlConnection(Handler, FrontEnd):
     def _guarded(
         self, path: str, step: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T | Response | Pause:
-        """What fails is the answer, in the words that belong to the path."""
+        """Run a step of a request and turn its exceptions into the response, worded as the routes at `path` word it."""
         try:
             return step(*arguments, **named)
         except BeingChecked as checked:
@@ -190,7 +190,7 @@ class ControlConnection(Handler, FrontEnd):
             return options(request)
         route, arguments = find(request.method, request.path)
         user = None if route.level is Level.ANYBODY else self._admitted(request, route)
-        if route.method != "GET" and route.level is not Level.USER:  # users' programs ask all the time
+        if route.method != "GET" and route.level is not Level.USER:  # programs ask all the time
             asked = f"{request.method} {request.path[:PATH_LOGGED_MAX]}"
             log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, asked)
         if is_rabbitmqs(route.path) and route.method == "GET":
@@ -203,9 +203,9 @@ class ControlConnection(Handler, FrontEnd):
         return answer if isinstance(answer, Later | Response) else json_response(answer)
 
     def _allowed(self, head: Request, size: int | None) -> Allowance | None:
-        """Larger bodies are for users who are let in, the largest for some routes.
+        """Return how large a body may be: more for users that have logged in, most for the routes of large bodies.
 
-        Raises AuthenticationFailed, or Refused if he may not ask, or there is no room.
+        Raises AuthenticationFailed, or Refused if the user may not use the route, or there is no memory for the body.
         """
         self._require_own_host(head)
         require_own_origin(head)
@@ -229,9 +229,10 @@ class ControlConnection(Handler, FrontEnd):
         return Allowance(most, share.end)
 
     def _require_own_host(self, request: Request) -> None:
-        """From this machine only by names of this machine: another name is one that a web page made up (DNS rebinding).
+        """Refuse a request from this machine whose Host is not a name of this machine (DNS rebinding by a web page).
 
-        From elsewhere any name will do; what the network calls this machine is not known here.
+        From elsewhere any name will do: the names that this machine has in the network are not known here. Raises
+        Refused.
         """
         host = request.headers.get("host", "")
         if host and self.peer.loopback and not is_local(host_name(host), self._own_name):
@@ -240,7 +241,7 @@ class ControlConnection(Handler, FrontEnd):
             )
 
     def _admitted(self, request: Request, route: Route) -> User:
-        """The user, who is let in, or raise AuthenticationFailed or Refused."""
+        """Return the user of a request if the route admits them. Raises AuthenticationFailed or Refused."""
         user = self._authenticated(request)
         self._asking = user.name
         self.is_stranger = False
@@ -270,7 +271,7 @@ class ControlConnection(Handler, FrontEnd):
         return success.user
 
     def _logged_in(self, plain: Plain, authorization: str) -> Success:
-        """Raises BeingChecked, and after that the answer is there when the same is asked once more."""
+        """Log in with the header's credentials. Raises BeingChecked unless called again, when the check is done."""
         if self._checked is not None:
             pending, self._checked = self._checked, None
             answer = pending.answer()
@@ -282,7 +283,7 @@ class ControlConnection(Handler, FrontEnd):
         raise BeingChecked(answer)
 
     def _wait_for(self, pending: Pending) -> Pause:
-        """The connection asks once more, from `receive`, when the password has been checked."""
+        """Return a pause that ends, in `receive`, when the password has been checked."""
         self._checked = pending
         pause = self._pause = Pause()
         pause.dropped = self._stop_waiting
@@ -300,7 +301,7 @@ class ControlConnection(Handler, FrontEnd):
             checked.waiting.drop()
 
     def _tell_admitted(self, user: User) -> None:
-        """Once for each user: programs ask all the time."""
+        """Report a login once for each change of user: programs send credentials with every request."""
         if self._told_of != user.name:
             self._told_of = user.name
             self.broker.events.happened("user.authentication.success", "", self._facts(user.name))
@@ -316,22 +317,22 @@ class ControlConnection(Handler, FrontEnd):
 
 
 def shortened(reason: str, name: str) -> str:
-    """Without most of a long name: whoever is refused writes no more into the log than anybody."""
+    """Cut a long user name in a reason, so that refused logins cannot fill the log."""
     return reason.replace(name, name[:SHOWN_MAX]) if len(name) > SHOWN_MAX else reason
 
 
 def require_own_origin(request: Request) -> None:
-    """Pages of other sites may not ask (RFC 6454); command-line clients send no Origin."""
+    """Refuse requests of other sites' pages (RFC 6454); command-line clients send no Origin. Raises Refused."""
     origin = request.headers.get("origin")
     if origin is None:
         return
-    asking = origin.lower().partition("://")[2]  # nothing, for the origin `null`
+    asking = origin.lower().partition("://")[2]  # empty for the origin `null`
     if not asking or asking != request.headers.get("host", "").lower():
         raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites may not ask this node")
 
 
 def require_json_wanted(request: Request) -> None:
-    """Raises Refused (406) if the client takes nothing that the API has."""
+    """Check that the client accepts JSON. Raises Refused (406) if it accepts nothing that the API has."""
     accepted = request.headers.get("accept") or "*/*"
     kinds = {each.partition(";")[0].strip().lower() for each in accepted.split(",")}
     if kinds.isdisjoint(("*/*", "application/*", "application/json")):
@@ -339,7 +340,7 @@ def require_json_wanted(request: Request) -> None:
 
 
 def options(request: Request) -> Response:
-    """The methods that a path takes, and nothing for pages of other sites (no Access-Control headers)."""
+    """Answer OPTIONS with the methods of a path, but no Access-Control headers for pages of other sites."""
     try:
         find("OPTIONS", request.path)
     except Refused as refused:
@@ -352,9 +353,9 @@ def options(request: Request) -> Response:
 
 
 def credentials(authorization: str) -> tuple[str, bytes]:
-    """User name and password of Basic authentication (RFC 7617), or a token (RFC 6750), which says the name itself.
+    """Return user name and password of Basic authentication (RFC 7617), or an empty name and a token (RFC 6750).
 
-    Raises AuthenticationFailed.
+    Raises AuthenticationFailed if the header is of another scheme, or malformed.
     """
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() == "bearer":
@@ -371,7 +372,7 @@ def credentials(authorization: str) -> tuple[str, bytes]:
 
 
 def parameters(query: str) -> Mapping[str, Sequence[str]]:
-    """The query string's names and values. Raises PreconditionFailed if there are too many."""
+    """Return the names and values of a query string. Raises PreconditionFailed if there are too many."""
     try:
         return parse_qs(query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
     except ValueError:
@@ -379,7 +380,7 @@ def parameters(query: str) -> Mapping[str, Sequence[str]]:
 
 
 def host_name(host: str) -> str:
-    """The name or address in a Host header, without port and brackets; empty if it is neither."""
+    """Return the name or address in a Host header, without port and brackets; empty if it has neither."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -387,7 +388,7 @@ def host_name(host: str) -> str:
 
 
 def is_local(name: str, own_name: str) -> bool:
-    """Whether a name cannot have come from a foreign name server: an address, or `localhost`, or as configured."""
+    """Return whether a name is an address, `localhost` or the configured name, so no foreign name server made it up."""
     if name == own_name.lower() or name == "localhost" or name.endswith(".localhost"):
         return bool(name)
     try:

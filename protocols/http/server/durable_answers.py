@@ -1,4 +1,4 @@
-"""Answers that are given when all that was done for them is on disk."""
+"""Give answers when everything that was done for them is on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OnDisk(Publisher):
-    """Gives one answer. What is to be on disk was done in this turn, or the note was made again that it has been."""
+    """A publisher that gives one answer once the changes made, or noted again, in this turn are on disk."""
 
     __slots__ = ("_broker", "_content", "_later")
     persistent = True

@@ -1,6 +1,6 @@
-"""A long answer in the making: however long it becomes, all of them together have only so much memory.
+"""Gather long answers piece by piece, within a limit of memory for all of them together.
 
-What is longer than a short page takes its share of the room for lists as it grows, and keeps it until it has been sent.
+An answer that grows beyond a short page takes its share of the room for lists, and keeps it until it has been sent.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from protocols.http.server.memory_budget import Share, lists_of, taken_now
 from protocols.http.server.request import Refused
 from protocols.shared.pieces import Gathered
 
-FREE_OCTETS: Final = 256 << 10  # of an answer, which need no room
-STEP_OCTETS: Final = 1 << 20  # by which it grows
-MOST_OCTETS: Final = 256 << 20  # of an answer that is alone
+FREE_OCTETS: Final = 256 << 10  # bytes of an answer that need no share
+STEP_OCTETS: Final = 1 << 20  # bytes that a share grows by
+MOST_OCTETS: Final = 256 << 20  # bytes of an answer when there is no other
 
 
 class Making:
-    """One answer. Left by an exception, or when its maker is closed, it gives back its share.
+    """An answer that is being gathered. Left by an exception, or when its generator is closed, it gives back its share.
 
     with Making(broker) as made:
         made.add(b"[]")
@@ -49,19 +49,19 @@ class Making:
         return self._made.octets
 
     def expect(self, octets: int) -> None:
-        """That it will be about as long: then it is refused before any work is done. Raises Refused."""
+        """Claim room for about as many bytes before any work is done. Raises Refused if there is not enough."""
         if octets > FREE_OCTETS:
             self._claim(octets)
 
     def add(self, part: bytes) -> None:
-        """Raises Refused if there is no room for more."""
+        """Append a part. Raises Refused if there is no room for more."""
         self._made.add(part)
         octets = self._made.octets
         if octets > (FREE_OCTETS if self._share is None else self._share.octets):
             self._claim(octets + STEP_OCTETS)
 
     def response(self, headers: HeaderList = ()) -> Response:
-        """All of it. Whoever sends it gives back the share."""
+        """Return the response with everything that was added. Its `sent` gives back the share."""
         return Response(HTTPStatus.OK, headers=headers, sent=self._end, pieces=self._made.pieces())
 
     def _claim(self, octets: int) -> None:
@@ -86,7 +86,7 @@ class Making:
 
 
 class Rows(Making):
-    """A JSON list."""
+    """A JSON list that is gathered row by row."""
 
     __slots__ = ("count",)
 
@@ -99,12 +99,12 @@ class Rows(Making):
         return self
 
     def append(self, row: bytes) -> None:
-        """Raises as `add`."""
+        """Append a row, which is JSON already. Raises Refused if there is no room for more."""
         if self.count:
             self.add(b",")
         self.add(row)
         self.count += 1
 
     def response(self, headers: HeaderList = ()) -> Response:
-        self._made.add(b"]")  # which nothing refuses: what was fetched for it is settled
+        self._made.add(b"]")  # not by `add`, which may refuse: the rows' data has been settled already
         return super().response(headers)

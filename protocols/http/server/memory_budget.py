@@ -1,9 +1,9 @@
-"""How much bulk answers may take up in memory, over all connections: whoever wants more than is left stands in line.
+"""Limit the memory that bulk answers take up over all connections; an answer that finds no room waits in line.
 
-ask ──room──> taken ──end──> given to those in line
- └────none───> in line ──its turn──> taken        or it gives up: end
+    ask ──room──> taken ──end──> given to those in line
+     └────none───> in line ──its turn──> taken        or it gives up: end
 
-Large bodies of requests, and long lists, have rooms of their own. Nobody stands in line there: he comes again.
+Large bodies of requests, and long lists, have rooms of their own. These have no line: the client is asked to try again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOM_OCTETS: Final = 64 << 20
 
 
 class Share:
-    """What one answer takes up, or is to take up. `then`: what is done when there is room."""
+    """The memory that one answer takes up or waits for. `then` is called when there is room."""
 
     __slots__ = ("_broker", "_room", "octets", "then")
 
@@ -30,23 +30,23 @@ class Share:
 
     @property
     def waits(self) -> bool:
-        """Whether it is still in line."""
+        """Return whether the share is still in line."""
         return self in self._room.line
 
     def ask(self) -> None:
-        """Have `then` called when there is room, which may be at once. Alone, a share may be larger than the room."""
+        """Have `then` called when there is room, perhaps at once. Without others, a share may exceed the room."""
         self._room.line[self] = None
         if len(self._room.line) == 1:
             self._room.serve(self._broker.now)
 
     def settle(self, octets: int) -> None:
-        """It turned out to have so many."""
+        """Replace the estimate by the real size in bytes."""
         self._room.taken += octets - self.octets
         self.octets = octets
         self._serve_soon()
 
     def end(self) -> None:
-        """It is needed no more. Once."""
+        """Give the share back, or leave the line. To be called once."""
         if self.waits:
             del self._room.line[self]
         else:
@@ -54,23 +54,23 @@ class Share:
         self._serve_soon()
 
     def _serve_soon(self) -> None:
-        """Not at once: whoever ends a share is in the middle of sending."""
+        """Serve the line in the next turn, for a share often ends in the middle of sending."""
         if self._room.line:
             self._broker.timers.at(self._broker.now, self._room.serve)
 
 
 class Room:
-    """Of one broker."""
+    """A limit of memory in bytes, and the shares that have been taken or wait; a broker has one for each purpose."""
 
     __slots__ = ("line", "octets", "taken")
 
     def __init__(self, octets: int = ROOM_OCTETS) -> None:
         self.octets = octets
         self.taken = 0
-        self.line: dict[Share, None] = {}  # who waits, in order
+        self.line: dict[Share, None] = {}  # shares that wait, in order
 
     def serve(self, now: float) -> None:
-        """Let in who is next in line, while there is room."""
+        """Give shares to those in line, in order, while there is room."""
         while self.line:
             share = next(iter(self.line))
             if self.taken and self.taken + share.octets > self.octets:
@@ -81,22 +81,22 @@ class Room:
 
 
 def room_of(broker: Broker) -> Room:
-    """The broker's, made when it is first needed."""
+    """Return the broker's room for bulk answers, made when it is first needed."""
     return broker.kept(Room)
 
 
 def bodies_of(broker: Broker) -> Room:
-    """The broker's for bodies of requests, made when it is first needed."""
+    """Return the broker's room for large bodies of requests, made when it is first needed."""
     return broker.kept(Room, "bodies")
 
 
 def lists_of(broker: Broker) -> Room:
-    """The broker's for long lists, made when it is first needed."""
+    """Return the broker's room for long lists, made when it is first needed."""
     return broker.kept(Room, "lists")
 
 
 def taken_now(room: Room, broker: Broker, octets: int) -> Share | None:
-    """A share, if there is room for it at once. Alone, it may be larger than the room."""
+    """Return a share if there is room for it at once. Without others, it may be larger than the room."""
     if room.taken and room.taken + octets > room.octets:
         return None
     room.taken += octets

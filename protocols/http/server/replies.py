@@ -1,8 +1,8 @@
-"""What a route returned or raised, as a response.
+"""Turn what a route returned or raised into a response.
 
-Two ways of saying no. The routes of RabbitMQ's API answer in its words, which its tools know: `not_authorised` with
-401 for what a user may not do, `Object Not Found` for what is not there, `bad_request` for the rest. Those of our own,
-below `/api/leveret/`, name the status and say the core's sentence.
+There are two styles of refusals. The routes of RabbitMQ's API answer in its words, which its tools know:
+`not_authorised` with 401 for what a user may not do, `Object Not Found` for what does not exist, `bad_request` for the
+rest. Our own routes, below `/api/leveret/`, give the name of the status and the core's sentence.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def json_response(content: Json) -> Response:
 
 
 def refused_response(refused: Refused | Failure, path: str = OWN) -> Response:
-    """Why not, and what belongs to it, as the route with that path says it."""
+    """Return the response for a refusal, in the style of the routes at `path`."""
     if is_rabbitmqs(path):
         refused = in_rabbitmqs_words(refused)
         error = ERRORS.get(refused.status, refused.status.phrase)
@@ -75,7 +75,7 @@ def refused_response(refused: Refused | Failure, path: str = OWN) -> Response:
 
 
 def is_rabbitmqs(path: str) -> bool:
-    """Whether a path is one of RabbitMQ's API, whether or not there is a route."""
+    """Return whether a path belongs to RabbitMQ's API, whether or not there is a route for it."""
     return path.startswith(API) and not path.startswith(OWN)
 
 
@@ -92,12 +92,12 @@ def in_rabbitmqs_words(refused: Refused | Failure) -> Refused:
 
 
 def not_authorised(reason: str) -> Refused:
-    """For a user who is who he says; browsers are not to ask him for another password."""
+    """Return a 401 without a challenge, for a known user: browsers are not to ask for another password."""
     return Refused(HTTPStatus.UNAUTHORIZED, reason, {"error": NOT_AUTHORISED})
 
 
 def login_refused(reason: str, path: str) -> Response:
-    """No such user, or another password: which of them is not told, and `reason` does not know."""
+    """Return the response to a failed login, which does not tell whether the name or the password was wrong."""
     if not is_rabbitmqs(path):
         return refusal(HTTPStatus.UNAUTHORIZED, reason, CHALLENGE)
     content = {"error": "not_authorized", "reason": "Login failed"}
@@ -105,13 +105,13 @@ def login_refused(reason: str, path: str) -> Response:
 
 
 def refused_level(level: Level) -> Refused:
-    """The user has none of the tags, in RabbitMQ's words."""
+    """Return the refusal of a user without the tags that a route needs, in RabbitMQ's words."""
     return not_authorised(LEVELS[level])
 
 
 def mistake() -> Response:
-    """Of ours; it has been logged."""
-    reason = "a mistake of the broker's; its log tells more"
+    """Return the response for an internal error, which has been logged."""
+    reason = "an internal error of the broker; its log has the details"
     return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, reason, close=True)
 
 

@@ -1,7 +1,7 @@
-"""What a route is, who may ask for it, and what its function gets and gives.
+"""Define routes, the tags that they require, and the request that their functions get.
 
-A function gets what was `Asked` and returns what becomes JSON, a whole response, or the promise of one; it raises the
-core's failures, or `Refused` for what only HTTP has a word for.
+A function gets an `Asked` and returns content for JSON, a whole response, or a `Later`; it raises the core's failures,
+or `Refused` for a status that only HTTP has.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from broker_core.operations import Json, Operations
 from broker_core.security.access import User
 from protocols.http.connection import HeaderList, Later, Response
 
-DIGITS_MAX: Final = 20  # of a number; more are not looked at
+DIGITS_MAX: Final = 20  # of a number; longer ones are refused unread
 
 
-class Refused(Exception):  # noqa: N818 - said like the core's failures
-    """Answered with this status; `more` joins the reason in the JSON."""
+class Refused(Exception):  # noqa: N818 - named like the core's failures
+    """Raised to answer with this status; `more` is added to the JSON beside the reason."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class Refused(Exception):  # noqa: N818 - said like the core's failures
         super().__init__(reason)
         self.status = status
         self.more: Mapping[str, Json] = more or {}
-        self.allow = allow  # the methods that would have been fine
+        self.allow = allow  # the methods that the path takes
         self.headers = headers
 
 
 class Level(Enum):
-    """Who may ask: users with one of these tags. Nobody needs a name for `ANYBODY`, and no user a tag for `USER`."""
+    """The tags of which a user needs one to use a route. `ANYBODY` needs no login, and `USER` no tag."""
 
     ANYBODY = frozenset[str]()
-    USER = frozenset(("",))  # the route asks for permissions
+    USER = frozenset(("",))  # the route checks permissions itself
     MANAGEMENT = frozenset(("management", "policymaker", "monitoring", "administrator"))
     POLICYMAKER = frozenset(("policymaker", "administrator"))
     MONITORING = frozenset(("monitoring", "administrator"))
@@ -56,19 +56,19 @@ class Level(Enum):
 
 @attrs.frozen
 class Asked:
-    """A request that has been let in."""
+    """A request that has been admitted."""
 
     broker: Broker
     arguments: Mapping[str, str]  # from the path
     query: Mapping[str, Sequence[str]]
     admitted: User | None = None
-    body: bytes = attrs.field(default=b"", repr=False)  # there may be passwords in it
-    message_size_max: int = 0  # octets of a message's body, if the request brings any
+    body: bytes = attrs.field(default=b"", repr=False)  # may contain passwords
+    message_size_max: int = 0  # the most bytes of a message's body, for requests that carry messages
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)  # names in lower case
 
     @property
     def user(self) -> User:
-        """Who asks; somebody does, unless the route is for anybody."""
+        """Return the user that sent the request; routes for `ANYBODY` have none."""
         assert self.admitted is not None, "a route for anybody asks for the user"
         return self.admitted
 
@@ -79,7 +79,7 @@ class Asked:
         return self.broker.operations
 
     def only(self, *names: str) -> None:
-        """Refuse other parameters: a misspelt one would be a wrong answer. Raises PreconditionFailed."""
+        """Refuse other parameters, lest a misspelt one give a wrong answer. Raises PreconditionFailed."""
         for name in self.query:
             if name not in names:
                 raise PreconditionFailed(
@@ -87,25 +87,28 @@ class Asked:
                 )
 
     def one(self, name: str, otherwise: str) -> str:
-        """A parameter that is given once at most. Raises PreconditionFailed."""
+        """Return a parameter that may be given once. Raises PreconditionFailed if it is repeated."""
         given = self.query.get(name, (otherwise,))
         if len(given) > 1:
             raise PreconditionFailed(f"parameter '{name}' is given {len(given)} times")
         return given[0]
 
     def number(self, name: str, otherwise: int | None, least: int, most: int) -> int:
-        """A parameter that is a whole number; without `otherwise` it must be given. Raises PreconditionFailed."""
+        """Return a parameter that is a whole number; without `otherwise` it is required.
+
+        Raises PreconditionFailed if it is missing, repeated, not a number or out of range.
+        """
         given = self.one(name, "" if otherwise is None else str(otherwise))
         if not given:
             raise PreconditionFailed(f"parameter '{name}' is missing")
         return whole(f"parameter '{name}'", given, least, most)
 
     def place(self, name: str, most: int) -> int:
-        """What stands in the path, a whole number. Raises PreconditionFailed."""
+        """Return a whole number from the path. Raises PreconditionFailed if it is not a number or above `most`."""
         return whole(f"the {name} in the path", self.arguments[name], 0, most)
 
     def flag(self, name: str) -> bool:
-        """A parameter that is `true` or, unless said, `false`. Raises PreconditionFailed."""
+        """Return a parameter that is `true` or `false`, false if absent. Raises PreconditionFailed for other values."""
         given = self.one(name, "false")
         if given not in ("true", "false"):
             raise PreconditionFailed(f"parameter '{name}' is '{given[:40]}', not true or false")
@@ -113,7 +116,7 @@ class Asked:
 
 
 def whole(described: str, given: str, least: int, most: int) -> int:
-    """Raises PreconditionFailed."""
+    """Return the number in a text. Raises PreconditionFailed if it is not a number, or out of range."""
     is_number = given.isascii() and given.isdigit() and len(given) <= DIGITS_MAX
     if not is_number or not least <= int(given) <= most:
         raise PreconditionFailed(f"{described} is '{given[:40]}', not a whole number from {least} to {most}")
@@ -125,11 +128,11 @@ Answer: TypeAlias = Callable[[Asked], "Json | Later | Response"]
 
 @attrs.frozen
 class Route:
-    """One line of the table."""
+    """A row of the table of routes."""
 
     method: str
     path: str
     level: Level
     answer: Answer
-    large: bool = False  # its body may have as many octets as a message, and some
-    octets_max: int | None = None  # of such a body, if that is too many
+    large: bool = False  # its body may be a bit larger than the largest message
+    octets_max: int | None = None  # a lower limit of such a body in bytes

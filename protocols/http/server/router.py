@@ -1,9 +1,9 @@
-"""Which routes there are for a path: a tree of segments, so that a hundred routes cost no more than one.
+"""Find the routes of a path in a tree of segments, so that a hundred routes cost no more than one.
 
     "", "api", "queues", {vhost}, {name}  ──> GET, PUT, DELETE
 
-What a segment says goes before what stands for any; both are looked at, for one path may be of several routes. What is
-not there at the end of a path is no name: nobody means to declare a queue without one.
+A segment with a fixed name goes before a parameter; both are looked at, because a path may match several routes. An
+empty last segment is not taken for a parameter: it is never meant as a name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SEGMENTS_MAX: Final = 32  # of a path; no route has as many
 
 
 class Tree:
-    """One segment, and what may follow it."""
+    """A segment of paths, and the segments that may follow it."""
 
     __slots__ = ("any", "named", "routes")
 
     def __init__(self, routes: Iterable[Route] = ()) -> None:
         self.named: dict[str, Tree] = {}
         self.any: Tree | None = None
-        self.routes: list[Route] = []  # whose paths end here
+        self.routes: list[Route] = []  # those whose path ends here
         for route in routes:
             self._add(route)
 
@@ -40,7 +40,7 @@ class Tree:
         at.routes.append(route)
 
     def of(self, path: str) -> Iterator[tuple[Route, dict[str, str]]]:
-        """The routes, and the arguments that each finds in the path, percent-decoded."""
+        """Yield the routes of a path, each with the arguments that it finds there, percent-decoded."""
         if path.count("/") >= SEGMENTS_MAX:
             return
         segments = [unquote(segment) for segment in path.split("/")]

@@ -1,4 +1,4 @@
-"""What can be asked over HTTP: a table of methods and paths, who may ask, and a function for each that answers.
+"""The table of everything that HTTP serves: methods and paths, the tags required, and the functions that answer.
 
 A new route is a line in `ROUTES` and a function. In a path `{name}` stands for one segment, percent-decoded after the
 path was split, so that a virtual host called `/` is `%2F`.
@@ -26,7 +26,7 @@ from protocols.http.server.router import Tree
 
 
 def index(asked: Asked) -> Json | Response:
-    """What there is: for browsers the page, for programs the routes."""
+    """Answer browsers with the web page, and programs with the list of routes."""
     if ui.is_wanted(asked):
         return ui.page(asked)
     routes = [{"method": r.method, "path": r.path, "for": r.level.name.lower()} for r in ROUTES]
@@ -34,12 +34,12 @@ def index(asked: Asked) -> Json | Response:
 
 
 def health(asked: Asked) -> Json:
-    """An answer at all is the answer."""
+    """Answer at all, which shows that the node works."""
     return {"status": "ok"}
 
 
 def status(asked: Asked) -> Json:
-    """Of the whole node, for who may see all; others are told of their own virtual hosts, and not where anything is."""
+    """Return the status of the node; users that may not see everything get counts of their own virtual hosts only."""
     told = asked.operations.status()
     if sees_all(asked):
         return told
@@ -85,7 +85,10 @@ def explained(asked: Asked) -> Json:
 
 
 def header(text: str) -> tuple[str, Value]:
-    """NAME=VALUE, the value written as in the configuration file: `2`, `true`, `"2"`; anything else is text."""
+    """Read NAME=VALUE, the value written as in the configuration file (`2`, `true`, `"2"`) or else text.
+
+    Raises PreconditionFailed if the text has no name or no equals sign.
+    """
     name, equals, written = text.partition("=")
     if not name or not equals:
         raise PreconditionFailed(f"header '{text}' is not NAME=VALUE")
@@ -119,9 +122,9 @@ TREE: Final = Tree(ROUTES)
 
 
 def find(method: str, path: str, tree: Tree = TREE) -> tuple[Route, dict[str, str]]:
-    """The route and the arguments in the path. Raises Refused: 404, or 405 where another method would do.
+    """Return the route and the arguments in the path. Raises Refused: 404, or 405 if another method would do.
 
-    HEAD is GET without the body. A slash at the end is passed over, unless there is a route with it.
+    HEAD is GET without the body. A slash at the end is ignored unless there is a route with it.
     """
     there = list(tree.of(path)) or list(tree.of(path.removesuffix("/")))
     wanted = "GET" if method == "HEAD" else method
@@ -135,6 +138,6 @@ def find(method: str, path: str, tree: Tree = TREE) -> tuple[Route, dict[str, st
 
 
 def allowed(routes: Iterable[Route]) -> str:
-    """The methods of routes with the same path, for the header Allow."""
+    """Return the methods of routes with the same path, for the header Allow."""
     methods = {route.method for route in routes}
     return ", ".join(sorted({*methods, "OPTIONS"} | ({"HEAD"} if "GET" in methods else set())))

@@ -1,8 +1,8 @@
-"""Work for a request in the broker's thread, a portion a turn: others have theirs between.
+"""Do the long work of requests in the broker's thread in portions, so that other work has its turns between them.
 
     begin ──> a portion ──pause──> in line ──> a portion ──pause──> ... ──> the answer
 
-All requests of a broker share one turn, however many there are: whoever finds it taken stands in line.
+All requests of a broker share one turn, however many there are: a request that finds it taken waits in line.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PAUSE_S: Final = 0.0005
 
 
 def turn_of(broker: Broker) -> Turn:
-    """Tells a portion's steps when it has been long enough."""
+    """Return the clock that tells the steps of a portion when to pause."""
     return Turn(broker.clock, TURN_S, PAUSE_S)
 
 
 class Line:
-    """Who has a portion to do, in order. Of one broker."""
+    """The requests of a broker that have a portion to do, in order."""
 
     __slots__ = ("_ready", "_timer", "unfinished")
 
@@ -51,11 +51,11 @@ class Line:
             self._timer = broker.timers.at(broker.now, lambda now: self._serve(broker))
 
     def leave(self, one: InPortions) -> None:
-        """Twice does no harm."""
+        """Leave the line; no harm if the request is not in it."""
         self._ready.pop(one, None)
 
     def _serve(self, broker: Broker) -> None:
-        """A turn: as many portions as fit."""
+        """Do as many portions as fit into one turn."""
         self._timer = None
         until = broker.clock.now() + TURN_S
         while self._ready and broker.clock.now() < until:
@@ -67,10 +67,10 @@ class Line:
 
 
 class InPortions:
-    """The way from a request to an answer that is on disk, or that nothing is to be on disk for.
+    """A request whose answer is made in portions, and given when its changes, if any, are on disk.
 
-    `steps` yields how many seconds to leave to others, and returns the answer, as JSON or as a response; what it raises
-    is the answer, too, in the words of the route at `path`. It is closed if nobody waits any more.
+    `steps` yields how many seconds to leave to others, and returns the answer, as JSON or as a response. What it raises
+    becomes the answer, too, in the style of the route at `path`. It is closed if the connection ends before.
     """
 
     __slots__ = ("_actor", "_broker", "_is_done", "_line", "_path", "_steps", "_timer", "later")
@@ -85,11 +85,11 @@ class InPortions:
         self._path = path
         self._line = broker.kept(Line)
         self._is_done = False
-        self._actor = broker.events.actor  # whose request it is, also in later turns
+        self._actor = broker.events.actor  # the user of the request, for events of later turns as well
         self._timer: Timer | None = None
 
     def begin(self) -> Later:
-        """At once, if nobody else has anything to do."""
+        """Do the first portion, at once if no other request is in work, and return the answer to come."""
         self._line.unfinished += 1
         if self._line.unfinished == 1:
             self.go_on()
@@ -98,7 +98,7 @@ class InPortions:
         return self.later
 
     def go_on(self) -> None:
-        """The next portion. For the line."""
+        """Do the next portion. Called by the line."""
         self._broker.events.actor = self._actor
         try:
             pause_s = next(self._steps)

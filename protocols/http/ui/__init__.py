@@ -1,4 +1,4 @@
-"""The web page: its files, and the routes that serve them."""
+"""Serve the web page: its files and routes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The page's files, read once, as responses that tell browsers what the page may do, and that need sending only once.
+"""Serve the page's files, read once, with headers that limit what the page may do and let browsers keep them.
 
-    GET /            the page, to who accepts HTML (programs get the index as JSON)
+    GET /            the page, for clients that accept HTML (others get the index as JSON)
     GET /ui/...      its style sheet, pictures and modules
 
-Nothing on the page is written into HTML: what comes from the broker is set as text by the modules, and should one of
-them ever fail at that, the policy below still lets no script run that is not a file from here.
+Nothing on the page is written as HTML: the modules set what comes from the broker as text, and should one of them ever
+fail to, the policy below still lets no script run that is not a file from here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FOLDERS: Final = ("", "app", "app/views")
 
 @attrs.frozen
 class File:
-    """One file of the page."""
+    """A file of the page."""
 
     content: bytes
     content_type: str
@@ -58,13 +58,13 @@ class File:
 
     @property
     def headers(self) -> HeaderList:
-        """Kept by browsers, who ask whether it is still the same: an upgraded node is an upgraded page."""
+        """Let browsers keep the file but ask whether it has changed: an upgraded node has an upgraded page."""
         return (("Cache-Control", "no-cache"), ("ETag", self.tag), ("Vary", "Accept"), *GUARDS)
 
 
 @cache
 def shipped() -> dict[str, File]:
-    """The files by their paths below `/ui/`. A name that is asked for is looked up here, and never on the disk."""
+    """Return the files by their paths below `/ui/`. Requests are looked up here, and never on the disk."""
     root = files(__package__)
     found = {}
     for folder in FOLDERS:
@@ -78,7 +78,7 @@ def shipped() -> dict[str, File]:
 
 
 def is_wanted(asked: Asked) -> bool:
-    """Whether it is a browser that asks, for a page: programs accept anything, or JSON."""
+    """Return whether a browser asks for a page: programs accept anything, or JSON."""
     return "text/html" in asked.headers.get("accept", "")
 
 
@@ -99,7 +99,7 @@ def view(asked: Asked) -> Response:
 
 
 def answer(asked: Asked, path: str) -> Response:
-    """The file, or that it is the one the browser has. Raises Refused."""
+    """Answer with a file, or that the browser has it already. Raises Refused if there is no such file."""
     there = shipped().get(path)
     if there is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no file '{path}'")

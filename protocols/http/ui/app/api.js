@@ -10,7 +10,7 @@ const BEARER = "Bearer ";
 
 let login = sessionStorage.getItem(STORED);
 
-/** The node answered that it will not, and why. `status` is 0 if it did not answer. */
+/** Thrown when the node refuses a request, with its reason. `status` is 0 if it did not answer. */
 export class Failure extends Error {
   constructor(status, reason) {
     super(reason);
@@ -25,7 +25,7 @@ export function logIn(name, password) {
   login = `Basic ${btoa(Array.from(octets, (each) => String.fromCharCode(each)).join(""))}`;
 }
 
-/** Throws Failure for what no header can hold. */
+/** Throws Failure if the credentials do not fit into a header. */
 export function logInWith(token) {
   if (!/^[\x21-\x7e]+$/.test(token))
     throw new Failure(401, "a token is one word of letters, digits and signs");
@@ -34,10 +34,10 @@ export function logInWith(token) {
 
 export const isByToken = () => Boolean(login?.startsWith(BEARER));
 
-/** When the token of this login runs out, in milliseconds since 1970; null: that is not known, or it is a password. */
+/** Returns when the token of this login expires, in milliseconds since 1970; null if unknown, or it is a password. */
 export const endsAt = () => (isByToken() ? endOf(login.slice(BEARER.length)) : null);
 
-/** Keep the credentials that were found good. */
+/** Keeps credentials that the node has accepted. */
 export const remember = () => sessionStorage.setItem(STORED, login);
 
 export function logOut() {
@@ -45,7 +45,7 @@ export function logOut() {
   sessionStorage.removeItem(STORED);
 }
 
-/** Path segments from names: each is percent-encoded, so that `/` in a name stays in it. */
+/** Returns a path of names: each is percent-encoded, so that a `/` in a name stays in it. */
 export const path = (strings, ...names) => String.raw({ raw: strings }, ...names.map(encodeURIComponent));
 
 export const get = (where, signal) => ask("GET", where, undefined, {}, signal);
@@ -68,7 +68,7 @@ async function ask(method, where, body, headers = {}, signal = undefined) {
   return content;
 }
 
-// RabbitMQ's API says 401 also to a user who may not; only who is to log in again is challenged.
+// RabbitMQ's API also answers 401 to a user without permission; only a challenge means another login.
 const statusOf = ({ status, headers }) => (status === 401 && !headers.has("WWW-Authenticate") ? 403 : status);
 
 const typed = (body) => (body === undefined ? {} : { "Content-Type": "application/json" });
@@ -92,7 +92,7 @@ function parsed(text) {
 
 function reasonOf(content, response, where) {
   const reason = content?.reason ?? content?.error;
-  // RabbitMQ's words, which name nothing.
+  // RabbitMQ's reasons do not name the thing.
   if (reason === "Not Found" || reason === "vhost_or_user_not_found") return missing(where) ?? reason;
   if (Array.isArray(reason)) return reason.map(String).join(": ");
   return typeof reason === "string" ? reason : `the node answers ${response.status} ${response.statusText}`;
@@ -100,7 +100,7 @@ function reasonOf(content, response, where) {
 
 const THINGS = { queues: "queue", exchanges: "exchange", policies: "policy", "operator-policies": "policy" };
 
-/** What a path names that is not there, in words. */
+/** Describes the thing in a path that does not exist. */
 export function missing(where) {
   const [kind, ...names] = where.replace(/\?.*/, "").split("/").map(decodeURIComponent);
   const [first, second] = names;
@@ -116,7 +116,7 @@ export function missing(where) {
   return null;
 }
 
-/** A query string of what is given; nothing for nothing. */
+/** Returns a query string of the values that are given; empty without any. */
 export function query(values) {
   const given = Object.entries(values).filter(
     ([, value]) => value !== undefined && value !== null && value !== "",

@@ -13,14 +13,14 @@ const letter = ({ destination_type: type }) => (type === "queue" ? "q" : "e");
 const where = (binding) =>
   path`bindings/${binding.vhost}/e/${binding.source}/${letter(binding)}/${binding.destination}`;
 
-/** A page of bindings; `name` is where the link of the view says which. There may be very many. */
+/** Loads a page of bindings; `name` is the parameter of the link that has the page. There may be very many. */
 export const some = (where, { query }, name, signal) => page(where, { page: query[name] }, {}, signal);
 
-/** Those that lead away from an exchange. */
+/** Shows the bindings from an exchange. */
 export const leaving = (found, at) =>
   section("Bindings from here", list(found.items, "To", target), pages(found, at, "from"));
 
-/** Those that lead to a queue or an exchange. */
+/** Shows the bindings to a queue or an exchange. */
 export const arriving = (found, at) =>
   section("Bindings to here", list(found.items, "From", source), pages(found, at, "to"));
 
@@ -75,7 +75,7 @@ const FIELDS = [
   { name: "arguments", label: "Arguments", type: "table", hint: "One a line: name = value" },
 ];
 
-/** Bind a queue (or, as `exchange`, an exchange) to a source. */
+/** Returns the form that binds a queue (or, as `exchange`, an exchange) to a source. */
 export const binding = (vhost, destination, type) =>
   panel(
     "Bind to an exchange",
@@ -87,7 +87,7 @@ export const binding = (vhost, destination, type) =>
     ),
   );
 
-/** Bind a queue or an exchange to this exchange. */
+/** Returns the form that binds a queue or an exchange to this exchange. */
 export const bindingFrom = (vhost, from) =>
   panel(
     "Bind something to this exchange",

@@ -1,14 +1,14 @@
-// The body of a message as people read it: text, JSON in lines, or octets in hexadecimal. Pure functions.
+// Turns the body of a message into text for people: text, JSON in lines, or bytes in hexadecimal. Pure functions.
 //
 //     {payload, payload_encoding, payload_bytes, ...} -> {kind: "text" | "JSON" | "octets", text, left}
 //
-// `left` tells how much is not shown: characters of text, or octets.
+// `left` is what is not shown: characters of text, or bytes.
 
 const CHARACTERS_MAX = 20_000;
 const OCTETS_MAX = 2_048;
 const IN_LINE = 16;
 const INDENT = "  ";
-const DEPTH_MAX = 40; // deeper ones stand below each other, or brackets alone would fill the memory
+const DEPTH_MAX = 40; // deeper values stand in one column, or the indents alone would fill the memory
 
 export function body({ payload, payload_encoding: encoding, payload_bytes: size }) {
   const given = String(payload ?? "");
@@ -21,7 +21,7 @@ function bounded(kind, text) {
   return { kind, text: shown, left: text.length - shown.length };
 }
 
-// A number alone is JSON, too, and gains nothing by it.
+// A single number is JSON, too, but gains nothing from that.
 function isJson(text) {
   if (!/^\s*[[{]/.test(text) || text.length > 4 * CHARACTERS_MAX) return false;
   try {
@@ -32,7 +32,7 @@ function isJson(text) {
   }
 }
 
-/** JSON with line ends and indents. Its values stay as they are written: long numbers keep their digits. */
+/** Returns JSON with line ends and indents. Its values stay as they are written: long numbers keep their digits. */
 export function laidOut(text) {
   let made = "";
   let depth = 0;
@@ -60,7 +60,7 @@ function octets(encoded, size) {
   return { kind: "octets", text: dump(shown), left: (size ?? all.length) - shown.length };
 }
 
-/** Sixteen octets a line: where it begins, each in hexadecimal, and as ASCII where that can be seen. */
+/** Returns sixteen bytes a line: the offset, each in hexadecimal, and as ASCII where that is printable. */
 export function dump(binary) {
   const lines = [];
   for (let at = 0; at < binary.length; at += IN_LINE) lines.push(row(binary.slice(at, at + IN_LINE), at));

@@ -1,4 +1,4 @@
-// Charts as SVG: some lines over the same ten minutes, with a legend that tells what is now, or what is pointed at.
+// Charts as SVG: some lines over the same ten minutes, with a legend of the latest values, or of those pointed at.
 
 import { area, bounds, continued, gauges, line, nearest, speeds, spot } from "./curves.js";
 import { h, s } from "./dom.js";
@@ -7,7 +7,7 @@ import { clock, count, rate } from "./format.js";
 const WIDTH = 600;
 const HEIGHT = 150;
 
-/** What to ask the API for, so that answers have ten minutes of samples. */
+/** Parameters of the API for ten minutes of samples. */
 export const SAMPLED = {
   lengths_age: 600,
   lengths_incr: 5,
@@ -15,7 +15,7 @@ export const SAMPLED = {
   msg_rates_incr: 5,
 };
 
-/** `found` holds `NAME_details` for each [NAME, label]: how many there were; and NAME: how many there are. */
+/** A chart of lengths. `found` has NAME and `NAME_details` for each [NAME, label]. */
 export const lengths = (title, found, names) =>
   chart(
     title,
@@ -26,7 +26,7 @@ export const lengths = (title, found, names) =>
     count,
   );
 
-/** The same of counters: how fast they rose. */
+/** A chart of counters: how fast they rose. */
 export const flows = (title, found, names, told = rate) =>
   chart(
     title,

@@ -3,13 +3,13 @@
 //     {"messages_ready_details": {"samples": [{"sample": 12, "timestamp": ms}, ...]}}     the latest sample first
 //       -> points [[ms, 12], ...]      the earliest first      -> an SVG path in a box of so many units
 
-/** What stood there at each time. */
+/** Returns the value at each time. */
 export function gauges(samples) {
   const points = (samples ?? []).map(({ sample, timestamp }) => [timestamp, sample]);
   return points.filter((point) => point.every(Number.isFinite)).sort(([a], [b]) => a - b);
 }
 
-/** How fast a counter rose up to each time, per second. One that begins anew (a restart) has not risen. */
+/** Returns how fast a counter rose up to each time, per second; 0 where it began anew (a restart). */
 export function speeds(samples) {
   const points = gauges(samples);
   return points.slice(1).map(([at, total], index) => {
@@ -18,21 +18,21 @@ export function speeds(samples) {
   });
 }
 
-/** The points, and as the latest what is told elsewhere on the page: samples are some seconds old. */
+/** Returns the points with the current value as the latest: samples are some seconds old. */
 export function continued(points, latest) {
   if (points.length < 2 || !Number.isFinite(latest)) return points;
   const [[before], [last]] = points.slice(-2);
   return [...points, [2 * last - before, latest]];
 }
 
-/** The least round number that is not below: 1, 2 or 5 and zeros. At least 1. */
+/** Returns the least round number that is not below: 1, 2 or 5 and zeros. At least 1. */
 export function ceiling(most) {
   if (!(most > 1)) return 1;
   const power = 10 ** Math.floor(Math.log10(most));
   return [1, 2, 5, 10].map((step) => step * power).find((round) => round >= most);
 }
 
-/** The box that holds all lines: from the first time to the last, from 0 to a round number. */
+/** Returns the box of all lines: from the first time to the last, from 0 to a round number. */
 export function bounds(lines) {
   const points = lines.flat();
   const times = points.map(([at]) => at);
@@ -42,7 +42,7 @@ export function bounds(lines) {
   return points.length ? { first, last, most: ceiling(most) } : { first: 0, last: 0, most: 1 };
 }
 
-/** Where a point is drawn: x to the right, y downwards, to a tenth. */
+/** Returns where a point is drawn: x to the right, y downwards, to a tenth. */
 export function spot([at, value], { first, last, most }, width, height) {
   const x = last > first ? ((at - first) / (last - first)) * width : width;
   return [tenth(x), tenth(height - (Math.min(value, most) / most) * height)];
@@ -50,14 +50,14 @@ export function spot([at, value], { first, last, most }, width, height) {
 
 const tenth = (number) => Math.round(number * 10) / 10;
 
-/** A line through the points, as the `d` of a path. Empty without points. */
+/** Returns a line through the points, as the `d` of a path. Empty without points. */
 export function line(points, box, width, height) {
   return points
     .map((point, index) => `${index ? "L" : "M"}${spot(point, box, width, height).join(" ")}`)
     .join("");
 }
 
-/** The area below the line. */
+/** Returns the area below the line. */
 export function area(points, box, width, height) {
   if (points.length < 2) return "";
   const [left] = spot(points[0], box, width, height);
@@ -65,7 +65,7 @@ export function area(points, box, width, height) {
   return `${line(points, box, width, height)}L${right} ${height}L${left} ${height}Z`;
 }
 
-/** The point nearest to a time. Points are in order of time. */
+/** Returns the point nearest to a time. Points are in order of time. */
 export function nearest(points, at) {
   let low = 0;
   let high = points.length - 1;

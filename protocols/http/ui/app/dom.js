@@ -1,11 +1,11 @@
-// Elements from plain calls, and an old tree made like a new one with what the reader does left as it is.
+// Makes elements from plain calls, and an old tree equal to a new one without disturbing the reader.
 //
 //     h("p", {class: "hint"}, "There are ", 3)      an element; whatever is given as a child is text, never markup
 //     morph(old, fresh)                             old looks like fresh; focus, scrolling, typed text stay
 //
 // A view draws itself anew every few seconds; `morph` changes only what differs. Elements with the same `data-key`
-// are the same thing. What has `data-keep` (forms) belongs to the reader once it is there. Handlers find elements from
-// `event.currentTarget`: those that they were drawn with may have been a pattern only, and never be seen.
+// are the same thing. Elements with `data-keep` (forms) are left alone once they are in the page. Handlers find elements
+// from `event.currentTarget`: those drawn together with them may have been only a pattern, and not be in the page.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -71,7 +71,7 @@ const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.getAttribute
 const alike = (old, fresh) =>
   old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && keyOf(old) === keyOf(fresh);
 
-// What the reader has opened stays open.
+// Details that the reader has opened stay open.
 const isReaders = (element, name) =>
   name === "open" && (element.tagName === "DETAILS" || element.tagName === "DIALOG");
 

@@ -1,4 +1,4 @@
-// The drawing of a topology: the layout as SVG, with what is on a message's way brought out, and zooming.
+// Draws a topology: the layout as SVG, with the route of a message emphasised, and zooming.
 
 import { h, s } from "./dom.js";
 import { count, cut } from "./format.js";
@@ -9,11 +9,11 @@ import { exchangeLink, queueLink } from "./routes.js";
 const WIDE = 160;
 const HIGH = 36;
 const ZOOMS = [0.25, 0.35, 0.5, 0.7, 1, 1.4, 2];
-const WHOLE = 4; // the place of 1
+const WHOLE = 4; // the index of 1
 
-let zoom = null; // kept while the page is open; null: as wide as there is room, if that can be read
+let zoom = null; // kept while the page is open; null: fit the width, if that is readable
 
-/** `way` tells ids and pairs on the way of a message, or is null. */
+/** `way` has the ids and pairs on the route of a message, or is null. */
 export function drawing({ nodes, links }, host, way) {
   const placed = layout(nodes, links);
   const svg = s(
@@ -87,7 +87,7 @@ function fit(event) {
   scale(drawingBy(event.currentTarget));
 }
 
-// The one that is seen: a later drawing of the view is made like it, and thrown away.
+// The drawing in the page: later drawings of the view are only patterns for it, and thrown away.
 const drawingBy = (button) => button.closest(".canvas").querySelector(".drawn svg");
 
 function scale(svg) {
@@ -97,7 +97,7 @@ function scale(svg) {
   svg.setAttribute("height", Math.round(height * ZOOMS[zoom ?? WHOLE]));
 }
 
-// With a mouse the drawing is pulled; fingers scroll by themselves.
+// A mouse drags the drawing; touch screens scroll by themselves.
 function dragged(event) {
   if (event.pointerType !== "mouse" || event.button !== 0 || event.target.closest("a")) return;
   const canvas = event.currentTarget;
@@ -158,7 +158,7 @@ function edge(link, points, way) {
   );
 }
 
-/** From the right side of a node to the left side of the next, or the other way round; through places between. */
+/** Draws from the right side of a node to the left side of the next, or the other way round, through its bends. */
 function curve(points) {
   const backwards = points[0].x > points.at(-1).x;
   const ends = points.map(({ x, y }, index) => ({

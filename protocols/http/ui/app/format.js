@@ -25,7 +25,7 @@ export function octets(number) {
   return `${power === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)} ${UNITS[power]}`;
 }
 
-/** Milliseconds as the two largest of its units. */
+/** Returns milliseconds as their two largest units. */
 export function duration(ms) {
   if (typeof ms !== "number" || !Number.isFinite(ms)) return "–";
   const seconds = Math.floor(ms / 1000);
@@ -41,7 +41,7 @@ export function duration(ms) {
   return told.map(([amount, unit]) => `${amount} ${unit}`).join(" ");
 }
 
-/** A time in milliseconds since 1970, in the reader's zone. */
+/** Returns a time in milliseconds since 1970 in the reader's zone. */
 export const moment = (ms) =>
   typeof ms === "number"
     ? new Date(ms).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
@@ -49,10 +49,10 @@ export const moment = (ms) =>
 
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
-/** A value of a table, of an argument or a header, on one line. */
+/** Returns a value of a table, of an argument or a header, on one line. */
 export const value = (given) => (typeof given === "string" ? given : JSON.stringify(given));
 
-/** Lines of `name = value` to an object. What reads as JSON is that, the rest is text. Throws Error naming the line. */
+/** Reads lines of `name = value` as an object: JSON where it is that, else text. Throws Error naming the line. */
 export function table(text) {
   const found = {};
   for (const line of text
@@ -74,7 +74,7 @@ function meant(text) {
   }
 }
 
-/** Text cut to a length, with an ellipsis where it was cut. Whole characters only. */
+/** Returns text cut to a length, with an ellipsis where it was cut. Whole characters only. */
 export function cut(text, length) {
   const characters = Array.from(text);
   return characters.length <= length ? text : `${characters.slice(0, length - 1).join("")}…`;

@@ -1,4 +1,4 @@
-// Forms from lists of fields. A form belongs to the reader: refreshing the page leaves it alone.
+// Makes forms from lists of fields. Refreshing the page leaves them alone.
 //
 //     form("Declare", [{name: "name", label: "Name", required: true}, ...], async (values) => "Queue declared")
 
@@ -13,11 +13,11 @@ const READ = {
 };
 
 /**
- * `action` gets the values by name: numbers and tables as such, no number if the field is empty. What it returns is told;
- * what it throws, too. `then` is called after it went well; the page refreshes itself then.
+ * `action` gets the values by name: numbers and tables as such, no number if the field is empty. What it returns or
+ * throws is shown. `then` is called after success, before the page refreshes itself.
  */
 export function form(verb, fields, action, then = () => {}) {
-  // With other values to begin with it is another form.
+  // A form with other initial values is another form.
   const key = JSON.stringify([verb, fields.map(({ name, value }) => [name, value])]);
   const made = h(
     "form",
@@ -45,7 +45,7 @@ export function form(verb, fields, action, then = () => {}) {
   return made;
 }
 
-/** A form that is opened when it is wanted. */
+/** A form that opens on demand. */
 export const panel = (title, content) =>
   h("details", { class: "panel", "data-key": `panel ${title}` }, h("summary", {}, title), content);
 
@@ -87,7 +87,7 @@ function control(field) {
     value,
     placeholder,
     type: field.type ?? "text",
-    // A name of nothing but blanks is an accident.
+    // A name of blanks is an accident.
     pattern: required && !field.type ? ".*\\S.*" : null,
     title: required && !field.type ? "More than blanks" : null,
     list: field.list,

@@ -1,4 +1,4 @@
-// What leads where in a virtual host: from the API's answers to nodes and links, and what an explanation says of them.
+// Turns the API's answers into a graph of a virtual host, and an explanation into the part of it that it covers.
 // Pure functions.
 //
 //     nodes [{id, kind: "exchange" | "queue", name, ...}]      id: "e:name" or "q:name"
@@ -13,7 +13,7 @@ export const queueId = (name) => `q:${name}`;
 const targetId = ({ destination_type: type, destination }) =>
   type === "queue" ? queueId(destination) : exchangeId(destination);
 
-/** All that is there, without the default exchange's bindings: those are all queues. `start` keeps to what it leads to. */
+/** Returns the graph without the default exchange's bindings to every queue. With `start`, only what it leads to. */
 export function graph(exchanges, queues, bindings, start = "") {
   const nodes = new Map();
   for (const each of exchanges) if (each.name !== "") nodes.set(exchangeId(each.name), exchangeNode(each));
@@ -54,7 +54,7 @@ function bindingLinks(bindings, nodes) {
   return found.values();
 }
 
-/** Alternate exchanges and dead-letter exchanges; one that is not there is drawn as missing. */
+/** Links to alternate and dead-letter exchanges; one that does not exist is drawn as missing. */
 function settingLinks(nodes) {
   const links = [];
   const towards = (from, name, kind) => {
@@ -70,13 +70,13 @@ function settingLinks(nodes) {
   return links;
 }
 
-// By the default exchange, a dead letter goes to the queue of that name.
+// The default exchange sends a dead letter to the queue of that name.
 function directly(node, nodes, links) {
   const to = queueId(node.deadLetterKey);
   if (to !== node.id && nodes.has(to)) links.push({ from: node.id, to, kind: "dead letters", keys: [] });
 }
 
-/** Breadth first from the start, or from all exchanges that have links; what is too much is counted and left out. */
+/** Breadth first from the start, or from all exchanges that have links; nodes beyond the maximum are only counted. */
 function bounded(nodes, links, start) {
   const leads = new Map();
   for (const { from, to } of links) {
@@ -94,7 +94,7 @@ function bounded(nodes, links, start) {
   };
 }
 
-// What has links first; standard exchanges that nobody uses are not worth a place.
+// Linked nodes first; standard exchanges without links are left out.
 function wholeFrom(nodes, links) {
   const linked = new Set(links.flatMap(({ from, to }) => [from, to]));
   const rank = (id) => (linked.has(id) ? 0 : 1);
@@ -103,14 +103,14 @@ function wholeFrom(nodes, links) {
     .sort((a, b) => rank(a) - rank(b));
 }
 
-/** The keys of a link in few words. */
+/** Returns the keys of a link in few words. */
 export function label({ kind, keys }) {
-  if (kind !== "binding") return ""; // the legend tells
+  if (kind !== "binding") return ""; // see the legend
   const shown = keys.slice(0, KEYS_SHOWN).map((key) => key || "(no key)");
   return keys.length > KEYS_SHOWN ? `${shown.join(", ")} +${keys.length - KEYS_SHOWN}` : shown.join(", ");
 }
 
-/** The ids, and the pairs of ids ("from to" as JSON), that an explanation goes along. */
+/** Returns the ids, and the pairs of ids ("from to" as JSON), that an explanation covers. */
 export function way({ exchange, steps, queues }) {
   const ids = new Set([exchangeId(exchange), ...queues.map(queueId)]);
   const pairs = new Set();
@@ -127,7 +127,7 @@ export const pair = (from, to) => JSON.stringify([from, to]);
 
 const named = (exchange) => (exchange === "" ? "the default exchange" : `exchange “${exchange}”`);
 
-/** The explanation as sentences. */
+/** Returns the explanation as sentences. */
 export function words({ exchange, keys, queues, steps, dropped, handled }) {
   const told = steps.map(sentence);
   const key = keys[0] ? `with key “${keys[0]}”` : "without a key";

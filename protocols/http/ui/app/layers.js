@@ -1,4 +1,4 @@
-// A drawing of what leads where, in layers from left to right with few crossings. Pure functions.
+// Lays out a graph in layers from left to right with few crossings. Pure functions.
 //
 //     nodes [{id}], links [{from, to}]  ->  {width, height, nodes: Map id -> {x, y}, links: [{from, to, points}]}
 //
@@ -9,7 +9,7 @@
 const SWEEPS = 8;
 const COLUMN = 270; // from layer to layer
 const ROW = 52; // from node to node
-const BEND = 26; // the place of a link that only passes
+const BEND = 26; // the room of a link that only passes
 const PORT = 12; // between two links that arrive at a node
 const PORTS = 28; // for all of them
 const EDGE = 16; // around the whole
@@ -21,7 +21,7 @@ export function layout(nodes, links) {
   return placed(layers, forward);
 }
 
-/** Links with `over` = turned round where it would close a circle. */
+/** Returns links, with `over` if they are reversed because they would close a circle. */
 function withoutCircles(nodes, links) {
   const leads = new Map(nodes.map(({ id }) => [id, []]));
   const known = links.filter(({ from, to }) => leads.has(from) && leads.has(to) && from !== to);
@@ -38,7 +38,7 @@ function withoutCircles(nodes, links) {
   }));
 }
 
-// Depth first, with a stack of our own: a chain may be long.
+// Depth first, with an explicit stack: a chain may be long.
 function visit(start, leads, state, turned) {
   if (state.has(start)) return;
   const stack = [[start, 0]];
@@ -59,7 +59,7 @@ function visit(start, leads, state, turned) {
   }
 }
 
-/** id -> layer: one behind the last that leads to it. */
+/** Returns id -> layer: one behind the last that leads to it. */
 function layersOf(nodes, forward) {
   const layer = new Map(nodes.map(({ id }) => [id, 0]));
   const waiting = new Map(nodes.map(({ id }) => [id, 0]));
@@ -79,7 +79,7 @@ function layersOf(nodes, forward) {
   return layer;
 }
 
-/** Layers of cells {id, bend, before, behind}, links over several layers cut by bends; each edge keeps its `cells`. */
+/** Returns layers of cells {id, bend, before, behind}: bends cut links over several layers; edges keep `cells`. */
 function withBends(layer, forward) {
   const layers = [];
   const cells = new Map();
@@ -102,7 +102,7 @@ function withBends(layer, forward) {
   return layers.map((each) => each ?? []);
 }
 
-/** Order each layer by the mean place of its neighbours; the order with the fewest crossings wins. */
+/** Orders each layer by the mean place of its neighbours, and keeps the order with the fewest crossings. */
 function order(layers) {
   number(layers);
   let best = remembered(layers);
@@ -145,7 +145,7 @@ function sortByMean(cells, side) {
 
 const compared = (a, b) => Number(a > b) - Number(a < b); // also of two infinite ones
 
-// What nothing leads to or from stands at the end.
+// Nodes without links come last.
 const isAlone = ({ before, behind }) => before.length + behind.length === 0;
 
 const meanOf = (numbers, otherwise) =>
@@ -161,7 +161,7 @@ function crossings(layers) {
   return found;
 }
 
-/** How many pairs of numbers stand in the wrong order: counted while they are merged, so n log n. */
+/** Returns how many pairs of numbers are in the wrong order, counted while they are merged: n log n. */
 export function inversions(numbers) {
   if (numbers.length < 2) return 0;
   const half = numbers.length >> 1;
@@ -178,7 +178,7 @@ export function inversions(numbers) {
   return found;
 }
 
-/** Places: as near to the neighbours as the order and the room between two allow. */
+/** Returns places as near to the neighbours as the order and the gaps allow. */
 function placed(layers, forward) {
   for (const cells of layers)
     stack(
@@ -216,7 +216,7 @@ function placed(layers, forward) {
   };
 }
 
-/** How far above or below a node's middle each edge arrives: in the order of where they come from. */
+/** Returns how far above or below a node's middle each edge arrives, in the order of their sources. */
 function portsOf(forward) {
   const arriving = new Map();
   for (const edge of forward) {
@@ -232,7 +232,7 @@ function portsOf(forward) {
   return ports;
 }
 
-// Wishes in order, each moved down until it is clear of the one above; then all moved so that the mean is as wished.
+// Wanted places in order, each moved down until it is clear of the one above; then all moved to keep the mean.
 function stack(cells, wished) {
   let least = -Infinity;
   let above = 0;

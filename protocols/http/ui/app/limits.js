@@ -1,4 +1,4 @@
-// Limits of a virtual host or a user: what is set, setting and clearing one.
+// Limits of a virtual host or a user: showing, setting and clearing them.
 
 import { put, remove } from "./api.js";
 import { h } from "./dom.js";
@@ -7,7 +7,7 @@ import { count } from "./format.js";
 import { attempt, confirmed } from "./notices.js";
 import { section, table } from "./tables.js";
 
-/** `where` is the path of all limits, `found` what is set by name, `names` those that can be. */
+/** `where` is the path of all limits, `found` the limits that are set, by name, `names` those that can be set. */
 export const limits = (where, found, names) =>
   section(
     "Limits",

@@ -1,9 +1,9 @@
-// The page: who is logged in, where he is, and drawing that anew every few seconds.
+// The page: logs the user in, and draws the view of the current link anew every few seconds.
 //
 //     hash ──place──> a view ──load──> answers of the node ──draw──> elements ──morph──> what the reader sees
 //
-// A view is {title(at), load(at, signal), draw(found, at)}, and says if it is to be asked for less often (refresh_ms). What is shown stays until the next answer is there, also
-// while the node is away; the banner tells that.
+// A view is {title(at), load(at, signal), draw(found, at)}, with refresh_ms if it is to be loaded less often. What is
+// shown stays until the next answer, also while the node does not answer; the banner tells that.
 
 import * as api from "./api.js";
 import { h, morph } from "./dom.js";
@@ -20,8 +20,8 @@ const state = {
   at: place(location.hash),
   problem: "", // why nothing newer is shown
   unreachable: false, // the node does not answer at all
-  status: null, // the node's, as of last time
-  loaded_at: 0, // when all of the view was asked for
+  status: null, // the node's, as last loaded
+  loaded_at: 0, // when the whole view was loaded
   asking: new AbortController(),
   timer: 0,
 };
@@ -48,7 +48,7 @@ function showLogin(reason = "") {
   app.querySelector("fieldset:enabled input").focus();
 }
 
-/** Let the user in who gave good credentials. Throws Failure. */
+/** Logs in with credentials. Throws Failure. */
 async function enter({ name, password, token }) {
   if (token === undefined) api.logIn(name, password);
   else api.logInWith(token.trim());
@@ -84,19 +84,19 @@ async function hostsAgain() {
 
 const viewAt = ({ names }) => VIEWS[`${names[0] ?? "overview"}/${Math.max(names.length, 1)}`];
 
-/** Show where the link leads to. */
+/** Shows the view of the link. */
 async function go() {
   const before = JSON.stringify(state.at.names);
   state.at = place(location.hash);
   await refresh();
-  if (!session.whoever()) return; // he was shown out
+  if (!session.whoever()) return; // logged out meanwhile
   if (before === JSON.stringify(state.at.names)) return;
-  hostsAgain(); // others may have come; the next drawing shows them
+  hostsAgain(); // there may be others; the next drawing shows them
   scrollTo(0, 0);
   document.getElementById("main")?.focus({ preventScroll: true });
 }
 
-/** Ask for what is shown; with `inBrief`, only how the node is. */
+/** Loads what the view shows; with `inBrief`, only the state of the node. */
 async function refresh(inBrief = false) {
   clearTimeout(state.timer);
   state.asking.abort();
@@ -132,7 +132,7 @@ async function drawStatus(signal) {
   shown(kept());
 }
 
-/** What is shown stays. */
+/** Keeps what is shown. */
 const kept = () => {
   const { key } = document.getElementById("main").dataset;
   return h("main", { "data-key": key, "data-keep": true });
@@ -158,7 +158,7 @@ function failed(problem) {
   state.unreachable = problem.status === 0;
   const there = document.getElementById("main");
   const same = there?.dataset.key === JSON.stringify(state.at.names);
-  // What is shown may be old, and is still the best there is. If the thing itself is gone, it is not.
+  // What is shown may be old, and is still the best there is, unless the thing itself is gone.
   if (same && problem.status !== 404) shown(kept());
   else showFailure(problem);
 }
@@ -176,7 +176,7 @@ function showFailure(problem) {
   document.title = `${title} · Leveret`;
   const reason =
     problem.status === 404 ? `The node knows nothing of it: ${problem.message}.` : problem.message;
-  if (problem.status === 404 || problem.status === 403) state.problem = ""; // that is how it is
+  if (problem.status === 404 || problem.status === 403) state.problem = ""; // it is shown in the view instead
   shown(main(state.at, title, h("p", { class: "empty" }, reason)));
 }
 

@@ -1,4 +1,4 @@
-// What is told in passing (done, refused), and what is asked before something cannot be undone.
+// Notices of results and refusals, and questions before an action that cannot be undone.
 
 import { h } from "./dom.js";
 
@@ -19,7 +19,7 @@ export function notice(text, kind = "done") {
   if (kind === "done") setTimeout(() => shown.remove(), SHOWN_MS);
 }
 
-/** Do it, and tell that it was done (`done`; null: that can be seen) or why it was not. Whether it was. */
+/** Does it, and shows `done` (nothing if null) or why it failed. Returns whether it succeeded. */
 export async function attempt(action, done) {
   try {
     const told = await action();
@@ -31,7 +31,7 @@ export async function attempt(action, done) {
   }
 }
 
-/** Ask whether to go on. Escape, and the button that has the focus at first, say no. */
+/** Asks whether to go on. Escape, and the button that has the focus at first, say no. */
 export function confirmed(question, verb, more = null) {
   return new Promise((resolve) => {
     const dialog = h(

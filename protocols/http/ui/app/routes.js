@@ -1,6 +1,6 @@
-// Where the reader is, as it stands behind the `#`: names, percent-encoded, and a query. Pure functions.
+// Turns the part behind the `#` into names, percent-decoded, and a query, and back. Pure functions.
 
-/** `#/queues/%2F/orders?page=2` as {names: ["queues", "/", "orders"], query: {page: "2"}}. */
+/** Reads `#/queues/%2F/orders?page=2` as {names: ["queues", "/", "orders"], query: {page: "2"}}. */
 export function place(hash) {
   const [path, query = ""] = hash.replace(/^#?\/?/, "").split(/\?(.*)/s);
   return {
@@ -17,7 +17,7 @@ function decoded(text) {
   }
 }
 
-/** The link to a place. */
+/** Returns the link to a place. */
 export function link(names, query = {}) {
   const given = Object.entries(query).filter(
     ([, value]) => value !== undefined && value !== null && value !== "",
@@ -26,7 +26,7 @@ export function link(names, query = {}) {
   return `#/${names.map(encodeURIComponent).join("/")}${behind}`;
 }
 
-// The default exchange has no name; in a path it goes by this one.
+// The default exchange has no name; in a path it has this one.
 export const DEFAULT_EXCHANGE = "amq.default";
 export const exchangeLink = (host, name) => link(["exchanges", host, name || DEFAULT_EXCHANGE]);
 export const queueLink = (host, name) => link(["queues", host, name]);

@@ -1,4 +1,4 @@
-// Who has logged in, what he may see, and which virtual host he looks at.
+// The user that has logged in, their tags, and the virtual host that they look at.
 
 const CHOSEN = "leveret.host";
 
@@ -10,14 +10,14 @@ export function entered(found) {
   user = found;
 }
 
-/** One of these tags, or administrator, who may all that they may. */
+/** Returns whether the user has one of these tags, or is an administrator. */
 export const has = (...tags) =>
   tags.some((tag) => user?.tags.includes(tag)) || Boolean(user?.tags.includes("administrator"));
 
 export const isLetIn = (tags) =>
   ["management", "policymaker", "monitoring", "administrator"].some((tag) => tags.includes(tag));
 
-/** RabbitMQ has told tags as a list since 3.9, and as text before. */
+/** RabbitMQ returns tags as a list since 3.9, and as text before. */
 export const tagsOf = ({ tags }) =>
   Array.isArray(tags)
     ? tags
@@ -26,7 +26,7 @@ export const tagsOf = ({ tags }) =>
         .map((tag) => tag.trim())
         .filter(Boolean);
 
-/** The virtual host whose things are listed; empty: all of them. */
+/** The virtual host whose things are listed; all of them if empty. */
 export const host = () => sessionStorage.getItem(CHOSEN) ?? "";
 
 let known = [];
@@ -39,7 +39,7 @@ export function found(names) {
   if (!known.includes(host())) choose("");
 }
 
-/** Where one is needed: the chosen one, else `/`, else the first. */
+/** Returns the virtual host for a form: the chosen one, else `/`, else the first. */
 export const oneHost = () => host() || (known.includes("/") ? "/" : (known[0] ?? "/"));
 
 export const choose = (name) => sessionStorage.setItem(CHOSEN, name);

@@ -1,4 +1,4 @@
-// What stands around every view: the way to others, the virtual host, the user, and what is wrong.
+// The frame around every view: navigation, the virtual host, the user, and problems of the node.
 
 import { h } from "./dom.js";
 import { link } from "./routes.js";
@@ -34,7 +34,7 @@ export function shell(state, content) {
 }
 
 function skip(event) {
-  event.preventDefault(); // the part behind `#` is where the reader is
+  event.preventDefault(); // the part behind `#` is the current view
   document.getElementById("main").focus();
 }
 
@@ -59,7 +59,7 @@ const brand = ({ status, ...state }) =>
     health({ status, ...state }),
   );
 
-/** How the node is, in two words, wherever the reader is. */
+/** Shows the state of the node in two words, in every view. */
 function health({ problem, unreachable, status }) {
   const [text, kind] = unreachable
     ? ["Unreachable", "failed"]

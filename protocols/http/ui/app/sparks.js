@@ -6,15 +6,15 @@ import { s } from "./dom.js";
 const WIDTH = 72;
 const HEIGHT = 20;
 
-/** What to ask the API for: half a minute between points is enough for so few pixels, and keeps a page's answer small. */
+/** Parameters of the API: half a minute between points is enough for so few pixels, and keeps a page's answer small. */
 export const LENGTHS = { lengths_age: 600, lengths_incr: 30 };
 export const OCTETS = { data_rates_age: 600, data_rates_incr: 30 };
 
-/** How much there was, and is now: `details` are of a length. */
+/** Draws how much there was, and is now: `details` are of a length. */
 export const level = (label, details, now, told) =>
   spark([{ label, points: continued(gauges(details?.samples), now) }], told);
 
-/** How fast counters rose: [[label, details], ...]. */
+/** Draws how fast counters rose: [[label, details], ...]. */
 export const pace = (counted, told) =>
   spark(
     counted.map(([label, details]) => ({

@@ -1,6 +1,6 @@
 // Tables, and lists of which the node gives a page at a time, sorted and searched by the node.
 //
-// What the reader chose stands in the link (`#/queues?page=2&sort=messages`): it can be kept, sent, and gone back to.
+// The reader's choices are in the link (`#/queues?page=2&sort=messages`), which can be kept, sent, and gone back to.
 
 import { get, query } from "./api.js";
 import { h } from "./dom.js";
@@ -11,11 +11,11 @@ const PAGE = 50;
 const SEARCH_AFTER_MS = 250;
 const OWN = ["page", "page_size", "sort", "sort_reverse", "name"];
 
-/** The page of a list that the link asks for. */
+/** Loads the page of a list that the link asks for. */
 export async function page(where, chosen, more = {}, signal = undefined) {
   const asked = Object.fromEntries(OWN.filter((name) => chosen[name]).map((name) => [name, chosen[name]]));
   const found = await get(where + query({ page: 1, page_size: PAGE, ...asked, ...more }), signal);
-  // Before there is anything, some answer a list without pages.
+  // Some lists are answered without pages while they are empty.
   return Array.isArray(found)
     ? { items: found, page: 1, page_count: 1, filtered_count: found.length, total_count: found.length }
     : found;
@@ -70,7 +70,7 @@ function heading([title, , { sort, number } = {}], at) {
 const cell = ([title, content, { number } = {}], row) =>
   h("td", { class: number ? "number" : null, "data-label": title }, content(row));
 
-/** A page of a list, with its search and its way to other pages. `what` names the things in the plural. */
+/** A page of a list, with its search and links to other pages. `what` names the things in the plural. */
 export function list(what, columns, found, keyOf, at) {
   return [
     h("div", { class: "row tools" }, search(what, at), summary(what, found)),
@@ -116,7 +116,7 @@ function searched(input) {
   }, SEARCH_AFTER_MS);
 }
 
-/** The way to other pages; where a view has several lists, `name` is this one's in the link. */
+/** Links to other pages; where a view has several lists, `name` is the parameter of this one. */
 export function pager({ page: shown, page_count: last }, at, name = "page") {
   if (!(last > 1)) return null;
   const to = (number, label, text) =>
@@ -138,7 +138,7 @@ export function pager({ page: shown, page_count: last }, at, name = "page") {
   );
 }
 
-/** Names and what they stand for. */
+/** A list of names and their values. */
 export const facts = (pairs) =>
   h(
     "dl",

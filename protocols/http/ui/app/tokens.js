@@ -1,6 +1,6 @@
-// What a token tells about itself (RFC 7519, section 4.1). For people only: whether it is good, the node says.
+// Reads what a token says of itself (RFC 7519, section 4.1), for people only: the node decides whether it is good.
 
-/** When it runs out, in milliseconds since 1970; null: it does not say, or it is no such token. */
+/** Returns when it expires, in milliseconds since 1970; null if it does not say, or is no such token. */
 export function endOf(token) {
   const [, payload] = token.split(".");
   try {

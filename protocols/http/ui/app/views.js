@@ -1,4 +1,4 @@
-// Which view stands at which place: by the first name in the link, and how many names there are.
+// Finds the view of a place by the first name in the link, and by how many names there are.
 
 import { alarms } from "./views/alarms.js";
 import { branches } from "./views/branches.js";

@@ -1,4 +1,4 @@
-// What is wrong with the node, and how near it is to that.
+// Alarms of the node, and how near it is to them.
 
 import { get } from "../api.js";
 import { h } from "../dom.js";

@@ -1,4 +1,4 @@
-// Branches of distributed transactions: which there are, and an end to those whose coordinator does not come back.
+// Branches of distributed transactions, and deciding those whose coordinator does not come back.
 
 import { get, path, post, remove } from "../api.js";
 import { h } from "../dom.js";
@@ -56,7 +56,7 @@ const columns = (vhost) => [
 
 const button = (text, onclick) => h("button", { type: "button", onclick }, text);
 
-/** A branch in work ends with its sessions; one that was decided about is kept until its coordinator has heard of it. */
+/** An active branch ends with its sessions; a decided one is kept until its coordinator has heard of it. */
 function actions(vhost, { xid, state }) {
   if (state === "prepared")
     return h(

@@ -1,6 +1,6 @@
-// Going through a stream, some messages at a time, from any offset or moment on. Nothing is consumed.
+// Browses a stream, some messages at a time, from any offset or time on. Nothing is consumed.
 //
-// What is looked at belongs to the reader: the page's refreshing leaves it alone until he goes on.
+// The messages shown stay until the reader asks for others: the page's refreshing leaves them alone.
 
 import { get, path, query } from "../api.js";
 import { h } from "../dom.js";
@@ -10,7 +10,7 @@ import { messages } from "../messages.js";
 import { attempt } from "../notices.js";
 
 const AMOUNTS = ["10", "25", "100"];
-const TRUNCATED = 50_000; // octets of each body
+const TRUNCATED = 50_000; // bytes of each body
 
 export function browsing(host, name) {
   const shown = h("div", { "aria-live": "polite" });
@@ -50,7 +50,7 @@ async function offsetSince(host, name, since) {
   return offset;
 }
 
-/** `wanted` says where to begin, of a stream as it is now. */
+/** `wanted` says where to begin, in the stream as it is now. */
 async function looked(host, name, wanted, amount) {
   const { first, next } = await get(path`leveret/streams/${host}/${name}`);
   const offset = Math.min(Math.max(wanted({ first, next }), first), next);

@@ -1,4 +1,4 @@
-// Who is connected, and showing him out.
+// Connections, and closing them.
 
 import { get, path, query, remove } from "../api.js";
 import { SAMPLED, flows } from "../charts.js";
@@ -161,7 +161,7 @@ const closing = (name) =>
     },
   );
 
-/** What a header can hold (RFC 9110, section 5.5). */
+/** Returns what a header can hold (RFC 9110, section 5.5). */
 function header(text) {
   if (!/^[\x20-\x7e]*$/.test(text)) throw new Error("a reason has letters, digits and signs of ASCII only");
   return text;

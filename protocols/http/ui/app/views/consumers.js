@@ -1,4 +1,4 @@
-// Who reads which queue.
+// Consumers and their queues.
 
 import { path } from "../api.js";
 import { h } from "../dom.js";

@@ -1,4 +1,4 @@
-// Everything that is declared, as a file: to keep, and to bring back.
+// Definitions as a file: export and import.
 
 import { get, path, post } from "../api.js";
 import { h } from "../dom.js";

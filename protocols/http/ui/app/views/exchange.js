@@ -1,4 +1,4 @@
-// One exchange: its rates, what it leads to, and publishing to it.
+// An exchange: its rates and bindings, and publishing to it.
 
 import { get, path, query, remove } from "../api.js";
 import { arriving, binding, bindingFrom, leaving, some, written } from "../bindings.js";

@@ -1,4 +1,4 @@
-// Virtual hosts: which there are, their limits, who may enter, and tracing.
+// Virtual hosts: their limits, the users that may enter, and tracing.
 
 import { get, path, put, query, remove } from "../api.js";
 import { SAMPLED } from "../charts.js";

@@ -1,4 +1,4 @@
-// What is reserved of a virtual host's queues for readers by ranges, and putting it back.
+// Leases of a virtual host's queues, and putting their messages back.
 
 import { get, path, remove } from "../api.js";
 import { h } from "../dom.js";

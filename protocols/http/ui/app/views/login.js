@@ -1,10 +1,10 @@
-// The way in: with a name and a password, or with a token.
+// The login, with a name and a password, or with a token.
 
 import { h } from "../dom.js";
 
 const HIDDEN = { autocapitalize: "none", spellcheck: "false" };
 
-/** `enter` gets {name, password} or {token}, and throws why not. `byToken`: that was the way last time. */
+/** `enter` gets {name, password} or {token}, and throws if the login fails. `byToken`: the last login was by token. */
 export function login(reason, enter, byToken) {
   const told = h("p", { class: "banner failed", role: "alert", hidden: !reason }, reason);
   return h(
@@ -34,7 +34,7 @@ export function login(reason, enter, byToken) {
 
 const other = (byToken) => (byToken ? "Log in with a password" : "Log in with a token");
 
-// A way that is not taken is disabled, so that its fields are neither asked for nor sent.
+// The other kind of login is disabled, so that its fields are neither required nor sent.
 const way = (name, taken, ...fields) => h("fieldset", { name, hidden: !taken, disabled: !taken }, fields);
 
 const byPassword = (taken) =>

@@ -1,4 +1,4 @@
-// Policies, and the operator's, which win.
+// Policies and operator policies, which take precedence.
 
 import { get, path, put, remove } from "../api.js";
 import { written } from "../bindings.js";

@@ -1,4 +1,4 @@
-// One queue: what it holds, who reads it, what leads to it, and what can be done with it.
+// A queue: its contents, consumers and bindings, and actions on it.
 
 import { get, path, post, query, remove } from "../api.js";
 import { arriving, binding, some, written } from "../bindings.js";
@@ -86,7 +86,7 @@ function readers({ consumer_details: found }) {
   );
 }
 
-// What a form shows stays in an element of its own: the form and what it found belong to the reader.
+// A form's result stays in an element of its own: both are left alone when the page refreshes.
 function showing(make) {
   const shown = h("div", { "aria-live": "polite" });
   return h(

@@ -86,10 +86,10 @@ const columns = () => [
   ],
 ];
 
-/** The virtual host, where it is not clear. */
+/** The virtual host, if several are listed. */
 export const place = ({ vhost }) => !host() && h("small", { class: "hint" }, ` ${vhost}`);
 
-/** What is special about a queue or an exchange, in short words. */
+/** Features of a queue or an exchange in short words. */
 export function features(thing) {
   const told = [
     !thing.durable && "transient",

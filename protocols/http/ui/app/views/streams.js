@@ -1,4 +1,4 @@
-// Streams of a virtual host, who reads them, and how far behind each is.
+// Streams of a virtual host, their readers, and how far behind each is.
 
 import { get, path } from "../api.js";
 import { h } from "../dom.js";

@@ -1,4 +1,4 @@
-// A virtual host's exchanges and queues as a drawing, and which way a message would go through it.
+// A virtual host's exchanges and queues as a drawing, and the route of a message through it.
 
 import { Failure, get, path, query } from "../api.js";
 import { h } from "../dom.js";
@@ -10,15 +10,15 @@ import { DEFAULT_EXCHANGE, link } from "../routes.js";
 import { has, oneHost } from "../session.js";
 import { page, section } from "../tables.js";
 
-const EXCHANGES = 60; // whose bindings are asked for
-const QUEUES = 300; // whose settings are
+const EXCHANGES = 60; // whose bindings are loaded
+const QUEUES = 300; // whose settings are loaded
 const BINDINGS = 200; // of each exchange: a fanout may have thousands, and the drawing has no room for them
 const BOUND = "source,destination,destination_type,routing_key";
 const shownHost = (chosen) => chosen.vhost || oneHost();
 
 export const topology = {
   title: ({ query: chosen }) => `Topology of ${shownHost(chosen)}`,
-  refresh_ms: 30_000, // it takes many questions, and changes seldom
+  refresh_ms: 30_000, // it takes many requests, and changes seldom
 
   async load({ query: chosen }, signal) {
     const vhost = shownHost(chosen);
@@ -86,10 +86,10 @@ async function explanation(vhost, { exchange = "", key, headers }, signal) {
   }
 }
 
-// The node reads values as they stand in its configuration: text in quotes where it would be something else.
+// The node reads values as in its configuration file: text needs quotes where it would be something else.
 const typed = (given) => (typeof given === "string" ? JSON.stringify(given) : value(given));
 
-// What is explained stands in the link; the form only goes there.
+// The link holds what is explained; the form only changes the link.
 function asking(found, chosen) {
   const made = form(
     "Explain",

@@ -1,4 +1,4 @@
-// Users: who there is, and what each may do where.
+// Users, their tags and their permissions.
 
 import { get, path, put, remove } from "../api.js";
 import { h } from "../dom.js";
@@ -45,7 +45,7 @@ const adding = () =>
       { name: "tags", label: "Tags", hint: TAGS_HINT },
     ],
     async ({ name, password, tags }) => {
-      // The node would give a user who is there this password and these tags.
+      // The node would give this password and these tags to an existing user.
       const known = await get("users?columns=name");
       if (known.some((each) => each.name === name)) throw new Error(`There is a user “${name}” already`);
       await put(path`users/${name}`, { password, tags: listOf(tags) });
@@ -138,7 +138,7 @@ const topicPermitting = (name) =>
     },
   );
 
-// Without a new password the hash that is there is given back: tags change, the password stays.
+// Without a new password the present hash is sent back: tags change, the password stays.
 const changing = (found, name) =>
   form(
     "Change",
@@ -153,7 +153,7 @@ const changing = (found, name) =>
     },
   );
 
-// Asked for now: since the form was drawn it may have changed.
+// Asked for now, because it may have changed since the form was drawn.
 async function keptSecret(name) {
   const { password_hash: hash, hashing_algorithm: algorithm } = await get(path`users/${name}`);
   return { password_hash: hash, hashing_algorithm: algorithm };
