@@ -1,12 +1,11 @@
-"""`leveret perf`: loads a broker over AMQP 0-9-1 or 1.0, and measures what it carries and how long that takes.
+"""Load a broker over AMQP 0-9-1 or 1.0, and measure rates and latencies (`leveret perf`).
 
-plan        what is to be done, read from the command line
-topology    the exchange and queues it needs, and their end
-block       many messages as one piece of octets, patched in columns
-deliveries  what a broker delivers, counted by strides
-ends        publishers and consumers, whatever the protocol; connection: a socket that has some of them
-dialing     a broker is reached, or it is said why not
-speak091    their words in 0-9-1, and speak10 in 1.0
-worker      many connections in one thread; workers: in several processes
-conductor   when it is over; report: what is told
+* `cli`, `command`: the command line; `plan`: everything that a load is to do, as records
+* `topology`: the exchange and queues of a load, declared before it and deleted after it
+* `block`: many messages as one piece of bytes, patched in columns; `deliveries`: deliveries counted by strides
+* `ends`: publishers and consumers of any protocol; `pace`: when messages are due; `shares`: their parts of a plan
+* `dial`: opens sockets; `connection`: a socket that publishers or consumers share
+* `amqp091`, `amqp10`, `amqp10_setup`: the protocols
+* `worker`: many connections in one thread; `workers`: several processes of these; `churn`: loads without messages
+* `conductor`: decides when a load is over; `histogram`, `sequence_check`, `report`: results
 """

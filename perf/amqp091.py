@@ -1,4 +1,4 @@
-"""AMQP 0-9-1 as a load speaks it: set up with questions and answers, and then blocks of publishes, and acks."""
+"""Set up AMQP 0-9-1 connections, send blocks of publishes, and read deliveries, confirms and returns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PRODUCT: Final = "leveret perf"
 
 
 class Talk:
-    """A connection that asks and waits: to set things up. Raises PerfError."""
+    """A connection that sends a method and waits for its answer, to set things up. Raises PerfError."""
 
     def __init__(self, url: Url) -> None:
         self.socket = connected(url)
@@ -74,7 +74,9 @@ class Talk:
     def open_channel(self) -> int:
         self.channels += 1
         if self.channels > self.channel_max:
-            raise PerfError(f"a connection has {self.channel_max} channels here: use more of them")
+            raise PerfError(
+                f"a connection has at most {self.channel_max} channels here: use more connections"
+            )
         self.call(m.ChannelOpen(), m.ChannelOpenOk, self.channels)
         return self.channels
 
@@ -86,7 +88,7 @@ class Talk:
         return self.expect(answer)
 
     def expect(self, kind: type[Method]) -> Method:
-        """The next answer of this kind; PerfError if something is closed instead."""
+        """Return the next answer of this kind. Raises PerfError if a channel or the connection is closed instead."""
         while True:
             size = FRAME.unpack_from(self.buffer)[2] if len(self.buffer) >= OVERHEAD else 0
             if self.buffer[:4] == b"AMQP":
@@ -110,15 +112,15 @@ class Talk:
         self.socket.close()
 
 
-class Closed(PerfError):  # noqa: N818 - what has happened
-    """The broker has closed a channel or the connection."""
+class Closed(PerfError):  # noqa: N818 - an event
+    """Raised when the broker has closed a channel or the connection."""
 
     def __init__(self, reply_code: int, text: str) -> None:
         super().__init__(f"{reply_code} {text}" if text[:1].islower() else text, REFUSED)
         self.reply_code = reply_code
 
 
-# What a publisher sends.
+# Publishing.
 
 
 def publish_pattern(plan: Plan, channel: int, publisher: int, key: str, size: int, frame_max: int) -> Pattern:
@@ -131,7 +133,7 @@ def publish_pattern(plan: Plan, channel: int, publisher: int, key: str, size: in
     return Pattern(b"".join(frames), body_at=start if plan.head else -1)
 
 
-# What comes.
+# Reading.
 
 
 class Connection091(Connection):
@@ -140,7 +142,7 @@ class Connection091(Connection):
         self._tally = tally
         self._now = 0
         self._strides = Strides(self._shape_at, self._on_run)
-        self.by_channel: dict[int, Source] = {}  # the publishers
+        self.by_channel: dict[int, Source] = {}  # publishers
 
     def take(self, octets: bytearray, end: int, now: int) -> int:
         self._now = now
@@ -156,7 +158,7 @@ class Connection091(Connection):
             )
 
     def _shape_at(self, octets: bytearray, at: int, end: int) -> Shape | int:
-        """A delivery; or the size of another frame, which was handled."""
+        """Return the shape of a delivery, or the size of another frame, handled already; 0 if it is incomplete."""
         if at + OVERHEAD > end:
             return 0
         kind: int
@@ -183,7 +185,7 @@ class Connection091(Connection):
         return size + OVERHEAD
 
     def _take_content(self, kind: int) -> None:
-        """Of a message that was returned; or a heartbeat."""
+        """Ignore content of returned messages, and heartbeats. Raises PerfError for other frames."""
         if kind not in (m.FRAME_HEADER, m.FRAME_BODY, m.FRAME_HEARTBEAT):
             raise PerfError("the broker's frames cannot be understood")
 
@@ -199,7 +201,7 @@ class Connection091(Connection):
 
 
 def delivery_shape(octets: bytearray, at: int, end: int) -> Shape | int:
-    """Of the delivery that begins there: method, header and body, if they are whole. Raises PerfError."""
+    """Return the shape of the delivery at `at`: method, header and body; 0 if it is incomplete. Raises PerfError."""
     try:
         _, channel, size = FRAME.unpack_from(octets, at)
         header = size + OVERHEAD
@@ -231,7 +233,7 @@ def delivery_shape(octets: bytearray, at: int, end: int) -> Shape | int:
 def publishing(
     plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, block_max: int
 ) -> Connection091:
-    """A connection with these publishers, a channel for each."""
+    """Return a connection with these publishers, a channel for each."""
     sources = {}
     with set_up(Talk(plan.url)) as talk:
         for number in numbers:
@@ -250,7 +252,7 @@ def publishing(
 
 
 def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, seen: SeenBy) -> Connection091:
-    """A connection with these consumers, a channel for each and each of its queues."""
+    """Return a connection with these consumers, a channel for each of their queues."""
     subscriptions = {}
     with set_up(Talk(plan.url)) as talk:
         for number in numbers:

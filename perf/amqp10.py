@@ -1,4 +1,4 @@
-"""AMQP 1.0 as a load speaks it: transfers from a pattern, dispositions in ranges, credit. A session for each end."""
+"""Send transfers from a pattern over AMQP 1.0, dispositions in ranges, and credit, with a session for each end."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ CREDIT_ENDLESS: Final = 1_000_000  # for --prefetch 0
 WIDTHS: Final = {0x43: 0, 0x52: 1, 0x70: 4}  # of a uint, by its format code
 
 
-# What a publisher sends.
+# Publishing.
 
 
 def address_of(plan: Plan, key: str) -> str:
-    """Version 2 of RabbitMQ's addresses, or 1 if that is how a queue is named."""
+    """Return the address for a routing key: version 2 of RabbitMQ's addresses, or 1 if queues have such."""
     if not plan.exchange:
         return plan.address.replace("%s", quote(key, safe=""))
     first = "/exchange" if plan.address.startswith("/amq/") else "/exchanges"
@@ -44,7 +44,7 @@ def address_of(plan: Plan, key: str) -> str:
 
 
 def transfer_pattern(plan: Plan, channel: int, message: bytes, size: int, frame_max: int) -> Pattern:
-    """A whole message, of which the last `size` octets are the body."""
+    """Return the frames of a whole message, of which the last `size` bytes are the body."""
     head = wire.TransferHead(channel, 0)
     ids_at = (4 + len(head.start), 4 + len(head.start) + UINT.size + 2)
     settled = not plan.confirms
@@ -72,7 +72,7 @@ def message_of(plan: Plan, publisher: int, to: str | None, size: int) -> bytes:
 
 
 class Transfers:
-    """How many transfers the messages of a publisher take, who has such ones in turn."""
+    """The numbers of transfers that a publisher's messages take, whose sizes repeat in a cycle."""
 
     def __init__(self, each: Sequence[int]) -> None:
         self._upto = [0, *accumulate(each)]
@@ -82,16 +82,16 @@ class Transfers:
         return cycles * self._upto[-1] + self._upto[rest]
 
     def messages_in(self, transfers: int) -> int:
-        """How many messages so many are, the last being whole."""
+        """Return how many whole messages fit into this many transfers."""
         cycles, rest = divmod(transfers, self._upto[-1])
         return cycles * (len(self._upto) - 1) + bisect_right(self._upto, rest) - 1
 
 
-# What comes.
+# Reading.
 
 
 class Link:
-    """What a consumer's link needs besides: our channel, the first delivery id, and what the broker was granted."""
+    """State of a consumer's link: our channel, the first delivery id, and the credit granted to the broker."""
 
     __slots__ = ("channel", "first_id", "frames", "granted")
 
@@ -99,7 +99,7 @@ class Link:
         self.channel = channel
         self.first_id = -1
         self.frames = 0
-        self.granted = 0  # deliveries, since the beginning
+        self.granted = 0  # deliveries, in total
 
 
 class Connection10(Connection):
@@ -111,9 +111,9 @@ class Connection10(Connection):
         self._credit = credit
         self._idle_ns = talk.idle_ms * 1_000_000 // 2
         self._alive_ns = 0
-        self.by_channel: dict[int, Source] = {}  # the publishers, by the broker's channel
-        self.transfers: dict[int, Transfers] = {}  # and of these, too
-        self.links: dict[int, Link] = {}  # of the consumers
+        self.by_channel: dict[int, Source] = {}  # publishers, by the broker's channel
+        self.transfers: dict[int, Transfers] = {}  # the same
+        self.links: dict[int, Link] = {}  # consumers, by the broker's channel
 
     def take(self, octets: bytearray, end: int, now: int) -> int:
         self._now = now
@@ -152,7 +152,7 @@ class Connection10(Connection):
         )
 
     def _shape_at(self, octets: bytearray, at: int, end: int) -> Shape | int:
-        """A transfer; or the size of another frame, which was handled."""
+        """Return the shape of a transfer, or the size of another frame, handled already; 0 if it is incomplete."""
         if at + wire.FRAME_OVERHEAD > end:
             return 0
         size: int
@@ -217,7 +217,7 @@ def _read(frame: bytes, body: int) -> tuple[p.Record, bytes]:
 
 
 def transfer_shape(frame: bytes, body: int, transfer: p.Transfer, payload_at: int) -> Shape:
-    """What its neighbours have in common with it: all in front of the body, but the channel, the id and the tag."""
+    """Return a transfer's shape: alike ones differ only in channel, delivery id, tag and body."""
     more = bool(transfer.more)
     if transfer.delivery_id is None:
         return Shape(len(frame), 6, 0, 0, (), whole=False, ends=not more)
@@ -235,7 +235,7 @@ def transfer_shape(frame: bytes, body: int, transfer: p.Transfer, payload_at: in
 
 
 def body_in(frame: bytes, at: int) -> tuple[int, int]:
-    """Where the first data section of a message has its octets, and how many these are; zeros: it has none."""
+    """Return where the first data section of a message has its bytes, and how many; zeros if it has none."""
     end = len(frame)
     try:
         while at < end:
@@ -255,7 +255,7 @@ def body_in(frame: bytes, at: int) -> tuple[int, int]:
 def publishing(
     plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, block_max: int
 ) -> Connection10:
-    """A connection with these publishers, a session and a link for each."""
+    """Return a connection with these publishers, a session and a link for each."""
     sources = {}
     transfers = {}
     with set_up(Talk10(plan.url)) as talk:
@@ -273,7 +273,7 @@ def publishing(
 
 
 def _attach_sender(plan: Plan, talk: Talk10, channel: int, number: int) -> list[Pattern]:
-    """A link to its only address; or to none, and each message says where it goes. Its messages."""
+    """Attach a link to the publisher's only address, or to none if each message has its own. Return its messages."""
     keys = plan.keys_of(number)
     outcomes = [Symbol("amqp:accepted:list"), Symbol("amqp:rejected:list"), Symbol("amqp:released:list")]
     attach = p.Attach(
@@ -295,7 +295,7 @@ def _attach_sender(plan: Plan, talk: Talk10, channel: int, number: int) -> list[
 
 
 def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, seen: SeenBy) -> Connection10:
-    """A connection with these consumers, a session and a link for each and each of its queues."""
+    """Return a connection with these consumers, a session and a link for each of their queues."""
     subscriptions: dict[int, Subscription] = {}
     with set_up(Talk10(plan.url)) as talk:
         for number in numbers:

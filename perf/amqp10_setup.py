@@ -1,4 +1,4 @@
-"""An AMQP 1.0 connection that asks and waits: login, sessions, links. Raises PerfError."""
+"""Set up an AMQP 1.0 connection, step by step: login, sessions, links. Raises PerfError."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocols.amqp10.codec import wire
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.codec.types import DecodeError, Symbol
 
-FRAME_MAX: Final = 1 << 20  # octets that we take
+FRAME_MAX: Final = 1 << 20  # bytes that we accept
 WINDOW: Final = 0x7FFF_FFFF  # transfers
 NUMBERS: Final = count()
 
@@ -22,7 +22,10 @@ Said = TypeVar("Said", bound=p.Record)
 
 
 class Talk10:
-    """`buffer` holds what came and was not read; `peer_frame_max` and `idle_ms` are what the broker asks for."""
+    """A connection that is being set up.
+
+    `buffer` holds what came and was not read; `peer_frame_max` and `idle_ms` are what the broker asks for.
+    """
 
     def __init__(self, url: Url) -> None:
         self.socket = connected(url)
@@ -63,11 +66,11 @@ class Talk10:
             raise PerfError(f"{url} does not open '{url.vhost}': {refused.text}", UNREACHABLE) from None
 
     def _is_closing(self) -> bool:
-        """An open that is refused is answered by an open and a close in one go."""
+        """Return whether a close follows the open: so the broker refuses an open."""
         return self.buffer[8:11] == b"\x00\x53\x18"
 
     def begin(self) -> int:
-        """A session; its channel."""
+        """Begin a session and return its channel."""
         channel = self.channels
         self.channels += 1
         self.send(channel, p.Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
@@ -79,13 +82,13 @@ class Talk10:
         self.send(channel, attach)
         _, answer = self.expect(p.Attach)
         if (answer.target if attach.role == p.ROLE_SENDER else answer.source) is None:
-            self.expect(p.End)  # the link is refused: what comes is a detach that says why
+            self.expect(p.End)  # the link is refused: a detach with the reason follows
 
     def send(self, channel: int, performative: p.Record) -> None:
         self.socket.sendall(wire.frame(channel, performative.encode()))
 
     def expect(self, kind: type[Said]) -> tuple[int, Said]:
-        """The next of this kind, with its channel; flows on the way are left to be read again."""
+        """Return the next performative of this kind, with its channel; flows before it are left in the buffer."""
         passed = b""
         while True:
             channel, frame, performative = self._next()
@@ -115,7 +118,7 @@ class Talk10:
 
 
 def refuse(said: p.Record | None) -> None:
-    """Raises PerfError if something is ended."""
+    """Raise PerfError if the broker has ended a link, a session or the connection."""
     if isinstance(said, p.Detach | p.End | p.Close):
         error = said.error
         why = f": {error.condition}: {error.description}" if error is not None else ""

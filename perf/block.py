@@ -1,8 +1,8 @@
-"""Many messages as one piece of octets, which is sent again and again: what differs is patched, a column at a time.
+"""Keep many messages as one piece of bytes that is sent again and again: numbers in it are patched, a column at a time.
 
-All messages of a block have the same octets but for a few numbers: a time, a sequence number, a delivery id. Such a
-number is at the same distance in each, so octet k of it, in all messages, is one slice of a bytearray with a stride.
-A block of 500 costs 8 slices for 8 octets, about 15 ns a message; one `pack_into` a message is 150.
+All messages of a block have the same bytes but for a few numbers: a time, a sequence number, a delivery id. Such a
+number is at the same distance in each, so byte k of it, in all messages, is one slice of a bytearray with a stride. A
+block of 500 costs 8 slices for 8 bytes, about 15 ns a message; one `pack_into` a message is 150.
 
 Messages of several kinds (keys, sizes) come in cycles: the stride is that of the cycle, and each kind has its columns.
 """
@@ -17,14 +17,17 @@ from typing import Final
 import attrs
 
 LITTLE: Final = sys.byteorder == "little"
-HEAD: Final = 20  # octets at the start of a body that say when, who (4 octets) and which: all little endian
-STAMP: Final = 8  # of these, the time, which comes first
+HEAD: Final = 20  # bytes at the start of a body: time, publisher (4) and number, little endian
+STAMP: Final = 8  # bytes of the time, which comes first
 
 
 @attrs.frozen
 class Pattern:
-    """One message. `body_at`: where its body begins; -1: nothing is written into it. `ids_at`: where its number as a
-    delivery is, 4 octets, big endian."""
+    """The bytes of one message, and where numbers are written into them.
+
+    `body_at` is where its body begins; -1 if nothing is written into it. `ids_at` are the places of its delivery id, 4
+    bytes, big endian.
+    """
 
     octets: bytes
     body_at: int = -1
@@ -32,7 +35,7 @@ class Pattern:
 
 
 def times(stamps: Sequence[int]) -> bytes:
-    """As they are in bodies."""
+    """Return times as they are written in bodies."""
     numbers = array("Q", stamps)
     if not LITTLE:
         numbers.byteswap()
@@ -40,7 +43,7 @@ def times(stamps: Sequence[int]) -> bytes:
 
 
 class Block:
-    """The messages of one publisher, from any number on. `numbered`: bodies have more than the time."""
+    """The messages of one publisher, from any number on. If `numbered`, bodies have more than the time."""
 
     __slots__ = ("_ends", "_numbered", "_patterns", "_step", "_view", "messages", "octets")
 
@@ -58,13 +61,13 @@ class Block:
         self._view = memoryview(self.octets)
 
     def room(self, first: int) -> int:
-        """How many messages fit, if `first` is the first of them."""
+        """Return how many messages fit, if `first` is the first of them."""
         return self.messages - first % len(self._patterns)
 
     def write(self, first: int, count: int, stamps: Sequence[int]) -> memoryview:
-        """The messages from number `first` on, at most `room(first)`. `stamps`: one for all, or one each.
+        """Write the messages from number `first` on, at most `room(first)`, and return their bytes.
 
-        What was given before must have been sent by now.
+        `stamps` has one time for all messages, or one for each. The bytes returned before must have been sent.
         """
         kinds = len(self._patterns)
         skipped = first % kinds

@@ -1,7 +1,7 @@
-"""Connections, channels or queues that are opened and closed again: how many a second, and how long that takes.
+"""Open and close connections, channels or queues again and again, and measure how long that takes.
 
-Each publisher of the plan is a thread that does so, one after another, at its rate; it waits for the broker nearly all
-the time. With a rate, the clock of an opening starts when it was due.
+Each publisher of the plan is a thread that does so at its rate; it waits for the broker nearly all the time. With a
+rate, the clock of an opening starts when it was due.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from perf.plan import Plan
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 
-LOOK_S: Final = 0.1  # between two looks whether it is to end
+LOOK_S: Final = 0.1  # between two looks whether to end
 
 
 class Churner:
-    """One that opens and closes. `turn` opens one such, and returns what closes it."""
+    """A thread's work: `_turn` opens one thing, and returns the function that closes it."""
 
     def __init__(self, plan: Plan, what: str, number: int) -> None:
         self._plan = plan
@@ -84,7 +84,7 @@ class Churner:
 
 
 def churn(plan: Plan, what: str) -> tuple[report.Told, int]:
-    """Until its time, or all, is over, or Ctrl-C. Raises PerfError."""
+    """Open and close until the time, the count or Ctrl-C ends it. Raises PerfError."""
     churners = [Churner(plan, what, number) for number in range(plan.publishers)]
     started = time.monotonic_ns()
     ends = started + int(plan.time_s * SECOND) if plan.time_s else ENDLESS

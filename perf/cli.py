@@ -1,4 +1,4 @@
-"""`leveret perf`: what a load can be told. It is loaded only when one runs.
+"""Parse the command line of `leveret perf`. The rest is loaded only when a load runs.
 
 Exit codes are those of `leveret`: 0 done, 1 refused, failed, or (with --verify) not all right, 2 wrong usage, 3 the
 broker cannot be reached or does not let us in. Ctrl-C ends a load, whose summary is then printed; its exit code is 0.
@@ -36,7 +36,7 @@ exit codes: 0 done, 1 refused, failed or (with --verify) not all right, 2 wrong 
 
 
 class Perf:
-    """The command, as `leveret` wants it."""
+    """The command that `leveret` registers."""
 
     text = TEXT
 
@@ -77,7 +77,7 @@ def _add_broker(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> 
 
 
 def _add_ends(parser: argparse.ArgumentParser) -> None:
-    adding = parser.add_argument_group("who")
+    adding = parser.add_argument_group("publishers and consumers")
     adding.add_argument("--publishers", metavar="N", type=_whole, default=1, help="default: 1")
     adding.add_argument("--consumers", metavar="N", type=_whole, default=1, help="default: 1")
     adding.add_argument(
@@ -88,17 +88,17 @@ def _add_ends(parser: argparse.ArgumentParser) -> None:
         help="publishers, or consumers, that share a connection (default: 1)",
     )
     adding.add_argument(
-        "--processes", metavar="N", type=_positive, default=1, help="that the load comes from (default: 1)"
+        "--processes", metavar="N", type=_positive, default=1, help="that make the load (default: 1)"
     )
     adding.add_argument(
         "--churn",
         choices=["connections", "channels", "queues"],
-        help="no messages: each of --publishers opens and closes such, one after another, --rate a second",
+        help="no messages: each of --publishers opens and closes these, one after another, --rate a second",
     )
 
 
 def _add_topology(parser: argparse.ArgumentParser) -> None:
-    adding = parser.add_argument_group("through what")
+    adding = parser.add_argument_group("queues and exchange")
     adding.add_argument("--queues", metavar="N", type=_positive, default=1, help="default: 1")
     adding.add_argument(
         "--queue-name", metavar="PATTERN", default="perf-%d", help="%%d: its number (default: perf-%%d)"
@@ -112,12 +112,12 @@ def _add_topology(parser: argparse.ArgumentParser) -> None:
         type=_pair,
         action="append",
         default=[],
-        help="of the queues, such as x-max-length=1000; may be repeated",
+        help="argument of the queues, such as x-max-length=1000; may be repeated",
     )
     adding.add_argument(
-        "--exchange", metavar="NAME", default="", help="to publish to (default: none, straight to the queues)"
+        "--exchange", metavar="NAME", default="", help="where to publish (default: straight to the queues)"
     )
-    adding.add_argument("--type", metavar="TYPE", default="direct", help="of the exchange (default: direct)")
+    adding.add_argument("--type", metavar="TYPE", default="direct", help="kind of exchange (default: direct)")
     adding.add_argument(
         "--keys",
         metavar="PATTERN",
@@ -125,7 +125,7 @@ def _add_topology(parser: argparse.ArgumentParser) -> None:
         help="routing keys, with an exchange (default: perf-%%d)",
     )
     adding.add_argument(
-        "--key-count", metavar="N", type=_positive, default=0, help="how many keys (default: one a queue)"
+        "--key-count", metavar="N", type=_positive, default=0, help="number of keys (default: one a queue)"
     )
     adding.add_argument(
         "--bind",
@@ -136,15 +136,15 @@ def _add_topology(parser: argparse.ArgumentParser) -> None:
         "--address",
         metavar="PATTERN",
         default="/queues/%s",
-        help="of a queue in 1.0 (default: /queues/%%s; RabbitMQ 3 wants /amq/queue/%%s)",
+        help="address of a queue in 1.0 (default: /queues/%%s; RabbitMQ 3 wants /amq/queue/%%s)",
     )
     adding.add_argument(
-        "--predeclared", action="store_true", help="declare nothing: queues and exchange are there"
+        "--predeclared", action="store_true", help="declare nothing: queues and exchange exist"
     )
     adding.add_argument(
         "--delete", action="store_true", help="delete queues and exchange of these names first"
     )
-    adding.add_argument("--keep", action="store_true", help="leave what was made")
+    adding.add_argument("--keep", action="store_true", help="keep the queues and the exchange")
 
 
 def _add_messages(parser: argparse.ArgumentParser) -> None:
@@ -154,7 +154,7 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
         metavar="OCTETS",
         type=_sizes,
         default="100",
-        help="of bodies: one, several in turn (100,1000), a range at random (100-2000) (default: 100)",
+        help="size of bodies: one, several in turn (100,1000), a range at random (100-2000) (default: 100)",
     )
     adding.add_argument(
         "--rate",
@@ -164,13 +164,13 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
         help="messages/s of each publisher; RATE:SECONDS,... varies it (default: as fast as it goes)",
     )
     adding.add_argument(
-        "--total-rate", metavar="RATE", type=float, default=0.0, help="of all publishers together"
+        "--total-rate", metavar="RATE", type=float, default=0.0, help="rate of all publishers together"
     )
     adding.add_argument(
         "--persistent", action="store_true", help="persistent messages, durable queues and exchange"
     )
     adding.add_argument(
-        "--mandatory", action="store_true", help="what no queue takes is returned, and counted"
+        "--mandatory", action="store_true", help="have messages that no queue takes returned, and count them"
     )
     adding.add_argument(
         "--no-stamps",
@@ -205,32 +205,32 @@ def _add_acknowledging(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=_whole,
         default=0,
-        help="acknowledge so many at a time (default: 0, none: they are taken as delivered)",
+        help="acknowledge so many at a time (default: 0: none, they are settled when delivered)",
     )
     adding.add_argument(
-        "--think", metavar="SECONDS", type=float, default=0.0, help="that a consumer takes for each message"
+        "--think", metavar="SECONDS", type=float, default=0.0, help="that consumers take for each message"
     )
 
 
 def _add_length(parser: argparse.ArgumentParser) -> None:
-    adding = parser.add_argument_group("how long, and what is told")
+    adding = parser.add_argument_group("length and output")
     adding.add_argument(
         "--messages",
         metavar="N",
         type=_whole,
         default=0,
-        help="of each publisher, or where there is none, of all consumers (default: no end)",
+        help="messages of each publisher or, without publishers, of all consumers (default: no limit)",
     )
     adding.add_argument("--time", metavar="SECONDS", type=float, default=0.0, help="default: until Ctrl-C")
     adding.add_argument(
-        "--warm-up", metavar="SECONDS", type=float, default=0.0, help="before that, which do not count"
+        "--warm-up", metavar="SECONDS", type=float, default=0.0, help="time before that which does not count"
     )
     adding.add_argument(
         "--drain",
         metavar="SECONDS",
         type=float,
         default=1.0,
-        help="at the end, how long nothing must come before no more is expected (default: 1)",
+        help="time without messages after which no more are expected at the end (default: 1)",
     )
     adding.add_argument(
         "--json",
@@ -240,7 +240,7 @@ def _add_length(parser: argparse.ArgumentParser) -> None:
     adding.add_argument("--quiet", action="store_true", help="no line each second")
 
 
-# How a text is read.
+# Types of arguments.
 
 
 def _url(text: str) -> Url:

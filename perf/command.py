@@ -1,4 +1,4 @@
-"""From what was said on the command line to a plan, and from its outcome to what is printed."""
+"""Turn command-line options into a plan, run it, and print its results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perf.workers import run
 
 
 def perf(options: argparse.Namespace) -> int:
-    """The exit code."""
+    """Run the command and return its exit code."""
     try:
         if options.churn:
             from perf.churn import churn
@@ -40,7 +40,7 @@ def _quiet(second: Second) -> None:
 
 
 def measure(plan: Plan, on_second: Callable[[Second], None] = _quiet) -> tuple[report.Told, int]:
-    """Do it, and tell. Raises PerfError."""
+    """Run a plan and return its report, and the exit code. Raises PerfError."""
     conductor = Conductor(plan, on_second)
     topology = Topology(plan)
     try:
@@ -65,14 +65,16 @@ def _tell(told: report.Told, where: str | None) -> None:
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    """Raises PerfError for what makes no sense together."""
+    """Return the plan for some options. Raises PerfError for combinations that make no sense."""
     least = min(options.size.octets)
     if options.verify and least < HEAD:
         raise PerfError(f"--verify needs bodies of {HEAD} octets or more")
     if options.ack_every and options.prefetch and options.ack_every > options.prefetch:
-        raise PerfError(f"--ack-every {options.ack_every} never comes with --prefetch {options.prefetch}")
+        raise PerfError(
+            f"--ack-every {options.ack_every} is never reached with --prefetch {options.prefetch}"
+        )
     if options.think and not options.ack_every:
-        raise PerfError("--think needs --ack-every: without it, nobody waits for a consumer")
+        raise PerfError("--think needs --ack-every: without it, the broker does not wait for consumers")
     if not (options.publishers or options.consumers):
         raise PerfError("there is neither a publisher nor a consumer")
     if options.processes > options.publishers + options.consumers and not options.churn:
@@ -126,5 +128,5 @@ def _rate(
     each: Sequence[tuple[float, float]], total: float, publishers: int
 ) -> tuple[tuple[float, float], ...]:
     if each and total:
-        raise PerfError("--rate is of each publisher, --total-rate of all: say one")
+        raise PerfError("--rate is of each publisher, --total-rate of all: give one of them")
     return ((total / max(publishers, 1), 1.0),) if total else tuple(each)

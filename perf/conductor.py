@@ -1,4 +1,4 @@
-"""When a load is over, and what it came to: from the samples of all workers. No clock: each sample has its time."""
+"""Decide when a load is over, and sum up the samples of all workers. No clock: each sample has its time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNTS: Final = ("sent", "received", "confirmed", "refused", "returned")
 
 @attrs.frozen
 class Second:
-    """What was done in about a second: so many each, and how long that took."""
+    """The counts and times of about a second, and its exact length."""
 
     elapsed_s: float
     length_s: float
@@ -32,7 +32,10 @@ class Second:
 
 @attrs.frozen
 class Outcome:
-    """`counts`: in all; `measured`: behind the warm-up, in `seconds_s`. `whole`: nothing interrupted it."""
+    """The result of a load.
+
+    `counts` are totals; `measured` are those after the warm-up, in `seconds_s`. `whole` is false if it was interrupted.
+    """
 
     counts: dict[str, int]
     measured: dict[str, int]
@@ -44,7 +47,7 @@ class Outcome:
 
 
 class Conductor:
-    """`on_second` is called once a second."""
+    """Gathers the workers' samples and gives them orders. `on_second` is called once a second."""
 
     def __init__(self, plan: Plan, on_second: Callable[[Second], None]) -> None:
         self._plan = plan
@@ -54,7 +57,7 @@ class Conductor:
         self._started_ns = 0
         self._measured_from: tuple[int, dict[str, int]] | None = None
         self._measured_to: tuple[int, dict[str, int]] | None = None
-        self._moved_ns = 0  # when something last came
+        self._moved_ns = 0  # when a message or confirm last arrived
         self._seconds: list[Second] = []
         self._second_from: tuple[int, dict[str, int]] = (0, dict.fromkeys(COUNTS, 0))
         self._second_times = Histogram(), Histogram()
@@ -68,7 +71,7 @@ class Conductor:
             self._measured_from = self._second_from
 
     def interrupt(self) -> None:
-        """Whoever started it wants to see how far it came."""
+        """End the load early, with its results so far."""
         self._interrupted = True
 
     def take(self, sample: Sample) -> Order:
@@ -130,7 +133,7 @@ class Conductor:
         return Order.END if silent or (self._interrupted and not plan.verify) else Order.STOP
 
     def _has_all_come(self) -> bool:
-        """As far as that can be known."""
+        """Return whether all messages have arrived, as far as that can be known."""
         plan = self._plan
         if not plan.consumers or not plan.publishers:
             return True

@@ -1,4 +1,4 @@
-"""A socket and the publishers or consumers that share it: octets out as far as it takes them, octets in."""
+"""Share a socket between publishers or consumers: send bytes as the socket takes them, and read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Final, Protocol, TypeVar
 from perf.ends import Source, Subscription
 from perf.errors import UNREACHABLE, PerfError
 
-READ: Final = 256 << 10  # octets at a time
-TURNS: Final = 8  # blocks, and then it is another's turn
+READ: Final = 256 << 10  # bytes at a time
+TURNS: Final = 8  # blocks, before another connection has its turn
 NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Inbox:
-    """Where a worker reads into, one connection after another; as large as its largest frame needs."""
+    """The buffer into which a worker reads, one connection after another; it grows to the largest frame."""
 
     def __init__(self) -> None:
         self.octets = bytearray(2 * READ)
@@ -38,7 +38,7 @@ Talking = TypeVar("Talking", bound=HasSocket)
 
 @contextmanager
 def set_up(talk: Talking) -> Iterator[Talking]:
-    """If that fails, nothing stays open."""
+    """Close the socket if setting up fails."""
     try:
         yield talk
     except BaseException:
@@ -47,37 +47,37 @@ def set_up(talk: Talking) -> Iterator[Talking]:
 
 
 class Connection(ABC):
-    """One that is set up. Its reader tells runs of deliveries, and is told what else comes."""
+    """A connection that is set up. Subclasses read frames, count deliveries, and handle the rest."""
 
     def __init__(self, made: socket.socket, tail: bytes, inbox: Inbox) -> None:
         made.setblocking(False)
         self.socket = made
         self.sources: Sequence[Source] = ()
         self.subscriptions: dict[int, Subscription] = {}  # by channel
-        self.unanswered = 0  # consumers that the broker has not yet agreed to
+        self.unanswered = 0  # consumers that the broker has not confirmed yet
         self.is_full = False  # the socket takes no more for now
-        self.is_watched = False  # for room
+        self.is_watched = False  # polled for room to send
         self._tail = tail
         self._inbox = inbox
         self._leaving: memoryview = memoryview(b"")
-        self._behind: list[bytes] = []  # what is said between two blocks
+        self._behind: list[bytes] = []  # frames to send between two blocks
         self._turn = 0
 
     @abstractmethod
     def take(self, octets: bytearray, end: int, now: int) -> int:
-        """Handle what is whole; answer how many octets that was. Raises PerfError."""
+        """Handle complete frames and return how many bytes they were. Raises PerfError."""
 
     @abstractmethod
     def acknowledge(self, channel: int, subscription: Subscription, at_least: int = 0) -> None:
-        """Say what is handled, if it is so many, or as many as it says at a time."""
+        """Acknowledge handled messages if there are `at_least` as many, or as many as the plan says."""
 
     def keep_alive(self, now: int) -> None:
-        """Now and then."""
+        """Called now and then, to send a heartbeat if one is due."""
 
     # Out.
 
     def push(self, now: int) -> bool:
-        """Send what may be sent. Whether there is more that could go at once."""
+        """Send what may be sent. Return whether more could be sent at once."""
         for _ in range(TURNS):
             if not self._flush():
                 return False
@@ -88,7 +88,7 @@ class Connection(ABC):
         return self._flush()
 
     def due_ns(self) -> int | None:
-        """When a publisher here has its next message, if it waits for nothing else."""
+        """Return when a publisher here has its next message due, if it waits for nothing else."""
         if not self.sources or self.is_full:
             return None
         return min((due for each in self.sources if (due := each.due_ns()) is not None), default=None)
@@ -98,7 +98,7 @@ class Connection(ABC):
         self._flush()
 
     def _next(self, now: int) -> memoryview | None:
-        """From the publishers in turn."""
+        """Return the next block, from the publishers in turn."""
         for _ in self.sources:
             self._turn = (self._turn + 1) % len(self.sources)
             octets = self.sources[self._turn].next(now)
@@ -107,7 +107,7 @@ class Connection(ABC):
         return None
 
     def _flush(self) -> bool:
-        """Whether all has left."""
+        """Send what is pending, and return whether all of it has been sent."""
         while True:
             if not self._leaving:
                 if not self._behind:
@@ -124,7 +124,7 @@ class Connection(ABC):
                 self._explain(error)
 
     def _explain(self, error: OSError) -> None:
-        """The broker has hung up: mostly it said why before."""
+        """Raise PerfError for a lost connection, after reading what the broker may have said before."""
         with contextlib.suppress(OSError):
             self._read(0)
         raise PerfError(f"the connection was lost: {error}", UNREACHABLE)
@@ -136,7 +136,7 @@ class Connection(ABC):
             pass
 
     def _read(self, now: int) -> bool:
-        """Whether there may be more at once."""
+        """Read once, and return whether more may be there at once."""
         tail = self._tail
         kept = len(tail)
         self._inbox.room(kept + READ)
@@ -150,16 +150,16 @@ class Connection(ABC):
         except OSError as error:
             raise PerfError(f"the connection was lost: {error}", UNREACHABLE) from None
         if not count:
-            raise PerfError("the broker has closed the connection without a word", UNREACHABLE)
+            raise PerfError("the broker has closed the connection without a reason", UNREACHABLE)
         self._handle(octets, kept + count, now)
         return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
 
     def receive_once(self) -> None:
-        """What comes next, on a socket that waits."""
+        """Read what comes next from a blocking socket."""
         self._read(0)
 
     def begin(self, now: int) -> None:
-        """Handle what came while it was set up."""
+        """Handle what came while the connection was set up."""
         octets = self._inbox.octets
         self._inbox.room(len(self._tail) + READ)
         octets[: len(self._tail)] = self._tail

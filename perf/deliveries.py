@@ -1,9 +1,9 @@
-"""What a broker delivers, counted by strides: one delivery is read with care, the alike ones behind it in columns.
+"""Count deliveries by strides: parse one delivery, and compare those behind it with it in columns.
 
-Deliveries of one queue mostly have one size, and so the octets that say what they are lie one size apart. If each of
-these columns holds the same octet as many times as there are deliveries, so many are there: 20 ns each in plain Python.
-What is different (another size, another frame) is read with care again; runs are looked for in galloping lengths, so
-that traffic of mixed sizes costs no more than reading each.
+Deliveries of one queue mostly have one size, and so the bytes that tell what they are lie one size apart. If each of
+these columns holds the same byte as many times as there are deliveries, they are alike: 20 ns each in plain Python.
+Anything different (another size, another frame) is parsed again; runs are searched in galloping lengths, so that
+traffic of mixed sizes costs no more than parsing each.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import attrs
 
 from perf.block import HEAD, LITTLE, STAMP
 
-ALIKE: Final = 8  # how many more are looked at, after one that stood alone
+ALIKE: Final = 8  # how many more are compared after a delivery without alike ones
 
 
 @attrs.frozen
 class Shape:
-    """A delivery, or with 1.0 a frame of one. `checked`: where the octets are that those alike have, too;
-    `whole`: a delivery begins and ends with it; `ends`: one ends. A frame that goes on has no body of its own: 0."""
+    """The layout of a delivery or, with 1.0, of one frame of it.
+
+    `checked` are the places of bytes that alike deliveries share; `whole`: it is a whole delivery; `ends`: a delivery
+    ends with it. A continuation has no body of its own: 0.
+    """
 
     size: int
     channel_at: int
@@ -34,7 +37,7 @@ class Shape:
 
 
 class Run:
-    """Deliveries alike, and where they are, until the next octets are read."""
+    """A run of alike deliveries in the inbox, valid until more is read into it."""
 
     __slots__ = ("_at", "_octets", "count", "shape")
 
@@ -48,13 +51,13 @@ class Run:
         return self._numbers("H", self.shape.channel_at, 2, LITTLE)
 
     def stamps(self) -> array[int] | None:
-        """The times in the bodies, if there is room for such."""
+        """Return the times in the bodies, if these are long enough."""
         if self.shape.body_size < STAMP:
             return None
         return self._numbers("Q", self.shape.body_at, 8, not LITTLE)
 
     def publishers(self) -> array[int]:
-        """Of bodies that have a whole head."""
+        """Return the publishers' numbers, from bodies with a whole head."""
         return self._numbers("I", self.shape.body_at + STAMP, 4, not LITTLE)
 
     def numbers(self) -> array[int] | None:
@@ -75,8 +78,11 @@ class Run:
 
 
 class Strides:
-    """Takes octets, tells runs. `shape_at(octets, at, end)`: of the delivery that begins there; or how many octets
-    something else has that it has dealt with, 0 being that it is not complete."""
+    """A search for runs of alike deliveries.
+
+    `shape_at(octets, at, end)` returns the shape of the delivery at `at`; or the size of another frame, which it has
+    handled; or 0 if the frame is incomplete.
+    """
 
     __slots__ = ("_on_run", "_shape_at", "_so_many")
 
@@ -88,7 +94,7 @@ class Strides:
         self._so_many = ALIKE
 
     def take(self, octets: bytearray, end: int) -> int:
-        """How many octets were whole frames."""
+        """Handle complete frames and return how many bytes they were."""
         at = 0
         while at < end:
             shape = self._shape_at(octets, at, end)
@@ -109,7 +115,7 @@ class Strides:
 
 
 def alike(octets: bytearray, at: int, count: int, shape: Shape) -> int:
-    """How many of so many, the first being of this shape, are like it."""
+    """Return how many of `count` deliveries are like the first, which has this shape."""
     step = shape.size
     for place in shape.checked:
         start = at + place

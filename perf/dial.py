@@ -1,4 +1,4 @@
-"""A broker is reached and answers, or it is said what was in the way."""
+"""Open a socket to a broker, and say why if that fails."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from perf.errors import UNREACHABLE, PerfError
 from perf.plan import Url
 
 TIMEOUT_S: Final = 30.0
-READ: Final = 65536  # octets at a time, while things are set up
+READ: Final = 65536  # bytes at a time, while setting up
 
 
 def connected(url: Url) -> socket.socket:
-    """Raises PerfError."""
+    """Return a connected socket, with TLS if the URL asks for it. Raises PerfError."""
     try:
         made = socket.create_connection((url.host, url.port), timeout=TIMEOUT_S)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if url.tls:
             made = url.tls_context().wrap_socket(made, server_hostname=url.host)
     except ssl.SSLCertVerificationError as unknown:
-        text = f"{url}: {unknown.verify_message}; --ca-file names who is trusted, --insecure trusts anybody"
+        text = f"{url}: {unknown.verify_message}; --ca-file has trusted certificates, --insecure trusts any"
         raise PerfError(text, UNREACHABLE) from None
     except OSError as refused:
         raise PerfError(f"{url} cannot be reached: {refused.strerror or refused}", UNREACHABLE) from None
@@ -29,11 +29,11 @@ def connected(url: Url) -> socket.socket:
 
 
 def heard(made: socket.socket) -> bytes:
-    """Some octets, as soon as there are any. Raises PerfError."""
+    """Return some bytes as soon as there are any. Raises PerfError if the connection ends or nothing comes in time."""
     try:
         octets = made.recv(READ)
     except OSError as lost:
         raise PerfError(f"the broker does not answer: {lost}", UNREACHABLE) from None
     if not octets:
-        raise PerfError("the broker has hung up", UNREACHABLE)
+        raise PerfError("the broker has closed the connection", UNREACHABLE)
     return octets

@@ -1,4 +1,4 @@
-"""A publisher and a consumer, whatever the protocol: what they may do now, and what they have seen. No sockets."""
+"""Publishers and consumers of any protocol: what they may send or acknowledge, and what they have seen. No sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDLESS: Final = 1 << 62
 
 
 class Tally:
-    """What all ends of a worker have seen together; times are those of the monotonic clock."""
+    """The counts and times of all ends of a worker; times are those of the monotonic clock."""
 
     __slots__ = (
         "confirm_times",
@@ -35,7 +35,7 @@ class Tally:
     def __init__(self, since_ns: int) -> None:
         self.sent = self.received = self.confirmed = self.refused = self.returned = 0
         self.first_ns = self.last_ns = 0
-        self.since_ns = since_ns  # stamps older than this are not ours
+        self.since_ns = since_ns  # older stamps are of another load
         self.delivery_times = Histogram()
         self.confirm_times = Histogram()
 
@@ -43,8 +43,8 @@ class Tally:
 class Source:
     """A publisher: messages 0, 1, 2 ... as its window, its pace, its limit and (in 1.0) the broker's credit allow.
 
-    With a pace, the clock of a message begins when it was due, whatever kept it: a broker that stands still makes all
-    wait that were due meanwhile.
+    With a pace, the clock of a message begins when it was due, whatever kept it: when a broker stalls, all messages
+    that were due meanwhile count as waiting.
     """
 
     __slots__ = (
@@ -67,16 +67,16 @@ class Source:
     def __init__(self, block: Block, tally: Tally, limit: int, window: int, pacing: Pacing | None) -> None:
         self._block = block
         self._tally = tally
-        self._window = window  # 0: nothing is confirmed
+        self._window = window  # 0: no confirms
         self._pacing = pacing
         self._started_ns = 0
         self.limit = limit
-        # Messages that may be sent in all: the lesser of what the link and the session of 1.0 allow.
+        # Messages that may be sent in total: the lesser of what the link and the session of 1.0 allow.
         self.credit = self.link_credit = self.window_credit = ENDLESS
         self.sent = 0
         self.settled = 0  # confirmed or refused
-        self.low = 0  # all below are
-        self._apart: set[int] = set()  # and these
+        self.low = 0  # all messages below are settled
+        self._apart: set[int] = set()  # and these above it
         self._under_way: deque[tuple[int, Sequence[int]]] = deque()  # end of a block, its stamps
 
     def start(self, now: int) -> None:
@@ -87,7 +87,7 @@ class Source:
         return self.sent >= self.limit and (not self._window or self.settled >= self.sent)
 
     def may_send(self, now: int) -> int:
-        """How many messages."""
+        """Return how many messages may be sent now."""
         most = min(self.limit, self.credit)
         if self._window:
             most = min(most, self.settled + self._window)
@@ -96,7 +96,7 @@ class Source:
         return most - self.sent
 
     def due_ns(self) -> int | None:
-        """When the next one is, if that is all it waits for."""
+        """Return when the next message is due, if it waits for nothing else."""
         most = min(self.limit, self.credit)
         if self._pacing is None or self.sent >= most or self._is_full():
             return None
@@ -106,7 +106,7 @@ class Source:
         return self._window != 0 and self.sent >= self.settled + self._window
 
     def next(self, now: int) -> memoryview | None:
-        """The next octets to send, until which are sent it must not be asked again."""
+        """Return the next bytes to send. To be called again only after they have been sent."""
         count = min(self.may_send(now), self._block.room(self.sent))
         if count <= 0:
             return None
@@ -122,11 +122,11 @@ class Source:
         return octets
 
     def confirm(self, tag: int, multiple: bool, now: int) -> None:
-        """Message `tag - 1`, or all up to it."""
+        """Count message `tag - 1`, or all up to it, as confirmed."""
         self._tally.confirmed += self._settle(tag, multiple, now)
 
     def settle_range(self, first: int, last: int, accepted: bool, now: int) -> None:
-        """Messages `first` to `last`."""
+        """Count messages `first` to `last` as confirmed or refused."""
         settle = self.confirm if accepted else self.refuse
         if first <= self.low:
             settle(last + 1, True, now)
@@ -156,7 +156,7 @@ class Source:
             self._passed(self.low + 1, now)
 
     def _passed(self, to: int, now: int) -> int:
-        """All below `to` are settled; how many of these had been before."""
+        """Settle all messages below `to`; return how many of these had been settled before."""
         before = 0
         times = self._tally.confirm_times
         while self.low < to:
@@ -182,9 +182,9 @@ class Source:
 
 
 class Subscription:
-    """A consumer of one queue: what came, and what of it is handled and acknowledged.
+    """A consumer of one queue: what it has received, handled and acknowledged.
 
-    With a time to think, it handles one message after another, and each takes so long.
+    With a time to think, it handles one message after another, and each takes that time.
     """
 
     __slots__ = (
@@ -203,11 +203,11 @@ class Subscription:
     def __init__(self, queue: str, tally: Tally, every: int, think_ns: int, seen: Seen | None) -> None:
         self.queue = queue
         self._tally = tally
-        self._every = every  # 0: nothing is acknowledged
+        self._every = every  # 0: no acknowledgements
         self._think_ns = think_ns
         self._seen = seen
-        self.timed = False  # somebody knows when to come again
-        self._busy_ns = 0  # until when, if more has come than is handled
+        self.timed = False  # a timer is set for it
+        self._busy_ns = 0  # when its present message is handled, if there is one
         self.received = self.handled = self.acknowledged = 0
 
     def receive(self, count: int, now: int) -> None:
@@ -218,7 +218,7 @@ class Subscription:
             self.handled = self.received
 
     def think(self, now: int) -> int | None:
-        """Handle what there was time for; when to come again."""
+        """Handle the messages that there was time for; return when to call again, or None if there are no more."""
         if not self._think_ns or self.handled == self.received:
             return None
         if now >= self._busy_ns:
@@ -228,7 +228,7 @@ class Subscription:
         return self._busy_ns if self.handled < self.received else None
 
     def to_acknowledge(self, at_least: int = 0) -> int:
-        """How many messages, all up to `handled`; 0 if there are not enough to be worth it."""
+        """Return how many messages to acknowledge, all up to `handled`; 0 if they are too few."""
         count = self.handled - self.acknowledged if self._every else 0
         if count < (at_least or self._every):
             return 0
@@ -236,7 +236,7 @@ class Subscription:
         return count
 
     def look_at(self, run: Run) -> None:
-        """Remember which ones they are, all of them its own."""
+        """Remember the numbers of a run, all of it from this queue, if messages are verified."""
         numbers = run.numbers() if self._seen is not None else None
         if self._seen is not None and numbers is not None:
             self._seen.add_run(run.publishers(), numbers)
@@ -247,7 +247,7 @@ class Subscription:
 
 
 def count_run(run: Run, subscriptions: dict[int, Subscription], tally: Tally, now: int) -> None:
-    """To each subscription (by channel) what is its own."""
+    """Count a run for the subscriptions (by channel) that it belongs to."""
     if run.shape.ends:
         tally.received += run.count
     tally.last_ns = now
@@ -271,7 +271,7 @@ def count_run(run: Run, subscriptions: dict[int, Subscription], tally: Tally, no
 
 
 def _measure(stamps: array[int], tally: Tally, now: int) -> None:
-    """Whatever is no time since the start is somebody else's body."""
+    """Add the latencies of stamps. A stamp that is no time since the start is of a foreign body."""
     first = stamps[0]
     if stamps[-1] == first and stamps.count(first) == len(stamps):
         if tally.since_ns <= first <= now:

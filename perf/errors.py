@@ -1,4 +1,4 @@
-"""Why a measurement cannot go on, in words for who started it."""
+"""The error that ends a measurement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ UNREACHABLE = 3
 
 
 class PerfError(Exception):
-    """`code` is what the command exits with."""
+    """A reason, in words for the user, why a measurement cannot go on. `code` is the exit code of the command."""
 
     def __init__(self, text: str, code: int = REFUSED) -> None:
         super().__init__(text, code)

@@ -1,6 +1,6 @@
-"""How often which time was taken: buckets whose width grows with the value, so that each is off by less than 1.6 %.
+"""Count values in buckets whose width grows with the value, so that each is off by less than 1.6 %.
 
-The buckets of one octave are 64; below 128 each number has its own. So whatever is added, there are at most 4 000.
+The buckets of one octave are 64; below 128 each number has its own. So there are at most 4 000.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-BITS: Final = 6  # of a value that its bucket keeps, behind the first
+BITS: Final = 6  # bits of a value that its bucket keeps, behind the first
 EXACT: Final = 2 << BITS  # below this a value is its own bucket
 
 
@@ -20,7 +20,7 @@ def bucket_of(value: int) -> int:
 
 
 def middle_of(bucket: int) -> int:
-    """A value of this bucket."""
+    """Return the middle value of a bucket."""
     if bucket < EXACT:
         return bucket
     shift = (bucket >> BITS) - 1
@@ -28,7 +28,7 @@ def middle_of(bucket: int) -> int:
 
 
 class Histogram:
-    """Nanoseconds, or whatever is counted. Two of them can be put together."""
+    """A histogram of nanoseconds, or any other numbers. Two of them can be merged."""
 
     __slots__ = ("buckets", "count", "highest", "lowest")
 
@@ -48,7 +48,7 @@ class Histogram:
             self.highest = value
 
     def since(self, now: int, then: Mapping[int, int]) -> None:
-        """Add how long ago each of these times was; `then`: how often each."""
+        """Add how long ago some times were; `then` has how often each occurred."""
         for time, count in then.items():
             self.add(now - time, count)
 
@@ -60,7 +60,7 @@ class Histogram:
         self.highest = max(self.highest, other.highest)
 
     def percentiles(self, wanted: Iterable[float]) -> list[int]:
-        """The value that so many per cent are no longer than, for each, in ascending order; zeros if empty."""
+        """Return the value that each of these percentages does not exceed, in ascending order; zeros if empty."""
         ordered = iter(sorted(self.buckets.items()))
         passed = bucket = 0
         found = []

@@ -1,4 +1,4 @@
-"""When each message of a publisher is due, and how many are: rates that last a while, round and round."""
+"""Compute when each message of a publisher is due, from rates that follow each other in rounds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from math import ceil
 from typing import Final
 
 SECOND: Final = 1_000_000_000
-SLACK: Final = 1e-6  # of a message: what sums of fractions may be off
+SLACK: Final = 1e-6  # of a message: the error of sums of fractions
 
 
 class Pacing:
-    """`steps`: messages per second, and for how many seconds. Times are nanoseconds since the start."""
+    """A pace of `steps`: messages per second, and for how many seconds. Times are nanoseconds since the start."""
 
     __slots__ = ("_per_round", "_round_ns", "_steps")
 
@@ -21,7 +21,7 @@ class Pacing:
         self._per_round = sum(rate * ns for rate, ns in self._steps) / SECOND
 
     def due(self, elapsed_ns: int) -> int:
-        """How many are due by then: the first at once."""
+        """Return how many messages are due by then; the first is due at once."""
         rounds, rest = divmod(max(elapsed_ns, 0), self._round_ns)
         passed = rounds * self._per_round
         for rate, ns in self._steps:
@@ -33,7 +33,7 @@ class Pacing:
         raise AssertionError("a round is as long as its steps")
 
     def time_of(self, number: int) -> int:
-        """When message `number` (0, 1, 2 ...) is due."""
+        """Return when message `number` (0, 1, 2 ...) is due."""
         rounds, rest = divmod(number, self._per_round)
         passed = int(rounds) * self._round_ns
         for rate, ns in self._steps:

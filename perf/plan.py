@@ -1,4 +1,4 @@
-"""What is to be done: everything a worker has to know, in records that can be sent to another process."""
+"""Describe a load completely, in records that can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import attrs
 from perf.block import HEAD, STAMP
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
-RANDOM_SIZES: Final = 64  # drawn from a range, and then round and round
+RANDOM_SIZES: Final = 64  # drawn from a range, and then repeated
 SEED: Final = 8
 
 
 @attrs.frozen
 class Url:
-    """Where the broker is, and who we are there. `ca_file`: whose certificates are trusted; `verify`: at all."""
+    """The address of the broker, and the login. `ca_file` has the trusted certificates; without `verify`, all are."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class Url:
 
     @classmethod
     def read(cls, text: str) -> Url:
-        """amqp[s]://user:password@host:port/vhost. Raises ValueError."""
+        """Parse amqp[s]://user:password@host:port/vhost. Raises ValueError if the text is something else."""
         parts = urlsplit(text)
         if parts.scheme not in PORTS or not parts.hostname:
             raise ValueError(f"{text!r} is not amqp://user:password@host:port/vhost")
@@ -58,13 +58,13 @@ class Url:
 
 @attrs.frozen
 class Sizes:
-    """Of bodies, in octets: one after another, round and round."""
+    """Sizes of bodies in bytes, one after another, repeated."""
 
     octets: tuple[int, ...]
 
     @classmethod
     def read(cls, text: str) -> Sizes:
-        """`100`, `100,1000` in turn, `100-2000` evenly spread. Raises ValueError."""
+        """Parse `100`; `100,1000` for both in turn; `100-2000` for sizes in a range. Raises ValueError."""
         found: list[int] = []
         chance = random.Random(SEED)
         for part in text.split(","):
@@ -78,19 +78,19 @@ class Sizes:
 
 @attrs.frozen
 class Plan:
-    """See `leveret perf --help`, whose words these are."""
+    """A load; the fields are the options of `leveret perf --help`."""
 
     url: Url
     protocol: str = "0-9-1"
     publishers: int = 1
     consumers: int = 1
-    per_connection: int = 1  # publishers that share one, or consumers
+    per_connection: int = 1  # publishers, or consumers, that share one
     queues: int = 1
     queue_name: str = "perf-%d"
     exchange: str = ""
     exchange_type: str = "direct"
     keys: str = "perf-%d"
-    key_count: int = 0  # 0: as many as there are queues
+    key_count: int = 0  # 0: one for each queue
     bind: str = "perf-%d"
     address: str = "/queues/%s"  # of a queue, in 1.0
     arguments: Mapping[str, str | int | bool] = attrs.field(factory=dict)
@@ -104,12 +104,12 @@ class Plan:
     persistent: bool = False
     mandatory: bool = False
     rate: tuple[tuple[float, float], ...] = ()  # of a publisher: messages/s, and for how many seconds
-    confirms: int = 0  # unconfirmed messages; 0: none are confirmed
+    confirms: int = 0  # the most that are unconfirmed; 0: no confirms
     prefetch: int = 200
-    ack_every: int = 0  # 0: nothing is acknowledged
+    ack_every: int = 0  # 0: no acknowledgements
     think_s: float = 0.0
 
-    messages: int = 0  # of each publisher; 0: without end
+    messages: int = 0  # of each publisher; 0: no limit
     time_s: float = 0.0
     warm_up_s: float = 0.0
     drain_s: float = 1.0
@@ -119,11 +119,11 @@ class Plan:
         return numbered(self.queue_name, number)
 
     def queues_of(self, which: int, among: int) -> list[int]:
-        """Which queues the publisher or consumer of this number has: one at least, and each queue somebody."""
+        """Return the queues of a publisher or consumer: at least one, and together they have all queues."""
         return list(range(which, self.queues, among)) or [which % self.queues]
 
     def keys_of(self, publisher: int) -> list[str]:
-        """The routing keys of its messages, in turn."""
+        """Return the routing keys of a publisher's messages, in turn."""
         if not self.exchange:
             return [self.queue(each) for each in self.queues_of(publisher, self.publishers)]
         count = self.key_count or self.queues
@@ -137,7 +137,7 @@ class Plan:
 
     @property
     def head(self) -> int:
-        """Octets that each body needs at its start."""
+        """Return how many bytes each body needs at its start."""
         return HEAD if self.verify else STAMP if self.stamped else 0
 
 

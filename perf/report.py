@@ -1,4 +1,4 @@
-"""What is told of a load: a line each second, a summary for people, and the same as JSON (docs/perf.md)."""
+"""Report a load: a line each second, a summary for people, and the same as JSON (docs/perf.md)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from perf.worker import Sight
 Told = Mapping[str, object]
 PERCENTILES: Final = (50, 75, 95, 99, 99.9)
 NAMES: Final = ("p50", "p75", "p95", "p99", "p99.9")
-SCHEMA: Final = 1  # changes when something that was there goes, or means something else
+SCHEMA: Final = 1  # changes when a field goes, or means something else
 
 
 class Lines:
-    """One for each second, as long as somebody looks."""
+    """Prints a line for each second."""
 
     def __init__(self, plan: Plan, out: IO[str]) -> None:
         self._plan = plan
@@ -47,13 +47,13 @@ def _short(times: Histogram) -> str:
 
 
 def _ms(ns: float) -> str:
-    """With three digits that mean something."""
+    """Format a time with three significant digits."""
     ms = ns / 1e6
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.1f} ms" if ms >= 10 else f"{ms:.3g} ms"
 
 
 def verdict(plan: Plan, outcome: Outcome, sights: Sequence[Sight]) -> dict[str, int]:
-    """What is not as it should be: so many messages each, over all queues."""
+    """Return how many messages were lost, duplicated and reordered, over all queues."""
     accounts: dict[str, Account] = {}
     sent: dict[int, int] = {}
     for sight in sights:
@@ -73,7 +73,7 @@ def verdict(plan: Plan, outcome: Outcome, sights: Sequence[Sight]) -> dict[str, 
 
 
 def told(plan: Plan, outcome: Outcome, verdict: Mapping[str, int] | None) -> Told:
-    """What JSON is made of. Times are microseconds, rates messages per second."""
+    """Return the report as content for JSON. Times are microseconds, rates messages per second."""
     seconds = [each for each in outcome.seconds if not each.warming]
     return {
         "schema": SCHEMA,
@@ -105,7 +105,7 @@ def told(plan: Plan, outcome: Outcome, verdict: Mapping[str, int] | None) -> Tol
 
 
 def plan_told(plan: Plan) -> dict[str, object]:
-    """What makes one load another; no password."""
+    """Return the options that tell loads apart, without the password."""
     return {
         "url": str(plan.url),
         "protocol": plan.protocol,
@@ -132,7 +132,7 @@ def percentiles(times: Histogram) -> dict[str, float] | None:
 
 
 def text(told: Told) -> str:
-    """The same for people."""
+    """Return the report as text for people."""
     head = f"{told['seconds']:.1f} s" + ("" if told["whole"] else " (interrupted)")
     if "churn" in told:
         lines = [head, f"{told['churn']}  {told['count']:,}  {told['rate']:,.0f}/s"]

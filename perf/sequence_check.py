@@ -1,4 +1,4 @@
-"""Which messages of each publisher have come: what is lost, twice there, or behind one that was sent later."""
+"""Check the messages of each publisher for losses, duplicates and changes of order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from array import array
 from collections.abc import Mapping
 from typing import Final
 
-AHEAD_MAX: Final = 1 << 28  # no publisher sends so many: a number beyond is somebody else's
+AHEAD_MAX: Final = 1 << 28  # no publisher sends as many: a number beyond is of a foreign body
 
 
 class Seen:
-    """What came out of one queue. A flag for each message: an octet."""
+    """The messages that came out of one queue to one consumer, with a byte as flag for each."""
 
     __slots__ = ("_flags", "_latest", "doubled", "reordered")
 
@@ -22,7 +22,7 @@ class Seen:
         self.reordered = 0
 
     def add_run(self, publishers: array[int], numbers: array[int]) -> None:
-        """Mostly these are consecutive numbers of one publisher."""
+        """Add a run, which mostly has consecutive numbers of one publisher."""
         publisher, first, count = publishers[0], numbers[0], len(numbers)
         expected = self._latest.get(publisher, 0)
         if (
@@ -58,13 +58,13 @@ class Seen:
         return flags
 
     def packed(self) -> tuple[dict[int, bytes], int, int]:
-        """To be sent to whoever puts all together."""
+        """Return the flags in a form that is sent to the process that sums up."""
         flags = {publisher: zlib.compress(flags, 1) for publisher, flags in self._flags.items()}
         return flags, self.doubled, self.reordered
 
 
 class Account:
-    """What came out of one queue, whoever took it."""
+    """The messages that came out of one queue to any consumer."""
 
     def __init__(self) -> None:
         self._flags: dict[int, int] = {}  # by publisher: the flags as one number
@@ -82,5 +82,5 @@ class Account:
             self._flags[publisher] = came | before
 
     def lost(self, sent: Mapping[int, int]) -> int:
-        """Of so many by each publisher. What was refused must not be among them."""
+        """Return how many are missing of the messages that each publisher sent, without refused ones."""
         return sum(count - self._flags.get(publisher, 0).bit_count() for publisher, count in sent.items())

@@ -1,4 +1,4 @@
-"""What of a plan falls to one publisher or consumer, in whichever protocol."""
+"""Give each publisher and consumer its part of a plan, in either protocol."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ CYCLE_MAX: Final = 1024  # kinds of messages of one publisher
 
 
 def cycle_of(plan: Plan, publisher: int) -> list[tuple[str, int]]:
-    """Keys and sizes of its messages, in turn: every key with every size."""
+    """Return keys and sizes of a publisher's messages, in turn: every key with every size."""
     return [
         (key, size) for size, key in islice(product(plan.sizes.octets, plan.keys_of(publisher)), CYCLE_MAX)
     ]
 
 
 def body_of(plan: Plan, publisher: int, size: int) -> bytes:
-    """What does not change of a body: the publisher's number, and the rest."""
+    """Return the constant part of a body: the publisher's number, and filling."""
     start = bytes(8) + publisher.to_bytes(4, "little") + bytes(8) if plan.verify else b""
     return start + b"x" * (size - len(start))
 
 
 def subscription(plan: Plan, number: int, tally: Tally, seen: SeenBy) -> Subscription:
-    """Of the queue of this number. With the default exchange each message is in but one, whichever that is."""
+    """Return a consumer of a queue. With the default exchange it does not matter which queue a message came from."""
     queue = plan.queue(number)
     mine = Seen() if plan.verify else None
     if mine is not None:
@@ -39,7 +39,7 @@ def subscription(plan: Plan, number: int, tally: Tally, seen: SeenBy) -> Subscri
 
 
 def source(plan: Plan, patterns: Sequence[Pattern], block_max: int, tally: Tally) -> Source:
-    """A publisher with these messages, in turn."""
+    """Return a publisher with these messages, in turn."""
     block = Block(patterns, block_max, plan.verify)
     pacing = Pacing(plan.rate) if plan.rate else None
     return Source(block, tally, plan.messages or ENDLESS, plan.confirms, pacing)

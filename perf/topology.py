@@ -1,6 +1,6 @@
-"""The exchange and the queues that a plan needs: made before it, and gone after it if it was us who made them.
+"""Declare the exchange and the queues of a plan before it runs, and delete those that were new afterwards.
 
-Over AMQP 0-9-1, also for a load in 1.0. A queue that was there already is used as it is, and stays.
+This is done over AMQP 0-9-1, also for a load in 1.0. A queue that existed before is used as it is, and stays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ADVICE = "--predeclared uses it as it is, --delete deletes it first"
 
 
 class Topology:
-    """What was made."""
+    """The exchange and queues of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -25,7 +25,7 @@ class Topology:
         self._exchange = False
 
     def declare(self) -> None:
-        """Raises PerfError."""
+        """Declare them, unless they are predeclared. Raises PerfError if the broker refuses."""
         plan = self._plan
         if plan.predeclared:
             return
@@ -67,7 +67,7 @@ class Topology:
         return channel
 
     def remove(self) -> None:
-        """What we have made; as far as the broker still lets us."""
+        """Delete the queues and the exchange that did not exist before, unless they are to be kept."""
         if self._plan.keep or not (self._queues or self._exchange):
             return
         talk = Talk(self._plan.url)
@@ -82,7 +82,7 @@ class Topology:
 
 
 def _exists(talk: Talk, channel: int, asking: wire.Method) -> tuple[bool, int]:
-    """And the channel to go on with: the question closes it if the answer is no."""
+    """Return whether a queue or exchange exists, with the channel open again if the broker closed it for asking."""
     answer = m.QueueDeclareOk if isinstance(asking, m.QueueDeclare) else m.ExchangeDeclareOk
     try:
         talk.call(asking, answer, channel)

@@ -1,4 +1,4 @@
-"""Many connections in one thread: sends what is due, handles what has come, and tells a conductor how it goes."""
+"""Run many connections in one thread: send what is due, handle what arrives, and report to a conductor."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from perf.plan import Plan
 from perf.shares import SeenBy
 
 TICK_NS: Final = 50_000_000
-REST_NS: Final = 200_000  # at least, between two looks at what is due: so that messages go together
-BLOCK_MAX: Final = 128 << 10  # octets of a block
-BLOCKS_MAX: Final = 16 << 20  # of all blocks
+REST_NS: Final = 200_000  # at least, between two looks at what is due, so that messages are sent together
+BLOCK_MAX: Final = 128 << 10  # bytes of a block
+BLOCKS_MAX: Final = 16 << 20  # bytes of all blocks
 SELECT_MAX: Final = 1024
 READY: Final = select.POLLIN
 ROOM: Final = select.POLLIN | select.POLLOUT
 
 
 class Order(Enum):
-    """What the conductor wants. STOP: no more is published; END: that was it."""
+    """The conductor's order to a worker. STOP: publish no more; END: finish."""
 
     GO = "go"
     STOP = "stop"
@@ -40,7 +40,7 @@ class Order(Enum):
 
 @attrs.frozen
 class Sample:
-    """How it stands; the times are those since the sample before."""
+    """The state of a worker; the histograms cover the time since the sample before."""
 
     worker: int
     now_ns: int
@@ -51,21 +51,21 @@ class Sample:
     returned: int
     first_ns: int
     last_ns: int
-    done: bool  # all publishers have said all, and heard all
+    done: bool  # publishers have sent all their messages, and all are settled
     delivery_times: Histogram
     confirm_times: Histogram
 
 
 @attrs.frozen
 class Sight:
-    """What one worker's messages were, at the end: how many each publisher sent, and what came out of each queue."""
+    """A worker's view of the messages at the end: how many each publisher sent, and what came out of each queue."""
 
     sent: dict[int, int]
     seen: list[tuple[str, tuple[dict[int, bytes], int, int]]]
 
 
 class Worker:
-    """Every `processes`-th connection of the plan, from number `worker` on."""
+    """A worker with every `processes`-th connection of the plan, from number `worker` on."""
 
     def __init__(self, plan: Plan, worker: int = 0) -> None:
         self._plan = plan
@@ -74,17 +74,17 @@ class Worker:
         self._inbox = Inbox()
         self._seen: SeenBy = []
         self._poll = _poll()
-        self._file = self._poll.fileno() if hasattr(self._poll, "fileno") else None  # of Linux's poll
-        self._by_number: dict[int, Connection] = {}  # by file
-        self._publishers: dict[int, Connection] = {}  # by the number of their first
-        self._ready: dict[Connection, None] = {}  # have something to send at once
+        self._file = self._poll.fileno() if hasattr(self._poll, "fileno") else None  # for epoll
+        self._by_number: dict[int, Connection] = {}  # by file descriptor
+        self._publishers: dict[int, Connection] = {}  # by the number of their first publisher
+        self._ready: dict[Connection, None] = {}  # may send at once
         self._timers: list[tuple[int, int, Connection, Subscription | None]] = []
-        self._timed: set[int] = set()  # files of those publishers that have one
+        self._timed: set[int] = set()  # file descriptors of publishers with a timer
         self._made = 0
         self._stopped = False
 
     def set_up(self) -> None:
-        """Raises PerfError. Consumers first: they should miss nothing."""
+        """Open the connections, consumers first, so that they miss nothing. Raises PerfError."""
         plan = self._plan
         shares = [*_shares(plan.consumers, plan.per_connection)]
         publishing = [*_shares(plan.publishers, plan.per_connection)]
@@ -109,7 +109,7 @@ class Worker:
         self._poll.register(made.socket.fileno(), READY)
 
     def _wait_for(self, made: Connection) -> None:
-        """Until the broker agrees to its consumers."""
+        """Wait until the broker has confirmed the consumers."""
         made.socket.settimeout(TIMEOUT_S)
         while made.unanswered:
             made.receive_once()
@@ -117,7 +117,7 @@ class Worker:
         self._think(made, time.monotonic_ns())
 
     def run(self, tick: Callable[[Sample], Order]) -> Sight:
-        """Until the conductor, who gets a sample now and then, wants the end. Raises PerfError."""
+        """Run until the conductor, which gets a sample now and then, orders the end. Raises PerfError."""
         now = time.monotonic_ns()
         for connection in self._publishers.values():
             for source in connection.sources:
@@ -184,11 +184,11 @@ class Worker:
         if hasattr(self._poll, "close"):
             self._poll.close()
 
-    # One turn.
+    # A turn of the loop.
 
     def _push(self, connection: Connection, now: int) -> None:
         if connection.push(now):
-            return  # it is ready for more
+            return  # it may send more at once
         self._ready.pop(connection, None)
         self._watch(connection)
         file = connection.socket.fileno()
@@ -199,7 +199,7 @@ class Worker:
             heapq.heappush(self._timers, (max(due, now + REST_NS), self._made, connection, None))
 
     def _watch(self, connection: Connection) -> None:
-        """For room, if it has none."""
+        """Poll for room to send, if the socket is full."""
         if connection.is_full != connection.is_watched:
             connection.is_watched = connection.is_full
             self._poll.modify(connection.socket.fileno(), ROOM if connection.is_full else READY)
@@ -231,7 +231,7 @@ class Worker:
             heapq.heappush(self._timers, (again, self._made, connection, thinker))
 
     def _wait(self, now: int, until: int) -> list[tuple[int, int]]:
-        """What can be read or written."""
+        """Return the sockets that can be read or written."""
         if self._ready:
             return self._poll.poll(0)
         if self._timers and self._timers[0][0] < until:
@@ -241,7 +241,7 @@ class Worker:
         return self._poll.poll(left_s if self._file is not None else 1000 * left_s)
 
     def _wait_briefly(self, seconds: float) -> None:
-        """A poll cannot wait for less than a millisecond, and `select` takes no large numbers of files."""
+        """Wait for less than the millisecond that a poll can; `select` takes no large file descriptors."""
         if self._file is not None and self._file < SELECT_MAX:
             select.select([self._file], [], [], seconds)
         else:
@@ -261,7 +261,7 @@ class Worker:
 
 
 def _poll() -> select.poll:
-    """Linux has one that does not look at each of a thousand; its words are the same."""
+    """Return Linux's epoll, which does not look at each of a thousand sockets, or a poll with the same methods."""
     return select.epoll() if hasattr(select, "epoll") else select.poll()  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""One worker in this process, or several in processes of their own; Ctrl-C ends the load, not the process."""
+"""Run one worker in this process, or several in processes of their own; Ctrl-C ends the load, not the process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ END_S: Final = 30.0  # for a process to end
 
 
 def run(plan: Plan, conductor: Conductor) -> list[Sight]:
-    """Do what is planned. Raises PerfError."""
+    """Run a plan. Raises PerfError."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems do not mean it
+    with suppress(ValueError, OSError):  # some systems refuse their own limit
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (most, most)
         )  # a socket is a file; other processes inherit it
@@ -54,7 +54,7 @@ def _interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
 
 
 def _together(plan: Plan, conductor: Conductor) -> list[Sight]:
-    context = get_context("spawn")  # nothing of ours is taken along: a thread of a test, a handler
+    context = get_context("spawn")  # inherits nothing of ours: a thread of a test, a handler
     with ExitStack() as stack:
         pipes: list[Connection] = []
         for number in range(plan.processes):
@@ -97,14 +97,14 @@ def _heard(pipe: Connection) -> object:
     try:
         said = pipe.recv()
     except EOFError:
-        raise PerfError("a process of the load has ended before its time", REFUSED) from None
+        raise PerfError("a process of the load has ended early", REFUSED) from None
     if isinstance(said, PerfError):
         raise said
     return said
 
 
 def _work(plan: Plan, number: int, pipe: Connection) -> None:
-    """The whole life of such a process."""
+    """Run a worker in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker = Worker(plan, number)
     order = Order.GO
