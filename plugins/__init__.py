@@ -1,6 +1,9 @@
 """Exchange types beyond the standard four, one file each. They are ordinary plugins: copy one to start your own.
 
-consistent_hash spreads keys over queues by weight; few keys move when a queue comes or goes delayed_message
-holds messages for as long as their header `x-delay` says modulus_hash spreads keys evenly over queues
-random_exchange one queue by chance recent_history gives the last messages to whoever binds a queue
+* `consistent_hash` spreads keys over queues by weight; few keys move when a queue comes or goes.
+* `delayed_message` holds messages for as long as their header `x-delay` says.
+* `modulus_hash` spreads keys evenly over queues.
+* `random_exchange` picks a queue at random.
+* `recent_history` gives the last messages to each queue that is bound.
+* `system_exchange` answers questions about the broker.
 """

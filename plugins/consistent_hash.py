@@ -1,14 +1,13 @@
 """`x-consistent-hash`: each key to one queue, always the same, in proportion to the queues' weights.
 
-The binding key is the weight: a whole number, 0 for a queue that gets nothing (X015). What is hashed is the
-routing key, or the header named by the argument `hash-header`, or the property named by `hash-property`;
-messages without it all go to one queue.
+The binding key is the weight: a whole number, 0 for a queue that gets nothing (X015). The exchange hashes the routing
+key, or the header named by the argument `hash-header`, or the property named by `hash-property`; messages without it
+all go to one queue.
 
-Every binding draws a number for the key, from a hash of both, and the highest wins (weighted rendezvous
-hashing). A binding that comes takes its share from all others alike, one that goes leaves its keys to all
-others alike, and no other key moves. There is no ring to be filled, so any weight costs the same: one hash
-per binding and message, 1 us. Nothing but the names and the key decides, so every process on every machine
-agrees.
+Every binding draws a number for the key, from a hash of both, and the highest wins (weighted rendezvous hashing). A new
+binding takes its share from all others alike, a removed one leaves its keys to all others alike, and no other key
+moves. There is no ring to fill, so any weight costs the same: one hash per binding and message, 1 us. Only the names
+and the key decide, so every process on every machine agrees.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PROPERTIES: Final = ("message_id", "correlation_id", "timestamp")
 
 
 class Candidate:
-    """One binding that may win a key."""
+    """A binding that may win a key."""
 
     __slots__ = ("_hash", "destination", "weight")
 
@@ -40,7 +39,7 @@ class Candidate:
         self._hash = blake2b(octets(seed), digest_size=8)
 
     def drawn_for(self, key: bytes) -> float:
-        """The number that decides: each candidate's is highest with a probability in proportion to its weight."""
+        """Return the number for a key: the probability that it is the highest is in proportion to the weight."""
         hashed = self._hash.copy()
         hashed.update(key)
         chance = ((int.from_bytes(hashed.digest(), "big") >> 12) + 0.5) / 2**52  # above 0, below 1, exact

@@ -1,17 +1,16 @@
 """`x-delayed-message`: holds each message for as long as its header says, then routes it as another type would.
 
-The argument `x-delayed-type` names that other type, which may be any registered one; it is asked with the
-exchange's own bindings and arguments. The header `x-delay` gives whole milliseconds. Without it, and with
-anything but a positive integer (zero, a negative number, text), the message is routed at once. Any length
-of delay is kept: there is no wrap at 2^32 ms, where RabbitMQ's plugin stops delaying.
+The argument `x-delayed-type` names that other type, which may be any registered one; it is given the exchange's own
+bindings and arguments. The header `x-delay` has whole milliseconds. Without it, and with anything but a positive
+integer (zero, a negative number, text), the message is routed at once. Any length of delay is kept: there is no wrap at
+2^32 ms, where RabbitMQ's plugin stops delaying.
 
-A held message counts as routed: its publisher gets the confirm, and no return. When its time has come it is
-routed as if published now: by the bindings of that moment, alternate exchange included. Messages due
-together keep the order in which they were published. The header stays as it was, so another delayed
-exchange on the way delays the message again.
+A held message counts as routed: its publisher gets the confirm, and no return. When its time has come it is routed as
+if published now: by the bindings of that moment, alternate exchange included. Messages due together keep the order in
+which they were published. The header stays as it was, so another delayed exchange on the way delays the message again.
 
-A durable message in a durable exchange is held on disk, too, and goes its way after a restart of the node: what came
-due meanwhile, at once. Deleting the exchange drops what it holds.
+A durable message in a durable exchange is held on disk, too, and survives a restart of the node; messages that became
+due meanwhile are routed at once. Deleting the exchange drops the messages that it holds.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class DelayedMessage(ExchangeType):
     argument_names = (DELAYED_TYPE,)
 
     def __init__(self, exchange: Exchange) -> None:
-        """Raises `PreconditionFailed` if `x-delayed-type` is not a registered type or refuses the arguments."""
+        """Create the inner type. Raises PreconditionFailed if it is not registered or refuses the arguments."""
         super().__init__(exchange)
         self._inner = inner_type(exchange)(exchange)
         self._held: list[Waiting] = []  # a heap
@@ -51,7 +50,7 @@ class DelayedMessage(ExchangeType):
 
     @property
     def held(self) -> int:
-        """How many messages wait."""
+        """Return how many messages are held."""
         return len(self._held)
 
     @classmethod
@@ -99,7 +98,7 @@ class DelayedMessage(ExchangeType):
         self._held, inner_state = state
         if inner_state is not None:
             self._inner.restore(inner_state)
-        self._wake_at_the_earliest()  # last: what raised before this has left no timer behind
+        self._wake_at_the_earliest()  # last: if something above raises, no timer is left behind
 
     def _wait_ms(self, message: Message) -> int:
         return 0 if message is self._released else delay_ms(message.headers)
@@ -126,7 +125,7 @@ class DelayedMessage(ExchangeType):
 
 
 def delay_ms(headers: Table) -> int:
-    """How long a message wants to wait; 0: not at all."""
+    """Return how many milliseconds a message is to be held; 0 if it is not."""
     delay = headers.get(DELAY)
     if not isinstance(delay, int) or isinstance(delay, bool):
         return 0
@@ -141,7 +140,7 @@ def inner_name_in(arguments: Table) -> str:
 
 
 def inner_type(exchange: Exchange) -> type[ExchangeType]:
-    """The class that decides where messages go in the end."""
+    """Return the exchange type that routes messages after their delay. Raises PreconditionFailed if there is none."""
     name = inner_name_in(exchange.arguments)
     found = exchange.virtual_host.broker.exchange_types.get(name)
     if found is None:

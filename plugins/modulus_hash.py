@@ -1,8 +1,7 @@
 """`x-modulus-hash`: each routing key to one queue, spread evenly; binding keys do not matter.
 
-The bound destinations are put in the order of their names, and the hash of the key modulo their number
-picks one. Cheap and even, but most keys move when a queue comes or goes: for that there is
-`x-consistent-hash`.
+The bound destinations are sorted by name, and the hash of the key modulo their number picks one. Cheap and even, but
+most keys move when a queue comes or goes: `x-consistent-hash` avoids that.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class ModulusHash(ExchangeType):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._destinations: list[Destination] | None = None  # in order; None: bindings have changed
+        self._destinations: list[Destination] | None = None  # sorted; None after bindings have changed
 
     def bind(self, binding: Binding) -> None:
         self._destinations = None
@@ -38,6 +37,6 @@ class ModulusHash(ExchangeType):
 
 
 def in_order(bindings: Iterable[Binding]) -> list[Destination]:
-    """The destinations bound, each once, whatever the order they were bound in."""
+    """Return the bound destinations, each once, independent of the order in which they were bound."""
     distinct = {binding.destination for binding in bindings}
     return sorted(distinct, key=lambda destination: (destination.kind, destination.name))

@@ -1,4 +1,4 @@
-"""`x-random`: one of the bound queues, by chance, all with the same chance; keys do not matter."""
+"""`x-random`: one of the bound queues at random, each with the same probability; keys do not matter."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class RandomExchange(ExchangeType):
         self._random = random or Random()
 
     def route(self, message: Message) -> Iterable[Destination]:
-        # bound twice is still one; a dict keeps the order, so that a seeded Random repeats itself
+        # A queue that is bound twice counts once. A dict keeps the order, so that a seeded Random repeats itself.
         distinct = list(dict.fromkeys(binding.destination for binding in self.exchange.bindings))
         return [self._random.choice(distinct)] if distinct else []

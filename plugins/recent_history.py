@@ -1,8 +1,8 @@
 """`x-recent-history`: to every bound queue, and the last messages also to each queue that is bound later.
 
 The argument `x-recent-history-length` says how many messages are remembered (20); a message with the header
-`x-recent-history-no-store: true` is not. They are remembered in memory, until the node ends, and
-handed to queues, not on to exchanges: what lies behind a bound exchange has its own history or none.
+`x-recent-history-no-store: true` is not. They are remembered in memory, until the node ends, and given to queues, not
+to exchanges: an exchange that is bound has a history of its own or none.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RecentHistory(ExchangeType):
 
     def bind(self, binding: Binding) -> None:
         if not binding.destination.is_exchange:
-            for message in self._recent:  # empty when the bindings are told again after a reload
+            for message in self._recent:  # empty when bindings are restored after a reload
                 self.exchange.virtual_host.broker.deliver(message, [binding.destination])
 
     def state(self) -> object:

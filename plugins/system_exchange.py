@@ -4,16 +4,16 @@
 |----------------|---------------------------------------------------------------------------------|
 | `amq.ping`     | the body of the request                                                         |
 | `amq.time`     | the node's time, in ISO 8601, UTC                                               |
-| `amq.stats`    | totals of the virtual host, as JSON; counted no more than once a second         |
-| `amq.services` | what there is, as JSON                                                          |
+| `amq.stats`    | totals of the virtual host, as JSON; counted at most once a second              |
+| `amq.services` | a list of these services, as JSON                                               |
 
-This is the exchange type that a draft of AMQP has for that (2.2.3.5), and no version. A message for another service is
+A draft of AMQP describes this exchange type (2.2.3.5), but no released version. A message for another service is
 unroutable: its alternate exchange gets it, or it is returned.
 
 The answer goes to the request's reply-to, with its correlation-id, or, without one, its message-id. It has no reply-to
-of its own, and is put straight into queues: so no answer is ever answered. Whoever publishes here decides which queue
-that is, without a permission to write to it; so it has to be private: exclusive, or a direct reply-to. The argument
-`x-reply-to-prefix` names others.
+of its own, and is put straight into queues, so no answer is ever answered. The publisher chooses the queue without
+needing a permission to write to it; so it has to be private: exclusive, or a direct reply-to. The argument
+`x-reply-to-prefix` allows other queues by name.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from broker_core.virtual_host import VirtualHost
 
 PREFIX: Final = "x-reply-to-prefix"
-STATS_S: Final = 1.0  # so long the same totals are told
-QUEUES: Final = "/queues/"  # how reply-tos of other protocols than 0-9-1 begin
+STATS_S: Final = 1.0  # for which the totals are reused
+QUEUES: Final = "/queues/"  # prefix of reply-tos of other protocols than 0-9-1
 EXCHANGES: Final = "/exchanges/"
 TEXT: Final = "text/plain"
 JSON: Final = "application/json"
@@ -62,7 +62,7 @@ class SystemExchange(ExchangeType):
     def keep(self, message: Message) -> None:
         service = SERVICES.get(message.key)
         if service is None:
-            return  # an alternate has it
+            return  # its alternate exchange has it
         said = message.encoding.read(message.properties)
         if said.reply_to:
             self._answer(message, said, said.reply_to, *service(self, message))
@@ -87,7 +87,8 @@ class SystemExchange(ExchangeType):
         is_private = queue.owner is not None or queue.hidden
         return is_private or (self._prefix is not None and queue.name.startswith(self._prefix))
 
-    # Services: the body of the answer in the request's encoding, and its content type; None: that of the request.
+    # Services. They return the body of the answer, in the request's encoding, and its content type; None: the
+    # request's.
 
     def ping(self, request: Message) -> tuple[bytes, str | None]:
         return request.body, None
@@ -98,7 +99,7 @@ class SystemExchange(ExchangeType):
         return request.encoding.body(told.encode()), TEXT
 
     def stats(self, request: Message) -> tuple[bytes, str]:
-        """To count a virtual host of many queues takes its time, and anybody may ask as often as he likes."""
+        """Count the virtual host at most once a second, because many queues take long to count."""
         now = self.exchange.virtual_host.broker.now
         if now >= self._stats_until:
             self._stats = json.dumps(totals(self.exchange.virtual_host)).encode()
@@ -118,7 +119,7 @@ SERVICES: Final[dict[str, Callable[[SystemExchange, Message], tuple[bytes, str |
 
 
 def totals(host: VirtualHost) -> dict[str, int]:
-    """Of what is there now."""
+    """Return totals of the virtual host as it is now."""
     queues = list(host.queues.values())
     return {
         "connections": host.connections,
@@ -135,12 +136,12 @@ def totals(host: VirtualHost) -> dict[str, int]:
 
 
 def id_in(said: Properties) -> Id | None:
-    """What the answer is told apart by."""
+    """Return the id that relates the answer to its request."""
     return said.message_id if said.correlation_id is None else said.correlation_id
 
 
 def address_in(reply_to: str) -> tuple[str, str]:
-    """The exchange and the key that a reply-to names."""
+    """Return the exchange and the routing key that a reply-to names."""
     if reply_to.startswith(QUEUES):
         return "", unquote(reply_to.removeprefix(QUEUES))
     if reply_to.startswith(EXCHANGES):
@@ -150,7 +151,7 @@ def address_in(reply_to: str) -> tuple[str, str]:
 
 
 def prefix_in(arguments: Table) -> str | None:
-    """How names of other queues begin that may get answers. Raises PreconditionFailed."""
+    """Return the prefix of names of other queues that may get answers. Raises PreconditionFailed if it is no text."""
     prefix = arguments.get(PREFIX)
     if prefix is not None and not (isinstance(prefix, str) and prefix):
         raise PreconditionFailed(f"Invalid argument '{printed(prefix)}', '{PREFIX}' must be a text")
