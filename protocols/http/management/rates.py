@@ -40,7 +40,7 @@ from protocols.http.server.request import Asked
 
 T = TypeVar("T")
 
-POINTS_MAX: Final = 250  # of each of some twenty curves in a row: 10 ms
+POINTS_MAX: Final = 250  # of each of some twenty curves of a row: 10 ms
 SECONDS_MAX: Final = 10 * 365 * 86_400
 STILL: Final[dict[str, Json]] = {"rate": 0.0}
 SUMS: Final[Mapping[str, Sequence[str]]] = {"messages": LENGTHS, "deliver_get": DELIVERIES}

@@ -135,4 +135,4 @@ class Route:
     level: Level
     answer: Answer
     large: bool = False  # its body may be a bit larger than the largest message
-    octets_max: int | None = None  # a lower limit of such a body in bytes
+    octets_max: int | None = None  # a stricter limit of such a body in bytes
