@@ -74,7 +74,7 @@ class Connection(ABC):
     def keep_alive(self, now: int) -> None:
         """Called now and then, to send a heartbeat if one is due."""
 
-    # Out.
+    # Sending.
 
     def push(self, now: int) -> bool:
         """Send what may be sent. Return whether more could be sent at once."""
@@ -129,7 +129,7 @@ class Connection(ABC):
             self._read(0)
         raise PerfError(f"the connection was lost: {error}", UNREACHABLE)
 
-    # In.
+    # Reading.
 
     def receive(self, now: int) -> None:
         while self._read(now):

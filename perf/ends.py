@@ -271,7 +271,7 @@ def count_run(run: Run, subscriptions: dict[int, Subscription], tally: Tally, no
 
 
 def _measure(stamps: array[int], tally: Tally, now: int) -> None:
-    """Add the latencies of stamps. A stamp that is no time since the start is of a foreign body."""
+    """Add the latencies of stamps, but not of those older than the load: other bodies may have anything there."""
     first = stamps[0]
     if stamps[-1] == first and stamps.count(first) == len(stamps):
         if tally.since_ns <= first <= now:

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Final
 
-AHEAD_MAX: Final = 1 << 28  # no publisher sends as many: a number beyond is of a foreign body
+AHEAD_MAX: Final = 1 << 28  # no publisher sends as many: a number beyond is not ours
 
 
 class Seen:

@@ -87,8 +87,7 @@ class SystemExchange(ExchangeType):
         is_private = queue.owner is not None or queue.hidden
         return is_private or (self._prefix is not None and queue.name.startswith(self._prefix))
 
-    # Services. They return the body of the answer, in the request's encoding, and its content type; None: the
-    # request's.
+    # Services return the body of the answer, in the request's encoding, and its content type; None: the request's.
 
     def ping(self, request: Message) -> tuple[bytes, str | None]:
         return request.body, None

@@ -25,7 +25,7 @@ def test_a_wrong_password_is_told_and_lets_nobody_in(visit: Visit) -> None:
 
 def test_a_user_without_tags_cannot_enter(visit: Visit) -> None:
     page = visit.log_in("worker", "sesame")
-    expect(page.get_by_role("alert")).to_contain_text("no tag that lets him in, such as management")
+    expect(page.get_by_role("alert")).to_contain_text("no tag that allows a login, such as management")
     expect(page.locator("nav")).to_have_count(0)
     assert page.evaluate("sessionStorage.length") == 0
     visit.expect_errors("401", "403")

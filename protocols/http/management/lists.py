@@ -115,7 +115,7 @@ def pages(count: int, size: int) -> int:
     return -(-count // size)
 
 
-# Many.
+# Lists.
 
 
 def listed(
@@ -241,7 +241,7 @@ def _frame(wish: Wish, total: int, chosen: int, rows: int) -> tuple[str, str]:
     return f'{compact(counts)[:-1]},"items":[', "]}"
 
 
-# One.
+# Single things.
 
 
 def told(asked: Asked, thing: T, fields: Fields[T]) -> Response:

@@ -113,7 +113,7 @@ def delete_parameter(asked: Asked) -> Later | Response:
     return policies.obeyed(asked, host, changed(asked, False, KIND_OPERATOR_POLICY, host.name, name))
 
 
-# Global ones.
+# Global parameters.
 
 
 def global_parameters(asked: Asked) -> Later:

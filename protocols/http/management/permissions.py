@@ -55,7 +55,7 @@ def in_virtual_host(asked: Asked) -> Json:
     return [permission_json(*each) for each in asked.broker.access.permissions() if each[1] == host]
 
 
-# On routing keys.
+# Topic permissions.
 
 
 def topic_permissions(asked: Asked) -> Later:

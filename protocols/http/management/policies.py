@@ -74,7 +74,7 @@ def delete_operator_policy(asked: Asked) -> Later:
     return delete(asked, own_host_of(asked), asked.broker.policies.clear_operator, True)
 
 
-# Either kind.
+# Shared by both kinds.
 
 
 def of_all_hosts(asked: Asked, operator: bool) -> Later:

@@ -51,7 +51,7 @@ class Look:
     truncate: int | None  # bytes; all of them if None
 
 
-# Shown.
+# Messages to JSON.
 
 
 def shown_message(message: Message, redelivered: bool, look: Look, more: Mapping[str, Json]) -> bytes:
@@ -118,7 +118,7 @@ def death_json(death: Death) -> Table:
     }
 
 
-# Published.
+# JSON to messages.
 
 
 def message_in(said: Said, broker: Broker, exchange: str, size_max: int) -> Message:

@@ -101,7 +101,7 @@ def detailed(asked: Asked) -> Later:
     return scraped(asked, steps)
 
 
-# What they have in common.
+# Shared by the routes.
 
 
 class Scrapes:

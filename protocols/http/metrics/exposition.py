@@ -84,7 +84,7 @@ def labelled(labels: Mapping[str, str]) -> str:
 
 
 def escaped(value: str) -> str:
-    """Escape a label's value. Lone surrogates, which names from the wire may have, have no bytes in UTF-8."""
+    """Escape a label's value, and the lone surrogates of names from the wire, which UTF-8 cannot encode."""
     if not value.isascii():
         value = value.encode("utf-8", "backslashreplace").decode()
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

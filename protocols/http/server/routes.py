@@ -34,7 +34,7 @@ def index(asked: Asked) -> Json | Response:
 
 
 def health(asked: Asked) -> Json:
-    """Answer at all, which shows that the node works."""
+    """Answer `ok`, which shows that the node works."""
     return {"status": "ok"}
 
 

@@ -31,7 +31,7 @@ PAUSE_S: Final = 0.0005
 
 
 def turn_of(broker: Broker) -> Turn:
-    """Return the clock that tells the steps of a portion when to pause."""
+    """Return a `Turn`, which tells the steps of a portion when to pause."""
     return Turn(broker.clock, TURN_S, PAUSE_S)
 
 

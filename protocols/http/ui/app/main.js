@@ -59,14 +59,14 @@ async function enter({ name, password, token }) {
 
 function inWords(problem) {
   if (problem.status !== 403) throw problem;
-  throw new api.Failure(403, "This user has no tag that lets him in, such as management.");
+  throw new api.Failure(403, "This user has no tag that allows a login, such as management.");
 }
 
 async function admit() {
   const user = await api.get("whoami").catch(inWords);
   user.tags = session.tagsOf(user);
   if (!session.isLetIn(user.tags)) {
-    throw new api.Failure(403, `user “${user.name}” has no tag that lets him in, such as management`);
+    throw new api.Failure(403, `user “${user.name}” has no tag that allows a login, such as management`);
   }
   session.entered(user);
 }

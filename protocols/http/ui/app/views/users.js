@@ -73,7 +73,7 @@ export const user = {
       "p",
       { class: "hint" },
       tagsOf(found).map((tag) => badge(tag)),
-      isLetIn(tagsOf(found)) ? null : " No tag that lets him log in here, such as management.",
+      isLetIn(tagsOf(found)) ? null : " No tag that lets this user log in here, such as management.",
     ),
     section("Permissions", permitted(permissions, "permissions", ["configure", "write", "read"])),
     panel("Set permissions", permitting(name)),
