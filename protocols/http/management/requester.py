@@ -86,7 +86,7 @@ def not_there() -> NotFound:
 def changed(asked: Asked, created: bool, *names: str) -> Response:
     """Answer that something has been done, once it is on disk; with 201 if it is new.
 
-    `names` are the kind and the names of a thing that may be in the configuration file (`durability/objects.py`). If
+    `names` are the kind and the names of a thing that may be in the configuration file (`durable_objects.py`). If
     the file names it, a header tells that the change lasts until the node restarts.
     """
     asked.broker.hold_answer()
