@@ -1,47 +1,29 @@
 """Every statement about what an AMQP client, of 0-9-1, 1.0 or 0-10, must observe is settled by a test that names it.
 
-The numbers are those of the project's acceptance list: S are its core, X its extended statements. A test names one in
-its own name (`test_s039_...`) or in its docstring (`S039`).
+The statements stand in docs/statements.md: S are the core, X came later. A test names one in its own name
+(`test_s039_...`) or in its docstring (`S039`).
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import Counter
 from typing import Final
 
-from tests.sources import sources
+import attrs
 
-SECTIONS: Final = {  # core and extended statements, first to last
-    "connection and framing": ("S001-S026", "X001-X009"),
-    "channel": ("S027-S033", "X010-X011"),
-    "exchanges": ("S034-S059", "X012-X016"),
-    "queues": ("S060-S083", "X017-X023"),
-    "publish, deliver, acknowledge": ("S084-S116", "X024-X028"),
-    "confirms and transactions": ("S117-S126", "X029-X029"),
-    "dead lettering": ("X030-X040",),
-    "alternate exchanges": ("S127-S152", "X041-X043"),
-    "flow control and alarms": ("S153-S163", "X044-X045"),
-    "1.0: connection, session, link": ("S164-S182", "X046-X057"),
-    "1.0: addresses of version 2": ("S183-S212", "X058-X063"),
-    "1.0: addresses of version 1": ("S213-S225", "X064-X065"),
-    "1.0: outcomes and messages": ("S226-S232", "X066-X073"),
-    "1.0: management": ("X074-X088",),
-    "0-10: sessions and execution": ("S233-S241", "X089-X090", "X092-X092"),
-}
+from broker_core.config.compat import Compat
+from tests.sources import ROOT, sources
+
 NAMED: Final = re.compile(r"(?<![a-z0-9])([sx][0-9]{3})(?![0-9])", re.IGNORECASE)
-
-
-def required() -> Iterator[str]:
-    for spans in SECTIONS.values():
-        for span in spans:
-            first, last = span.split("-")
-            yield from (f"{first[0]}{number:03}" for number in range(int(first[1:]), int(last[1:]) + 1))
+ON_PAGE: Final = re.compile(r'^\* <a id="([sx][0-9]{3})"></a>\*\*([SX][0-9]{3})\*\* \S', re.MULTILINE)
+PAGE: Final = (ROOT / "docs/statements.md").read_text()
+STATED: Final = [number for _, number in ON_PAGE.findall(PAGE)]
 
 
 def named_in(source: str) -> set[str]:
-    """The statements named by the tests of a module."""
+    """Return the statements that the tests of a module name."""
     tests = [
         node
         for node in ast.walk(ast.parse(source))
@@ -61,8 +43,31 @@ def helper_s006(): ...
     assert named_in(source) == {"S001", "X002", "S003"}
 
 
+def test_the_page_has_each_number_once_behind_its_anchor_and_none_is_left_out() -> None:
+    anchors = [anchor.upper() for anchor, _ in ON_PAGE.findall(PAGE)]
+    assert anchors == STATED == re.findall(r"^\* .*\*\*([SX]\d+)\*\*", PAGE, re.MULTILINE)
+    last = Counter(number[0] for number in STATED)
+    assert last["S"] >= 243
+    assert last["X"] >= 92
+    assert sorted(STATED) == [f"{kind}{count:03}" for kind in "SX" for count in range(1, last[kind] + 1)]
+
+
 def test_every_statement_is_named_by_a_test() -> None:
-    tests = [path for path in sources() if path.match("test_*.py")]
-    named = set().union(*(named_in(path.read_text()) for path in tests))
-    missing = [number for number in required() if number not in named]
+    named = set().union(*(named_in(path.read_text()) for path in sources() if path.match("test_*.py")))
+    missing = [number for number in STATED if number not in named]
     assert not missing, f"no test names {', '.join(missing)}"
+    assert named - set(STATED) == set()
+
+
+def test_the_code_names_no_other_statements() -> None:
+    files = [
+        path for folder in ("broker_core", "protocols", "plugins") for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = {number for path in files for number in re.findall(r"\b([SX][0-9]{3})\b", path.read_text())}
+    assert named - set(STATED) == set()
+
+
+def test_what_decides_a_statement_is_a_row_of_compat() -> None:
+    decided = re.findall(r"Decided\s+by\s+((?:`\w+`(?:\s+and\s+)?)+)", PAGE)
+    rows = {row for each in decided for row in re.findall(r"`(\w+)`", each)}
+    assert rows == {field.name for field in attrs.fields(Compat)}
