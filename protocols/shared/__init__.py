@@ -1,1 +1,0 @@
-"""What several protocols have in common."""

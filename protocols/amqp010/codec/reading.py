@@ -18,10 +18,6 @@ from protocols.amqp010.codec.values import (
     CharUtf32,
     Datetime,
     Dec64,
-    Float32,
-    Int8,
-    Int16,
-    Int32,
     MalformedError,
     Opaque,
     Str8,
@@ -30,14 +26,11 @@ from protocols.amqp010.codec.values import (
     Str16Latin,
     Str16Utf16,
     Struct32,
-    UInt8,
-    UInt16,
-    UInt32,
-    UInt64,
     Value,
     Vbin8,
     Vbin32,
 )
+from protocols.shared.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
 
 Reader: TypeAlias = Callable[[bytes, int, int, int], tuple[Value, int]]  # data, at, end, depth
 

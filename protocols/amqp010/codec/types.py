@@ -17,10 +17,6 @@ from protocols.amqp010.codec.values import (
     CharUtf32,
     Datetime,
     Dec64,
-    Float32,
-    Int8,
-    Int16,
-    Int32,
     Int64,
     MalformedError,
     Opaque,
@@ -30,15 +26,12 @@ from protocols.amqp010.codec.values import (
     Str16Latin,
     Str16Utf16,
     Struct32,
-    UInt8,
-    UInt16,
-    UInt32,
-    UInt64,
     Value,
     Vbin8,
     Vbin32,
 )
 from protocols.amqp010.codec.writing import encode, encode_array, encode_list, encode_map
+from protocols.shared.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
 
 __all__ = [
     "value_at",

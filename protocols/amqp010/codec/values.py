@@ -13,6 +13,8 @@ from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
 
+from protocols.shared.integers import Number
+
 
 class MalformedError(ValueError):
     """Octets that do not say what they should. The codes are those of the command that they spoil, if it is known."""
@@ -21,61 +23,13 @@ class MalformedError(ValueError):
     code = 0
 
 
-class _Number(int):
-    """An integer that knows its width, and prints as any other."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({int(self)})"
-
-    __str__ = int.__repr__
-
-
-class UInt8(_Number):
-    __slots__ = ()
-
-
-class Int8(_Number):
-    __slots__ = ()
-
-
-class UInt16(_Number):
-    __slots__ = ()
-
-
-class Int16(_Number):
-    __slots__ = ()
-
-
-class UInt32(_Number):
-    __slots__ = ()
-
-
-class Int32(_Number):
-    __slots__ = ()
-
-
-class UInt64(_Number):
-    __slots__ = ()
-
-
 Int64: TypeAlias = int  # what clients send an integer as
 
 
-class Datetime(_Number):
+class Datetime(Number):
     """Seconds since 1970."""
 
     __slots__ = ()
-
-
-class Float32(float):
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"Float32({float(self)})"
-
-    __str__ = float.__repr__
 
 
 class Dec64(Decimal):

@@ -22,6 +22,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import ClassVar, Final, TypeAlias
 
+from protocols.shared.integers import Float32, Int8, Int16, Number, UInt8, UInt16, UInt32
+
 
 class AmqpError(Exception):
     """What the peer did wrong, as the reply code and explanation it is told.
@@ -45,42 +47,15 @@ class MalformedError(AmqpError):
         super().__init__(502, text)
 
 
-class Timestamp(int):
+class Timestamp(Number):
     """Seconds since 1970, told apart from other integers."""
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return f"Timestamp({int(self)})"
 
-
-class Int8(int):
-    __slots__ = ()
-
-
-class UInt8(int):
-    __slots__ = ()
-
-
-class Int16(int):
-    __slots__ = ()
-
-
-class UInt16(int):
-    __slots__ = ()
-
-
-class UInt32(int):
-    __slots__ = ()
-
-
-class LongLong(int):
+class LongLong(Number):
     """An integer that goes out as `l` however small it is, for where clients expect 64 bits."""
 
-    __slots__ = ()
-
-
-class Float32(float):
     __slots__ = ()
 
 

@@ -18,16 +18,10 @@ from protocols.amqp091.codec.fields import (
     ByteArray,
     FieldTable,
     FieldValue,
-    Float32,
-    Int8,
-    Int16,
     LongLong,
     MalformedError,
     Method,
     Timestamp,
-    UInt8,
-    UInt16,
-    UInt32,
     decode_table,
     encode_field,
     encode_longlong,
@@ -55,6 +49,7 @@ from protocols.amqp091.codec.methods import (
     BasicDeliver,
     BasicProperties,
 )
+from protocols.shared.integers import Float32, Int8, Int16, UInt8, UInt16, UInt32
 
 __all__ = [
     "DEPTH_MAX",

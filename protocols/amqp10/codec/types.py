@@ -17,7 +17,6 @@ from protocols.amqp10.codec.values import (
     Decimal64,
     Decimal128,
     Described,
-    Float32,
     Int,
     Key,
     Long,
@@ -31,6 +30,7 @@ from protocols.amqp10.codec.values import (
     Value,
 )
 from protocols.amqp10.codec.writing import array_of, encode
+from protocols.shared.integers import Float32
 
 __all__ = [
     "value_at",

@@ -14,63 +14,45 @@ from hashlib import sha256
 from typing import TypeAlias
 from uuid import UUID
 
-
-class _Number(int):
-    """An integer that knows its width, and prints as any other."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({int(self)})"
-
-    __str__ = int.__repr__
+from protocols.shared.integers import Number
 
 
-class UByte(_Number):
+class UByte(Number):
     __slots__ = ()
 
 
-class UShort(_Number):
+class UShort(Number):
     __slots__ = ()
 
 
-class UInt(_Number):
+class UInt(Number):
     __slots__ = ()
 
 
-class ULong(_Number):
+class ULong(Number):
     __slots__ = ()
 
 
-class Byte(_Number):
+class Byte(Number):
     __slots__ = ()
 
 
-class Short(_Number):
+class Short(Number):
     __slots__ = ()
 
 
-class Int(_Number):
+class Int(Number):
     __slots__ = ()
 
 
-class Long(_Number):
+class Long(Number):
     __slots__ = ()
 
 
-class Timestamp(_Number):
+class Timestamp(Number):
     """Milliseconds since 1970, before it if negative."""
 
     __slots__ = ()
-
-
-class Float32(float):
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"Float32({float(self)})"
-
-    __str__ = float.__repr__
 
 
 class Symbol(str):

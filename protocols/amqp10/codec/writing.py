@@ -21,7 +21,6 @@ from protocols.amqp10.codec.values import (
     Decimal64,
     Decimal128,
     Described,
-    Float32,
     Int,
     Key,
     Long,
@@ -34,6 +33,7 @@ from protocols.amqp10.codec.values import (
     UShort,
     Value,
 )
+from protocols.shared.integers import Float32
 
 DEPTH_MAX: Final = 128  # lists in lists ...: no value that was decoded is as deep
 TOO_DEEP: Final = f"a value is nested more than {DEPTH_MAX} deep"

@@ -5,15 +5,26 @@ whether the committed file is what the data gives. The output is laid out as the
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from keyword import iskeyword
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
+from protocols.shared.generate import (
+    NAMESPACE,
+    class_name,
+    constant_name,
+    constructor,
+    exports,
+    names,
+    quoted,
+    slots,
+    write,
+)
+
 SOURCE: Final = "amqp.0-10-qpid-errata.stripped.xml"
 TARGET: Final = Path(__file__).parents[1] / "commands.py"
-NAMESPACE: Final = "{http://www.amqp.org/schema/amqp.xsd}"
 
 HEAD: Final = '''\
 """AMQP 0-10 controls, commands, structs and constants: one class each, straight-line code.
@@ -201,53 +212,37 @@ class PackedSpec:
         ]
 
 
-def class_name(name: str) -> str:
-    return name.replace(".", " ").replace("-", " ").title().replace(" ", "")
-
-
 def generate() -> str:
     spec = Spec(ElementTree.parse(Path(__file__).parent / SOURCE).getroot())
     packed = spec.packed()
-    lines = [HEAD, *_exports(packed), "", *_constants(spec)]
+    lines = [HEAD, *exports([*EXPORTS, *(of.class_name for of in packed)]), "", *_constants(spec)]
     for of in packed:
         lines += ["", "", *_class(of)]
     return "\n".join(lines) + "\n"
 
 
-def _exports(packed: list[PackedSpec]) -> Iterator[str]:
-    yield "__all__ = ["
-    yield from _indented([f'"{name}"' for name in (*EXPORTS, *(of.class_name for of in packed))], 4, ",")
-    yield "]"
-
-
 def _constants(spec: Spec) -> list[str]:
     """A name for each choice of each domain; where two classes have one domain it comes once."""
     lines = [
-        f"{_constant(constant.attrib['name'])}: Final = {constant.attrib['value']}"
+        f"{constant_name(constant.attrib['name'])}: Final = {constant.attrib['value']}"
         for constant in spec.constants
     ]
     for domain in spec.domains:
         for choice in domain.iter(NAMESPACE + "choice"):
-            name = _constant(f"{domain.attrib['name']}-{choice.attrib['name']}")
+            name = constant_name(f"{domain.attrib['name']}-{choice.attrib['name']}")
             lines.append(f"{name}: Final = {choice.attrib['value']}")
     return list(dict.fromkeys(lines))
 
 
-def _constant(name: str) -> str:
-    return name.replace("-", "_").upper()
-
-
 def _class(of: PackedSpec) -> Iterator[str]:
     yield f"class {of.class_name}({of.kind}):"
-    yield from _names("    __slots__ =", sorted(f'"{field.name}"' for field in of.fields))
+    yield from slots(field.name for field in of.fields)
     yield ""
     yield f"    CLASS_CODE: ClassVar[int] = 0x{of.class_code:02X}"
     yield f"    CODE: ClassVar[int] = 0x{of.code:02X}"
     yield f'    NAME: ClassVar[str] = "{of.name}"'
     if of.fields:
-        yield from _names(
-            "    FIELDS: ClassVar[tuple[str, ...]] =", [f'"{field.name}"' for field in of.fields]
-        )
+        yield from names("    FIELDS: ClassVar[tuple[str, ...]] =", quoted(field.name for field in of.fields))
     if of.name in SECRETS:
         yield f'    SECRET: ClassVar[str] = "{SECRETS[of.name]}"'
     if of.has_result:
@@ -259,18 +254,11 @@ def _class(of: PackedSpec) -> Iterator[str]:
     if of.kind == "Struct" and of.size_width != 4:
         yield f"    SIZE_WIDTH: ClassVar[int] = {of.size_width}"
     if of.fields:
-        yield from ("", "    def __init__(", "        self,")
-        yield from _indented([field.parameter() for field in of.fields], 8, ",")
-        yield "    ) -> None:"
-        yield from _indented([f"self.{field.name} = {field.name}" for field in of.fields], 8)
+        yield from constructor(
+            [field.parameter() for field in of.fields],
+            [f"self.{field.name} = {field.name}" for field in of.fields],
+        )
     yield from ("", *_decode(of), "", *_encode(of))
-
-
-def _names(head: str, names: list[str]) -> list[str]:
-    """A tuple of names, a line for each if there are several."""
-    if len(names) < 2:
-        return [f"{head} ({names[0]},)" if names else f"{head} ()"]
-    return [f"{head} (", *_indented(names, 8, ","), "    )"]
 
 
 def _decode(of: PackedSpec) -> Iterator[str]:
@@ -317,16 +305,8 @@ def _encode(of: PackedSpec) -> Iterator[str]:
     yield f"        return {' + '.join(written)}"
 
 
-def _indented(lines: Iterable[str], width: int, end: str = "") -> Iterator[str]:
-    return (" " * width + line + end for line in lines)
-
-
 def main(arguments: list[str]) -> int:
-    code = generate()
-    if arguments == ["--check"]:
-        return int(TARGET.read_text(encoding="utf-8") != code)
-    TARGET.write_text(code, encoding="utf-8")
-    return 0
+    return write(TARGET, generate(), arguments)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ whether the committed file is what the data gives. The output is laid out as the
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from keyword import iskeyword
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
+
+from protocols.shared.generate import class_name, constant_name, constructor, indented, slots, write
 
 SOURCES: Final = ("amqp0-9-1.extended.xml", "extensions.xml")
 TARGET: Final = Path(__file__).parents[1] / "methods.py"
@@ -110,7 +112,7 @@ class MethodSpec:
 
     @property
     def class_name(self) -> str:
-        return self.name.replace(".", " ").replace("-", " ").title().replace(" ", "")
+        return class_name(self.name)
 
     @property
     def parameters(self) -> list[Field]:
@@ -151,27 +153,25 @@ def _all(roots: list[ElementTree.Element], tag: str) -> list[ElementTree.Element
 def _constants(constants: list[ElementTree.Element]) -> Iterator[str]:
     constants = sorted(constants, key=lambda constant: int(constant.attrib["value"]))
     for constant in constants:
-        yield f"{_constant_name(constant)}: Final = {constant.attrib['value']}"
+        yield f"{constant_name(constant.attrib['name'])}: Final = {constant.attrib['value']}"
     yield ""
     for error in ("soft", "hard"):
         names = [
-            _constant_name(constant) for constant in constants if constant.get("class") == f"{error}-error"
+            constant_name(constant.attrib["name"])
+            for constant in constants
+            if constant.get("class") == f"{error}-error"
         ]
         yield f"{error.upper()}_ERRORS: Final = frozenset("
-        yield from ("    {", *_indented(names, 8, ","), "    }", ")")
+        yield from ("    {", *indented(names, 8, ","), "    }", ")")
     yield "REPLY_NAMES: Final[dict[int, str]] = {"
-    errors = [_constant_name(constant) for constant in constants if constant.get("class")]
-    yield from _indented([f'{name}: "{name}"' for name in errors], 4, ",")
+    errors = [constant_name(constant.attrib["name"]) for constant in constants if constant.get("class")]
+    yield from indented([f'{name}: "{name}"' for name in errors], 4, ",")
     yield "}"
-
-
-def _constant_name(constant: ElementTree.Element) -> str:
-    return constant.attrib["name"].replace("-", "_").upper()
 
 
 def _method(method: MethodSpec) -> Iterator[str]:
     yield f"class {method.class_name}(Method):"
-    yield from _slots(method.parameters)
+    yield from slots(field.name for field in method.parameters)
     yield ""
     yield f"    class_id: ClassVar[int] = {method.class_id}"
     yield f"    method_id: ClassVar[int] = {method.method_id}"
@@ -180,30 +180,11 @@ def _method(method: MethodSpec) -> Iterator[str]:
     if method.name in SECRETS:
         yield f'    secret: ClassVar[str] = "{SECRETS[method.name]}"'
     if method.fields:
-        yield from _constructor(
+        yield from constructor(
             [field.parameter() for field in method.parameters],
             [field.assignment() for field in method.parameters],
         )
     yield from ("", *_method_decode(method), "", *_method_encode(method), "", *_fields(method.parameters))
-
-
-def _slots(fields: list[Field]) -> Iterator[str]:
-    if not fields:
-        yield "    __slots__ = ()"
-        return
-    if len(fields) == 1:
-        yield f'    __slots__ = ("{fields[0].name}",)'
-        return
-    yield "    __slots__ = ("
-    yield from _indented(sorted(f'"{field.name}"' for field in fields), 8, ",")
-    yield "    )"
-
-
-def _constructor(parameters: list[str], assignments: list[str]) -> Iterator[str]:
-    yield from ("", "    def __init__(", "        self,")
-    yield from _indented(parameters, 8, ",")
-    yield "    ) -> None:"
-    yield from _indented(assignments, 8)
 
 
 def _method_decode(method: MethodSpec) -> Iterator[str]:
@@ -220,7 +201,7 @@ def _method_decode(method: MethodSpec) -> Iterator[str]:
         yield f"        return {method.class_name}()"
         return
     yield f"        return {method.class_name}("
-    yield from _indented([_decoded(field, bits) for field in method.parameters], 12, ",")
+    yield from indented([_decoded(field, bits) for field in method.parameters], 12, ",")
     yield "        )"
 
 
@@ -245,7 +226,7 @@ def _method_encode(method: MethodSpec) -> Iterator[str]:
     written = [field.write() for field in method.fields if field.type != "bit" or field is bits[0]]
     if bits:
         written[method.fields.index(bits[0])] = "encode_octet(bits)"
-    yield from ('        return b"".join(', "            (", *_indented([head, *written], 16, ","))
+    yield from ('        return b"".join(', "            (", *indented([head, *written], 16, ","))
     yield from ("            )", "        )")
 
 
@@ -255,7 +236,7 @@ def _fields(fields: list[Field]) -> Iterator[str]:
         yield "        return {}"
         return
     yield "        return {"
-    yield from _indented([f'"{field.name}": self.{field.name}' for field in fields], 12, ",")
+    yield from indented([f'"{field.name}": self.{field.name}' for field in fields], 12, ",")
     yield "        }"
 
 
@@ -263,7 +244,7 @@ def _registry(methods: list[MethodSpec]) -> Iterator[str]:
     yield "# By class id << 16 | method id."
     yield "METHODS: Final[dict[int, type[Method]]] = {"
     keys = [(method.class_id << 16 | method.method_id, method.class_name) for method in methods]
-    yield from _indented([f"0x{key:08X}: {name}" for key, name in keys], 4, ",")
+    yield from indented([f"0x{key:08X}: {name}" for key, name in keys], 4, ",")
     yield "}"
 
 
@@ -271,8 +252,8 @@ def _properties(properties: list[Field]) -> Iterator[str]:
     yield "class BasicProperties:"
     yield '    """The 14 properties of a content of class basic; None is a property that was not sent."""'
     yield ""
-    yield from _slots(properties)
-    yield from _constructor(
+    yield from slots(field.name for field in properties)
+    yield from constructor(
         [f"{field.name}: {field.python_type} | None = None" for field in properties],
         [f"self.{field.name} = {field.name}" for field in properties],
     )
@@ -330,7 +311,7 @@ def _property_table(properties: list[Field]) -> Iterator[str]:
     yield "# Name, flag and type of each property, in the order of the wire."
     yield "PROPERTIES: Final[tuple[tuple[str, int, str], ...]] = ("
     rows = [f'("{field.name}", {_flag(place)}, "{field.codec}")' for place, field in enumerate(properties)]
-    yield from _indented(rows, 4, ",")
+    yield from indented(rows, 4, ",")
     yield ")"
 
 
@@ -338,16 +319,8 @@ def _flag(place: int) -> str:
     return f"0x{0x8000 >> place:04X}"
 
 
-def _indented(lines: Iterable[str], width: int, end: str = "") -> Iterator[str]:
-    return (" " * width + line + end for line in lines)
-
-
 def main(arguments: list[str]) -> int:
-    code = generate()
-    if arguments == ["--check"]:
-        return int(TARGET.read_text(encoding="utf-8") != code)
-    TARGET.write_text(code, encoding="utf-8")
-    return 0
+    return write(TARGET, generate(), arguments)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,25 @@ whether the committed file is what the data gives. The output is laid out as the
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
+from protocols.shared.generate import (
+    NAMESPACE,
+    class_name,
+    constant_name,
+    constructor,
+    exports,
+    indented,
+    slots,
+    write,
+)
+
 SOURCES: Final = ("transport.xml", "security.xml", "messaging.xml", "transactions.xml")
 TARGET: Final = Path(__file__).parents[1] / "performatives.py"
 WIDTH: Final = 110  # of a line, as the formatter is told
-NAMESPACE: Final = "{http://www.amqp.org/schema/amqp.xsd}"
 
 HEAD: Final = '''\
 """AMQP 1.0 composite types, a class each: performatives, termini, delivery states, message sections; and constants.
@@ -164,7 +174,7 @@ class CompositeSpec:
 
     @property
     def class_name(self) -> str:
-        return self.name.replace("-", " ").title().replace(" ", "")
+        return class_name(self.name)
 
 
 def descriptor(of: ElementTree.Element) -> tuple[str, int]:
@@ -178,7 +188,7 @@ def generate() -> str:
     composites = spec.composites()
     lines = [
         HEAD,
-        *_exports(composites),
+        *exports(["decode", "Record", "DeliveryState", "Outcome", *(of.class_name for of in composites)]),
         "",
         *_constants(spec),
         "",
@@ -204,7 +214,7 @@ def _constants(spec: Spec) -> Iterator[str]:
 
 
 def _constant(name: str) -> str:
-    return name.strip('"').removeprefix("amqp:").replace("-", "_").replace(":", "_").upper()
+    return constant_name(name.strip('"').removeprefix("amqp:"))
 
 
 def _sections(spec: Spec) -> Iterator[str]:
@@ -213,16 +223,9 @@ def _sections(spec: Spec) -> Iterator[str]:
             yield f"{_constant(name)}: Final = 0x{descriptor(of)[1]:02X}"
 
 
-def _exports(composites: list[CompositeSpec]) -> Iterator[str]:
-    names = ["decode", "Record", "DeliveryState", "Outcome", *(of.class_name for of in composites)]
-    yield "__all__ = ["
-    yield from _indented([f'"{name}"' for name in names], 4, ",")
-    yield "]"
-
-
 def _composite(of: CompositeSpec) -> Iterator[str]:
     yield f"class {of.class_name}(Record):"
-    yield from _slots(of.fields)
+    yield from slots(field.name for field in of.fields)
     yield ""
     yield f"    CODE: ClassVar[int] = 0x{of.code:02X}"
     yield f'    NAME: ClassVar[str] = "{of.descriptor}"'
@@ -234,19 +237,8 @@ def _composite(of: CompositeSpec) -> Iterator[str]:
     if not of.fields:
         return
     yield from _rows([field.row() for field in of.fields])
-    yield from ("", "    def __init__(", "        self,", "        *,")
-    yield from _indented([field.parameter() for field in of.fields], 8, ",")
-    yield "    ) -> None:"
-    yield from _indented([field.assignment() for field in of.fields], 8)
-
-
-def _slots(fields: list[FieldSpec]) -> Iterator[str]:
-    if len(fields) < 2:
-        yield f'    __slots__ = ("{fields[0].name}",)' if fields else "    __slots__ = ()"
-        return
-    yield "    __slots__ = ("
-    yield from _indented(sorted(f'"{field.name}"' for field in fields), 8, ",")
-    yield "    )"
+    parameters = [field.parameter() for field in of.fields]
+    yield from constructor(["*", *parameters], [field.assignment() for field in of.fields])
 
 
 def _rows(rows: list[str]) -> Iterator[str]:
@@ -255,12 +247,12 @@ def _rows(rows: list[str]) -> Iterator[str]:
         yield line
         return
     yield "    FIELDS: ClassVar[tuple[Field, ...]] = ("
-    yield from _indented(rows, 8, ",")
+    yield from indented(rows, 8, ",")
     yield "    )"
 
 
 def _alias(role: str, composites: list[CompositeSpec]) -> Iterator[str]:
-    name = role.replace("-", " ").title().replace(" ", "")
+    name = class_name(role)
     members = " | ".join([*(of.class_name for of in composites if role in of.provides), "Described"])
     line = f"{name}: TypeAlias = {members}"
     yield from [line] if len(line) <= WIDTH else [f"{name}: TypeAlias = (", f"    {members}", ")"]
@@ -275,16 +267,8 @@ def _call(name: str, arguments: list[str], indent: int) -> str:
     return f"{name}({margin}    {f',{margin}    '.join(arguments)},{margin})"
 
 
-def _indented(lines: Iterable[str], width: int, end: str = "") -> Iterator[str]:
-    return (" " * width + line + end for line in lines)
-
-
 def main(arguments: list[str]) -> int:
-    code = generate()
-    if arguments == ["--check"]:
-        return int(TARGET.read_text(encoding="utf-8") != code)
-    TARGET.write_text(code, encoding="utf-8")
-    return 0
+    return write(TARGET, generate(), arguments)
 
 
 if __name__ == "__main__":
