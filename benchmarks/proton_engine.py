@@ -22,17 +22,11 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec import wire
 from protocols.amqp10.codec.types import Value
 from protocols.amqp10.machine.connection import Connection
-from protocols.amqp10.machine.contract import (
-    Handler,
-    IncomingOwner,
-    OutgoingOwner,
-    SessionOwner,
-    Tuning,
-    Writer,
-)
+from protocols.amqp10.machine.contract import Handler, IncomingOwner, OutgoingOwner, SessionOwner, Tuning
 from protocols.amqp10.machine.receiving import IncomingLink
 from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session
+from protocols.shared.contract import Writer
 
 SENDER, RECEIVER = False, True  # roles
 CREDIT: Final = 10

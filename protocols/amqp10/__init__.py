@@ -5,7 +5,7 @@
     frames               wire; reader is the quick corner in front of everything
 
     the machine          greeting ─> connection ─> session ─> link ─> receiving, sending (one door: links)
-                         heartbeat and answers serve it; contract says what it needs from its owners
+                         answers serves it; contract says what it needs from its owners
 
     the owners           adapter ─> served_session ─┬─> publishing       the peer's senders; recovery, if they come back
                                                     ├─> consuming        its receivers; sources, outcomes, timeouts

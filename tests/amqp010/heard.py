@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.machine.reader import Reader
+from tests.shared.pieces import Pieces
 
 from .samples import GREETING, Sample
 
@@ -12,7 +13,7 @@ class Ear(Reader):
     """The connection is open, with sessions on all channels but those named deaf. `hear` feeds it."""
 
     def __init__(self, body_size_max: int = 1 << 20, deaf: frozenset[int] = frozenset()) -> None:
-        super().__init__(body_size_max)
+        super().__init__(body_size_max, Pieces(), 0.0, 10.0)
         self._opened()
         self.deaf = set(deaf)
         self.greeted: list[bytes] = []
@@ -28,6 +29,12 @@ class Ear(Reader):
 
     def forget(self, channel: int) -> None:
         self._forget(channel)
+
+    def _check(self) -> None:
+        raise AssertionError("nobody logs in")
+
+    def _on_end(self) -> None:
+        raise AssertionError("it does not end")
 
     def _is_full(self) -> bool:
         return self.full

@@ -18,46 +18,15 @@ from protocols.amqp010.codec.commands import Command, Control
 from protocols.amqp010.codec.frames import append_frames, control_frame
 from protocols.amqp010.codec.types import Value
 from protocols.amqp010.machine.connection import Connection
-from protocols.amqp010.machine.contract import (
-    AttachRefused,
-    Handler,
-    Line,
-    SessionError,
-    Tuning,
-    Wait,
-    Writer,
-)
+from protocols.amqp010.machine.contract import AttachRefused, Handler, Line, SessionError, Tuning
 from protocols.amqp010.machine.execution import Execution
 from protocols.amqp010.machine.session import Session
+from protocols.shared.contract import Wait
+from tests.shared.pieces import Pieces
 
 from .client import HEADER
 
 START_OK = c.ConnectionStartOk({"product": "test"}, "PLAIN", b"\0ann\0secret", "en_US")
-
-
-class Outbox(Writer):
-    """What was written, in pieces."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.size = 0
-        self.is_full = False
-
-    def write(self, data: bytes) -> None:
-        self.pieces.append(data)
-        self.size += len(data)
-
-    def open(self) -> list[bytes]:
-        return self.pieces
-
-    def wrote(self, octets: int) -> None:
-        self.size += octets
-
-    def written(self) -> int:
-        return self.size
-
-    def full(self) -> bool:
-        return self.is_full
 
 
 class Noted:
@@ -154,7 +123,7 @@ class Notes(Handler):
 class Machine:
     def __init__(self, **tuning: object) -> None:
         self.handler = Notes()
-        self.outbox = Outbox()
+        self.outbox = Pieces()
         self.now = 0.0
         self.wire = Connection(self.handler, Tuning(mechanisms=("PLAIN", "DEMO"), **tuning), self.outbox, 0.0)
         self._read = 0

@@ -4,36 +4,14 @@ from struct import unpack_from
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import FieldTable, Method, content_frames, method_at, method_frame
-from protocols.amqp091.machine.connection import (
-    AmqpError,
-    Connection,
-    Handler,
-    State,
-    Traffic,
-    Tuning,
-    Wait,
-    Writer,
-)
+from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, State, Traffic, Tuning
+from protocols.shared.contract import Wait
+from tests.shared.pieces import Pieces
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 CAPABLE: FieldTable = {"capabilities": {"authentication_failure_close": True, "connection.blocked": True}}
 Call = tuple[object, ...]
 Frame = tuple[int, int, bytes]
-
-
-class Pieces(Writer):
-    """An outbox that keeps everything, until it is read."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.count = 0
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-        self.count += len(data)
-
-    def written(self) -> int:
-        return self.count
 
 
 class Recorder(Handler, Traffic):
@@ -135,7 +113,7 @@ class Peer:
         return self.connection.closed
 
     def frames(self) -> list[Frame]:
-        data, self.outbox.data = self.outbox.data, b""
+        data = self.outbox.take()
         found = []
         while data:
             kind, channel, size = unpack_from(">BHI", data)

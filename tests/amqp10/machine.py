@@ -19,12 +19,12 @@ from protocols.amqp10.machine.contract import (
     OutgoingOwner,
     SessionOwner,
     Tuning,
-    Wait,
-    Writer,
 )
 from protocols.amqp10.machine.receiving import IncomingLink
 from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session
+from protocols.shared.contract import Wait
+from tests.shared.pieces import Pieces
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -52,36 +52,6 @@ def frame(
 
 def sasl(performative: p.Record) -> bytes:
     return frame(performative, kind=SASL)
-
-
-class Pieces(Writer):
-    """An outbox that keeps everything, until it is read."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.count = 0
-        self.is_full = False
-
-    def write(self, data: bytes) -> None:
-        self.pieces.append(data)
-        self.count += len(data)
-
-    def open(self) -> list[bytes]:
-        return self.pieces
-
-    def wrote(self, count: int) -> None:
-        self.count += count
-
-    def written(self) -> int:
-        return self.count
-
-    def full(self) -> bool:
-        return self.is_full
-
-    def take(self) -> bytes:
-        data = b"".join(self.pieces)
-        self.pieces.clear()
-        return data
 
 
 class Notes:

@@ -9,19 +9,16 @@ A session may outlive its connection: who has which is known to the `Sessions` o
 from __future__ import annotations
 
 import logging
-import platform
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, ParamSpec
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
 
 from broker_core.broker import Broker
-from broker_core.client import Client
 from broker_core.config.load import Config
 from broker_core.errors import Failure
-from broker_core.frontend import FrontEnd, Peer
+from broker_core.frontend import Peer
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
-from broker_core.security.login import Login
-from broker_core.security.sasl import Anonymous, Answer, Challenge, Mechanisms, Pending
+from broker_core.security.sasl import Anonymous
 from broker_core.values import Table
 from protocols.amqp010.broker import stats as facts
 from protocols.amqp010.broker.entrance import Entrance
@@ -33,60 +30,28 @@ from protocols.amqp010.codec.commands import (
 )
 from protocols.amqp010.codec.types import Value
 from protocols.amqp010.machine.connection import Connection
-from protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler, Tuning, Wait, Writer
+from protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler, Tuning
 from protocols.amqp010.machine.session import Session
+from protocols.shared.contract import Wait
+from protocols.shared.login import ServedConnection
+from protocols.shared.outbox_writer import OutboxWriter
 
 log: Final = logging.getLogger("leveret.amqp010")
-P = ParamSpec("P")
 WORK_MAX: Final = (
     10_000  # copies that one read makes, or what takes as long, before others have a turn: 10 to 30 ms
 )
 
 
-class OutboxWriter(Writer):
-    """The connection's outbox, as the machine wants it."""
-
-    __slots__ = ("_outbox",)
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-
-    def write(self, data: bytes) -> None:
-        self._outbox.write(data)
-
-    def open(self) -> list[bytes]:
-        return self._outbox.open()
-
-    def wrote(self, octets: int) -> None:
-        self._outbox.wrote(octets)
-
-    def written(self) -> int:
-        return self._outbox.written()
-
-    def full(self) -> bool:
-        return self._outbox.full
-
-    def room(self) -> int:
-        return self._outbox.room()
-
-
-class Connection010(Handler, FrontEnd):
+class Connection010(ServedConnection, Handler):
     """One connection: authentication, the virtual host, its sessions' coming and going, and alarms."""
 
-    client: Client
+    TITLE: ClassVar[str] = "AMQP 0-10"
+    LOG: ClassVar[logging.Logger] = log
+    wire: Connection
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
-        self.broker = broker
-        self.config = config
-        self.outbox = outbox
-        self.peer = peer
-        self.is_stranger = True
-        self._mechanisms = Mechanisms(
-            broker.access, config.protocols.amqp010.mechanisms, certified=peer.certified, host=peer.host
-        )
-        self._login = Login(broker, self._mechanisms, peer, "AMQP 0-10", log)
+        super().__init__(broker, config, outbox, peer, config.protocols.amqp010.mechanisms)
         self._asked = ""  # the mechanism whose first response the client was asked for
-        self._entered = False
         self.client_properties: Table = {}
         self._has_complained = False  # of sessions that were refused
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
@@ -100,19 +65,8 @@ class Connection010(Handler, FrontEnd):
             body_size_max=limits.message_size_max,
             handshake_timeout_s=limits.handshake_timeout_s,
             mechanisms=self._mechanisms.offered,
-            server_properties=self._server_properties(),
+            server_properties={**self.product(), "host": self.config.node.name},
         )
-
-    def _server_properties(self) -> dict[str, Value]:
-        """S005."""
-        product, version = self.broker.compat.product_and_version
-        return {
-            "product": product,
-            "version": version,
-            "platform": f"Python {platform.python_version()}",
-            "information": "Licensed under Apache-2.0",
-            "host": self.config.node.name,
-        }
 
     # The node's side.
 
@@ -121,38 +75,13 @@ class Connection010(Handler, FrontEnd):
         self.wire.receive(data, now)
         self.wire.flush()
         if self.wire.transfers != heard_before and self._entered and self.broker.alarms.reason:
-            self._hold_back()  # but one that has left is read to its end
-
-    def lost(self) -> None:
-        self.wire.lost()
-        if self.wire.peer_spoke and not self.wire.peer_spoke.startswith("AMQP 0-10"):
-            log.warning("%s: refused, detected %s", self.peer.name, self.wire.peer_spoke)
-        elif self.wire.peer_spoke:
-            log.info("%s: ended, %r", self.peer.name, self.wire.ended_because)
-
-    @property
-    def closed(self) -> bool:  # type: ignore[override]
-        return self.wire.closed
-
-    @property
-    def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted and not (self.waits or self.wire.closed)
-
-    @property
-    def description(self) -> str:  # type: ignore[override]
-        return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
+            self.hold_back()  # but one that has left is read to its end
 
     def facts(self) -> ConnectionFacts | None:
-        return facts.connection_facts(self, self._login.attempt) if self._entered else None
+        return facts.connection_facts(self) if self._entered else None
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
         return map(facts.session_facts, list(self.wire.sessions.values()))
-
-    def deadline(self) -> float | None:
-        return self.wire.deadline()
-
-    def on_deadline(self, now: float) -> None:
-        self.wire.on_deadline(now)
 
     def drained(self) -> None:
         for session in list(self.wire.sessions.values()):
@@ -163,15 +92,9 @@ class Connection010(Handler, FrontEnd):
 
     # Alarms. There is no word for them in 0-10: who publishes is not read from, and notices that nothing completes.
 
-    def _hold_back(self) -> None:
-        if not self.blocked:
-            self.blocked = True
-            self.wire.pause_monitor()
-
     def alarm(self, reason: str | None) -> None:
         if reason is None and self.blocked:
-            self.blocked = False
-            self.wire.resume_monitor(self.broker.tick())
+            self.release()
 
     # Logging in.
 
@@ -182,47 +105,29 @@ class Connection010(Handler, FrontEnd):
         if response is None and mechanism != Anonymous.name:
             self._asked = mechanism
             return b""  # RFC 4422, 5.1: who could have begun and has not is asked to
-        return self._answered(self._login.begin, mechanism, response or b"")
+        return self.answered(self._login.begin, mechanism, response or b"")
 
     def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
         asked, self._asked = self._asked, ""
         if asked:
-            return self._answered(self._login.begin, asked, response)
-        return self._answered(self._login.answer, response)
+            return self.answered(self._login.begin, asked, response)
+        return self.answered(self._login.answer, response)
 
     def on_checked(self) -> bytes | Wait | None:
-        return self._answered(self._login.go_on)
+        return self.answered(self._login.go_on)
 
-    def _answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
-        try:
-            answer = step(*given, **named)
-        except Failure as failure:
-            raise _turned_away(failure) from None
-        if isinstance(answer, Pending):
-            self.wait_for(answer.waiting)
-            return Wait.WAIT
-        if isinstance(answer, Challenge):
-            return answer.octets
-        self.client = Client(self.broker, answer.user, self.peer.name)
-        return None
-
-    def wake(self) -> None:
-        self.wire.halted = True
-        super().wake()
+    def refused_login(self, failure: Failure) -> AmqpError:
+        return _turned_away(failure)
 
     def on_open(self, virtual_host: str) -> None:
         name = virtual_host or self.config.virtual_hosts[0].name
         if name not in self.broker.virtual_hosts:
             raise AmqpError(CLOSE_CODE_INVALID_PATH, f"vhost {name} not found")
         try:
-            self.client.enter(name)
+            self.enter(name)
         except Failure as failure:
             log.warning("%s: user '%s': %s", self.peer.name, self.client.user.name, failure)
             raise _turned_away(failure) from None
-        self._entered = True
-        self.is_stranger = False
-        self.expires_at = self.client.expires_at
-        log.info("%s: %s", self.peer.name, self.description)
 
     # Sessions.
 
@@ -243,15 +148,6 @@ class Connection010(Handler, FrontEnd):
 
     def is_enough(self) -> bool:
         return self.broker.work > WORK_MAX
-
-    def on_closed(self) -> None:
-        self.blocked = False  # its close-ok is to be read
-        self._login.drop()
-        if self.waits:
-            self.wake()
-        if self._entered:
-            self._entered = False
-            self.client.leave()
 
 
 def _turned_away(failure: Failure) -> AmqpError:

@@ -12,7 +12,6 @@ from protocols.amqp010.broker.session import ServedSession
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker_core.security.sasl import Mechanism
     from broker_core.values import Table
     from protocols.amqp010.broker.adapter import Connection010
     from protocols.amqp010.codec.types import Value
@@ -36,21 +35,11 @@ def is_short(value: Value) -> bool:
     return isinstance(value, str) and len(value) <= TEXT_MAX
 
 
-def connection_facts(connection: Connection010, mechanism: Mechanism | None) -> ConnectionFacts:
+def connection_facts(connection: Connection010) -> ConnectionFacts:
     """Of a connection that has opened its virtual host."""
-    client, wire = connection.client, connection.wire
-    return ConnectionFacts(
-        protocol="AMQP 0-10",
-        user=client.user.name,
-        virtual_host=client.host.name,
-        mechanism="" if mechanism is None else mechanism.name,
-        client_properties=connection.client_properties,
-        blocked=connection.blocked,
-        channel_max=wire.tuning.session_max,
-        frame_max=wire.frame_max,
-        heartbeat_s=wire.heartbeat_s,
-        channels=len(wire.sessions),
-    )
+    wire = connection.wire
+    properties = connection.client_properties
+    return connection.facts_with(properties, wire.tuning.session_max, wire.frame_max, len(wire.sessions))
 
 
 def session_facts(session: Session) -> ChannelFacts:

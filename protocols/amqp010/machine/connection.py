@@ -17,8 +17,7 @@ again, `closed` that the outbox is to be flushed and the transport closed.
 """
 
 from collections.abc import Callable, Sequence
-from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.commands import Command, Control
@@ -31,39 +30,21 @@ from protocols.amqp010.machine.contract import (
     Line,
     SessionError,
     Tuning,
-    Wait,
-    Writer,
 )
 from protocols.amqp010.machine.greeting import HEADER, recognise
-from protocols.amqp010.machine.heartbeat import Heartbeat
 from protocols.amqp010.machine.reader import Reader
 from protocols.amqp010.machine.session import Session
+from protocols.shared.contract import Wait, Writer
+from protocols.shared.states import ENDING, State
 
 __all__ = ["AmqpError", "Connection", "State"]
 
 
-class State(Enum):
-    """Where a connection is; the value is how error texts call it."""
-
-    AWAITING_HEADER = "awaiting the protocol header"
-    STARTING = "starting"
-    SECURING = "securing"
-    CHECKING = "checking the password"
-    TUNING = "tuning"
-    OPENING = "opening"
-    OPEN = "running"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
-
-ENDING: Final = (State.CLOSING, State.CLOSED)
 CLASS_CONNECTION: Final = c.ConnectionStart.CLASS_CODE
 CLASS_SESSION: Final = c.SessionAttach.CLASS_CODE
-KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
 TEXT_MAX: Final = 255  # octets of a str8
 RANGES_FEW: Final = 64  # of commands done out of order; to look at more takes as long as many commands
 NAME_MAX: Final = 1024  # octets of a session's name, which is kept as long as the session
-HEARTBEAT: Final = control_frame(0, c.ConnectionHeartbeat().encode())
 
 
 class ChannelLine(Line):
@@ -107,57 +88,24 @@ class Connection(Reader):
     """One connection, from its first octet to its last. See the top of the module."""
 
     __slots__ = (
-        "_closing_until",
-        "_finished",
-        "_handshake_until",
         "_heard",
-        "_heartbeat",
-        "ended_because",
         "frame_max",
         "handler",
-        "outbox",
-        "peer_spoke",
         "sessions",
-        "state",
         "transfers",
         "tuning",
     )
 
+    HEARTBEAT: ClassVar[bytes] = control_frame(0, c.ConnectionHeartbeat().encode())
+
     def __init__(self, handler: Handler, tuning: Tuning, outbox: Writer, now: float) -> None:
-        super().__init__(tuning.body_size_max)
+        super().__init__(tuning.body_size_max, outbox, now, tuning.handshake_timeout_s)
         self.handler = handler
         self.tuning = tuning
-        self.outbox = outbox
-        self.state = State.AWAITING_HEADER
-        self.peer_spoke = ""  # "AMQP 0-10", "HTTP GET", "TLS", ...
-        self.ended_because = ""
         self.frame_max = tuning.frame_max  # of what we send, as agreed
         self.sessions: dict[int, Session] = {}  # by channel
         self.transfers = 0  # that have come, ever
         self._heard: dict[int, None] = {}  # channels whose sessions have not been settled since
-        self._finished = False
-        self._heartbeat = Heartbeat(now)
-        self._handshake_until = now + tuning.handshake_timeout_s
-        self._closing_until: float | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Nothing more will be said or heard: flush the outbox and close the transport."""
-        return self.state is State.CLOSED
-
-    @property
-    def heartbeat_s(self) -> int:
-        """As agreed; 0 is none."""
-        return self._heartbeat.interval_s
-
-    def receive(self, data: bytes, now: float) -> None:
-        """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
-        self._heartbeat.received_at = now
-        if self.state is State.CHECKING:
-            self._keep(data)
-            self._check()
-        elif not self.closed:
-            self._take(data)
 
     def _check(self) -> None:
         """Go on with what was kept, if the handler knows by now who it is."""
@@ -167,8 +115,6 @@ class Connection(Reader):
             self.fail(error)
         if self.state is not State.CHECKING:
             self._take(b"")
-        elif self._tail_size > KEPT_MAX:
-            self._drop("too much came while its password was checked")
 
     def flush(self) -> None:
         """End a batch of input: sessions that heard something say what they owe."""
@@ -179,9 +125,6 @@ class Connection(Reader):
                 session.settle()
 
     # What the reader found.
-
-    def _is_full(self) -> bool:
-        return self.outbox.full()
 
     def _may_assemble(self, channel: int) -> bool:
         return channel in self.sessions
@@ -303,7 +246,7 @@ class Connection(Reader):
             text = f"max-frame-size {frame_max} is lower than the minimum ({c.MIN_MAX_FRAME_SIZE})"
             raise AmqpError(c.CLOSE_CODE_CONNECTION_FORCED, text)
         self.frame_max = min(frame_max, self.frame_max)
-        self._heartbeat.start(control.heartbeat or 0)
+        self._agree(control.heartbeat or 0)
         self.state = State.OPENING
 
     def _open(self, control: Control) -> None:
@@ -382,20 +325,7 @@ class Connection(Reader):
         text = error.text.encode()[:TEXT_MAX].decode(errors="ignore")
         self._say(c.ConnectionClose(error.code, text))
 
-    def lost(self) -> None:
-        """The transport ended."""
-        self._drop("the transport ended")
-
-    def _drop(self, because: str) -> None:
-        self.state = State.CLOSED
-        self._finish(because)
-
-    def _finish(self, because: str) -> None:
-        """End what belongs to the connection, once. The state has been changed before: nothing is sent meanwhile."""
-        if self._finished:
-            return
-        self._finished = True
-        self.ended_because = because
+    def _on_end(self) -> None:
         self._heard.clear()
         while self.sessions:
             channel, session = self.sessions.popitem()
@@ -406,47 +336,6 @@ class Connection(Reader):
 
     def _say(self, control: Control) -> None:
         self.outbox.write(control_frame(0, control.encode(), self.frame_max))
-
-    # Time.
-
-    def deadline(self) -> float | None:
-        """When `on_deadline` wants to be called, whatever happens until then; None if never."""
-        if self.closed:
-            return None
-        if self.state is State.CLOSING:
-            return self._heartbeat.received_at if self._closing_until is None else self._closing_until
-        return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
-
-    def on_deadline(self, now: float) -> None:
-        """Do what is due; calling it early does no harm."""
-        if self.state is State.OPEN:
-            self._keep_alive(now)
-        elif self.state is State.CLOSING:
-            self._await_close_ok(now)
-        elif now >= self._handshake_until:
-            self._drop(f"the handshake took too long (in state {self.state.value})")
-
-    def _keep_alive(self, now: float) -> None:
-        if self._heartbeat.is_missed(now):
-            self._drop(f"missed heartbeats from client, timeout: {self._heartbeat.interval_s}s")
-        elif self._heartbeat.is_due(now, self.outbox.written()):
-            self.outbox.write(HEARTBEAT)
-
-    def _await_close_ok(self, now: float) -> None:
-        """The first call after the close was sent only starts the clock: `fail` is not told the time."""
-        if self._closing_until is None:
-            self._closing_until = now + self.tuning.handshake_timeout_s
-        elif now >= self._closing_until:
-            self.state = State.CLOSED
-
-    def pause_monitor(self) -> None:
-        """The peer is not read from: its silence means nothing."""
-        self._heartbeat.watching = False
-
-    def resume_monitor(self, now: float) -> None:
-        """The peer is read from again, and has two intervals from now."""
-        self._heartbeat.watching = True
-        self._heartbeat.received_at = now
 
 
 def _framing_error(text: str) -> AmqpError:

@@ -1,15 +1,16 @@
-"""What the machines of AMQP 0-10 need from outside, and what they tell each other: a connection its writer, handler
-and limits; a session its line to the peer and its owner, who does what the commands say.
+"""What the machines of AMQP 0-10 need from outside, and what they tell each other: a connection its handler and
+limits; a session its line to the peer and its owner, who does what the commands say.
 
     Connection ──Handler──> the front-end              Session ──SessionOwner──> the broker's side
-    Connection <──Writer──> the outbox                 Session ──Line──> a channel of a Connection
+                                                       Session ──Line──> a channel of a Connection
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from enum import Enum
 from typing import TYPE_CHECKING
+
+import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from protocols.amqp010.codec.sequences import Id, SequenceSet
     from protocols.amqp010.codec.types import Value
     from protocols.amqp010.machine.session import Session
+    from protocols.shared.contract import Wait
 
 
 class AmqpError(Exception):
@@ -45,36 +47,6 @@ class SessionError(Exception):
         self.code = code
         self.description = description
         self.field_index = field_index
-
-
-class Writer(ABC):
-    """Where a connection puts what it sends. Nothing is sent before `write` returns, and the order is kept."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Take one or more whole frames, or a part of one; must not call the connection."""
-
-    @abstractmethod
-    def open(self) -> list[bytes]:
-        """The list that pieces may be appended to, each as if written; `wrote` has to be told how many octets."""
-
-    @abstractmethod
-    def wrote(self, octets: int) -> None:
-        """So many octets were appended to what `open` gave."""
-
-    @abstractmethod
-    def written(self) -> int:
-        """A number that rises with everything written here: two equal answers mean an idle line."""
-
-    def full(self) -> bool:
-        """Whether more waits for the peer than he can be owed: the connection then halts after the current frame."""
-        return False
-
-    def room(self) -> int:
-        """How many octets may still be written before deliveries ought to wait."""
-        return 1 << 20
 
 
 class Line(ABC):
@@ -161,32 +133,14 @@ class SessionOwner(ABC):
         """The peer could not execute a command of ours; the session ends after the call."""
 
 
+@attrs.frozen
 class SessionLimits:
     """How much a session remembers, and how often it tells what it completed."""
 
-    __slots__ = ("complete_every", "incomplete_max", "replay_max_bytes", "replay_soft_bytes")
-
-    def __init__(
-        self,
-        replay_soft_bytes: int = 1_048_576,
-        replay_max_bytes: int = 16_777_216,
-        complete_every: int = 256,
-        incomplete_max: int = 32_768,
-    ) -> None:
-        self.replay_soft_bytes = (
-            replay_soft_bytes  # of sent commands not known to have arrived: then flush asks
-        )
-        self.replay_max_bytes = replay_max_bytes  # then the session cannot be resumed any more
-        self.complete_every = (
-            complete_every  # commands that complete without the peer being told, while it sends
-        )
-        self.incomplete_max = incomplete_max  # ranges of ids in the sets that are kept
-
-
-class Wait(Enum):
-    """An answer that is still to come: a password is being checked elsewhere."""
-
-    WAIT = "wait"
+    replay_soft_bytes: int = 1_048_576  # of sent commands not known to have arrived: then flush asks
+    replay_max_bytes: int = 16_777_216  # then the session cannot be resumed any more
+    complete_every: int = 256  # commands that complete without the peer being told, while it sends
+    incomplete_max: int = 32_768  # ranges of ids in the sets that are kept
 
 
 class Handler(ABC):
@@ -238,33 +192,14 @@ class Handler(ABC):
         """The connection ended, whatever ended it; once, after its sessions were told, before the peer is."""
 
 
+@attrs.frozen
 class Tuning:
     """What the server offers and insists on. A heartbeat of 0 means none."""
 
-    __slots__ = (
-        "body_size_max",
-        "frame_max",
-        "handshake_timeout_s",
-        "heartbeat_s",
-        "mechanisms",
-        "server_properties",
-        "session_max",
-    )
-
-    def __init__(
-        self,
-        session_max: int = 1024,
-        frame_max: int = 65_535,
-        heartbeat_s: int = 120,
-        body_size_max: int = 16_777_216,
-        handshake_timeout_s: float = 10.0,
-        mechanisms: tuple[str, ...] = ("PLAIN",),
-        server_properties: Mapping[str, Value] | None = None,
-    ) -> None:
-        self.session_max = session_max  # at a time, whatever their channels' numbers
-        self.frame_max = frame_max  # of what we send; what comes may have 65535 octets whatever was agreed
-        self.heartbeat_s = heartbeat_s
-        self.body_size_max = body_size_max
-        self.handshake_timeout_s = handshake_timeout_s  # for a close-ok as well
-        self.mechanisms = mechanisms
-        self.server_properties: Mapping[str, Value] = {} if server_properties is None else server_properties
+    session_max: int = 1024  # at a time, whatever their channels' numbers
+    frame_max: int = 65_535  # of what we send; what comes may have 65535 octets whatever was agreed
+    heartbeat_s: int = 120
+    body_size_max: int = 16_777_216
+    handshake_timeout_s: float = 10.0  # for a close-ok as well
+    mechanisms: tuple[str, ...] = ("PLAIN",)
+    server_properties: Mapping[str, Value] = attrs.Factory(dict)

@@ -13,7 +13,7 @@ in the pieces it came in and joined once.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
 from protocols.amqp010.codec.commands import (
@@ -47,7 +47,10 @@ from protocols.amqp010.codec.frames import (
     PLACES,
 )
 from protocols.amqp010.machine.assembly import NAMES, WHICH, Assembly, FramingError
+from protocols.shared.closing import Machine
+from protocols.shared.contract import Writer
 from protocols.shared.pieces import keep
+from protocols.shared.states import State
 
 GREETING_SIZE: Final = 8
 TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))
@@ -61,7 +64,7 @@ TRANSFERS_MAX: Final = 64  # that are remembered, by their frames
 TRANSFER_SIZE_MAX: Final = 300  # of a frame that is; one with the longest destination has 276
 
 
-class Reader(ABC):
+class Reader(Machine):
     """The frames of one connection. A subclass is told what they say."""
 
     __slots__ = (
@@ -72,17 +75,14 @@ class Reader(ABC):
         "_frame_size_max",
         "_greeted",
         "_lost",
-        "_needed",
         "_size_max",
-        "_tail",
-        "_tail_size",
         "_transferring",
         "_transfers",
         "_whole_max",
-        "halted",
     )
 
-    def __init__(self, body_size_max: int) -> None:
+    def __init__(self, body_size_max: int, outbox: Writer, now: float, handshake_timeout_s: float) -> None:
+        super().__init__(State.AWAITING_HEADER, outbox, now, handshake_timeout_s)
         self._commands: dict[int, Assembly] = {}  # by place: channels that carry a session
         self._controls: dict[int, Assembly] = {}  # by channel: controls that are not whole yet
         self._controls_size = 0
@@ -99,15 +99,7 @@ class Reader(ABC):
         self._whole_max = HEAD_SIZE + min(body_size_max, FRAME_MAX)  # of a body's frame
         self._greeted = False
         self._lost = False  # nothing that comes means anything any more
-        # The beginning of something `_needed` octets long, in the pieces that came.
-        self._tail: list[bytes] = []
-        self._tail_size = 0
         self._needed = GREETING_SIZE
-        self.halted = False
-
-    @abstractmethod
-    def _is_full(self) -> bool:
-        """Whether to halt: too much waits for the peer."""
 
     @abstractmethod
     def _may_assemble(self, channel: int) -> bool:
@@ -142,7 +134,6 @@ class Reader(ABC):
         """What comes now means nothing any more. Nothing more is read."""
 
     def _take(self, data: bytes) -> None:
-        """Handle what has come, all of it or until halted; then go on with b""."""
         if self._lost:
             return
         self.halted = False
@@ -164,12 +155,6 @@ class Reader(ABC):
         rest = data[at:]
         self._tail = [rest] if rest and not self._lost else []
         self._tail_size = len(rest)
-
-    def _keep(self, data: bytes) -> None:
-        """It is not its turn yet; `_take(b"")` goes on with it."""
-        if data:
-            self._tail.append(data)
-            self._tail_size += len(data)
 
     def _opened(self) -> None:
         """The user has logged in: frames may be as large as they can, and more of them unfinished."""

@@ -9,29 +9,17 @@ What the core refuses comes as a `Failure`; `replies` says which reply code that
 from __future__ import annotations
 
 import logging
-import platform
-from collections.abc import Callable, Iterable
-from typing import Final, ParamSpec
+from collections.abc import Iterable
+from typing import ClassVar, Final
 
 from broker_core.broker import Broker
-from broker_core.client import Client
 from broker_core.config.compat import FlowMechanism, Product, UnknownVirtualHost
 from broker_core.config.load import Config
-from broker_core.errors import (
-    Failure,
-)
-from broker_core.frontend import FrontEnd, Peer, Protocol
+from broker_core.errors import Failure
+from broker_core.frontend import Peer, Protocol
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
-from broker_core.security.access import User
-from broker_core.security.login import Login, Renewal
-from broker_core.security.password_checks import Waiting
-from broker_core.security.sasl import (
-    Answer,
-    Challenge,
-    Mechanisms,
-    Pending,
-)
+from broker_core.security.sasl import Mechanism
 from protocols.amqp091.broker import stats as facts
 from protocols.amqp091.broker.channel import METHODS, Channel
 from protocols.amqp091.broker.encoding import ENCODING
@@ -41,10 +29,12 @@ from protocols.amqp091.broker.traffic_handler import Channels
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.fields import values_in
 from protocols.amqp091.codec.wire import FieldTable, Method
-from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning, Wait, Writer
+from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
+from protocols.shared.contract import Wait
+from protocols.shared.login import RenewableConnection
+from protocols.shared.outbox_writer import OutboxWriter
 
 log: Final = logging.getLogger("leveret.amqp091")
-P = ParamSpec("P")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
 PROPERTIES_MAX: Final = 100  # of a client; each takes several times the octets that it has on the wire
 
@@ -64,71 +54,39 @@ CAPABILITIES: Final[FieldTable] = dict.fromkeys(
 )
 
 
-class OutboxWriter(Writer):
-    """The connection's outbox, as the wire's machine wants it."""
-
-    __slots__ = ("_outbox",)
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-
-    def write(self, data: bytes) -> None:
-        self._outbox.write(data)
-
-    def written(self) -> int:
-        return self._outbox.written()
-
-    def full(self) -> bool:
-        return self._outbox.full
-
-
-class Connection091(Handler, FrontEnd):
+class Connection091(RenewableConnection, Handler):
     """One connection: authentication, the virtual host, channels, and alarms."""
 
-    client: Client
+    TITLE: ClassVar[str] = "AMQP 0-9-1"
+    LOG: ClassVar[logging.Logger] = log
+    MECHANISMS: ClassVar[tuple[type[Mechanism], ...]] = (AmqPlain,)
+    wire: Connection
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
-        self.broker = broker
-        self.outbox = outbox
-        self.peer = peer
-        self.is_stranger = True
+        super().__init__(broker, config, outbox, peer, config.protocols.amqp091.mechanisms)
         self.channels: dict[int, Channel] = {}
         self._traffic = Channels(broker, self.channels)
-        self._config = config
-        mechanisms = config.protocols.amqp091.mechanisms
-        self._mechanisms = Mechanisms(broker.access, mechanisms, (AmqPlain,), peer.certified, peer.host)
-        self._login = Login(broker, self._mechanisms, peer, "AMQP 0-9-1", log)
-        self._renewal = Renewal(broker, peer, log)
-        self._entered = False
         self.wire = Connection(self, self._traffic, self._tuning(), OutboxWriter(outbox), now)
         self._traffic.wire = self.wire
 
     def _tuning(self) -> Tuning:
-        settings = self._config.protocols.amqp091
+        settings = self.config.protocols.amqp091
         return Tuning(
             channel_max=settings.channel_max,
             frame_max=settings.frame_max,
             heartbeat_s=settings.heartbeat_s,
-            frame_min=self._config.frame_min,
+            frame_min=self.config.frame_min,
             initial_frame_max=settings.initial_frame_max,
-            body_size_max=self._config.limits.message_size_max,
-            handshake_timeout_s=self._config.limits.handshake_timeout_s,
+            body_size_max=self.config.limits.message_size_max,
+            handshake_timeout_s=self.config.limits.handshake_timeout_s,
             mechanisms=self._mechanisms.offered,
-            server_properties=self._server_properties(),
+            server_properties={
+                **self.product(),
+                "cluster_name": self.config.node.name,
+                "capabilities": CAPABILITIES,
+            },
             serves_1_0=self.peer.served is None or "amqp10" in self.peer.served,
         )
-
-    def _server_properties(self) -> FieldTable:
-        """S005."""
-        product, version = self.broker.compat.product_and_version
-        return {
-            "product": product,
-            "version": version,
-            "platform": f"Python {platform.python_version()}",
-            "information": "Licensed under Apache-2.0",
-            "cluster_name": self._config.node.name,
-            "capabilities": CAPABILITIES,
-        }
 
     # The node's side.
 
@@ -141,13 +99,6 @@ class Connection091(Handler, FrontEnd):
         if reason and self._entered and (self._traffic.published or self.wire.is_receiving()):
             self._hold_back(reason)  # but one that has left is read to its end
 
-    def lost(self) -> None:
-        self.wire.lost()
-        if self.wire.peer_spoke and not self.wire.peer_spoke.startswith("AMQP 0-9"):
-            log.warning("%s: refused, detected %s", self.peer.name, self.wire.peer_spoke)
-        elif self.wire.peer_spoke:
-            log.info("%s: ended, %r", self.peer.name, self.wire.ended_because)
-
     @property
     def shares_prefetch(self) -> bool:
         """Whether this client means a channel's prefetch, from now on, when it does not say `global`.
@@ -158,29 +109,11 @@ class Connection091(Handler, FrontEnd):
         is_kombu = self.wire.client_properties.get("product") == "py-amqp"
         return is_kombu and self.broker.compat.product is not Product.RABBITMQ_3
 
-    @property
-    def closed(self) -> bool:  # type: ignore[override]
-        return self.wire.closed
-
-    @property
-    def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted and not (self.waits or self.wire.closed)
-
-    @property
-    def description(self) -> str:  # type: ignore[override]
-        return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
-
     def facts(self) -> ConnectionFacts | None:
-        return facts.connection_facts(self, self._login.attempt) if self._entered else None
+        return facts.connection_facts(self) if self._entered else None
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
         return map(facts.channel_facts, self.channels.values())
-
-    def deadline(self) -> float | None:
-        return self.wire.deadline()
-
-    def on_deadline(self, now: float) -> None:
-        self.wire.on_deadline(now)
 
     def drained(self) -> None:
         for channel in self.channels.values():
@@ -194,20 +127,18 @@ class Connection091(Handler, FrontEnd):
 
     def _hold_back(self, reason: str) -> None:
         """It published during an alarm: stop reading from it, or ask its channels to pause (S156)."""
-        if self._config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
+        if self.config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
             self._throttle(False)
         elif not self.blocked:
-            self.blocked = True
+            self.hold_back()
             self.wire.blocked(reason)
-            self.wire.pause_monitor()
 
     def alarm(self, reason: str | None) -> None:
-        if self._config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
+        if self.config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
             self._throttle(reason is None)
         elif reason is None and self.blocked:
-            self.blocked = False
+            self.release()
             self.wire.unblocked()
-            self.wire.resume_monitor(self.broker.tick())
         elif reason is not None and self.blocked:
             self.wire.blocked(reason)  # another alarm joined
 
@@ -225,61 +156,37 @@ class Connection091(Handler, FrontEnd):
         if values_in(client_properties) > PROPERTIES_MAX:
             self.wire.client_properties = {}
             raise AmqpError(m.SYNTAX_ERROR, f"more than {PROPERTIES_MAX} client properties")
-        return self._answered(self._login.begin, mechanism, response)
+        return self.answered(self._login.begin, mechanism, response)
 
     def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
-        return self._answered(self._login.answer, response)
+        return self.answered(self._login.answer, response)
 
     def on_checked(self) -> bytes | Wait | None:
-        return self._answered(self._login.go_on)
+        return self.answered(self._login.go_on)
 
-    def _answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
-        try:
-            answer = step(*given, **named)
-        except Failure as failure:
-            raise reply(failure) from None
-        if isinstance(answer, Pending):
-            self.wait_for(answer.waiting)
-            return Wait.WAIT
-        if isinstance(answer, Challenge):
-            return answer.octets
-        self.client = Client(self.broker, answer.user, self.peer.name)
-        return None
-
-    def wake(self) -> None:
-        self.wire.halted = True
-        super().wake()
+    def refused_login(self, failure: Failure) -> AmqpError:
+        return reply(failure)
 
     def on_update_secret(self, secret: bytes, reason: str) -> Wait | None:
         """X008."""
-        try:
-            found = self._renewal.begin(self.client.user.name, secret)
-        except Failure as failure:
-            raise reply(failure) from None
-        if isinstance(found, Waiting):
-            self.wait_for(found)
-            return Wait.WAIT
-        self._renew(found)
-        return None
+        return self.renew(secret)
 
     def _renew_if_checked(self) -> None:
         if (checked := self._renewal.checked()) is None:
             return
         try:
-            self._renew(checked.user)
+            self.change_user(checked.user)
         except AmqpError as error:
             self.wire.fail(error)
         else:
             self.wire.secret_updated()
 
-    def _renew(self, user: User | None) -> None:
-        if user is None:
-            raise AmqpError(m.NOT_ALLOWED, "New secret was refused by one of the backends", *UPDATE_SECRET)
-        try:
-            self.client.change_user(user)
-            self.expires_at = self.client.expires_at
-        except Failure as failure:
-            raise reply(failure, *UPDATE_SECRET) from None
+    def refused_secret(self, failure: Failure | None) -> AmqpError:
+        if failure is None:
+            return AmqpError(m.NOT_ALLOWED, "New secret was refused by one of the backends", *UPDATE_SECRET)
+        return reply(failure, *UPDATE_SECRET)
+
+    def recheck(self) -> None:
         for channel in self.channels.values():
             channel.recheck_consumers()
 
@@ -288,13 +195,9 @@ class Connection091(Handler, FrontEnd):
         if strict and virtual_host not in self.broker.virtual_hosts:
             raise AmqpError(m.INVALID_PATH, f"vhost {virtual_host} not found")
         try:
-            self.client.enter(virtual_host)
+            self.enter(virtual_host)
         except Failure as failure:
             raise reply(failure) from None
-        self._entered = True
-        self.is_stranger = False
-        self.expires_at = self.client.expires_at
-        log.info("%s: %s", self.peer.name, self.description)
 
     # Channels.
 
@@ -321,19 +224,6 @@ class Connection091(Handler, FrontEnd):
             handle(here, method)
         except Failure as failure:
             raise reply(failure, method.class_id, method.method_id) from None
-
-    def on_closed(self) -> None:
-        self.blocked = False  # its close-ok is to be read
-        self._stop_waiting()
-        if self._entered:
-            self._entered = False
-            self.client.leave()
-
-    def _stop_waiting(self) -> None:
-        self._login.drop()
-        self._renewal.drop()
-        if self.waits:
-            self.wake()
 
 
 PROTOCOL: Final = Protocol(

@@ -8,26 +8,15 @@ from broker_core.observability.connection_stats import ChannelFacts, ConnectionF
 from protocols.amqp091.broker.core_values import table
 
 if TYPE_CHECKING:
-    from broker_core.security.sasl import Mechanism
     from protocols.amqp091.broker.adapter import Connection091
     from protocols.amqp091.broker.channel import Channel
 
 
-def connection_facts(connection: Connection091, mechanism: Mechanism | None) -> ConnectionFacts:
+def connection_facts(connection: Connection091) -> ConnectionFacts:
     """Of a connection that has opened its virtual host."""
-    client, wire = connection.client, connection.wire
-    return ConnectionFacts(
-        protocol="AMQP 0-9-1",
-        user=client.user.name,
-        virtual_host=client.host.name,
-        mechanism="" if mechanism is None else mechanism.name,
-        client_properties=table(wire.client_properties),
-        blocked=connection.blocked,
-        channel_max=wire.channel_max,
-        frame_max=wire.frame_max,
-        heartbeat_s=wire.heartbeat_s,
-        channels=len(connection.channels),
-    )
+    wire = connection.wire
+    properties = table(wire.client_properties)
+    return connection.facts_with(properties, wire.channel_max, wire.frame_max, len(connection.channels))
 
 
 def channel_facts(channel: Channel) -> ChannelFacts:

@@ -19,9 +19,8 @@ called again, `closed` that the outbox is to be flushed and the transport closed
 """
 
 from collections.abc import Callable
-from enum import Enum
 from struct import Struct
-from typing import Final
+from typing import ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -37,12 +36,13 @@ from protocols.amqp091.codec.wire import (
     reply_text,
 )
 from protocols.amqp091.machine.channel_input import UNEXPECTED, Channel, Expects
-from protocols.amqp091.machine.contract import Handler, Traffic, Tuning, Wait, Writer
+from protocols.amqp091.machine.contract import Handler, Traffic, Tuning
 from protocols.amqp091.machine.greeting import HEADER_0_9_1, HEADERS, recognise
-from protocols.amqp091.machine.heartbeat import Heartbeat
 from protocols.amqp091.machine.reader import BASIC_PUBLISH, KINDS, Reader
+from protocols.shared.contract import Wait, Writer
+from protocols.shared.states import ENDING, State
 
-__all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning", "Wait", "Writer"]
+__all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning"]
 
 CHANNEL_OPEN: Final = b"\x00\x14\x00\x0a"
 CHANNEL_CLOSE: Final = b"\x00\x14\x00\x28"
@@ -52,25 +52,6 @@ CLASS_CONNECTION: Final = 10
 START_OK: Final = b"\x00\x0a\x00\x0b"
 SECURE_OK: Final = b"\x00\x0a\x00\x15"
 NUMBERS: Final = Struct(">HH")
-HEARTBEAT: Final = heartbeat_frame()
-KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
-
-
-class State(Enum):
-    """Where a connection is; the value is how error texts call it."""
-
-    AWAITING_HEADER = "awaiting the protocol header"
-    STARTING = "starting"
-    SECURING = "securing"
-    CHECKING = "checking the password"
-    TUNING = "tuning"
-    OPENING = "opening"
-    OPEN = "running"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
-
-ENDING: Final = (State.CLOSING, State.CLOSED)
 AUTHENTICATING: Final = (State.STARTING, State.SECURING, State.CHECKING)
 
 
@@ -81,73 +62,33 @@ class Connection(Reader):
     __slots__ = (
         "_asked",
         "_blocked",
-        "_closing_until",
-        "_finished",
-        "_handshake_until",
-        "_heartbeat",
         "channel_max",
         "client_properties",
-        "ended_because",
         "frame_max",
-        "outbox",
-        "peer_spoke",
-        "state",
         "tuning",
     )
+
+    HEARTBEAT: ClassVar[bytes] = heartbeat_frame()
 
     def __init__(
         self, handler: Handler, traffic: Traffic, tuning: Tuning, outbox: Writer, now: float
     ) -> None:
-        super().__init__(handler, traffic, tuning.initial_frame_max)
+        super().__init__(handler, traffic, tuning.initial_frame_max, outbox, now, tuning.handshake_timeout_s)
         self.tuning = tuning
-        self.outbox = outbox
-        self.state = State.AWAITING_HEADER
-        self.peer_spoke = ""  # "AMQP 0-9-1", "HTTP GET", "TLS", ...
-        self.ended_because = ""
         self.client_properties: FieldTable = {}
         self.frame_max = tuning.initial_frame_max  # as agreed; 0 is no limit
         self.channel_max = tuning.channel_max
         self._asked = START_OK  # the method that the password came with
         self._blocked: str | None = None
-        self._finished = False
-        self._heartbeat = Heartbeat(now)
-        self._handshake_until = now + tuning.handshake_timeout_s
-        self._closing_until: float | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Nothing more will be said or heard: flush the outbox and close the transport."""
-        return self.state is State.CLOSED
-
-    @property
-    def heartbeat_s(self) -> int:
-        """As agreed; 0 is none."""
-        return self._heartbeat.interval_s
-
-    def receive(self, data: bytes, now: float) -> None:
-        """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
-        self._heartbeat.received_at = now
-        if self.state is State.CHECKING:
-            self._keep(data)
-            self._check()
-        elif not self.closed:
-            self._take(data)
 
     def _check(self) -> None:
         """Go on with what was kept, if the handler knows by now who it is."""
         try:
-            step = self.handler.on_checked()
-            if step is Wait.WAIT:
-                if self._tail_size > KEPT_MAX:
-                    self._drop("too much came while its password was checked")
-                return
-            self._proceed(step)
+            self._proceed(self.handler.on_checked())
         except AmqpError as error:
             self._refuse(0, error, self._asked)
-        self._take(b"")
-
-    def _is_full(self) -> bool:
-        return self.outbox.full()
+        if self.state is not State.CHECKING:
+            self._take(b"")
 
     def _take_greeting(self, data: bytes) -> int:
         header = data[: len(HEADER_0_9_1)]
@@ -244,7 +185,7 @@ class Connection(Reader):
         tuning.check(method.channel_max, method.frame_max)
         self.frame_max = method.frame_max
         self.channel_max = method.channel_max
-        self._heartbeat.start(method.heartbeat)
+        self._agree(method.heartbeat)
         # No limit on frames is still one: nothing larger than a body is ever welcome.
         self._payload_max = self.frame_max or max(tuning.body_size_max, tuning.frame_min)
         self._whole_body_max = min(self._payload_max, tuning.body_size_max)
@@ -289,7 +230,7 @@ class Connection(Reader):
             self._drop(text)
             return
         self.state = State.CLOSING
-        self._end(text)
+        self._finish(text)
         self._say(0, m.ConnectionClose(error.code, text, error.class_id, error.method_id))
 
     def _must_close_silently(self, error: AmqpError) -> bool:
@@ -299,20 +240,7 @@ class Connection(Reader):
         refused = error.code == m.ACCESS_REFUSED and self.state in AUTHENTICATING
         return refused and not self.has_capability("authentication_failure_close")
 
-    def lost(self) -> None:
-        """The transport ended."""
-        self._drop("the transport ended")
-
-    def _drop(self, because: str) -> None:
-        self.state = State.CLOSED
-        self._end(because)
-
-    def _end(self, because: str) -> None:
-        """End what belongs to the connection, once. The state has been changed before: nothing is sent meanwhile."""
-        if self._finished:
-            return
-        self._finished = True
-        self.ended_because = because
+    def _on_end(self) -> None:
         self._publishing = None
         while self._channels:
             number, channel = self._channels.popitem()
@@ -446,45 +374,6 @@ class Connection(Reader):
     def has_capability(self, name: str) -> bool:
         capabilities = self.client_properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(name) is True
-
-    def deadline(self) -> float | None:
-        """When `on_deadline` wants to be called, whatever happens until then; None if never."""
-        if self.closed:
-            return None
-        if self.state is State.CLOSING:
-            return self._heartbeat.received_at if self._closing_until is None else self._closing_until
-        return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
-
-    def on_deadline(self, now: float) -> None:
-        """Do what is due; calling it early does no harm."""
-        if self.state is State.OPEN:
-            self._keep_alive(now)
-        elif self.state is State.CLOSING:
-            self._await_close_ok(now)
-        elif now >= self._handshake_until:
-            self._drop(f"the handshake took too long (in state {self.state.value})")
-
-    def _keep_alive(self, now: float) -> None:
-        if self._heartbeat.is_missed(now):
-            self._drop(f"missed heartbeats from client, timeout: {self._heartbeat.interval_s}s")
-        elif self._heartbeat.is_due(now, self.outbox.written()):
-            self.outbox.write(HEARTBEAT)
-
-    def _await_close_ok(self, now: float) -> None:
-        """The first call after the close was sent only starts the clock: `fail` is not told the time."""
-        if self._closing_until is None:
-            self._closing_until = now + self.tuning.handshake_timeout_s
-        elif now >= self._closing_until:
-            self.state = State.CLOSED
-
-    def pause_monitor(self) -> None:
-        """The peer is not read from: its silence means nothing (X045)."""
-        self._heartbeat.watching = False
-
-    def resume_monitor(self, now: float) -> None:
-        """The peer is read from again, and has two intervals from now."""
-        self._heartbeat.watching = True
-        self._heartbeat.received_at = now
 
 
 STEPS: Final[dict[tuple[State, type[Method]], Callable[[Connection, Method], None]]] = {

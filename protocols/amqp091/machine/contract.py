@@ -1,40 +1,16 @@
-"""What an AMQP 0-9-1 connection needs from outside: a writer for its bytes, a handler for its calls, its limits.
+"""What an AMQP 0-9-1 connection needs from outside: a handler for its calls, its limits.
 
 Messages and acks, which are most calls by far, have a contract of their own: `Traffic`.
 """
 
 from abc import ABC, abstractmethod
-from enum import Enum
 
+import attrs
 from mypy_extensions import mypyc_attr
 
 from protocols.amqp091.codec.methods import NOT_ALLOWED
 from protocols.amqp091.codec.wire import AmqpError, FieldTable, Method
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Writer(ABC):
-    """Where a connection puts what it sends. Nothing is sent before `write` returns, and the order is kept."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Take one or more whole frames, or a part of one; must not call the connection."""
-
-    @abstractmethod
-    def written(self) -> int:
-        """A number that rises with everything written here: two equal answers mean an idle line."""
-
-    def full(self) -> bool:
-        """Whether more waits for the peer than he can be owed: the connection then halts after the current frame."""
-        return False
-
-
-class Wait(Enum):
-    """An answer that is still to come: a password is being checked elsewhere."""
-
-    WAIT = "wait"
+from protocols.shared.contract import Wait
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -117,45 +93,20 @@ class Traffic(ABC):
         """basic.ack."""
 
 
+@attrs.frozen
 class Tuning:
     """What the server offers and insists on. A frame_max or channel_max of 0 is no limit, a heartbeat of 0 none."""
 
-    __slots__ = (
-        "body_size_max",
-        "channel_max",
-        "frame_max",
-        "frame_min",
-        "handshake_timeout_s",
-        "heartbeat_s",
-        "initial_frame_max",
-        "mechanisms",
-        "server_properties",
-        "serves_1_0",
-    )
-
-    def __init__(
-        self,
-        channel_max: int = 2047,
-        frame_max: int = 131_072,
-        heartbeat_s: int = 60,
-        frame_min: int = 4096,
-        initial_frame_max: int = 8192,
-        body_size_max: int = 16_777_216,
-        handshake_timeout_s: float = 10.0,
-        mechanisms: tuple[str, ...] = ("PLAIN",),
-        server_properties: FieldTable | None = None,
-        serves_1_0: bool = True,
-    ) -> None:
-        self.channel_max = channel_max
-        self.frame_max = frame_max
-        self.heartbeat_s = heartbeat_s
-        self.frame_min = frame_min
-        self.initial_frame_max = initial_frame_max  # until tune-ok
-        self.body_size_max = body_size_max
-        self.handshake_timeout_s = handshake_timeout_s  # for a close-ok as well
-        self.mechanisms = mechanisms
-        self.server_properties: FieldTable = {} if server_properties is None else server_properties
-        self.serves_1_0 = serves_1_0  # beside 0-9-1, where the peer came in
+    channel_max: int = 2047
+    frame_max: int = 131_072
+    heartbeat_s: int = 60
+    frame_min: int = 4096
+    initial_frame_max: int = 8192  # until tune-ok
+    body_size_max: int = 16_777_216
+    handshake_timeout_s: float = 10.0  # for a close-ok as well
+    mechanisms: tuple[str, ...] = ("PLAIN",)
+    server_properties: FieldTable = attrs.Factory(dict)
+    serves_1_0: bool = True  # beside 0-9-1, where the peer came in
 
     def check(self, channel_max: int, frame_max: int) -> None:
         """Refuse what a client made of our offer if it is out of bounds (S010-S012)."""

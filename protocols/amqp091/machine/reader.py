@@ -9,7 +9,7 @@ whole frame, and either its content lies behind it or the channel is left expect
 is kept in the pieces it came in and joined once; of a large body's frame the body alone, or it would be copied twice.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from struct import Struct
 from typing import Final
 
@@ -27,7 +27,10 @@ from protocols.amqp091.codec.wire import (
 )
 from protocols.amqp091.machine.channel_input import FLAGS_SIZE, Channel, Expects
 from protocols.amqp091.machine.contract import Handler, Traffic
+from protocols.shared.closing import Machine
+from protocols.shared.contract import Writer
 from protocols.shared.pieces import keep
+from protocols.shared.states import State
 
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"
@@ -46,8 +49,8 @@ LARGE: Final = 16_384  # octets of a body in one frame; to join less is quicker 
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Reader(ABC):
-    """Takes what comes apart. The five abstract methods are the machine around it.
+class Reader(Machine):
+    """Takes what comes apart. The abstract methods are the machine around it.
 
     A few octets can ask for megabytes (basic.get) and for thousands of copies (a fan-out). So it halts, in the middle
     of what it was given, while too much waits for the peer, and when the handler has set `halted`, to let others have
@@ -58,36 +61,31 @@ class Reader(ABC):
         "_body_of",
         "_channels",
         "_missing",
-        "_needed",
         "_payload_max",
         "_publishing",
-        "_tail",
-        "_tail_size",
         "_whole_body_max",
-        "halted",
         "handler",
         "traffic",
     )
 
-    def __init__(self, handler: Handler, traffic: Traffic, payload_max: int) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        traffic: Traffic,
+        payload_max: int,
+        outbox: Writer,
+        now: float,
+        handshake_timeout_s: float,
+    ) -> None:
+        super().__init__(State.AWAITING_HEADER, outbox, now, handshake_timeout_s)
         self.handler = handler
         self.traffic = traffic
         self._channels: dict[int, Channel] = {}
         self._publishing: Channel | None = None  # the channel of the last publish, if it expects a method
         self._payload_max = payload_max
         self._whole_body_max = 0  # of a body in one frame
-        self._tail: list[
-            bytes
-        ] = []  # the beginning of something `_needed` octets long, in the pieces that came
-        self._tail_size = 0
-        self._needed = 0
         self._missing = 0  # octets of a frame with a large body, whose beginning is the tail
         self._body_of = 0  # its channel
-        self.halted = False
-
-    @abstractmethod
-    def _is_full(self) -> bool:
-        """Whether to halt: too much waits for the peer."""
 
     @abstractmethod
     def _take_greeting(self, data: bytes) -> int:
@@ -146,12 +144,6 @@ class Reader(ABC):
         self._take_frame(FRAME_BODY, self._body_of, body, 0, len(body))
         self.halted = self.halted or self._is_full()
         return after
-
-    def _keep(self, data: bytes) -> None:
-        """It is not its turn yet; `_take(b"")` goes on with it."""
-        if data:
-            keep(self._tail, data)
-            self._tail_size += len(data)
 
     def _take_frames(self, data: bytes, at: int) -> int:
         """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""

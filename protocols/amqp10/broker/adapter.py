@@ -9,21 +9,15 @@ What the core refuses comes as a `Failure`; `failures.py` says what that is call
 from __future__ import annotations
 
 import logging
-import platform
 from collections.abc import Callable, Iterable
-from typing import Final, ParamSpec
+from typing import ClassVar, Final
 
 from broker_core.broker import Broker
-from broker_core.client import Client
 from broker_core.config.load import Config
 from broker_core.errors import Failure, LimitReached
-from broker_core.frontend import FrontEnd, Peer
+from broker_core.frontend import Peer
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
-from broker_core.security.access import User
-from broker_core.security.login import Login, Renewal
-from broker_core.security.password_checks import Waiting
-from broker_core.security.sasl import Answer, Challenge, Mechanisms, Pending
 from protocols.amqp10.broker import kept_links
 from protocols.amqp10.broker import stats as facts
 from protocols.amqp10.broker.errors import refusal
@@ -33,12 +27,13 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.types import Value
 from protocols.amqp10.machine.connection import Connection
-from protocols.amqp10.machine.contract import Handler, Tuning, Wait, Writer
+from protocols.amqp10.machine.contract import Handler, Tuning
 from protocols.amqp10.machine.session import Session
+from protocols.shared.contract import Wait
+from protocols.shared.login import RenewableConnection
+from protocols.shared.outbox_writer import OutboxWriter
 
 log: Final = logging.getLogger("leveret.amqp10")
-
-P = ParamSpec("P")
 CAPABILITIES: Final = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "SHARED-SUBS")  # the extensions served (X050)
 VIRTUAL_HOST: Final = "vhost:"  # how a hostname begins that names one (S165)
 
@@ -47,51 +42,20 @@ def nothing() -> None:
     """What is done when nobody wants to know."""
 
 
-class OutboxWriter(Writer):
-    """The connection's outbox, as the machine wants it."""
-
-    __slots__ = ("_outbox",)
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-
-    def write(self, data: bytes) -> None:
-        self._outbox.write(data)
-
-    def open(self) -> list[bytes]:
-        return self._outbox.open()
-
-    def wrote(self, count: int) -> None:
-        self._outbox.wrote(count)
-
-    def written(self) -> int:
-        return self._outbox.written()
-
-    def full(self) -> bool:
-        return self._outbox.full
-
-
-class Connection10(Handler, FrontEnd):
+class Connection10(RenewableConnection, Handler):
     """One connection: authentication, the virtual host, sessions, and alarms."""
 
-    client: Client
+    TITLE: ClassVar[str] = "AMQP 1.0"
+    LOG: ClassVar[logging.Logger] = log
+    ENDS_WITH_DATA: ClassVar[bool] = True
+    wire: Connection
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
-        self.broker = broker
-        self.config = config
-        self.outbox = outbox
-        self.peer = peer
-        self.is_stranger = True
+        super().__init__(broker, config, outbox, peer, config.protocols.amqp10.mechanisms)
         self.sessions: dict[ServedSession, None] = {}
         self.transactions = Transactions(broker)
         self.address_v1 = config.address_v1
-        mechanisms = config.protocols.amqp10.mechanisms
-        self._mechanisms = Mechanisms(broker.access, mechanisms, certified=peer.certified, host=peer.host)
-        self._login = Login(broker, self._mechanisms, peer, "AMQP 1.0", log, ends_with_data=True)
-        self._last_words: bytes | None = None  # of the login
-        self._renewal = Renewal(broker, peer, log)
-        self._renewed: Callable[[], None]  # called when it is right
-        self._entered = False
+        self._renewed: Callable[[], None]  # called when a new secret is right
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
 
     def _tuning(self) -> Tuning:
@@ -111,17 +75,6 @@ class Connection10(Handler, FrontEnd):
             offered_capabilities=CAPABILITIES,
         )
 
-    def _properties(self) -> dict[str, Value]:
-        """X050."""
-        product, version = self.broker.compat.product_and_version
-        return {
-            "product": product,
-            "version": version,
-            "platform": f"Python {platform.python_version()}",
-            "information": "Licensed under Apache-2.0",
-            "node": self.config.node.name,
-        }
-
     # The node's side.
 
     def receive(self, data: bytes, now: float) -> None:
@@ -130,25 +83,6 @@ class Connection10(Handler, FrontEnd):
         self.wire.receive(data, now)
         self.wire.flush()
 
-    def lost(self) -> None:
-        self.wire.lost()
-        if self.wire.peer_spoke and not self.wire.peer_spoke.startswith("AMQP 1.0"):
-            log.warning("%s: refused, detected %s", self.peer.name, self.wire.peer_spoke)
-        elif self.wire.peer_spoke:
-            log.info("%s: ended, %r", self.peer.name, self.wire.ended_because)
-
-    @property
-    def closed(self) -> bool:  # type: ignore[override]
-        return self.wire.closed
-
-    @property
-    def halted(self) -> bool:  # type: ignore[override]
-        return self.wire.halted and not (self.waits or self.wire.closed)
-
-    @property
-    def description(self) -> str:  # type: ignore[override]
-        return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
-
     @property
     def container(self) -> str:
         """What the peer calls itself."""
@@ -156,16 +90,10 @@ class Connection10(Handler, FrontEnd):
         return self.wire.peer.container_id
 
     def facts(self) -> ConnectionFacts | None:
-        return facts.connection_facts(self, self._login.attempt) if self._entered else None
+        return facts.connection_facts(self) if self._entered else None
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
         return map(facts.session_facts, list(self.sessions))
-
-    def deadline(self) -> float | None:
-        return self.wire.deadline()
-
-    def on_deadline(self, now: float) -> None:
-        self.wire.on_deadline(now)
 
     def drained(self) -> None:
         for session in list(self.sessions):
@@ -188,68 +116,44 @@ class Connection10(Handler, FrontEnd):
     # Logging in.
 
     def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | Wait | None:
-        return self._answered(self._login.begin, mechanism, response)
+        return self.answered(self._login.begin, mechanism, response)
 
     def on_sasl_response(self, response: bytes) -> bytes | Wait | None:
-        return self._answered(self._login.answer, response)
+        return self.answered(self._login.answer, response)
 
     def on_sasl_checked(self) -> bytes | Wait | None:
-        return self._answered(self._login.go_on)
-
-    def _answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
-        try:
-            answer = step(*given, **named)
-        except Failure as failure:  # X046
-            raise refusal(failure) from None
-        if isinstance(answer, Pending):
-            self.wait_for(answer.waiting)
-            return Wait.WAIT
-        if isinstance(answer, Challenge):
-            return answer.octets
-        self.client = Client(self.broker, answer.user, self.peer.name)
-        self._last_words = answer.octets or None
-        return None
+        return self.answered(self._login.go_on)
 
     def last_words(self) -> bytes | None:
-        return self._last_words
+        return self._last_words or None
 
-    def wake(self) -> None:
-        self.wire.halted = True
-        super().wake()
+    def refused_login(self, failure: Failure) -> AmqpError:  # X046
+        return refusal(failure)
 
     def change_secret(self, secret: bytes, renewed: Callable[[], None] = nothing) -> bool:
         """The client has a fresh secret (X086). False: it has to be checked first, and `renewed` is called after that.
 
         Raises AmqpError that ends the connection if it is not good.
         """
-        try:
-            found = self._renewal.begin(self.client.user.name, secret)
-        except Failure as failure:
-            raise _unauthorized(str(failure)) from None
-        if isinstance(found, Waiting):
+        if self.renew(secret) is Wait.WAIT:
             self._renewed = renewed
-            self.wait_for(found)
             return False
-        self._renew(found)
         return True
 
     def _renew_if_checked(self) -> None:
         if (checked := self._renewal.checked()) is None:
             return
         try:
-            self._renew(checked.user)
+            self.change_user(checked.user)
             self._renewed()
         except AmqpError as error:
             self.wire.fail(error)
 
-    def _renew(self, user: User | None) -> None:
-        if user is None:
-            raise _unauthorized("credential update failed: the new secret was refused")
-        try:
-            self.client.change_user(user)
-            self.expires_at = self.client.expires_at
-        except Failure as failure:
-            raise _unauthorized(str(failure)) from None
+    def refused_secret(self, failure: Failure | None) -> AmqpError:
+        why = "credential update failed: the new secret was refused" if failure is None else str(failure)
+        return _unauthorized(why)
+
+    def recheck(self) -> None:
         for session in list(self.sessions):
             session.recheck()
 
@@ -259,18 +163,14 @@ class Connection10(Handler, FrontEnd):
             why = f"AMQP 1.0 connection failed: virtual host '{name}' does not exist"
             raise self._turned_away(_unauthorized(why))
         try:
-            self.client.enter(name)
+            self.enter(name)
         except LimitReached as failure:
             # where 0-9-1 speaks of a connection limit, 1.0 speaks of a vhost's (X047)
             why = str(failure).replace("': connection limit (", "': vhost connection limit (")
             raise self._turned_away(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, why, Ends.CONNECTION)) from None
         except Failure as failure:
             raise self._turned_away(_unauthorized(str(failure))) from None
-        self._entered = True
-        self.is_stranger = False
-        self.expires_at = self.client.expires_at
-        log.info("%s: %s", self.peer.name, self.description)
-        return self._properties()
+        return {**self.product(), "node": self.config.node.name}  # X050
 
     def _virtual_host(self, hostname: str | None) -> str:
         """S165."""
@@ -300,17 +200,9 @@ class Connection10(Handler, FrontEnd):
         del self.sessions[session]
 
     def on_closed(self) -> None:
-        self._stop_waiting()
         if self._entered:
-            self._entered = False
             kept_links.ended(self.client.host, self)
-            self.client.leave()
-
-    def _stop_waiting(self) -> None:
-        self._login.drop()
-        self._renewal.drop()
-        if self.waits:
-            self.wake()
+        super().on_closed()
 
 
 def _unauthorized(why: str) -> AmqpError:

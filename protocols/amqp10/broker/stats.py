@@ -8,25 +8,19 @@ from broker_core.observability.connection_stats import ChannelFacts, ConnectionF
 from protocols.amqp10.broker.core_values import table
 
 if TYPE_CHECKING:
-    from broker_core.security.sasl import Mechanism
     from protocols.amqp10.broker.adapter import Connection10
     from protocols.amqp10.broker.session import ServedSession
 
 
-def connection_facts(connection: Connection10, mechanism: Mechanism | None) -> ConnectionFacts:
+def connection_facts(connection: Connection10) -> ConnectionFacts:
     """Of a connection that is open. What the peer calls itself stands for a name that it gives the connection."""
-    client, wire = connection.client, connection.wire
+    wire = connection.wire
     properties = {} if wire.peer is None else table(wire.peer.properties or {})
-    return ConnectionFacts(
-        protocol="AMQP 1.0",
-        user=client.user.name,
-        virtual_host=client.host.name,
-        mechanism="" if mechanism is None else mechanism.name,
-        client_properties={"connection_name": connection.container, **properties},
-        channel_max=wire.tuning.channel_max,
-        frame_max=wire.frame_size_max,
-        heartbeat_s=wire.tuning.idle_timeout_s,
-        channels=len(connection.sessions),
+    return connection.facts_with(
+        {"connection_name": connection.container, **properties},
+        wire.tuning.channel_max,
+        wire.frame_size_max,
+        len(connection.sessions),
     )
 
 

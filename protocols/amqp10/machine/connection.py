@@ -14,8 +14,7 @@ again, `closed` that the outbox is to be flushed and the transport closed.
 """
 
 from collections.abc import Callable
-from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
@@ -30,26 +29,16 @@ from protocols.amqp10.codec.wire import (
     frame,
     performative_at,
 )
-from protocols.amqp10.machine.contract import FRAME_SIZE_MIN, Handler, Tuning, Writer
+from protocols.amqp10.machine.contract import FRAME_SIZE_MIN, Handler, Tuning
 from protocols.amqp10.machine.greeting import Greeting
-from protocols.amqp10.machine.idle import Heartbeat
 from protocols.amqp10.machine.reader import Reader
 from protocols.amqp10.machine.session import Session
+from protocols.shared.contract import Writer
+from protocols.shared.states import ENDING, State
 
+__all__ = ["Connection", "State"]
 
-class State(Enum):
-    """Where a connection is; the value is how texts call it."""
-
-    GREETING = "greeting"
-    OPENING = "opening"
-    OPEN = "open"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
-
-ENDING: Final = (State.CLOSING, State.CLOSED)
 IDLE_TIME_OUT_MIN: Final = 1000  # ms (S167)
-KEPT_MAX: Final = 256 << 10  # octets that may come while a password is checked
 AROUND_ERROR: Final = 32  # octets of a close besides its error
 OF_SESSIONS: Final = (p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End)
 
@@ -58,88 +47,53 @@ class Connection(Reader):
     """One connection, from its first octet to its last. See the top of the module."""
 
     __slots__ = (
-        "_closing_until",
         "_ending",
-        "_finished",
         "_greeting",
-        "_handshake_until",
-        "_heartbeat",
         "_open_said",
         "due",
-        "ended_because",
         "frame_size_max",
-        "outbox",
         "partial_size",
         "peer",
-        "state",
         "tuning",
     )
 
+    HEARTBEAT: ClassVar[bytes] = EMPTY_FRAME
+
     def __init__(self, handler: Handler, tuning: Tuning, outbox: Writer, now: float) -> None:
-        super().__init__(handler, tuning.initial_frame_size_max)
+        super().__init__(handler, tuning.initial_frame_size_max, outbox, now, tuning.handshake_timeout_s)
         self.tuning = tuning
-        self.outbox = outbox
-        self.state = State.GREETING
         self.peer: p.Open | None = None
         self.frame_size_max = FRAME_SIZE_MIN  # of what we send, as agreed
-        self.ended_because = ""
         self.due: dict[Session, None] = {}  # those with something to flush
         self.partial_size = 0  # octets of all unfinished messages
+        self.heartbeat_s = tuning.idle_timeout_s
         self._greeting = Greeting(handler, tuning, outbox)
-        self._heartbeat = Heartbeat(now, tuning.idle_timeout_s)
         self._ending: set[int] = set()  # channels
         self._open_said = False
-        self._finished = False
-        self._handshake_until = now + tuning.handshake_timeout_s
-        self._closing_until: float | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Nothing more will be said or heard: flush the outbox and close the transport."""
-        return self.state is State.CLOSED
-
-    @property
-    def peer_spoke(self) -> str:
-        """The protocol that the peer's first octets asked for; empty if they have not come."""
-        return self._greeting.peer_spoke
-
-    def receive(self, data: bytes, now: float) -> None:
-        """Take what the peer sent; `flush` should follow.
-
-        Whatever it is, this raises nothing but what an owner raised besides AmqpError.
-        """
-        self._heartbeat.received_at = now
-        if self.state is State.GREETING and self._greeting.checking:
-            self._keep(data)
-            self._check()
-        elif not self.closed:
-            self._take(data)
 
     def flush(self) -> None:
-        """Say what sessions have gathered: see `Session.flush`."""
+        """Called after `receive`: say what sessions have gathered (`Session.flush`)."""
         for session in list(self.due):
             session.flush()
 
     def _check(self) -> None:
         """Go on with what was kept, if it is known by now who it is."""
         self._greeting.check()
-        if self._greeting.checking:
-            if self._tail_size > KEPT_MAX:
-                self._drop("too much came while its password was checked")
-        elif self._greeting.left:
+        if self._greeting.left:
             self._drop(self._greeting.left_because)
-        else:
+        elif not self._greeting.checking:
             self._needed = HEADER_SIZE
             self._take(b"")
 
-    def _is_full(self) -> bool:
-        return self.outbox.full()
+    def _is_checking(self) -> bool:
+        return self.state is State.GREETING and self._greeting.checking
 
     def _take_greeting(self, data: bytes) -> int:
         greeting = self._greeting
         if self.state is not State.GREETING:
             return 0
         at = greeting.take(data, 0)
+        self.peer_spoke = greeting.peer_spoke
         self._needed = greeting.needed
         if greeting.left:
             self._drop(greeting.left_because)
@@ -196,9 +150,8 @@ class Connection(Reader):
             if isinstance(performative, p.End):
                 self._ending.remove(channel)
         elif self.state is not State.CLOSING:
-            text = (
-                f"unexpected {performative.NAME} on channel {channel} in connection state {self.state.value}"
-            )
+            state = "open" if self.state is State.OPEN else self.state.value
+            text = f"unexpected {performative.NAME} on channel {channel} in connection state {state}"
             raise AmqpError(p.ILLEGAL_STATE, text, Ends.CONNECTION)
 
     # Open.
@@ -213,7 +166,7 @@ class Connection(Reader):
         if self.state in ENDING:
             return
         self._frame_size_max = tuning.frame_size_max
-        self._heartbeat.start((open.idle_time_out or 0) / 1000)
+        self._heartbeat.start((open.idle_time_out or 0) / 4000, tuning.idle_timeout_s)
         self.state = State.OPEN
         self._say_open(properties)
 
@@ -300,23 +253,10 @@ class Connection(Reader):
         if not self._open_said:
             self._say_open({})
         self.state = State.CLOSING
-        self._end(because)
+        self._finish(because)
         self._write(0, p.Close(error=error_of(error, self.frame_size_max - AROUND_ERROR)))
 
-    def lost(self) -> None:
-        """The transport ended."""
-        self._drop("the transport ended")
-
-    def _drop(self, because: str) -> None:
-        self.state = State.CLOSED
-        self._end(because)
-
-    def _end(self, because: str) -> None:
-        """End what belongs to the connection, once. The state has been changed before: nothing is sent meanwhile."""
-        if self._finished:
-            return
-        self._finished = True
-        self.ended_because = because
+    def _on_end(self) -> None:
         for session in self.sessions.values():
             session.silence()
         while self.sessions:
@@ -324,41 +264,12 @@ class Connection(Reader):
             session.lost()
         self.handler.on_closed()
 
-    # Time.
-
-    def deadline(self) -> float | None:
-        """When `on_deadline` wants to be called, whatever happens until then; None if never."""
-        if self.state is State.CLOSED:
-            return None
-        if self.state is State.CLOSING:
-            return self._heartbeat.received_at if self._closing_until is None else self._closing_until
-        return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
-
-    def on_deadline(self, now: float) -> None:
-        """Do what is due; calling it early does no harm."""
-        if self.state is State.OPEN:
-            self._keep_alive(now)
-        elif self.state is State.CLOSING:
-            self._await_close(now)
-        elif now >= self._handshake_until:
-            self._drop(f"the handshake took too long ({self._stage()})")
-
     def _stage(self) -> str:
         return self._greeting.stage.value if self.state is State.GREETING else f"state {self.state.value}"
 
-    def _keep_alive(self, now: float) -> None:
-        if self._heartbeat.is_missed(now):
-            text = "no frame received from client within idle timeout threshold"
-            self.fail(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, Ends.CONNECTION))
-        elif self._heartbeat.is_due(now, self.outbox.written()):
-            self.outbox.write(EMPTY_FRAME)
-
-    def _await_close(self, now: float) -> None:
-        """The first call after the close was sent only starts the clock: `fail` is not told the time."""
-        if self._closing_until is None:
-            self._closing_until = now + self.tuning.handshake_timeout_s
-        elif now >= self._closing_until:
-            self.state = State.CLOSED
+    def _give_up(self) -> None:
+        text = "no frame received from client within idle timeout threshold"
+        self.fail(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, text, Ends.CONNECTION))
 
 
 def _framing_error(text: str) -> AmqpError:

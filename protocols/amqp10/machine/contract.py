@@ -1,4 +1,4 @@
-"""What the AMQP 1.0 machine needs from outside: a writer for its bytes, owners for its calls, its limits.
+"""What the AMQP 1.0 machine needs from outside: owners for its calls, its limits.
 
     Connection ── Handler        login, open, begin                 (the adapter's connection)
       Session  ── SessionOwner   attach, room to send, end          (one for each begin)
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -27,39 +26,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.machine.receiving import IncomingLink
     from protocols.amqp10.machine.sending import OutgoingLink
     from protocols.amqp10.machine.session import Session
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Writer(ABC):
-    """Where a connection puts what it sends. Nothing is sent before the call returns, and the order is kept."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Take some octets."""
-
-    @abstractmethod
-    def open(self) -> list[bytes]:
-        """The list to append pieces to; `wrote` must follow. For transfers."""
-
-    @abstractmethod
-    def wrote(self, count: int) -> None:
-        """`count` octets were appended to the list that `open` gave."""
-
-    @abstractmethod
-    def written(self) -> int:
-        """A number that rises with everything written here: two equal answers mean an idle line."""
-
-    def full(self) -> bool:
-        """Whether more waits for the peer than it can be owed: the connection then halts after the current frame."""
-        return False
-
-
-class Wait(Enum):
-    """An answer that is still to come: a password is being checked elsewhere."""
-
-    WAIT = "wait"
+    from protocols.shared.contract import Wait
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

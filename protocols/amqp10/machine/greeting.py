@@ -22,7 +22,8 @@ from protocols.amqp10.codec.wire import (
     OFFSET_MIN,
     frame,
 )
-from protocols.amqp10.machine.contract import Handler, Tuning, Wait, Writer
+from protocols.amqp10.machine.contract import Handler, Tuning
+from protocols.shared.contract import Wait, Writer
 
 
 class Stage(Enum):

@@ -3,7 +3,7 @@
 All other frames are passed on to `_take_frame`. What is incomplete is kept in the pieces it came in and joined once.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from struct import Struct
 from typing import Final
 
@@ -18,7 +18,10 @@ from protocols.amqp10.codec.wire import (
 )
 from protocols.amqp10.machine.contract import Handler
 from protocols.amqp10.machine.session import Session
+from protocols.shared.closing import Machine
+from protocols.shared.contract import Writer
 from protocols.shared.pieces import keep
+from protocols.shared.states import State
 
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
 LARGE: Final = (
@@ -27,7 +30,7 @@ LARGE: Final = (
 USUAL: Final = OFFSET_MIN << 8 | FRAME_AMQP  # the shape: offset of the body, and the type
 
 
-class Reader(ABC):
+class Reader(Machine):
     """Takes what comes apart. The abstract methods are the machine around it.
 
     A few octets can ask for megabytes (a flow, an attach). So it halts, in the middle of what it was given, while too
@@ -37,29 +40,19 @@ class Reader(ABC):
 
     __slots__ = (
         "_frame_size_max",
-        "_needed",
-        "_tail",
-        "_tail_size",
-        "halted",
         "handler",
         "sessions",
         "singly_until",
     )
 
-    def __init__(self, handler: Handler, frame_size_max: int) -> None:
+    def __init__(
+        self, handler: Handler, frame_size_max: int, outbox: Writer, now: float, handshake_timeout_s: float
+    ) -> None:
+        super().__init__(State.GREETING, outbox, now, handshake_timeout_s)
         self.handler = handler
         self.sessions: dict[int, Session] = {}  # by channel
-        self.halted = False
         self.singly_until = 0  # in what is being read: transfers up to there are not taken together
         self._frame_size_max = frame_size_max  # that we take
-        # The beginning of something `_needed` octets long, in the pieces that came.
-        self._tail: list[bytes] = []
-        self._tail_size = 0
-        self._needed = 0
-
-    @abstractmethod
-    def _is_full(self) -> bool:
-        """Whether to halt: too much waits for the peer."""
 
     @abstractmethod
     def _take_greeting(self, data: bytes) -> int:
@@ -86,12 +79,6 @@ class Reader(ABC):
         rest = data[self._take_frames(data, self._take_greeting(data)) :]
         self._tail = [rest] if rest else []
         self._tail_size = len(rest)
-
-    def _keep(self, data: bytes) -> None:
-        """It is not its turn yet; `_take(b"")` goes on with it."""
-        if data:
-            self._tail.append(data)
-            self._tail_size += len(data)
 
     def _take_frames(self, data: bytes, at: int) -> int:
         """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""

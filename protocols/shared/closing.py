@@ -1,0 +1,175 @@
+"""The time that a connection of any version of AMQP has, and how it ends.
+
+A connection has some time for its handshake; while it is open, each side gives signs of life; and when we close it, the
+peer has as long again for its answer. It ends once, whatever ends it: the state is changed first, so that nothing is
+sent meanwhile, then what is on the connection ends, and last the handler is told.
+
+What comes is kept until it is whole, and all of it while a password is checked.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Final
+
+from mypy_extensions import mypyc_attr
+
+from protocols.shared.contract import Writer
+from protocols.shared.heartbeat import Heartbeat
+from protocols.shared.pieces import keep
+from protocols.shared.states import State
+
+KEPT_MAX: Final = 256 << 10  # bytes that may come while a password is checked
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Machine(ABC):
+    """One connection, as far as all versions are alike. See the top of the module."""
+
+    __slots__ = (
+        "_closing_until",
+        "_finished",
+        "_handshake_timeout_s",
+        "_handshake_until",
+        "_heartbeat",
+        "_needed",
+        "_tail",
+        "_tail_size",
+        "ended_because",
+        "halted",
+        "heartbeat_s",
+        "outbox",
+        "peer_spoke",
+        "state",
+    )
+
+    HEARTBEAT: ClassVar[bytes]  # the frame that is sent as a sign of life
+
+    def __init__(self, state: State, outbox: Writer, now: float, handshake_timeout_s: float) -> None:
+        self.state = state
+        self.outbox = outbox
+        self.peer_spoke = ""  # "AMQP 0-9-1", "HTTP GET", "TLS", ... once its first bytes have come
+        self.ended_because = ""
+        self.halted = False  # something is left of what came, for after others' turns
+        self.heartbeat_s = 0  # as agreed; 0 is none
+        self._needed = 0
+        self._tail: list[
+            bytes
+        ] = []  # the beginning of something `_needed` bytes long, in the pieces that came
+        self._tail_size = 0
+        self._finished = False
+        self._heartbeat = Heartbeat(now)
+        self._handshake_timeout_s = handshake_timeout_s  # for the answer to a close as well
+        self._handshake_until = now + handshake_timeout_s
+        self._closing_until: float | None = None
+
+    @abstractmethod
+    def _take(self, data: bytes) -> None:
+        """Handle what has come, all of it or until halted; b"" goes on with what is left."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Go on with what was kept, if the handler knows by now whose password it is."""
+
+    @abstractmethod
+    def _on_end(self) -> None:
+        """End what is on the connection, and tell the handler."""
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will be said or heard: flush the outbox and close the transport."""
+        return self.state is State.CLOSED
+
+    # What comes.
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
+        self._heartbeat.received_at = now
+        if self._is_checking():
+            self._keep(data)
+            self._check()
+            if self._tail_size > KEPT_MAX and self._is_checking():
+                self._drop("too much came while its password was checked")
+        elif self.state is not State.CLOSED:
+            self._take(data)
+
+    def _is_checking(self) -> bool:
+        return self.state is State.CHECKING
+
+    def _is_full(self) -> bool:
+        """Return whether to halt: too much waits for the peer."""
+        return self.outbox.full()
+
+    def _keep(self, data: bytes) -> None:
+        """It is not its turn yet; `_take(b"")` goes on with it."""
+        if data:
+            keep(self._tail, data)
+            self._tail_size += len(data)
+
+    # The end.
+
+    def lost(self) -> None:
+        """The transport ended."""
+        self._drop("the transport ended")
+
+    def _drop(self, because: str) -> None:
+        self.state = State.CLOSED
+        self._finish(because)
+
+    def _finish(self, because: str) -> None:
+        """End what belongs to the connection, once. The state has been changed before."""
+        if not self._finished:
+            self._finished = True
+            self.ended_because = because
+            self._on_end()
+
+    # Time.
+
+    def _agree(self, heartbeat_s: int) -> None:
+        """Ours is due after half of this interval without anything else, and the peer may be silent for two (S013)."""
+        self.heartbeat_s = heartbeat_s
+        self._heartbeat.start(heartbeat_s / 2, 2 * heartbeat_s)
+
+    def deadline(self) -> float | None:
+        """When `on_deadline` wants to be called, whatever happens until then; None if never."""
+        if self.state is State.CLOSED:
+            return None
+        if self.state is State.CLOSING:
+            return self._heartbeat.received_at if self._closing_until is None else self._closing_until
+        return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
+
+    def on_deadline(self, now: float) -> None:
+        """Do what is due; calling it early does no harm."""
+        if self.state is State.OPEN:
+            self._keep_alive(now)
+        elif self.state is State.CLOSING:
+            self._await_close(now)
+        elif now >= self._handshake_until:
+            self._drop(f"the handshake took too long ({self._stage()})")
+
+    def _stage(self) -> str:
+        return f"in state {self.state.value}"
+
+    def _keep_alive(self, now: float) -> None:
+        if self._heartbeat.is_missed(now):
+            self._give_up()
+        elif self._heartbeat.is_due(now, self.outbox.written()):
+            self.outbox.write(self.HEARTBEAT)
+
+    def _give_up(self) -> None:
+        """The peer was silent for too long."""
+        self._drop(f"missed heartbeats from client, timeout: {self.heartbeat_s}s")
+
+    def _await_close(self, now: float) -> None:
+        """The first call after the close was sent only starts the clock: `fail` is not told the time."""
+        if self._closing_until is None:
+            self._closing_until = now + self._handshake_timeout_s
+        elif now >= self._closing_until:
+            self.state = State.CLOSED
+
+    def pause_monitor(self) -> None:
+        """The peer is not read from: its silence means nothing (X045)."""
+        self._heartbeat.watching = False
+
+    def resume_monitor(self, now: float) -> None:
+        """The peer is read from again, and has as long as ever from now."""
+        self._heartbeat.watching = True
+        self._heartbeat.received_at = now

@@ -1,0 +1,212 @@
+"""The broker's side of a connection of any version of AMQP: how its user logs in, enters a virtual host and renews the
+secret, and when nothing is read from it.
+
+    machine ──mechanism, response──> ServedConnection ──> Login ──> a challenge, Wait, or None ──> machine
+
+What differs is what each version calls a refusal.
+"""
+
+from __future__ import annotations
+
+import platform
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from logging import Logger
+from typing import ClassVar, ParamSpec
+
+from broker_core.broker import Broker
+from broker_core.client import Client
+from broker_core.config.load import Config
+from broker_core.errors import Failure
+from broker_core.frontend import FrontEnd, Peer
+from broker_core.observability.connection_stats import ConnectionFacts
+from broker_core.outbox import Outbox
+from broker_core.security.access import User
+from broker_core.security.login import Login, Renewal
+from broker_core.security.password_checks import Waiting
+from broker_core.security.sasl import Answer, Challenge, Mechanism, Mechanisms, Pending
+from broker_core.values import Table
+from protocols.shared.closing import Machine
+from protocols.shared.contract import Wait
+
+P = ParamSpec("P")
+
+
+class ServedConnection(FrontEnd):
+    """One connection: authentication, the virtual host, and alarms."""
+
+    TITLE: ClassVar[str]  # of the protocol, for people
+    LOG: ClassVar[Logger]
+    MECHANISMS: ClassVar[Sequence[type[Mechanism]]] = ()  # of this protocol only
+    ENDS_WITH_DATA: ClassVar[bool] = False  # the end of a login can carry last words
+    client: Client  # once the user is known
+    wire: Machine
+
+    def __init__(
+        self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, mechanisms: Sequence[str]
+    ) -> None:
+        self.broker = broker
+        self.config = config
+        self.outbox = outbox
+        self.peer = peer
+        self.is_stranger = True
+        self._mechanisms = Mechanisms(broker.access, mechanisms, self.MECHANISMS, peer.certified, peer.host)
+        self._login = Login(broker, self._mechanisms, peer, self.TITLE, self.LOG, self.ENDS_WITH_DATA)
+        self._last_words = b""  # of the login
+        self._entered = False
+
+    @abstractmethod
+    def refused_login(self, failure: Failure) -> Exception:
+        """Return the error of the protocol for a login that failed."""
+
+    def product(self) -> dict[str, str]:
+        """Return what every peer is told of the broker (S005, X050)."""
+        product, version = self.broker.compat.product_and_version
+        return {
+            "product": product,
+            "version": version,
+            "platform": f"Python {platform.python_version()}",
+            "information": "Licensed under Apache-2.0",
+        }
+
+    # The node's side.
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.wire.closed
+
+    @property
+    def halted(self) -> bool:  # type: ignore[override]
+        return self.wire.halted and not (self.waits or self.wire.closed)
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        return f"user '{self.client.user.name}', vhost '{self.client.host.name}'" if self._entered else ""
+
+    def deadline(self) -> float | None:
+        return self.wire.deadline()
+
+    def on_deadline(self, now: float) -> None:
+        self.wire.on_deadline(now)
+
+    def lost(self) -> None:
+        self.wire.lost()
+        if self.wire.peer_spoke and not self.wire.peer_spoke.startswith(self.TITLE):
+            self.LOG.warning("%s: refused, detected %s", self.peer.name, self.wire.peer_spoke)
+        elif self.wire.peer_spoke:
+            self.LOG.info("%s: ended, %r", self.peer.name, self.wire.ended_because)
+
+    def facts_with(
+        self, client_properties: Table, channel_max: int, frame_max: int, channels: int
+    ) -> ConnectionFacts:
+        """Return what operators are told of a connection that has opened its virtual host."""
+        attempt = self._login.attempt
+        return ConnectionFacts(
+            protocol=self.TITLE,
+            user=self.client.user.name,
+            virtual_host=self.client.host.name,
+            mechanism="" if attempt is None else attempt.name,
+            client_properties=client_properties,
+            blocked=self.blocked,
+            channel_max=channel_max,
+            frame_max=frame_max,
+            heartbeat_s=self.wire.heartbeat_s,
+            channels=channels,
+        )
+
+    # Alarms.
+
+    def hold_back(self) -> None:
+        """Called when it has published during an alarm: nothing is read from it, and its silence means nothing."""
+        self.blocked = True
+        self.wire.pause_monitor()
+
+    def release(self) -> None:
+        """Called when the last alarm is over."""
+        self.blocked = False
+        self.wire.resume_monitor(self.broker.tick())
+
+    # Logging in.
+
+    def answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
+        """Take a step of the login: return the next challenge, or None once it is settled whose connection it is."""
+        try:
+            answer = step(*given, **named)
+        except Failure as failure:
+            raise self.refused_login(failure) from None
+        if isinstance(answer, Pending):
+            self.wait_for(answer.waiting)
+            return Wait.WAIT
+        if isinstance(answer, Challenge):
+            return answer.octets
+        self.client = Client(self.broker, answer.user, self.peer.name)
+        self._last_words = answer.octets
+        return None
+
+    def wake(self) -> None:
+        self.wire.halted = True
+        super().wake()
+
+    def enter(self, virtual_host: str) -> None:
+        """The user enters this virtual host, and is no stranger any more. Raises the core's failures."""
+        self.client.enter(virtual_host)
+        self._entered = True
+        self.is_stranger = False
+        self.expires_at = self.client.expires_at
+        self.LOG.info("%s: %s", self.peer.name, self.description)
+
+    def on_closed(self) -> None:
+        self.blocked = False  # the answer to its close is to be read
+        self._stop_waiting()
+        if self._entered:
+            self._entered = False
+            self.client.leave()
+
+    def _stop_waiting(self) -> None:
+        self._login.drop()
+        if self.waits:
+            self.wake()
+
+
+class RenewableConnection(ServedConnection):
+    """A connection whose client may bring a fresh secret."""
+
+    def __init__(
+        self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, mechanisms: Sequence[str]
+    ) -> None:
+        super().__init__(broker, config, outbox, peer, mechanisms)
+        self._renewal = Renewal(broker, peer, self.LOG)
+
+    @abstractmethod
+    def refused_secret(self, failure: Failure | None) -> Exception:
+        """Return the error of the protocol for a secret that is wrong (None), or that cannot be used."""
+
+    @abstractmethod
+    def recheck(self) -> None:
+        """End what the user may not do any more."""
+
+    def renew(self, secret: bytes) -> Wait | None:
+        """Change the user to the one with this secret, now or when it has been checked. Raises `refused_secret`."""
+        try:
+            found = self._renewal.begin(self.client.user.name, secret)
+        except Failure as failure:
+            raise self.refused_secret(failure) from None
+        if isinstance(found, Waiting):
+            self.wait_for(found)
+            return Wait.WAIT
+        self.change_user(found)
+        return None
+
+    def change_user(self, user: User | None) -> None:
+        if user is None:
+            raise self.refused_secret(None)
+        try:
+            self.client.change_user(user)
+        except Failure as failure:
+            raise self.refused_secret(failure) from None
+        self.expires_at = self.client.expires_at
+        self.recheck()
+
+    def _stop_waiting(self) -> None:
+        self._renewal.drop()
+        super()._stop_waiting()

@@ -1,0 +1,31 @@
+"""The outbox of a connection as its machine wants it."""
+
+from broker_core.outbox import Outbox
+from protocols.shared.contract import Writer
+
+
+class OutboxWriter(Writer):
+    """Passes everything on to the outbox."""
+
+    __slots__ = ("_outbox",)
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def write(self, data: bytes) -> None:
+        self._outbox.write(data)
+
+    def open(self) -> list[bytes]:
+        return self._outbox.open()
+
+    def wrote(self, count: int) -> None:
+        self._outbox.wrote(count)
+
+    def written(self) -> int:
+        return self._outbox.written()
+
+    def full(self) -> bool:
+        return self._outbox.full
+
+    def room(self) -> int:
+        return self._outbox.room()

@@ -1,0 +1,24 @@
+"""Where a connection of any version of AMQP can be."""
+
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    """Where a connection is; the value is how error texts call it."""
+
+    GREETING = (
+        "greeting"  # of 1.0, whose login has stages of its own; the next five are those of 0-9-1 and 0-10
+    )
+    AWAITING_HEADER = "awaiting the protocol header"
+    STARTING = "starting"
+    SECURING = "securing"
+    CHECKING = "checking the password"
+    TUNING = "tuning"
+    OPENING = "opening"
+    OPEN = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+ENDING: Final = (State.CLOSING, State.CLOSED)
