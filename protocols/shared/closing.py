@@ -51,9 +51,7 @@ class Machine(ABC):
         self.halted = False  # something is left of what came, for after others' turns
         self.heartbeat_s = 0  # as agreed; 0 is none
         self._needed = 0
-        self._tail: list[
-            bytes
-        ] = []  # the beginning of something `_needed` bytes long, in the pieces that came
+        self._tail: list[bytes] = []  # the beginning of `_needed` bytes, in the pieces that came
         self._tail_size = 0
         self._finished = False
         self._heartbeat = Heartbeat(now)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 from broker_core import values
 from broker_core.values import Table
 from protocols.amqp010.codec import types
 from protocols.amqp010.codec.types import encode
-
-A = TypeVar("A")
-B = TypeVar("B")
+from protocols.shared.conversion import each_that_can
 
 DEPTH_MAX: Final = 62  # lists in maps ...: a header that is nested deeper would not be read again
 NAME_SIZE_MAX: Final = 255  # octets
@@ -44,17 +42,7 @@ def table(pairs: Mapping[str, types.Value]) -> dict[str, values.Value]:
 
 
 def _list(items: Iterable[types.Value]) -> list[values.Value]:
-    return _each_that_can(neutral, items)
-
-
-def _each_that_can(convert: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    found: list[B] = []
-    for item in items:
-        try:
-            found.append(convert(item))
-        except ValueError:
-            continue
-    return found
+    return each_that_can(neutral, items)
 
 
 def _string(text: str) -> str | bytes:
@@ -109,7 +97,7 @@ def wire(value: values.Value, depth: int = 0) -> types.Value:
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return _each_that_can(lambda item: wire(item, depth + 1), value)
+        return each_that_can(lambda item: wire(item, depth + 1), value)
     found = _scalar(value)
     encode(found)  # knows what fits
     return found

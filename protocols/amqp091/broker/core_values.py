@@ -15,6 +15,7 @@ from broker_core import values
 from broker_core.values import Table, Value
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import FieldTable, FieldValue
+from protocols.shared.conversion import each_that_can
 
 
 def field_table(table: Table, depth: int = 0) -> FieldTable:
@@ -30,13 +31,7 @@ def field_table(table: Table, depth: int = 0) -> FieldTable:
 
 
 def _array(items: Iterable[Value], depth: int) -> list[FieldValue]:
-    fields: list[FieldValue] = []
-    for value in items:
-        try:
-            fields.append(_field(value, depth + 1))
-        except ValueError:
-            continue
-    return fields
+    return each_that_can(lambda value: _field(value, depth + 1), items)
 
 
 def _field(value: Value, depth: int) -> FieldValue:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from broker_core import values
 from broker_core.values import Table
 from protocols.amqp10.codec import types
 from protocols.amqp10.codec.types import Array, Symbol, encode
+from protocols.shared.conversion import each_that_can
 
-A = TypeVar("A")
-B = TypeVar("B")
 Pairs: TypeAlias = Mapping[types.Value, types.Value] | Mapping[str, types.Value]
 
 DEPTH_MAX: Final = 62  # lists in maps ...: an annotation that is nested deeper would not be read again
@@ -44,17 +43,7 @@ def table(pairs: Pairs) -> dict[str, values.Value]:
 
 
 def _list(items: Iterable[types.Value]) -> list[values.Value]:
-    return _each_that_can(neutral, items)
-
-
-def _each_that_can(convert: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    found: list[B] = []
-    for item in items:
-        try:
-            found.append(convert(item))
-        except ValueError:
-            continue
-    return found
+    return each_that_can(neutral, items)
 
 
 NEUTRAL: Final[dict[type, Callable[..., values.Value]]] = {
@@ -92,7 +81,7 @@ def wire(value: values.Value, depth: int = 0) -> types.Value:
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return _each_that_can(lambda item: wire(item, depth + 1), value)
+        return each_that_can(lambda item: wire(item, depth + 1), value)
     found = _scalar(value)
     encode(found)  # knows what fits
     return found
