@@ -26,7 +26,7 @@ from protocols.amqp10.machine.contract import Handler, IncomingOwner, OutgoingOw
 from protocols.amqp10.machine.receiving import IncomingLink
 from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session
-from protocols.shared.contract import Writer
+from protocols.shared.machine.contract import Writer
 
 SENDER, RECEIVER = False, True  # roles
 CREDIT: Final = 10

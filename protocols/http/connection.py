@@ -23,7 +23,7 @@ import attrs
 import h11
 
 from protocols.http.request_head import head_size, target_parts
-from protocols.shared.pieces import keep
+from protocols.shared.machine.pieces import keep
 
 HeaderList: TypeAlias = Sequence[tuple[str, str]]
 

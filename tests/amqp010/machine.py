@@ -21,7 +21,7 @@ from protocols.amqp010.machine.connection import Connection
 from protocols.amqp010.machine.contract import AttachRefused, Handler, Line, SessionError, Tuning
 from protocols.amqp010.machine.execution import Execution
 from protocols.amqp010.machine.session import Session
-from protocols.shared.contract import Wait
+from protocols.shared.machine.contract import Wait
 from tests.shared.pieces import Pieces
 
 from .client import HEADER

@@ -10,7 +10,7 @@ from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.frames import control_frame
 from protocols.amqp010.machine.connection import State
 from protocols.amqp010.machine.contract import AmqpError
-from protocols.shared.closing import KEPT_MAX
+from protocols.shared.machine.closing import KEPT_MAX
 
 from .client import HEADER
 from .machine import START_OK, Machine

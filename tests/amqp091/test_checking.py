@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
 from protocols.amqp091.machine.connection import AmqpError, State
-from protocols.shared.closing import KEPT_MAX
+from protocols.shared.machine.closing import KEPT_MAX
 from tests.amqp091.machine import HEADER, Peer, in_state, opened, start_ok, tune_ok
 
 OPEN = 0, m.ConnectionOpen("/")

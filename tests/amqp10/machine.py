@@ -23,7 +23,7 @@ from protocols.amqp10.machine.contract import (
 from protocols.amqp10.machine.receiving import IncomingLink
 from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session
-from protocols.shared.contract import Wait
+from protocols.shared.machine.contract import Wait
 from tests.shared.pieces import Pieces
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"

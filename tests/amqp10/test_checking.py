@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.machine.connection import State
-from protocols.shared.closing import KEPT_MAX
+from protocols.shared.machine.closing import KEPT_MAX
 from tests.amqp10.machine import AMQP_HEADER, LOGIN, SASL, SASL_HEADER, Peer, begin, frame, open_, sasl
 
 INIT = sasl(p.SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest"))

@@ -18,7 +18,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import method_frame
 from protocols.amqp10.codec import performatives as p
 from protocols.http.server.adapter import ControlConnection
-from protocols.shared.pieces import PIECE, keep
+from protocols.shared.machine.pieces import PIECE, keep
 from tests.amqp010.client import frame as frame_010
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ELSEWHERE, Peer, World

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.shared.contract import Writer
+from protocols.shared.machine.contract import Writer
 
 
 class Pieces(Writer):

@@ -32,9 +32,9 @@ from protocols.amqp010.codec.types import Value
 from protocols.amqp010.machine.connection import Connection
 from protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler, Tuning
 from protocols.amqp010.machine.session import Session
-from protocols.shared.contract import Wait
-from protocols.shared.login import ServedConnection
-from protocols.shared.outbox_writer import OutboxWriter
+from protocols.shared.broker.login import ServedConnection
+from protocols.shared.broker.outbox_writer import OutboxWriter
+from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp010")
 WORK_MAX: Final = (

@@ -16,7 +16,7 @@ from broker_core import values
 from broker_core.values import Table
 from protocols.amqp010.codec import types
 from protocols.amqp010.codec.types import encode
-from protocols.shared.conversion import each_that_can
+from protocols.shared.broker.conversion import each_that_can
 
 DEPTH_MAX: Final = 62  # lists in maps ...: a header that is nested deeper would not be read again
 NAME_SIZE_MAX: Final = 255  # octets

@@ -30,7 +30,7 @@ from protocols.amqp010.codec.values import (
     Vbin8,
     Vbin32,
 )
-from protocols.shared.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
+from protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
 
 Reader: TypeAlias = Callable[[bytes, int, int, int], tuple[Value, int]]  # data, at, end, depth
 

@@ -31,7 +31,7 @@ from protocols.amqp010.codec.values import (
     Vbin32,
 )
 from protocols.amqp010.codec.writing import encode, encode_array, encode_list, encode_map
-from protocols.shared.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
+from protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
 
 __all__ = [
     "value_at",

@@ -34,8 +34,8 @@ from protocols.amqp010.machine.contract import (
 from protocols.amqp010.machine.greeting import HEADER, recognise
 from protocols.amqp010.machine.reader import Reader
 from protocols.amqp010.machine.session import Session
-from protocols.shared.contract import Wait, Writer
-from protocols.shared.states import ENDING, State
+from protocols.shared.machine.contract import Wait, Writer
+from protocols.shared.machine.states import ENDING, State
 
 __all__ = ["AmqpError", "Connection", "State"]
 

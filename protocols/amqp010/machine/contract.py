@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from protocols.amqp010.codec.sequences import Id, SequenceSet
     from protocols.amqp010.codec.types import Value
     from protocols.amqp010.machine.session import Session
-    from protocols.shared.contract import Wait
+    from protocols.shared.machine.contract import Wait
 
 
 class AmqpError(Exception):

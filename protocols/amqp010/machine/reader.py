@@ -47,10 +47,10 @@ from protocols.amqp010.codec.frames import (
     PLACES,
 )
 from protocols.amqp010.machine.assembly import NAMES, WHICH, Assembly, FramingError
-from protocols.shared.closing import Machine
-from protocols.shared.contract import Writer
-from protocols.shared.pieces import keep
-from protocols.shared.states import State
+from protocols.shared.machine.closing import Machine
+from protocols.shared.machine.contract import Writer
+from protocols.shared.machine.pieces import keep
+from protocols.shared.machine.states import State
 
 GREETING_SIZE: Final = 8
 TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))

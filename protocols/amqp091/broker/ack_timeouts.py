@@ -9,7 +9,7 @@ from broker_core.delivery import Delivery
 from protocols.amqp091.broker.consumer import ChannelConsumer
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import AmqpError
-from protocols.shared.ack_timeouts import AckTimeouts, late_text
+from protocols.shared.broker.ack_timeouts import AckTimeouts, late_text
 
 if TYPE_CHECKING:
     from protocols.amqp091.broker.channel import Channel

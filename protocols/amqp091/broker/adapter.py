@@ -30,9 +30,9 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.fields import values_in
 from protocols.amqp091.codec.wire import FieldTable, Method
 from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
-from protocols.shared.contract import Wait
-from protocols.shared.login import RenewableConnection
-from protocols.shared.outbox_writer import OutboxWriter
+from protocols.shared.broker.login import RenewableConnection
+from protocols.shared.broker.outbox_writer import OutboxWriter
+from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id

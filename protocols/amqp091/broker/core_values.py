@@ -15,7 +15,7 @@ from broker_core import values
 from broker_core.values import Table, Value
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import FieldTable, FieldValue
-from protocols.shared.conversion import each_that_can
+from protocols.shared.broker.conversion import each_that_can
 
 
 def field_table(table: Table, depth: int = 0) -> FieldTable:

@@ -49,7 +49,7 @@ from protocols.amqp091.codec.methods import (
     BasicDeliver,
     BasicProperties,
 )
-from protocols.shared.integers import Float32, Int8, Int16, UInt8, UInt16, UInt32
+from protocols.shared.codec.integers import Float32, Int8, Int16, UInt8, UInt16, UInt32
 
 __all__ = [
     "DEPTH_MAX",

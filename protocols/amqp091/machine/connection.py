@@ -39,8 +39,8 @@ from protocols.amqp091.machine.channel_input import UNEXPECTED, Channel, Expects
 from protocols.amqp091.machine.contract import Handler, Traffic, Tuning
 from protocols.amqp091.machine.greeting import HEADER_0_9_1, HEADERS, recognise
 from protocols.amqp091.machine.reader import BASIC_PUBLISH, KINDS, Reader
-from protocols.shared.contract import Wait, Writer
-from protocols.shared.states import ENDING, State
+from protocols.shared.machine.contract import Wait, Writer
+from protocols.shared.machine.states import ENDING, State
 
 __all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning"]
 

@@ -10,7 +10,7 @@ from mypy_extensions import mypyc_attr
 
 from protocols.amqp091.codec.methods import NOT_ALLOWED
 from protocols.amqp091.codec.wire import AmqpError, FieldTable, Method
-from protocols.shared.contract import Wait
+from protocols.shared.machine.contract import Wait
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

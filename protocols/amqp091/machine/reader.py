@@ -27,10 +27,10 @@ from protocols.amqp091.codec.wire import (
 )
 from protocols.amqp091.machine.channel_input import FLAGS_SIZE, Channel, Expects
 from protocols.amqp091.machine.contract import Handler, Traffic
-from protocols.shared.closing import Machine
-from protocols.shared.contract import Writer
-from protocols.shared.pieces import keep
-from protocols.shared.states import State
+from protocols.shared.machine.closing import Machine
+from protocols.shared.machine.contract import Writer
+from protocols.shared.machine.pieces import keep
+from protocols.shared.machine.states import State
 
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broker_core.delivery import Delivery
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
-from protocols.shared.ack_timeouts import AckTimeouts, late_text
+from protocols.shared.broker.ack_timeouts import AckTimeouts, late_text
 
 if TYPE_CHECKING:
     from protocols.amqp10.broker.consuming import LinkConsumer

@@ -29,9 +29,9 @@ from protocols.amqp10.codec.types import Value
 from protocols.amqp10.machine.connection import Connection
 from protocols.amqp10.machine.contract import Handler, Tuning
 from protocols.amqp10.machine.session import Session
-from protocols.shared.contract import Wait
-from protocols.shared.login import RenewableConnection
-from protocols.shared.outbox_writer import OutboxWriter
+from protocols.shared.broker.login import RenewableConnection
+from protocols.shared.broker.outbox_writer import OutboxWriter
+from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp10")
 CAPABILITIES: Final = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "SHARED-SUBS")  # the extensions served (X050)

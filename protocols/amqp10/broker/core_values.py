@@ -15,7 +15,7 @@ from broker_core import values
 from broker_core.values import Table
 from protocols.amqp10.codec import types
 from protocols.amqp10.codec.types import Array, Symbol, encode
-from protocols.shared.conversion import each_that_can
+from protocols.shared.broker.conversion import each_that_can
 
 Pairs: TypeAlias = Mapping[types.Value, types.Value] | Mapping[str, types.Value]
 

@@ -34,7 +34,7 @@ from protocols.amqp10.codec.values import (
     Value,
 )
 from protocols.amqp10.codec.writing import encode
-from protocols.shared.integers import Float32
+from protocols.shared.codec.integers import Float32
 
 DEPTH_MAX: Final = 64  # lists in maps in described values ...; two Python frames each
 ZERO_WIDTH_MAX: Final = 64  # elements of an array that have no octets of their own

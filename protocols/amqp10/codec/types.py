@@ -30,7 +30,7 @@ from protocols.amqp10.codec.values import (
     Value,
 )
 from protocols.amqp10.codec.writing import array_of, encode
-from protocols.shared.integers import Float32
+from protocols.shared.codec.integers import Float32
 
 __all__ = [
     "value_at",

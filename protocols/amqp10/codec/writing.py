@@ -33,7 +33,7 @@ from protocols.amqp10.codec.values import (
     UShort,
     Value,
 )
-from protocols.shared.integers import Float32
+from protocols.shared.codec.integers import Float32
 
 DEPTH_MAX: Final = 128  # lists in lists ...: no value that was decoded is as deep
 TOO_DEEP: Final = f"a value is nested more than {DEPTH_MAX} deep"

@@ -33,8 +33,8 @@ from protocols.amqp10.machine.contract import FRAME_SIZE_MIN, Handler, Tuning
 from protocols.amqp10.machine.greeting import Greeting
 from protocols.amqp10.machine.reader import Reader
 from protocols.amqp10.machine.session import Session
-from protocols.shared.contract import Writer
-from protocols.shared.states import ENDING, State
+from protocols.shared.machine.contract import Writer
+from protocols.shared.machine.states import ENDING, State
 
 __all__ = ["Connection", "State"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.machine.receiving import IncomingLink
     from protocols.amqp10.machine.sending import OutgoingLink
     from protocols.amqp10.machine.session import Session
-    from protocols.shared.contract import Wait
+    from protocols.shared.machine.contract import Wait
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -23,7 +23,7 @@ from protocols.amqp10.codec.wire import (
     frame,
 )
 from protocols.amqp10.machine.contract import Handler, Tuning
-from protocols.shared.contract import Wait, Writer
+from protocols.shared.machine.contract import Wait, Writer
 
 
 class Stage(Enum):

@@ -18,10 +18,10 @@ from protocols.amqp10.codec.wire import (
 )
 from protocols.amqp10.machine.contract import Handler
 from protocols.amqp10.machine.session import Session
-from protocols.shared.closing import Machine
-from protocols.shared.contract import Writer
-from protocols.shared.pieces import keep
-from protocols.shared.states import State
+from protocols.shared.machine.closing import Machine
+from protocols.shared.machine.contract import Writer
+from protocols.shared.machine.pieces import keep
+from protocols.shared.machine.states import State
 
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
 LARGE: Final = (

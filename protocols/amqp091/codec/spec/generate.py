@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from protocols.shared.generate import class_name, constant_name, constructor, indented, slots, write
+from protocols.shared.codec.spec_generator import (
+    class_name,
+    constant_name,
+    constructor,
+    indented,
+    slots,
+    write,
+)
 
 SOURCES: Final = ("amqp0-9-1.extended.xml", "extensions.xml")
 TARGET: Final = Path(__file__).parents[1] / "methods.py"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from protocols.shared.generate import (
+from protocols.shared.codec.spec_generator import (
     NAMESPACE,
     class_name,
     constant_name,

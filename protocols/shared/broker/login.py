@@ -26,8 +26,8 @@ from broker_core.security.login import Login, Renewal
 from broker_core.security.password_checks import Waiting
 from broker_core.security.sasl import Answer, Challenge, Mechanism, Mechanisms, Pending
 from broker_core.values import Table
-from protocols.shared.closing import Machine
-from protocols.shared.contract import Wait
+from protocols.shared.machine.closing import Machine
+from protocols.shared.machine.contract import Wait
 
 P = ParamSpec("P")
 

@@ -1,7 +1,7 @@
 """The outbox of a connection as its machine wants it."""
 
 from broker_core.outbox import Outbox
-from protocols.shared.contract import Writer
+from protocols.shared.machine.contract import Writer
 
 
 class OutboxWriter(Writer):

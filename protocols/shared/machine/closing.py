@@ -12,10 +12,10 @@ from typing import ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from protocols.shared.contract import Writer
-from protocols.shared.heartbeat import Heartbeat
-from protocols.shared.pieces import keep
-from protocols.shared.states import State
+from protocols.shared.machine.contract import Writer
+from protocols.shared.machine.heartbeat import Heartbeat
+from protocols.shared.machine.pieces import keep
+from protocols.shared.machine.states import State
 
 KEPT_MAX: Final = 256 << 10  # bytes that may come while a password is checked
 

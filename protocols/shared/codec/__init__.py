@@ -1,0 +1,1 @@
+"""What the codecs of several AMQP versions share: integers that know their width, and the generator of code."""
