@@ -393,7 +393,8 @@ class Client:
                 "classic queues with single active consumer"
             )
         delivery = queue.take_one(settled)
-        queue.fetched_none += delivery is None
+        if delivery is None:
+            queue.count_fetched_none()
         return delivery
 
 

@@ -118,8 +118,7 @@ class Lease:
         if settled > found.next:  # offsets that were used will be used again
             self.incarnation = secrets.token_hex(8)
             self._keep()
-        self.queue.unsettled += self.messages
-        self.queue.position = max(self.queue.position, found.sequences.get(POSITION, 0))
+        self.queue.set_aside(self.messages, found.sequences.get(POSITION, 0))
         self._sizes.add(self.first, found.next, found.octets * self.messages // max(1, found.messages))
 
     def _keep(self) -> None:
@@ -190,14 +189,14 @@ class Lease:
         """What is below has been dealt with. Raises Busy."""
         self._require_no_release()
         if until > self.first:
-            self.queue.accepted += until - self.first
-            self.pass_over(until)
+            self.queue.accepted_elsewhere(until - self.first)
+            self.advance(until)
         self._is_used()
 
     def pass_over(self, until: int) -> None:
         """What is below is neither here nor in the queue any more."""
         if until > self.first:
-            self.queue.unsettled -= until - self.first
+            self.queue.lost(until - self.first)
             self.advance(until)
 
     def advance(self, until: int) -> None:

@@ -119,7 +119,7 @@ class LastValueQueue(WorkQueue):
         value = self._value_of(delivery.message)
         waiting = self._newest.get(value)
         if waiting is not None and waiting.position > delivery.position:
-            self.unsettled -= 1
+            self.lost(1)
             self.forget((delivery,))
             return
         ready = self.ready
@@ -150,11 +150,7 @@ class LastValueQueue(WorkQueue):
         books, arrivals = self.books(), self.lanes[priority].arrivals
         for page in pages:
             books.add(page)
-            self.ready += len(page)
-            self.ready_bytes += page.octets
-            self.expiring += page.expiring
-            self.position = max(self.position, page.last + 1)
-            self.came_back |= page.redelivered or bool(page.marks)
+            self.found(page)
             for delivery in books.read(page):
                 arrivals.append(delivery)
                 self._take_in(delivery)

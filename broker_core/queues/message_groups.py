@@ -135,8 +135,7 @@ class GroupedQueue(WorkQueue):
         if group not in self._held:
             self.claim(delivery, delivery, group)
             return delivery
-        self.delivered -= 1
-        super().release(delivery, failed=False, redelivered=False)
+        self.give_back_unseen(delivery)
         return None
 
     def take_one(self, settled: bool) -> Delivery | None:

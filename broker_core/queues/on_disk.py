@@ -147,10 +147,9 @@ class Backlog:
 
     def _count_off(self, page: Page, deliveries: list[Delivery]) -> None:
         """Some of it cannot be read: it does not wait any more."""
-        queue = self._queue
-        queue.ready -= len(page) - len(deliveries)
-        queue.ready_bytes -= page.octets - sum([delivery.message.size for delivery in deliveries])
-        queue.expiring -= page.expiring - sum([delivery.expires_at != NEVER for delivery in deliveries])
+        octets = page.octets - sum([delivery.message.size for delivery in deliveries])
+        expiring = page.expiring - sum([delivery.expires_at != NEVER for delivery in deliveries])
+        self._queue.removed(len(page) - len(deliveries), octets, expiring)
 
 
 # Runs of messages.

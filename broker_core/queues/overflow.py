@@ -36,7 +36,7 @@ def turned_away(queue: WorkQueue, message: Message) -> bool:
     if queue.limits.overflow is Overflow.SELF_DESTRUCT:
         queue.in_disuse().destroy()
         return True
-    queue.refused += 1
+    queue.count_refused()
     queue.virtual_host.broker.refused_by = queue.name
     return False
 
@@ -65,9 +65,7 @@ def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
     if page is None or is_buried or not queue.over_limit(-len(page), -page.octets):
         return False
     lane.drop_page()
-    queue.ready -= len(page)
-    queue.ready_bytes -= page.octets
-    queue.expiring -= page.expiring
+    queue.removed(len(page), page.octets, page.expiring)
     return True
 
 

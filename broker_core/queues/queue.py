@@ -289,6 +289,23 @@ class Queue(Destination):
         self.accepted += len(deliveries)
         self.forget(deliveries)
 
+    def accepted_elsewhere(self, count: int) -> None:
+        """Count so many as accepted that were unsettled, and that the store keeps apart from the queue."""
+        self.unsettled -= count
+        self.accepted += count
+
+    def lost(self, count: int) -> None:
+        """Count off so many that were unsettled, and that neither are accepted nor come back."""
+        self.unsettled -= count
+
+    def count_refused(self) -> None:
+        """Count a message that was not taken in."""
+        self.refused += 1
+
+    def count_fetched_none(self) -> None:
+        """Count a fetch that found nothing."""
+        self.fetched_none += 1
+
     def seeks_for(self, consumer: Consumer) -> bool:
         """Whether there may be more for an attached consumer than it was given: the queue goes on by itself."""
         return consumer.searching

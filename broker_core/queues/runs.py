@@ -42,40 +42,24 @@ def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
     return count
 
 
-def push(queue: WorkQueue, messages: list[Message]) -> int:
-    """Push as many of a run as are taken for sure. Returns how many."""
-    count = queue.takes_of(messages)
-    if not count:
-        return 0
-    if count < len(messages):
-        messages = messages[:count]
-    facts = messages[0].facts
-    expires_at = NEVER
-    if facts.ttl_ms is not None or queue.ttl_s != NEVER:
-        expires_at = queue.end_of(messages[0])
-        queue.expiring += count
+def line_up(queue: WorkQueue, messages: list[Message], expires_at: float) -> int:
+    """Put a run at the end of its lane, from the queue's next position on. Returns the bytes of the bodies."""
     position, octets = queue.position, 0
     arrived: list[Delivery] = []
     for message in messages:
         arrived.append(Delivery(message, queue, position, expires_at))
         position += 1
         octets += message.size
-    queue.position = position
-    if queue.journal is not None and facts.durable and queue.number:
+    if queue.journal is not None and messages[0].facts.durable and queue.number:
         for delivery in arrived:
             delivery.stored = PENDING
         queue.journal.arrivals += arrived
     queue.lane_of(arrived[0]).arrivals.extend(arrived)
-    queue.ready += count
-    queue.ready_bytes += octets
-    queue.published += count
-    if not queue.touched and (queue.rings or queue.expiring):
-        queue.touch()
-    return count
+    return octets
 
 
 def take(queue: WorkQueue, lane: Lane, quota: int, room: int) -> list[Delivery]:
-    """All that waits, if that is much and yet no more than asked for, and simply stands in line. Else nothing.
+    """Take all that waits, if that is much and yet no more than asked for, and simply stands in line. Else nothing.
 
     What is on disk, came back, or may expire goes one by one, with looks at each.
     """
@@ -89,7 +73,6 @@ def take(queue: WorkQueue, lane: Lane, quota: int, room: int) -> list[Delivery]:
             return []
         room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
     lane.fresh.clear()
-    queue.ready = queue.ready_bytes = 0
     return run
 
 

@@ -32,7 +32,7 @@ class NumberedQueue(WorkQueue):
 
     def apply(self, limits: QueueLimits) -> None:
         super().apply(limits)
-        self.position = max(self.position, whole(self.notes.get(NUMBERED)) or 0)
+        self.go_on_from(whole(self.notes.get(NUMBERED)) or 0)
 
     def push(self, message: Message) -> bool:
         if self.watched and refuses(self, message):

@@ -260,11 +260,11 @@ class StreamQueue(Queue):
 
     def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
         """It has never left its place."""
-        self.unsettled -= 1
+        self.lost(1)
 
     def reject(self, delivery: Delivery) -> None:
         """It stays for the other readers."""
-        self.unsettled -= 1
+        self.lost(1)
 
     def waiting(self) -> Iterable[Delivery]:
         return (Delivery(message, self, offset, NEVER) for offset, message in self.log.look())

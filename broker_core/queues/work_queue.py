@@ -135,11 +135,7 @@ class WorkQueue(Queue):
         for page in pages:
             books.add(page)
             lane.add_page(books, page)
-            self.ready += len(page)
-            self.ready_bytes += page.octets
-            self.expiring += page.expiring
-            self.position = max(self.position, page.last + 1)
-            self.came_back |= page.redelivered or bool(page.marks)
+            self.found(page)
         self.touch()
 
     def books(self) -> Backlog:
@@ -187,7 +183,20 @@ class WorkQueue(Queue):
         return runs.takes_of(self, messages) if self.watched else len(messages)
 
     def push_run(self, messages: list[Message]) -> int:
-        return runs.push(self, messages)
+        count = self.takes_of(messages)
+        if not count:
+            return 0
+        expires_at, first = NEVER, messages[0]
+        if first.facts.ttl_ms is not None or self.ttl_s != NEVER:
+            expires_at = self.end_of(first)
+            self.expiring += count
+        self.ready_bytes += runs.line_up(self, messages[:count], expires_at)
+        self.ready += count
+        self.position += count
+        self.published += count
+        if not self.touched and (self.rings or self.expiring):
+            self.touch()
+        return count
 
     def admit(self, message: Message) -> None:
         if self.limits.no_local and self.is_local(message):
@@ -254,6 +263,7 @@ class WorkQueue(Queue):
         if lanes is None:
             lanes = self.lanes
             if len(lanes) == 1 and (run := runs.take(self, lanes[0], quota, room)):
+                self.ready = self.ready_bytes = 0
                 return run
             if len(lanes) > 1:
                 lanes = lanes[::-1]
@@ -390,6 +400,36 @@ class WorkQueue(Queue):
         self.ready_bytes -= delivery.message.size
         if delivery.expires_at != NEVER:
             self.expiring -= 1
+
+    # What waits is counted in this class alone: by what moves single messages, and by these verbs.
+
+    def found(self, page: Page) -> None:
+        """Count a page that was on disk when the node started."""
+        self.ready += len(page)
+        self.ready_bytes += page.octets
+        self.expiring += page.expiring
+        self.go_on_from(page.last + 1)
+        self.came_back |= page.redelivered or bool(page.marks)
+
+    def removed(self, count: int, octets: int, expiring: int) -> None:
+        """Count off messages that have left the queue together."""
+        self.ready -= count
+        self.ready_bytes -= octets
+        self.expiring -= expiring
+
+    def go_on_from(self, position: int) -> None:
+        """Give no position below this one from now on."""
+        self.position = max(self.position, position)
+
+    def set_aside(self, count: int, position: int) -> None:
+        """At a start: so many messages, all from below this position, are with a lease or in a branch."""
+        self.unsettled += count
+        self.go_on_from(position)
+
+    def give_back_unseen(self, delivery: Delivery) -> None:
+        """Put back what was acquired for a client that may not have it after all."""
+        self.delivered -= 1
+        WorkQueue.release(self, delivery, failed=False, redelivered=False)
 
     # Looking and emptying.
 

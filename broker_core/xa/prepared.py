@@ -180,8 +180,7 @@ class Prepared:
     def _take_again(self, queue: WorkQueue, position: int, message: Message) -> None:
         delivery = Delivery(message, queue, position // 2, NEVER)
         delivery.redelivered = bool(position % 2)
-        queue.unsettled += 1
-        queue.position = max(queue.position, delivery.position + 1)
+        queue.set_aside(1, delivery.position + 1)
         self._branch.accepted.append(delivery)
 
 
