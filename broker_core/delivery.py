@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from broker_core.durability.contract import Entry
 from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.values import Table
 
 if TYPE_CHECKING:
+    from broker_core.durability.contract import Stored
     from broker_core.message import Message
     from broker_core.queues.queue import Queue
     from broker_core.selectors.parser import Selector
+    from broker_core.store.contract import Page
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
 PENDING: Final = -1  # on its way to the store
@@ -28,37 +31,29 @@ FIRST: Final = 1 << 62  # the priority of those who only look: they should see w
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
-class Delivery:
+class Delivery(Entry):
     """A message's place in one queue. The queue alone changes it.
 
     Where it is compiled the garbage collector does not look at it: what waits is let go when its queue is deleted, or
     the node ends (`Broker.let_go`).
     """
 
-    __slots__ = (
-        "attempts",
-        "consumer",
-        "expires_at",
-        "given_at",
-        "message",
-        "position",
-        "queue",
-        "redelivered",
-        "seen_by",
-        "stored",
-    )
+    __slots__ = ("attempts", "consumer", "given_at", "queue", "redelivered", "seen_by")
 
     def __init__(self, message: Message, queue: Queue, position: int, expires_at: float) -> None:
-        self.message = message
+        self.message = message  # as an entry does it, without a call
+        self.position = position
+        self.expires_at = expires_at
+        self.stored = 0
         self.queue = queue
-        self.position = position  # order of arrival in this queue; kept when the message comes back
-        self.expires_at = expires_at  # monotonic seconds
         self.attempts = 0  # how often a consumer had it and failed
         self.redelivered = False
         self.consumer: Consumer | None = None  # who has it, if it is unsettled and was not fetched
         self.given_at = 0.0  # monotonic seconds
-        self.stored = 0  # its number in the store, or PENDING; 0: it is not there
         self.seen_by: tuple[object, ...] = ()  # marks of those who browsed it
+
+    def holder(self) -> Queue:
+        return self.queue
 
     @property
     def counted_attempts(self) -> int:
@@ -83,6 +78,19 @@ class Delivery:
 
     def reject(self) -> None:
         self.queue.reject(self)
+
+
+def read_back(queue: Queue, page: Page, stored: list[Stored]) -> list[Delivery]:
+    """Make deliveries of what the store has of a page."""
+    deliveries: list[Delivery] = []
+    for number, position, expires_at, message in stored:
+        delivery = Delivery(message, queue, position, expires_at)
+        delivery.stored = number
+        if page.redelivered or number in page.marks:
+            delivery.redelivered = True
+            delivery.attempts = page.marks.get(number, 0)
+        deliveries.append(delivery)
+    return deliveries
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

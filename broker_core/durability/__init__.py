@@ -1,1 +1,1 @@
-"""The loop's side of the store: what changes is gathered and committed, and comes back at a start."""
+"""The loop's side of the store: what is gathered, committed, and read back."""

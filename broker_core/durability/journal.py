@@ -8,7 +8,7 @@ Nothing here waits. All that is done between two calls of `settle` is in one com
 does to several queues is on disk whole, or not at all. A message that is settled before its commit is closed is never
 written.
 
-Whatever has `message`, `queue` (with its `number`), `position`, `expires_at` and `stored` can be kept as a delivery is.
+What can be kept is an `Entry`, of a queue or of what else is a `Holder`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from broker_core.durability.block_cache import BlockCache, Readings
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.chunks import Chunks
 from broker_core.durability.compaction import Rewriter
-from broker_core.durability.page_reader import Found, Row, read_page
+from broker_core.durability.contract import Entry, Holder, Stored
+from broker_core.durability.page_reader import Found, read_page
 from broker_core.durability.pending_commit import Moment, gathered, given_up, octets_of
 from broker_core.durability.recovery import ALL_UP_TO, owners_of
 from broker_core.durability.segment_log import SegmentLog
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker, Publisher
     from broker_core.clock import Timer
     from broker_core.message import Encoding
-    from broker_core.queues.queue import Queue
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -58,8 +58,8 @@ class Journal:
         self.store = store
         self.broker = broker
         broker.journal = self
-        self.arrivals: list[Delivery] = []  # queues append to it
-        self.settled: list[Delivery] = []  # queues append to it
+        self.arrivals: list[Entry] = []  # holders append to it
+        self.settled: list[Entry] = []  # holders append to it
         self.appends: dict[
             SegmentLog, None
         ] = {}  # logs with messages for the open commit; they enter themselves
@@ -93,7 +93,7 @@ class Journal:
         self._objects: dict[str, str | None] = {}
         self._numbers: list[Sequence[int]] = []  # settled, and known by their numbers only
         self._tried: list[Delivery] = []
-        self._paged_out: list[Delivery] = []
+        self._paged_out: list[Entry] = []
         self._cut: list[tuple[int, int]] = []
         self._ended: list[int] = []
         self._waiting: dict[Publisher, int] = {}  # for the open commit; where they stood
@@ -129,20 +129,20 @@ class Journal:
         if delivery.stored:
             self._tried.append(delivery)
 
-    def revised(self, delivery: Delivery) -> None:
+    def revised(self, entry: Entry) -> None:
         """Its message has been replaced by another."""
-        if delivery.stored > 0:
-            self._numbers.append((delivery.stored,))
-            delivery.stored = 0
-            if delivery.message.facts.durable and delivery.queue.number:
-                delivery.stored = PENDING
-                self.arrivals.append(delivery)  # else it was paged out only, and is in memory again
+        if entry.stored > 0:
+            self._numbers.append((entry.stored,))
+            entry.stored = 0
+            if entry.message.facts.durable and entry.holder().number:
+                entry.stored = PENDING
+                self.arrivals.append(entry)  # else it was paged out only, and is in memory again
 
-    def page_out(self, deliveries: Sequence[Delivery]) -> None:
+    def page_out(self, entries: Sequence[Entry]) -> None:
         """These are not to outlive the node, but to be kept on disk meanwhile."""
-        for delivery in deliveries:
-            delivery.stored = PENDING
-        self._paged_out.extend(deliveries)
+        for entry in entries:
+            entry.stored = PENDING
+        self._paged_out.extend(entries)
 
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> SegmentLog:
         """The log of a stream, which is there from now on."""
@@ -242,9 +242,9 @@ class Journal:
             return False
         if self.appends or self.producers or self._cut or self._ended:
             return False
-        answered = {id(delivery) for delivery in settled if delivery.stored == PENDING}
-        left = [delivery for delivery in arrivals if id(delivery) not in answered]
-        return bool(left) and all(delivery.consumer is not None for delivery in left)
+        answered = {id(entry) for entry in settled if entry.stored == PENDING}
+        left = [entry for entry in arrivals if id(entry) not in answered]
+        return bool(left) and all(isinstance(each, Delivery) and each.consumer is not None for each in left)
 
     def _put_off_commit(self, wait_s: float) -> None:
         if self._put_off is None:
@@ -301,7 +301,7 @@ class Journal:
         self.known.drop(gone)
         commit.dropped += [state.first for state in gone]
 
-    def _gather(self, commit: Commit, arrivals: list[Delivery], volatile: bool) -> int:
+    def _gather(self, commit: Commit, arrivals: list[Entry], volatile: bool) -> int:
         """Number the arrivals that are still there, and put them into chunks. Returns their octets."""
         if not arrivals:
             return 0
@@ -396,50 +396,36 @@ class Journal:
         known = self._encodings.get(name)
         return None if known is None else known()
 
-    def rows(self, queue: Queue, page: Page) -> list[Row]:
+    def fetch(self, holder: Holder, page: Page) -> list[Stored]:
         """What the store has of a page, at once. Damaged ones are left out."""
         with self.store.reader() as reader:
             found = read_page(reader, page, self.encoding)
-        self._report(queue, page, found)
-        return found.rows
+        return self._stored(holder, page, found)
 
-    def fetch(self, queue: Queue, page: Page) -> list[Delivery]:
-        """The deliveries of a page, at once. Damaged ones are left out."""
-        return self._deliveries(queue, page, self.rows(queue, page))
-
-    def fetch_soon(self, queue: Queue, page: Page, then: Callable[[list[Delivery]], None]) -> None:
+    def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
         """As `fetch`, read by a thread."""
 
         def arrived(found: Found | Exception) -> None:
             if isinstance(found, Exception):
                 self._on_failure(found)
             else:
-                self._report(queue, page, found)
-                then(self._deliveries(queue, page, found.rows))
+                then(self._stored(holder, page, found))
 
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
 
-    def _report(self, queue: Queue, page: Page, found: Found) -> None:
+    def _stored(self, holder: Holder, page: Page, found: Found) -> list[Stored]:
         if found.damage:
             log.error(
                 "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",
                 len(page) - len(found.rows),
-                queue.described,
+                holder.described,
                 "; ".join(dict.fromkeys(found.damage)),
             )
-
-    def _deliveries(self, queue: Queue, page: Page, rows: Sequence[Row]) -> list[Delivery]:
         wall_ms = wall_ms_of(self.broker)
-        deliveries: list[Delivery] = []
-        for number, position, expires_ms, _, message in rows:
-            expires_at = (expires_ms - wall_ms) / 1000 if expires_ms else NEVER
-            delivery = Delivery(message, queue, position, expires_at)
-            delivery.stored = number
-            if page.redelivered or number in page.marks:
-                delivery.redelivered = True
-                delivery.attempts = page.marks.get(number, 0)
-            deliveries.append(delivery)
-        return deliveries
+        return [
+            (number, position, (expires_ms - wall_ms) / 1000 if expires_ms else NEVER, message)
+            for number, position, expires_ms, _, message in found.rows
+        ]
 
     # The end.
 

@@ -13,6 +13,7 @@ from array import array
 from typing import Final
 
 from broker_core.delivery import NEVER, PENDING, Delivery
+from broker_core.durability.contract import Entry
 from broker_core.message import Message
 from broker_core.store.contract import Entries
 
@@ -42,13 +43,13 @@ class Portion:
         self.octets = octets
 
 
-def octets_of(arrivals: list[Delivery], begin: int) -> int:
+def octets_of(arrivals: list[Entry], begin: int) -> int:
     """How much these take, from one of them on."""
     messages = [each.message for each in (arrivals[begin:] if begin else arrivals)]
     return sum([each.size + len(each.properties) for each in messages]) + OVERHEAD * len(messages)
 
 
-def given_up(settled: list[Delivery]) -> list[int]:
+def given_up(settled: list[Entry]) -> list[int]:
     """The numbers of those that the store has. From now on it has none of them."""
     numbers = [delivery.stored for delivery in settled if delivery.stored > 0]
     for delivery in settled:
@@ -57,7 +58,7 @@ def given_up(settled: list[Delivery]) -> list[int]:
 
 
 def gathered(
-    arrivals: list[Delivery], number: int, moment: Moment, volatile: bool, octets_max: int, entries_max: int
+    arrivals: list[Entry], number: int, moment: Moment, volatile: bool, octets_max: int, entries_max: int
 ) -> list[Portion]:
     """Number the arrivals that are still there, from `number` on, and put them into chunks.
 
@@ -66,7 +67,7 @@ def gathered(
     portions: list[Portion] = []
     octets = 0
     last: Message | None = None
-    portion: list[Delivery] = []
+    portion: list[Entry] = []
     messages: list[Message] = []
     for delivery in arrivals:
         if delivery.stored != PENDING:
@@ -87,12 +88,15 @@ def gathered(
     return portions
 
 
-def _entries(deliveries: list[Delivery], messages: list[Message], moment: Moment, volatile: bool) -> Entries:
+def _entries(deliveries: list[Entry], messages: list[Message], moment: Moment, volatile: bool) -> Entries:
     """Column by column, which costs half of row by row."""
     entries = Entries(deliveries[0].stored, volatile, moment.wall_ms)
     entries.messages = messages
     entries.records = range(len(messages)) if len(messages) == len(deliveries) else _records(deliveries)
-    entries.queues = array("I", [each.queue.number for each in deliveries])
+    numbers = [
+        each.queue.number if isinstance(each, Delivery) else each.holder().number for each in deliveries
+    ]
+    entries.queues = array("I", numbers)
     entries.positions = array("Q", [each.position for each in deliveries])
     entries.priorities = array("B", [min(each.message.facts.priority, PRIORITY_MAX) for each in deliveries])
     expiries = [each.expires_at for each in deliveries]
@@ -106,7 +110,7 @@ def _entries(deliveries: list[Delivery], messages: list[Message], moment: Moment
     return entries
 
 
-def _records(deliveries: list[Delivery]) -> array[int]:
+def _records(deliveries: list[Entry]) -> array[int]:
     """Which message each is a copy of: copies of one follow each other."""
     records = array("H")
     last: Message | None = None

@@ -14,10 +14,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, compress, count
 from operator import gt
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import NEVER
 from broker_core.durability.chunk_state import ChunkState
+from broker_core.durability.contract import Holder
 from broker_core.store import chunk
 from broker_core.store.contract import DamagedError, Kept, Page
 
@@ -31,24 +32,6 @@ PAGE_MESSAGES: Final = 4096
 PAGE_OCTETS: Final = 1 << 20  # of bodies
 ALL_UP_TO: Final = 0  # the mark that stands for all entries up to a number: they were delivered before
 PORTION: Final = 50_000  # entries between two words about the progress
-
-
-class Owner(Protocol):
-    """Who keeps messages in the store: a queue, or what else has a number there."""
-
-    number: int
-    ranked: ClassVar[bool]  # priorities may matter; else everything is one priority
-
-    def rank(self, priority: int) -> int:
-        """In which line messages of this priority stand; what stands in one comes back as one."""
-
-    def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        """These waited when the node ended, oldest first. Called before anything else: once for each line that has
-        some, or, without priorities, once in any case.
-        """
-
-    def marked(self) -> Iterable[tuple[int, int]]:
-        """Entries that were delivered before, and how often that failed. Asked when everything has come back."""
 
 
 class Recovered:
@@ -160,7 +143,7 @@ def _streams(journal: Journal, recovered: Recovered) -> None:
             journal.end_stream(number)
 
 
-def owners_of(broker: Broker) -> Iterable[Owner]:
+def owners_of(broker: Broker) -> Iterable[Holder]:
     """Everybody of whose messages the store knows each by a number."""
     for host in broker.hosts():
         yield from (queue for queue in host.queues.values() if queue.number and queue.has_entries)
@@ -171,7 +154,7 @@ def owners_of(broker: Broker) -> Iterable[Owner]:
 def _take(
     journal: Journal,
     kept: Kept,
-    owners: Mapping[int, Owner],
+    owners: Mapping[int, Holder],
     found: dict[tuple[int, int], Gathered],
     marks: dict[int, int],
     recovered: Recovered,
@@ -208,7 +191,7 @@ def _take(
 def _hand_out(
     columns: chunk.Columns,
     places: Sequence[int],
-    owners: Mapping[int, Owner],
+    owners: Mapping[int, Holder],
     found: dict[tuple[int, int], Gathered],
 ) -> Sequence[int]:
     """Entries to those to whom they belong. Returns the numbers of those that belong to nobody."""

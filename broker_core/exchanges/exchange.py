@@ -18,10 +18,10 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.delivery import NEVER
 from broker_core.errors import PreconditionFailed
+from broker_core.exchanges.held_messages import Held, Holding
 from broker_core.values import Table, Value, printed, type_name
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.held_messages import Held, Holding
     from broker_core.exchanges.routing import Route
     from broker_core.message import Message
     from broker_core.virtual_host import VirtualHost
@@ -283,11 +283,7 @@ class Exchange(Destination):
 
     def begin_to_hold(self) -> Holding:
         """From now on it has a place for what it holds."""
-        from broker_core.exchanges.held_messages import (
-            Holding,  # a queue, which is a destination, as exchanges are
-        )
-
-        self.holding = Holding(self)  # type: ignore[abstract]  # it has no consumers, and nobody asks
+        self.holding = Holding(self)
         return self.holding
 
     def let_go(self, held: Held) -> None:

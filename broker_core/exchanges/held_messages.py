@@ -3,35 +3,44 @@
     hold ──> held ──let_go──> gone           the exchange's type comes back to what it holds
     node ends and starts again ──> `ExchangeType.hold_again`, for each that was held on disk
 
-A message is held on disk if message and exchange are durable. To the store it is a delivery in a queue with a number of
-its own, that expires when it is due.
+A message is held on disk if message and exchange are durable. In the store it is an entry like those of a queue, under
+a number that the exchange has for this, and expires when it is due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
-from broker_core.delivery import PENDING, Delivery
-from broker_core.queues.queue import Queue
+from broker_core.delivery import PENDING
+from broker_core.durability.contract import Entry
 
 if TYPE_CHECKING:
     from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
     from broker_core.store.contract import Page
 
-Held: TypeAlias = Delivery
-"""Who holds one reads its `message`, `expires_at` (when it is due) and `position` (its order of arrival)."""
+
+class Held(Entry):
+    """A message that is held. Its `expires_at` is when it is due, its `position` its order of arrival."""
+
+    __slots__ = ("holding",)
+
+    def __init__(self, message: Message, holding: Holding, position: int, due: float) -> None:
+        super().__init__(message, position, due)
+        self.holding = holding
+
+    def holder(self) -> Holding:
+        return self.holding
 
 
-class Holding(Queue):
-    """What one exchange holds, oldest first. A queue for the store's eyes only: it has what the store asks for."""
+class Holding:
+    """What one exchange holds, oldest first: for the store, a `Holder`."""
 
-    __slots__ = ("_position", "exchange", "held")
+    __slots__ = ("_position", "exchange", "held", "number")
     ranked: ClassVar[bool] = False
 
     def __init__(self, exchange: Exchange) -> None:
-        # Nothing of a queue but its number; `Queue.__init__` is for those that have consumers and limits.
         self.exchange = exchange
         self.number = 0  # as the store knows it; 0: it does not
         self.held: dict[Held, None] = {}
@@ -43,7 +52,7 @@ class Holding(Queue):
         return f"exchange '{self.exchange.name}' in vhost '{self.exchange.virtual_host.name}'"
 
     def hold(self, message: Message, due: float) -> Held:
-        held = Delivery(message, self, self._position, due)
+        held = Held(message, self, self._position, due)
         self._position += 1
         self.held[held] = None
         journal = self.exchange.virtual_host.broker.journal
@@ -65,7 +74,11 @@ class Holding(Queue):
         journal = self.exchange.virtual_host.broker.journal
         assert journal is not None, "only what was kept can be restored"
         for page in pages:
-            self.exchange.hold_again(journal.fetch(self, page))
+            again: list[Held] = []
+            for number, position, due, message in journal.fetch(self, page):
+                again.append(held := Held(message, self, position, due))
+                held.stored = number
+            self.exchange.hold_again(again)
 
     def rank(self, priority: int) -> int:
         return 0
@@ -74,7 +87,7 @@ class Holding(Queue):
         """Nothing that is held was ever delivered."""
         return ()
 
-    def take_back(self, delivery: Held) -> None:
+    def take_back(self, held: Held) -> None:
         """It was held when the node ended; they come in their order."""
-        self.held[delivery] = None
-        self._position = delivery.position + 1
+        self.held[held] = None
+        self._position = held.position + 1

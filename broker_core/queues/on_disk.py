@@ -14,12 +14,13 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.delivery import NEVER, Delivery
+from broker_core.delivery import NEVER, Delivery, read_back
 from broker_core.store.contract import Page
 
 if TYPE_CHECKING:
     from collections import deque
 
+    from broker_core.durability.contract import Stored
     from broker_core.durability.journal import Journal
     from broker_core.queues.work_queue import WorkQueue
 
@@ -102,7 +103,7 @@ class Backlog:
     def read(self, page: Page) -> list[Delivery]:
         """What is left of a page, in order, at once. It is no page any more."""
         self._asked.pop(page, None)
-        return self._taken_in(page, self._journal.fetch(self._queue, page))
+        return self._taken_in(page, self._made(page, self._journal.fetch(self._queue, page)))
 
     def read_soon(self, page: Page, then: Then) -> None:
         """Have it read by a thread; `then` gets what is left of it, unless it was read or given up meanwhile.
@@ -115,7 +116,7 @@ class Backlog:
 
     def look(self, page: Page) -> list[Delivery]:
         """What is in a page, which stays where it is."""
-        return sorted(self._journal.fetch(self._queue, page), key=POSITION)
+        return sorted(self._made(page, self._journal.fetch(self._queue, page)), key=POSITION)
 
     def give_up(self, page: Page) -> None:
         """Nobody waits for it any more."""
@@ -128,10 +129,13 @@ class Backlog:
             self._journal.settle_numbers(page.numbers)
             self._gone(page)
 
-    def _arrived(self, page: Page, deliveries: list[Delivery]) -> None:
+    def _made(self, page: Page, stored: list[Stored]) -> list[Delivery]:
+        return read_back(self._queue, page, stored)
+
+    def _arrived(self, page: Page, stored: list[Stored]) -> None:
         then = self._asked.pop(page, None)
         if then is not None:
-            then(self._taken_in(page, deliveries))
+            then(self._taken_in(page, self._made(page, stored)))
         self._queue.touch()
 
     def _taken_in(self, page: Page, deliveries: list[Delivery]) -> list[Delivery]:
