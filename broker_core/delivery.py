@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from broker_core.store.contract import Page
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
-PENDING: Final = -1  # on its way to the store
-NEVER: Final = float("inf")  # a deadline that does not come
 FIRST: Final = 1 << 62  # the priority of those who only look: they should see what others take
 
 
@@ -38,15 +36,14 @@ class Delivery(Entry):
     the node ends (`Broker.let_go`).
     """
 
-    __slots__ = ("attempts", "consumer", "given_at", "queue", "redelivered", "seen_by")
+    __slots__ = ("consumer", "given_at", "queue", "redelivered", "seen_by")
 
     def __init__(self, message: Message, queue: Queue, position: int, expires_at: float) -> None:
         self.message = message  # as an entry does it, without a call
         self.position = position
         self.expires_at = expires_at
-        self.stored = 0
+        self.attempts = self.stored = 0
         self.queue = queue
-        self.attempts = 0  # how often a consumer had it and failed
         self.redelivered = False
         self.consumer: Consumer | None = None  # who has it, if it is unsettled and was not fetched
         self.given_at = 0.0  # monotonic seconds

@@ -18,8 +18,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from broker_core.errors import InvalidProperty, LimitReached, PreconditionFailed, TooMany
-from broker_core.exchanges.exchange import described, frozen
-from broker_core.values import Table, Timestamp, Value, printed, type_name
+from broker_core.values import Table, Timestamp, Value, described, frozen, printed, type_name
 
 TTL_MAX_MS: Final = 315_360_000_000  # ten years, RabbitMQ's bound
 PRIORITY_MAX: Final = 255

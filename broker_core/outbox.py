@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import mypyc_attr
+
+OVERHEAD: Final = 64  # bytes that a delivery takes in an outbox besides properties and body, roughly
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

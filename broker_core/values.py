@@ -125,3 +125,19 @@ def printed(value: Value) -> str:
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
     return str(value)
+
+
+def frozen(value: Value) -> object:
+    """A hashable stand-in for a value: equal values, equal stand-ins."""
+    if isinstance(value, dict):
+        return frozenset((name, frozen(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(frozen(item) for item in value)
+    if isinstance(value, bool):
+        return ("bool", value)  # True is not 1 here
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def described(value: Value) -> str:
+    """An argument's value as inequivalence errors print it (S065, S149)."""
+    return "none" if value is None else f"the value '{printed(value)}' of type '{type_name(value)}'"

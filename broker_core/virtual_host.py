@@ -17,14 +17,7 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
 from broker_core.exchanges.default import ByQueueName
-from broker_core.exchanges.exchange import (
-    Binding,
-    Destination,
-    Exchange,
-    ExchangeType,
-    described,
-    inequivalent,
-)
+from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
 from broker_core.limits import (
     QueueType,
     VirtualHostLimits,
@@ -37,7 +30,7 @@ from broker_core.observability.firehose import Traced
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queues.factory import new_queue
 from broker_core.queues.queue import DELETED, Queue
-from broker_core.values import Table, type_name
+from broker_core.values import Table, described, type_name
 from broker_core.xa.branches import Branches
 
 if TYPE_CHECKING:

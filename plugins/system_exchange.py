@@ -30,8 +30,8 @@ from broker_core.message import Facts, Message
 from broker_core.values import Id, Properties, Table, printed
 
 if TYPE_CHECKING:
+    from broker_core.exchanges.contract import Host
     from broker_core.queues.queue import Queue
-    from broker_core.virtual_host import VirtualHost
 
 PREFIX: Final = "x-reply-to-prefix"
 STATS_S: Final = 1.0  # for which the totals are reused
@@ -117,7 +117,7 @@ SERVICES: Final[dict[str, Callable[[SystemExchange, Message], tuple[bytes, str |
 }
 
 
-def totals(host: VirtualHost) -> dict[str, int]:
+def totals(host: Host) -> dict[str, int]:
     """Return totals of the virtual host as it is now."""
     queues = list(host.queues.values())
     return {

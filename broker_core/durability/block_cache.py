@@ -23,7 +23,7 @@ READINGS_MAX: Final = 16  # at a time; each brings a quarter of a MiB, and a blo
 T = TypeVar("T")
 
 
-class Holder(Protocol):
+class RunHolder(Protocol):
     """Whose runs they are."""
 
     def let_go(self, run: Run) -> None:
@@ -35,7 +35,7 @@ class Run:
 
     __slots__ = ("first", "holder", "messages", "next", "numbered", "octets")
 
-    def __init__(self, holder: Holder, first: int, messages: list[Message], noted: bool) -> None:
+    def __init__(self, holder: RunHolder, first: int, messages: list[Message], noted: bool) -> None:
         """`noted`: the messages have their offsets noted on them."""
         self.holder = holder
         self.first = first

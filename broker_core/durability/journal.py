@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.delivery import NEVER, PENDING, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.durability.block_cache import BlockCache, Readings
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.chunks import Chunks
 from broker_core.durability.compaction import Rewriter
-from broker_core.durability.contract import Entry, Holder, Stored
+from broker_core.durability.contract import PENDING, Durability, Entry, Holder, Stored
 from broker_core.durability.page_reader import Found, read_page
 from broker_core.durability.pending_commit import Moment, gathered, given_up, octets_of
 from broker_core.durability.recovery import ALL_UP_TO, owners_of
@@ -48,7 +49,7 @@ LOW_ON_DISK: Final = "low on disk"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Journal:
+class Journal(Durability):
     """What one broker keeps in one store."""
 
     def __init__(self, store: Store, broker: Broker, encodings: Mapping[str, Callable[[], Encoding]]) -> None:
@@ -58,8 +59,8 @@ class Journal:
         self.store = store
         self.broker = broker
         broker.journal = self
-        self.arrivals: list[Entry] = []  # holders append to it
-        self.settled: list[Entry] = []  # holders append to it
+        self.arrivals = []
+        self.settled = []
         self.appends: dict[
             SegmentLog, None
         ] = {}  # logs with messages for the open commit; they enter themselves
@@ -71,7 +72,7 @@ class Journal:
         )
         self.open = 1  # the number of the commit that is being gathered
         self.durable = 0  # the number of the last one on disk
-        self.written = 0  # entries up to this number are on disk
+        self.written = 0
         self.next_queue = 1  # the number of the next durable queue
         self.next_entry = 1
         self.redelivered_to = 0  # entries up to this number may have been delivered before an unclean end
@@ -92,7 +93,7 @@ class Journal:
         self._rewriter = Rewriter(self)
         self._objects: dict[str, str | None] = {}
         self._numbers: list[Sequence[int]] = []  # settled, and known by their numbers only
-        self._tried: list[Delivery] = []
+        self._tried: list[Entry] = []
         self._paged_out: list[Entry] = []
         self._cut: list[tuple[int, int]] = []
         self._ended: list[int] = []
@@ -121,16 +122,13 @@ class Journal:
         self.holds = True
 
     def settle_numbers(self, numbers: Sequence[int]) -> None:
-        """Entries are settled that no delivery stands for: those of pages."""
         self._numbers.append(numbers)
 
-    def attempted(self, delivery: Delivery) -> None:
-        """A consumer had it and failed: that is to be remembered."""
-        if delivery.stored:
-            self._tried.append(delivery)
+    def attempted(self, entry: Entry) -> None:
+        if entry.stored:
+            self._tried.append(entry)
 
     def revised(self, entry: Entry) -> None:
-        """Its message has been replaced by another."""
         if entry.stored > 0:
             self._numbers.append((entry.stored,))
             entry.stored = 0
@@ -139,7 +137,6 @@ class Journal:
                 self.arrivals.append(entry)  # else it was paged out only, and is in memory again
 
     def page_out(self, entries: Sequence[Entry]) -> None:
-        """These are not to outlive the node, but to be kept on disk meanwhile."""
         for entry in entries:
             entry.stored = PENDING
         self._paged_out.extend(entries)
@@ -273,7 +270,7 @@ class Journal:
         self._flying_last = self.next_entry - 1
         commit.objects, self._objects = self._objects, {}
         tried, self._tried = self._tried, []
-        commit.marks = {delivery.stored: delivery.attempts for delivery in tried if delivery.stored > 0}
+        commit.marks = {entry.stored: entry.attempts for entry in tried if entry.stored > 0}
         self._rewriter.replace_in(commit)
         return commit
 
@@ -397,14 +394,11 @@ class Journal:
         return None if known is None else known()
 
     def fetch(self, holder: Holder, page: Page) -> list[Stored]:
-        """What the store has of a page, at once. Damaged ones are left out."""
         with self.store.reader() as reader:
             found = read_page(reader, page, self.encoding)
         return self._stored(holder, page, found)
 
     def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
-        """As `fetch`, read by a thread."""
-
         def arrived(found: Found | Exception) -> None:
             if isinstance(found, Exception):
                 self._on_failure(found)

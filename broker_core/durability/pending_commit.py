@@ -12,8 +12,9 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from broker_core.delivery import NEVER, PENDING, Delivery
-from broker_core.durability.contract import Entry
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
+from broker_core.durability.contract import PENDING, Entry
 from broker_core.message import Message
 from broker_core.store.contract import Entries
 

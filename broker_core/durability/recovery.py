@@ -16,7 +16,7 @@ from itertools import accumulate, compress, count
 from operator import gt
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import NEVER
+from broker_core.clock import NEVER
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.contract import Holder
 from broker_core.store import chunk

@@ -256,7 +256,8 @@ class Restoring:
     def _exchange(self, names: Names, record: Record) -> None:
         host, name = names
         number = record.number("number", least=0)
-        exchange = self._typed(self._host(host), name, record)
+        virtual_host = self._host(host)
+        exchange = self._typed(virtual_host, name, record)
         if isinstance(exchange.type, Missing):
             log.error(
                 "exchange '%s' in vhost '%s' routes nothing, its alternate gets the messages: type '%s' cannot be "
@@ -269,7 +270,7 @@ class Restoring:
         if number:
             exchange.begin_to_hold().number = number
             self._has_number(number)
-        exchange.virtual_host.add_exchange(exchange)
+        virtual_host.add_exchange(exchange)
 
     def _typed(self, host: VirtualHost, name: str, record: Record) -> Exchange:
         """An exchange with its type, or with what stands in for it."""
@@ -352,12 +353,11 @@ class Restoring:
         binding = Binding(source, destination, record.text("key"), record.table("arguments"))
         binding.number = self.catalogue.last_binding = int(names[1])
         if binding.identity not in source.bindings_by_identity:
-            self._put_binding(binding)
+            self._put_binding(host, binding)
         else:  # made again while this one was passed over
             self._journal.remove(key_of(BINDING, *names))
 
-    def _put_binding(self, binding: Binding) -> None:
-        host = binding.source.virtual_host
+    def _put_binding(self, host: VirtualHost, binding: Binding) -> None:
         try:
             self._broker.compat.check_binding_key(binding.source.type.name, binding.key)
         except Failure as failure:

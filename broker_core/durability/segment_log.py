@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import UNLIMITED
 from broker_core.durability.block_cache import Run
-from broker_core.queues.queue import OVERHEAD
+from broker_core.outbox import OVERHEAD
 from broker_core.queues.stream_log import Found, Log, Raw
 from broker_core.store import block
 from broker_core.store.contract import Append, DamagedError, Packed, Span

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.delivery import NEVER
+from broker_core.clock import NEVER
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.held_messages import Held, Holding
-from broker_core.values import Table, Value, printed, type_name
+from broker_core.values import Table, frozen
 
 if TYPE_CHECKING:
+    from broker_core.exchanges.contract import Host
     from broker_core.exchanges.routing import Route
     from broker_core.message import Message
-    from broker_core.virtual_host import VirtualHost
 
 
 class Handled(Enum):
@@ -204,7 +204,7 @@ class Exchange(Destination):
 
     def __init__(
         self,
-        virtual_host: VirtualHost,
+        virtual_host: Host,
         name: str,
         type_class: type[ExchangeType],
         durable: bool = False,
@@ -317,22 +317,6 @@ class Exchange(Destination):
         self.route_errors = 0  # a new version's first error is news
         self.virtual_host.revision += 1  # remembered routes are the old type's answers
         old.close()
-
-
-def frozen(value: Value) -> object:
-    """A hashable stand-in for a value: equal values, equal stand-ins."""
-    if isinstance(value, dict):
-        return frozenset((name, frozen(item)) for name, item in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(frozen(item) for item in value)
-    if isinstance(value, bool):
-        return ("bool", value)  # True is not 1 here
-    return bytes(value) if isinstance(value, bytearray) else value
-
-
-def described(value: Value) -> str:
-    """An argument's value as inequivalence errors print it (S065, S149)."""
-    return "none" if value is None else f"the value '{printed(value)}' of type '{type_name(value)}'"
 
 
 def inequivalent(

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from broker_core.delivery import PENDING
-from broker_core.durability.contract import Entry
+from broker_core.durability.contract import PENDING, Entry
 
 if TYPE_CHECKING:
     from broker_core.exchanges.exchange import Exchange

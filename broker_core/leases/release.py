@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Publisher
-from broker_core.delivery import NEVER, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.errors import Failure
 
 if TYPE_CHECKING:

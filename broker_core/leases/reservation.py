@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Publisher
 from broker_core.delivery import Consumer, Delivery, Window
-from broker_core.queues.queue import OVERHEAD
+from broker_core.outbox import OVERHEAD
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer

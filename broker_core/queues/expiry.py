@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.delivery import NEVER
+from broker_core.clock import NEVER
 from broker_core.queues.deferred_free import PAUSE_S, PORTION
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_core.queues.queue import OVERHEAD
+from broker_core.outbox import OVERHEAD
 from broker_core.queues.search import Search
 from broker_core.queues.work_queue import WorkQueue
 

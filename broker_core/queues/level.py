@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.delivery import NEVER, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.queues.on_disk import PAGE_MESSAGES, POSITION, first_run, last_run
 
 if TYPE_CHECKING:

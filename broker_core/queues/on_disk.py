@@ -14,14 +14,14 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.delivery import NEVER, Delivery, read_back
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery, read_back
 from broker_core.store.contract import Page
 
 if TYPE_CHECKING:
     from collections import deque
 
-    from broker_core.durability.contract import Stored
-    from broker_core.durability.journal import Journal
+    from broker_core.durability.contract import Durability, Stored
     from broker_core.queues.work_queue import WorkQueue
 
 PAGE_MESSAGES: Final = 4096
@@ -41,7 +41,7 @@ class Backlog:
 
     __slots__ = ("_asked", "_journal", "_queue", "messages", "octets")
 
-    def __init__(self, queue: WorkQueue, journal: Journal) -> None:
+    def __init__(self, queue: WorkQueue, journal: Durability) -> None:
         self._queue = queue
         self._journal = journal
         self.messages = 0

@@ -23,7 +23,7 @@ from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.durability.journal import Journal
+    from broker_core.durability.contract import Durability
     from broker_core.message import Message
     from broker_core.store.contract import Page
     from broker_core.virtual_host import VirtualHost
@@ -38,7 +38,6 @@ DELETED: Final = (
 )
 
 NONE: Final[Table] = {}  # one for all that have none; never changed
-OVERHEAD: Final = 64  # octets that a delivery takes in an outbox besides properties and body, roughly
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -101,7 +100,7 @@ class Queue(Destination):
         # First what every message needs: it stands together in memory.
         self.virtual_host = virtual_host
         self.limits = limits  # with policies
-        self.journal: Journal | None = None  # of what outlives the node; set when it is declared
+        self.journal: Durability | None = None  # of what outlives the node; set when it is declared
         self.number = 0  # in the store
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # octets of their bodies
@@ -138,7 +137,7 @@ class Queue(Destination):
         """The queue as error texts name it."""
         return f"queue '{self.name}' in vhost '{self.virtual_host.name}'"
 
-    def keep_in(self, journal: Journal, number: int) -> None:
+    def keep_in(self, journal: Durability, number: int) -> None:
         """It outlives the node, and what is in it, known to the store by this number. Said before it is used."""
         self.journal, self.number = journal, number
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import NEVER, PENDING, Delivery
-from broker_core.queues.queue import OVERHEAD
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
+from broker_core.durability.contract import PENDING
+from broker_core.outbox import OVERHEAD
 
 if TYPE_CHECKING:
     from broker_core.message import Message

@@ -22,8 +22,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import Consumer, Delivery
+from broker_core.outbox import OVERHEAD
 from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.queues.queue import OVERHEAD, Queue
+from broker_core.queues.queue import Queue
 from broker_core.queues.searchable_level import Cursor, SearchedLane
 
 if TYPE_CHECKING:

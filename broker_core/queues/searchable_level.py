@@ -25,7 +25,8 @@ from heapq import heappop, heappush, merge
 from itertools import accumulate, chain
 from typing import Final
 
-from broker_core.delivery import NEVER, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.queues.level import Lane, Pages, marked
 from broker_core.queues.on_disk import PAGE_MESSAGES, PAGE_OCTETS, POSITION, Backlog, first_run
 from broker_core.store.contract import Page

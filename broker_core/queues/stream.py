@@ -28,7 +28,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import UNLIMITED, Consumer, Delivery
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType, age_ms, text, whole
 from broker_core.message import Message
@@ -40,7 +41,7 @@ from broker_core.values import Table, Timestamp, Value, printed
 if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.clock import Timer
-    from broker_core.durability.journal import Journal
+    from broker_core.durability.contract import Durability
     from broker_core.selectors.parser import Selector
     from broker_core.store.contract import Packed
     from broker_core.virtual_host import VirtualHost
@@ -90,7 +91,7 @@ class StreamQueue(Queue):
         """Another one when the stream is deleted and made again: its offsets mean other messages then."""
         return text(self.notes.get(INCARNATION)) or ""
 
-    def keep_in(self, journal: Journal, number: int) -> None:
+    def keep_in(self, journal: Durability, number: int) -> None:
         super().keep_in(journal, number)
         self.log = journal.open_log(number, self.described, self._committed)
         self.log.obey(self.limits)

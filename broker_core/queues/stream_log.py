@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.message import Message, Notes
-from broker_core.queues.queue import OVERHEAD
+from broker_core.outbox import OVERHEAD
 
 if TYPE_CHECKING:
     from broker_core.limits import QueueLimits

@@ -22,16 +22,19 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.delivery import NEVER, PENDING, Consumer, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Consumer, Delivery
+from broker_core.durability.contract import PENDING
 from broker_core.errors import AccessRefused
 from broker_core.limits import Overflow, QueueLimits, QueueType
+from broker_core.outbox import OVERHEAD
 from broker_core.queues import runs
 from broker_core.queues.auto_delete import Disuse
 from broker_core.queues.expiry import Expiry
 from broker_core.queues.level import Lane
 from broker_core.queues.on_disk import Backlog
 from broker_core.queues.overflow import bury_all, drop_over_limit, refuses, turned_away
-from broker_core.queues.queue import DELETED, DELIVERY_LIMIT, EXPIRED, OVERHEAD, REJECTED, Queue
+from broker_core.queues.queue import DELETED, DELIVERY_LIMIT, EXPIRED, REJECTED, Queue
 from broker_core.queues.round_robin import Ring, ring_of, step_out
 from broker_core.queues.search import Search, takes_now
 from broker_core.values import Table

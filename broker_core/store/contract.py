@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import attrs
 from mypy_extensions import mypyc_attr
 
-from broker_core.delivery import NEVER
+from broker_core.clock import NEVER
 from broker_core.message import Message
 
 T = TypeVar("T")

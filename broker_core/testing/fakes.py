@@ -26,7 +26,7 @@ from broker_core.values import Properties, Table
 if TYPE_CHECKING:
     from broker_core.durability.journal import Journal
     from broker_core.durable_objects import Catalogue
-    from broker_core.virtual_host import VirtualHost
+    from broker_core.exchanges.contract import Host
 
 
 class FakeEncoding(Encoding):
@@ -134,7 +134,7 @@ class Bench:
 
     def _declared(self) -> Exchange:
         self._type_class.validate(self._arguments or {})
-        host = cast("VirtualHost", FakeVirtualHost(self.broker))
+        host = cast("Host", FakeVirtualHost(self.broker))
         return Exchange(host, "bench", self._type_class, arguments=self._arguments)
 
     def destination(self, name: str, is_exchange: bool = False) -> FakeDestination:

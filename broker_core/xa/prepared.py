@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.delivery import NEVER, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.exchanges.routing import Route
 from broker_core.queues.work_queue import WorkQueue
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from struct import unpack_from
 from typing import Final
 
-from broker_core.delivery import NEVER
+from broker_core.clock import NEVER
 from protocols.amqp010.broker.sessions import Sessions
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.frames import append_frames

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from struct import pack, unpack_from
 from typing import Final
 
-from broker_core.delivery import NEVER, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.queues.queue import Queue
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire

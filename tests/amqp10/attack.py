@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from struct import unpack_from
 from typing import Final
 
-from broker_core.delivery import NEVER
+from broker_core.clock import NEVER
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
 from protocols.amqp10.machine.contract import FRAME_SIZE_MIN

@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from broker_core.broker import Broker, Outcome
-from broker_core.clock import ManualClock
+from broker_core.clock import NEVER, ManualClock
 from broker_core.config.compat import Compat
-from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
+from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.exchanges.exchange import HANDLED, Exchange, ExchangeType, Handled
 from broker_core.message import NO_FACTS, Facts, Message
-from broker_core.queues.queue import OVERHEAD, Queue
+from broker_core.outbox import OVERHEAD
+from broker_core.queues.queue import Queue
 from broker_core.selectors.parser import Selector
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Table, Value

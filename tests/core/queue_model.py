@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from broker_core.delivery import NEVER, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.limits import Overflow, QueueLimits
-from broker_core.queues.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, OVERHEAD, REJECTED
+from broker_core.outbox import OVERHEAD
+from broker_core.queues.queue import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from tests.core.fakes import FakeConsumer, Only, SharedWindow
 
 LETTERS = b"abc"

@@ -9,8 +9,9 @@ import pytest
 
 from broker_core.broker import Outcome
 from broker_core.errors import AccessRefused, PreconditionFailed
+from broker_core.outbox import OVERHEAD
 from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.queues.queue import OVERHEAD, Queue
+from broker_core.queues.queue import Queue
 from broker_core.queues.search import TESTS
 from broker_core.queues.searchable_level import SearchedLane
 from broker_core.queues.work_queue import WorkQueue

@@ -10,7 +10,7 @@ import pytest
 from broker_core.broker import Outcome
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused
-from broker_core.queues.queue import OVERHEAD
+from broker_core.outbox import OVERHEAD
 from broker_core.queues.search import TESTS
 from broker_core.queues.searchable_level import SearchedLane
 from broker_core.queues.work_queue import WorkQueue

@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core.delivery import NEVER, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.message import Facts, Message
 from broker_core.queues.last_value import DEAD_MAX, LastValueQueue
 from broker_core.testing.fakes import FakeEncoding

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.config.compat import Compat
 from broker_core.errors import AccessRefused, PreconditionFailed
-from broker_core.queues.queue import OVERHEAD
+from broker_core.outbox import OVERHEAD
 from tests.core.fakes import (
     DEAD,
     FakeConsumer,

@@ -13,7 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core.delivery import NEVER, UNLIMITED, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import UNLIMITED, Delivery
 from broker_core.errors import AccessRefused
 from broker_core.limits import Overflow, QueueLimits
 from broker_core.message import Message

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.exchanges.exchange import described, frozen
 from broker_core.values import (
     Float32,
     Int8,
@@ -19,6 +18,8 @@ from broker_core.values import (
     UInt32,
     UInt64,
     Value,
+    described,
+    frozen,
     printed,
     type_name,
 )

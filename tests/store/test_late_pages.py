@@ -14,7 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker_core.delivery import NEVER, Delivery
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.limits import Overflow, QueueLimits
 from broker_core.message import Facts, Message
 from broker_core.queues.searchable_level import SearchedLane

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.delivery import NEVER
+from broker_core.clock import NEVER
 from broker_core.durability import recovery
 from broker_core.durability.recovery import Gathered, pages_of
 from broker_core.message import Facts, Message

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.errors import PreconditionFailed, no_exchange
-from broker_core.exchanges.exchange import Binding, LooksAt, frozen
+from broker_core.exchanges.exchange import Binding, LooksAt
+from broker_core.values import frozen
 from protocols.amqp010.broker.arguments import ALTERNATE_EXCHANGE, core_arguments, shown, shown_of_exchange
 from protocols.amqp010.broker.core_values import table
 from protocols.amqp010.codec import commands as c

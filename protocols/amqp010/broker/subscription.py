@@ -22,7 +22,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Publisher
-from broker_core.delivery import NEVER, UNLIMITED, Consumer, Delivery, Window
+from broker_core.clock import NEVER
+from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.limits import QueueType
 from broker_core.message import Message
 from broker_core.observability.connection_stats import ConsumerFacts
