@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from broker_core.exchanges.exchange import Binding, Exchange
     from broker_core.leases.lease import Lease
-    from broker_core.operations import Json
     from broker_core.policy import Policy
     from broker_core.queues.queue import Queue
     from broker_core.security.access import Permissions, TopicPermissions, User
     from broker_core.staging.staging import Staging
+    from broker_core.values import Json
     from broker_core.virtual_host import VirtualHost
     from broker_core.xa.branch import Branch
 

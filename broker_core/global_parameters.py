@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import TooMany
 from broker_core.observability.events import Events
-from broker_core.operations import Json
+from broker_core.values import Json
 
 if TYPE_CHECKING:
     from broker_core.durable_objects import Catalogue

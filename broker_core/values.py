@@ -20,6 +20,7 @@ Value: TypeAlias = (
     " | Sequence[Value] | Mapping[str, Value] | None"
 )
 Table: TypeAlias = Mapping[str, Value]
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 Id: TypeAlias = str | bytes | int | UUID  # what names a message
 
 

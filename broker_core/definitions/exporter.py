@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.limits import UserLimits, VirtualHostLimits
-from broker_core.operations import Json, as_json
+from broker_core.operations import as_json
 from broker_core.policy import Policy
 from broker_core.queues.filtered import Sieve
 from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.security.passwords import SHA256
+from broker_core.values import Json
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

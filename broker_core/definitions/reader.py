@@ -36,11 +36,10 @@ from broker_core.config.types import (
 )
 from broker_core.errors import Failure
 from broker_core.limits import UserLimits, VirtualHostLimits
-from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policies, Policy
 from broker_core.security.passwords import ALGORITHMS, SHA256, PasswordHash
 from broker_core.selectors.parser import compile_selector
-from broker_core.values import Table
+from broker_core.values import Json, Table
 
 ANY_NAME: Final = Text("a name of at most 255 characters", r"(?s).{0,255}")
 ANY_TEXT: Final = Text("a text", r"(?s).*")

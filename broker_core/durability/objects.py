@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from broker_core.durability import object_records
 from broker_core.durable_objects import (
     OPERATOR_POLICY,
     PARAMETER,
@@ -28,7 +29,6 @@ from broker_core.durable_objects import (
     Origin,
 )
 from broker_core.queues.queue import Queue
-from broker_core.store import records
 from broker_core.store.records import (
     BINDING,
     BRANCH,
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from broker_core.durability.journal import Journal
     from broker_core.exchanges.exchange import Binding, Destination, Exchange
     from broker_core.leases.lease import Lease
-    from broker_core.operations import Json
     from broker_core.policy import Policy
     from broker_core.security.access import Permissions, TopicPermissions, User
     from broker_core.staging.staging import Staging
+    from broker_core.values import Json
     from broker_core.virtual_host import VirtualHost
     from broker_core.xa.branch import Branch
 
@@ -126,7 +126,7 @@ class StoredCatalogue(Catalogue):
     # What there is.
 
     def keep_virtual_host(self, host: VirtualHost) -> None:
-        self._keep_layered(key_of(VIRTUAL_HOST, host.name), records.virtual_host_record(host))
+        self._keep_layered(key_of(VIRTUAL_HOST, host.name), object_records.virtual_host_record(host))
 
     def forget_virtual_host(self, host: VirtualHost) -> None:
         self._forget_layered(key_of(VIRTUAL_HOST, host.name))
@@ -134,7 +134,8 @@ class StoredCatalogue(Catalogue):
     def keep_exchange(self, exchange: Exchange) -> None:
         if exchange.durable:
             self._put(
-                key_of(EXCHANGE, exchange.virtual_host.name, exchange.name), records.exchange_record(exchange)
+                key_of(EXCHANGE, exchange.virtual_host.name, exchange.name),
+                object_records.exchange_record(exchange),
             )
 
     def keep_holding(self, exchange: Exchange) -> None:
@@ -152,7 +153,7 @@ class StoredCatalogue(Catalogue):
             return
         if not queue.number:
             queue.keep_in(self._journal, self._next_number())
-        self._put(key_of(QUEUE, queue.virtual_host.name, queue.name), records.queue_record(queue))
+        self._put(key_of(QUEUE, queue.virtual_host.name, queue.name), object_records.queue_record(queue))
 
     def forget_queue(self, queue: Queue) -> None:
         if queue.number:
@@ -171,7 +172,7 @@ class StoredCatalogue(Catalogue):
         if is_kept(
             lease.queue
         ):  # else its messages lie on disk, too, but nobody looks for them at the next start
-            self._put(lease_key(lease), records.lease_record(lease))
+            self._put(lease_key(lease), object_records.lease_record(lease))
 
     def forget_lease(self, lease: Lease) -> None:
         if is_kept(lease.queue):
@@ -180,7 +181,9 @@ class StoredCatalogue(Catalogue):
     def keep_staging(self, staging: Staging) -> None:
         if not staging.number:
             staging.keep_in(self._journal, self._next_number())
-        self._put(key_of(STAGING, staging.virtual_host.name, staging.name), records.staging_record(staging))
+        self._put(
+            key_of(STAGING, staging.virtual_host.name, staging.name), object_records.staging_record(staging)
+        )
 
     def forget_staging(self, staging: Staging) -> None:
         self._journal.remove(key_of(STAGING, staging.virtual_host.name, staging.name))
@@ -188,7 +191,7 @@ class StoredCatalogue(Catalogue):
     def keep_branch(self, branch: Branch) -> None:
         if branch.state is not State.HEURISTIC:
             branch.keep_in(self._journal, self._next_number())
-        self._put(branch_key(branch), records.branch_record(branch))
+        self._put(branch_key(branch), object_records.branch_record(branch))
 
     def forget_branch(self, branch: Branch) -> None:
         self._journal.remove(branch_key(branch))
@@ -197,7 +200,7 @@ class StoredCatalogue(Catalogue):
         if binding.source.durable and is_kept(binding.destination):
             self.last_binding += 1
             binding.number = self.last_binding
-            self._put(binding_key(binding), records.binding_record(binding))
+            self._put(binding_key(binding), object_records.binding_record(binding))
 
     def forget_binding(self, binding: Binding) -> None:
         if binding.number:
@@ -206,14 +209,14 @@ class StoredCatalogue(Catalogue):
     # Who may do what, and what holds for whom.
 
     def keep_user(self, user: User) -> None:
-        self._keep_layered(key_of(USER, user.name), records.user_record(user))
+        self._keep_layered(key_of(USER, user.name), object_records.user_record(user))
 
     def forget_user(self, name: str) -> None:
         self._forget_layered(key_of(USER, name))
 
     def keep_permissions(self, user: str, virtual_host: str, permissions: Permissions) -> None:
         key = key_of(PERMISSIONS, user, virtual_host)
-        self._keep_layered(key, records.permissions_record(permissions))
+        self._keep_layered(key, object_records.permissions_record(permissions))
 
     def forget_permissions(self, user: str, virtual_host: str) -> None:
         self._forget_layered(key_of(PERMISSIONS, user, virtual_host))
@@ -222,17 +225,17 @@ class StoredCatalogue(Catalogue):
         self, user: str, virtual_host: str, exchange: str, permissions: TopicPermissions
     ) -> None:
         key = key_of(TOPIC_PERMISSIONS, user, virtual_host, exchange)
-        self._keep_layered(key, records.topic_permissions_record(permissions))
+        self._keep_layered(key, object_records.topic_permissions_record(permissions))
 
     def forget_topic_permissions(self, user: str, virtual_host: str, exchange: str) -> None:
         self._forget_layered(key_of(TOPIC_PERMISSIONS, user, virtual_host, exchange))
 
     def keep_policy(self, policy: Policy, operator: bool) -> None:
         key = policy_key(policy.virtual_host, policy.name, operator)
-        self._keep_layered(key, records.policy_record(policy))
+        self._keep_layered(key, object_records.policy_record(policy))
 
     def keep_parameter(self, name: str, value: Json) -> None:
-        self._put(key_of(PARAMETER, name), records.parameter_record(value))
+        self._put(key_of(PARAMETER, name), object_records.parameter_record(value))
 
     def forget_parameter(self, name: str) -> None:
         self._journal.remove(key_of(PARAMETER, name))

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker_core.durability import object_records
 from broker_core.durability.objects import StoredCatalogue
 from broker_core.durable_objects import (
     OPERATOR_POLICY,
@@ -36,7 +37,6 @@ from broker_core.queues.work_queue import WorkQueue
 from broker_core.security.access import TopicPermissions
 from broker_core.selectors.parser import compile_selector
 from broker_core.staging.staging import Staging
-from broker_core.store import records
 from broker_core.store.records import (
     BINDING,
     BRANCH,
@@ -60,8 +60,8 @@ from broker_core.xa.branch import Branch, xid_in
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.durability.journal import Journal
-    from broker_core.operations import Json
     from broker_core.store.contract import Span
+    from broker_core.values import Json
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -220,33 +220,33 @@ class Restoring:
 
     def _virtual_host(self, names: Names, record: Record) -> None:
         host = self._host(names[0])
-        host.set_limits(records.virtual_host_limits(record))
+        host.set_limits(object_records.virtual_host_limits(record))
         host.set_tracing(record.flag("tracing", otherwise=False))
-        host.describe(records.description_in(record))
+        host.describe(object_records.description_in(record))
 
     def _user(self, names: Names, record: Record) -> None:
-        self._broker.access.put_user(records.user_in(names[0], record))
+        self._broker.access.put_user(object_records.user_in(names[0], record))
 
     def _permissions(self, names: Names, record: Record) -> None:
         user, host = names
         self._host(host)
-        self._broker.access.add_permissions(user, host, records.permissions_in(record))
+        self._broker.access.add_permissions(user, host, object_records.permissions_in(record))
 
     def _topic_permissions(self, names: Names, record: Record) -> None:
         user, host, exchange = names
         self._host(host)
-        permissions = records.topic_permissions_in(record)
+        permissions = object_records.topic_permissions_in(record)
         self._broker.access.add_topic_permissions(user, host, exchange, permissions)
 
     def _policy(self, names: Names, record: Record) -> None:
         host, name = names
         self._host(host)
-        self._broker.policies.set(records.policy_in(host, name, record))
+        self._broker.policies.set(object_records.policy_in(host, name, record))
 
     def _operator_policy(self, names: Names, record: Record) -> None:
         host, name = names
         self._host(host)
-        self._broker.policies.set_operator(records.policy_in(host, name, record))
+        self._broker.policies.set_operator(object_records.policy_in(host, name, record))
 
     def _parameter(self, names: Names, record: Record) -> None:
         self._broker.parameters.set(names[0], record.json("value"))
@@ -324,8 +324,8 @@ class Restoring:
             branch = Branch(host.branches, xid_in(name), record.text("user"))
         except ValueError:
             raise Unreadable("it has no name") from None
-        branch.verdict = records.verdict_in(record)
-        branch.prepared.restore(records.outline_in(record))
+        branch.verdict = object_records.verdict_in(record)
+        branch.prepared.restore(object_records.outline_in(record))
         branch.keep_in(self._journal, record.number("number", least=1))
         self._has_number(branch.prepared.number)
         host.branches.add(branch)

@@ -22,9 +22,9 @@ from broker_core.exchanges.exchange import Binding, Destination, Exchange, Looks
 from broker_core.exchanges.routing import Trace, walk
 from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Encoding, Facts, Message, further_keys
-from broker_core.operations import Json, as_json
+from broker_core.operations import as_json
 from broker_core.security.access import User
-from broker_core.values import Properties, Table
+from broker_core.values import Json, Properties, Table
 from broker_core.virtual_host import VirtualHost
 
 NO_HEADERS: Final[Table] = {}

@@ -16,8 +16,9 @@ from broker_core.exchanges.exchange import Exchange
 from broker_core.node import assembly
 from broker_core.node.build_info import built
 from broker_core.node.threads import gently
-from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
+from broker_core.operations import Connected, Listening, Operations, Reloaded
 from broker_core.plugins import Plugins, ReloadReport
+from broker_core.values import Json
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:

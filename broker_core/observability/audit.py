@@ -21,8 +21,7 @@ from broker_core.security.guards import Bucket
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.operations import Json
-    from broker_core.values import Table, Value
+    from broker_core.values import Json, Table, Value
 
 log: Final = logging.getLogger("leveret.audit")
 

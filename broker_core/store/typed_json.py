@@ -16,12 +16,12 @@ from math import isfinite
 from typing import Final
 from uuid import UUID
 
-from broker_core.operations import Json
 from broker_core.values import (
     Float32,
     Int8,
     Int16,
     Int64,
+    Json,
     Table,
     Timestamp,
     UInt8,

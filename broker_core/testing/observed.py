@@ -31,9 +31,8 @@ from broker_core.message import Message
 from broker_core.node.listener import amqp_url
 from broker_core.node.node import Node
 from broker_core.node.threaded import ThreadedNode
-from broker_core.operations import Json
 from broker_core.queues.queue import Queue
-from broker_core.values import Properties, Table
+from broker_core.values import Json, Properties, Table
 from broker_core.virtual_host import VirtualHost
 
 T = TypeVar("T")

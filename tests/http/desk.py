@@ -14,8 +14,9 @@ from broker_core.clock import ManualClock
 from broker_core.config.load import parse
 from broker_core.frontend import Peer
 from broker_core.node.assembly import populate
-from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
+from broker_core.operations import Connected, Listening, Operations, Reloaded
 from broker_core.outbox import Outbox
+from broker_core.values import Json
 from protocols.http.registration import PROTOCOL
 from protocols.http.server.adapter import ControlConnection
 

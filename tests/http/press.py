@@ -13,12 +13,11 @@ from collections.abc import Sequence
 
 from broker_core.config.load import parse
 from broker_core.message import Facts, Message
-from broker_core.operations import Json
 from broker_core.outbox import Outbox
 from broker_core.store import block
 from broker_core.store.contract import Append
 from broker_core.store.memory import MemoryStore
-from broker_core.values import Properties, Value
+from broker_core.values import Json, Properties, Value
 from protocols.amqp091.broker.encoding import ENCODING
 from protocols.http.registration import PROTOCOL
 from protocols.http.server.adapter import ControlConnection

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker_core.operations import Json, Reloaded
+from broker_core.operations import Reloaded
+from broker_core.values import Json
 from protocols.http.server.request import Asked, Level, Refused, Route
 from protocols.http.server.router import Tree
 from protocols.http.server.routes import ROUTES, allowed, find

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.operations import Json
 from broker_core.security.access import User
+from broker_core.values import Json
 from broker_core.xa.branch import State, Verb, Verdict
 from tests.core.branching import Crew, xid
 from tests.core.fakes import waiting

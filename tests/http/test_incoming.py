@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.message import Facts, Message
-from broker_core.operations import Json
 from broker_core.store import block
-from broker_core.values import Properties
+from broker_core.values import Json, Properties
 from protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
 from protocols.http.bulk import input_blocks
 from tests.http.press import BASE, DURABLE, Press, packed, rows

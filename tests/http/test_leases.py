@@ -8,10 +8,10 @@ import pytest
 
 from broker_core.leases.lease import LEASES_MAX, opened
 from broker_core.leases.reservation import PORTION
-from broker_core.operations import Json
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.security.access import Permissions
 from broker_core.store import block
+from broker_core.values import Json
 from tests.core.leased import settle_down
 from tests.http.desk import Response
 from tests.http.stand import Asking, Stand, bodies, told

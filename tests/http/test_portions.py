@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.http.connection import Later
 from protocols.http.server.turns import PAUSE_S, TURN_S, InPortions
 

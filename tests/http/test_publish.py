@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.message import Message
-from broker_core.operations import Json
-from broker_core.values import Properties
+from broker_core.values import Json, Properties
 from protocols.amqp091.broker.encoding import ENCODING
 from tests.http.press import Line, Press, content, rows
 

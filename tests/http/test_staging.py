@@ -8,9 +8,8 @@ import logging
 import pytest
 
 from broker_core.message import Facts, Message
-from broker_core.operations import Json
 from broker_core.staging.staging import NOTES_MAX, STAGINGS_MAX, Staging
-from broker_core.values import Properties
+from broker_core.values import Json, Properties
 from protocols.amqp091.broker.encoding import ENCODING
 from tests.http.press import BASE, Line, Press, packed, request, rows
 

@@ -14,9 +14,10 @@ from broker_core.definitions.exporter import everything
 from broker_core.exchanges.super_streams import add_super_stream
 from broker_core.leases.lease import opened
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from broker_core.operations import Json, Reloaded
+from broker_core.operations import Reloaded
 from broker_core.outbox import Outbox
 from broker_core.store.memory import MemoryStore
+from broker_core.values import Json
 from broker_core.xa.branch import Verb
 from protocols.http.registration import PROTOCOL
 from protocols.http.server.adapter import ControlConnection

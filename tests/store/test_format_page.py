@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from broker_core.broker import Broker
+from broker_core.durability import object_records
 from broker_core.durable_objects import PARAMETER
 from broker_core.leases import lease
 from broker_core.leases.lease import opened
@@ -93,17 +94,17 @@ def test_the_fields_of_records_are_on_the_page() -> None:
     )
     policy = Policy("p", "/", ".*", {"max-length": 1})
     for record in (
-        records.exchange_record(exchange),
-        records.queue_record(queue),
-        records.lease_record(opened(queue, "r")),
-        records.branch_record(Branch(host.branches, xid("a"), "u")),
-        records.binding_record(host.bind(exchange, queue, "k")),
-        records.policy_record(policy),
-        records.user_record(User("u")),
-        records.permissions_record(Permissions("", "", "")),
-        records.topic_permissions_record(TopicPermissions("", "")),
-        records.virtual_host_record(host),
-        records.parameter_record(1),
+        object_records.exchange_record(exchange),
+        object_records.queue_record(queue),
+        object_records.lease_record(opened(queue, "r")),
+        object_records.branch_record(Branch(host.branches, xid("a"), "u")),
+        object_records.binding_record(host.bind(exchange, queue, "k")),
+        object_records.policy_record(policy),
+        object_records.user_record(User("u")),
+        object_records.permissions_record(Permissions("", "", "")),
+        object_records.topic_permissions_record(TopicPermissions("", "")),
+        object_records.virtual_host_record(host),
+        object_records.parameter_record(1),
     ):
         assert isinstance(record, dict)
         for field in record:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.operations import Json
 from broker_core.store.records import json_in, key_of, names_in, text_of
 from broker_core.store.typed_json import Unreadable, read, read_table, read_text, written
 from broker_core.values import (
@@ -19,6 +18,7 @@ from broker_core.values import (
     Int8,
     Int16,
     Int64,
+    Json,
     Timestamp,
     UInt8,
     UInt16,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.errors import NotFound
-from broker_core.operations import Json
+from broker_core.values import Json
 from broker_core.xa.branch import Branch, Verb, Xid, xid_in
 from broker_core.xa.branches import may_decide
 from protocols.http.bulk.streams import entered

@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 from broker_core.errors import Failure
 from broker_core.leases.lease import Busy, Fenced, Lease, lease_of, no_lease, opened
 from broker_core.leases.release import Unreadable
-from broker_core.operations import Json
 from broker_core.security.access import Permission
+from broker_core.values import Json
 from protocols.http.bulk.bulk import BulkAnswer, Source
 from protocols.http.bulk.streams import OFFSET_MAX, PARAMETERS, WAIT_MS_MAX, entered, may_read, wanted_blocks
 from protocols.http.connection import Later, Response

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.exchanges import routing
     from broker_core.message import Message
-    from broker_core.operations import Json
     from broker_core.queues.queue import Queue
+    from broker_core.values import Json
     from broker_core.virtual_host import VirtualHost
     from protocols.http.connection import Later
 

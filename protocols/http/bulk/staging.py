@@ -33,8 +33,8 @@ from protocols.http.server.request import Asked, Level, Refused, Route
 from protocols.http.server.turns import InPortions
 
 if TYPE_CHECKING:
-    from broker_core.operations import Json
     from broker_core.staging.batch import Batch
+    from broker_core.values import Json
     from broker_core.virtual_host import VirtualHost
 
 BASE: Final = "/api/leveret/staging/{vhost}/{name}"

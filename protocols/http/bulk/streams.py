@@ -12,10 +12,10 @@ from typing import Final
 from broker_core.delivery import Consumer
 from broker_core.errors import PreconditionFailed, no_queue
 from broker_core.exchanges.super_streams import partitions_of
-from broker_core.operations import Json
 from broker_core.queues.queue import Queue
 from broker_core.queues.stream import StreamQueue
 from broker_core.security.access import Permission
+from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.bulk import arrow
 from protocols.http.bulk.bulk import BulkAnswer, Source, Wanted

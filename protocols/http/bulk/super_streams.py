@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.exchanges.super_streams import add_super_stream, delete_super_stream
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/leveret/super-streams/{vhost}/{name}"

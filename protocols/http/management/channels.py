@@ -11,7 +11,7 @@ import attrs
 from broker_core.observability.connection_stats import ChannelFacts
 from broker_core.observability.counts import CHANNEL as CHANNEL_COUNTS
 from broker_core.observability.counts import channel_counts
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.connections import Open, connection_named, open_connections
 from protocols.http.management.consumers import attached_in, is_on, rows

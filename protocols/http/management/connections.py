@@ -12,7 +12,8 @@ from typing import Final
 import attrs
 
 from broker_core.observability.connection_stats import ConnectionFacts
-from broker_core.operations import Connected, Json, as_json
+from broker_core.operations import Connected, as_json
+from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import Rates

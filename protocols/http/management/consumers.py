@@ -9,9 +9,10 @@ import attrs
 
 from broker_core.delivery import Consumer
 from broker_core.observability.connection_stats import ConsumerFacts
-from broker_core.operations import Json, as_json
+from broker_core.operations import as_json
 from broker_core.queues.queue import Queue
 from broker_core.queues.work_queue import WorkQueue
+from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later
 from protocols.http.management.connections import Directory

@@ -23,9 +23,9 @@ from broker_core.definitions import exporter, importer, incremental_reader
 from broker_core.definitions.exporter import Sections
 from broker_core.definitions.incremental_reader import Steps
 from broker_core.definitions.reader import Definitions, UserDefinition
-from broker_core.operations import Json
 from broker_core.security.passwords import PasswordHash
 from broker_core.turn import Turn
+from broker_core.values import Json
 from broker_core.version import VERSION
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import bad

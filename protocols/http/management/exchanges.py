@@ -8,7 +8,8 @@ from typing import Final
 from broker_core.exchanges.exchange import Exchange
 from broker_core.observability.counts import EXCHANGE as EXCHANGE_COUNTS
 from broker_core.observability.counts import exchange_counts
-from broker_core.operations import Json, as_json
+from broker_core.operations import as_json
+from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.lists import Fields, listed, told

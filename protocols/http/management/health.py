@@ -7,7 +7,8 @@ from typing import Final
 
 from broker_core.delivery import Delivery
 from broker_core.limits import used_up
-from broker_core.operations import Json, Listening
+from broker_core.operations import Listening
+from broker_core.values import Json
 from protocols.http.connection import Response
 from protocols.http.management.request_body import bad
 from protocols.http.management.requester import client_of, entered

@@ -8,8 +8,8 @@ import attrs
 
 from broker_core.definitions.exporter import Item, limits_json, user_limits_json
 from broker_core.durable_objects import USER, VIRTUAL_HOST
-from broker_core.operations import Json
 from broker_core.security.access import User
+from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.policies import invalid

@@ -19,8 +19,8 @@ from typing import Final, TypeAlias, TypeVar
 import attrs
 
 from broker_core.errors import PreconditionFailed
-from broker_core.operations import Json
 from broker_core.turn import Turn
+from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.patterns import name_filter
 from protocols.http.server.long_answers import Making

@@ -13,10 +13,10 @@ from collections.abc import Generator
 from typing import Final
 
 from broker_core.errors import PreconditionFailed
-from broker_core.operations import Json
 from broker_core.queues.filtered import Sieve
 from broker_core.queues.queue import Queue
 from broker_core.security.access import Permission
+from broker_core.values import Json
 from protocols.http.connection import Later
 from protocols.http.management.request_body import body_of, text_in, whole_in
 from protocols.http.management.requester import client_of, entered

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from broker_core.flow import DiskMonitor, MemoryMonitor
 from broker_core.observability.counts import CHURN, NODE
 from broker_core.observability.resource_usage import measured
-from broker_core.operations import Json, Listening, Operations
+from broker_core.operations import Listening, Operations
+from broker_core.values import Json
 from broker_core.version import VERSION
 from protocols.http.connection import Later, Response
 from protocols.http.management.lists import Fields, listed, told

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import Final
 
 from broker_core.observability.counts import HOST, LENGTHS
-from broker_core.operations import Json
+from broker_core.values import Json
 from broker_core.version import VERSION
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response

@@ -19,7 +19,8 @@ from broker_core.definitions.exporter import (
 from broker_core.durable_objects import OPERATOR_POLICY as KIND_OPERATOR_POLICY
 from broker_core.durable_objects import VIRTUAL_HOST
 from broker_core.limits import VirtualHostLimits
-from broker_core.operations import Json, as_json
+from broker_core.operations import as_json
+from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management import policies

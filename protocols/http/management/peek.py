@@ -13,10 +13,10 @@ from typing import Final
 
 from broker_core.delivery import Delivery
 from broker_core.errors import PreconditionFailed, no_queue
-from broker_core.operations import Json
 from broker_core.queues.queue import Queue
 from broker_core.queues.stream import StreamQueue
 from broker_core.queues.stream_log import Found
+from broker_core.values import Json
 from protocols.http.bulk.streams import OFFSET_MAX
 from protocols.http.connection import Later, Response
 from protocols.http.management.messages import OCTETS_MAX, encoding_in

@@ -6,8 +6,8 @@ from typing import Final
 
 from broker_core.definitions.exporter import permission_json, topic_permission_json
 from broker_core.durable_objects import PERMISSIONS, TOPIC_PERMISSIONS
-from broker_core.operations import Json
 from broker_core.security.access import DEFAULT_EXCHANGE
+from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import Said, bad, body_of, text_in
 from protocols.http.management.requester import changed, not_there

@@ -11,8 +11,8 @@ from typing import Final
 from broker_core.definitions.exporter import policy_json
 from broker_core.durable_objects import OPERATOR_POLICY, POLICY
 from broker_core.errors import Failure
-from broker_core.operations import Json
 from broker_core.policy import ApplyTo, Policy, may_take_long
+from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import Said, bad, body_of, shown, table_in, text_in, whole_in

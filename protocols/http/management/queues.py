@@ -13,11 +13,12 @@ from typing import Final
 
 from broker_core.observability.counts import QUEUE as QUEUE_COUNTS
 from broker_core.observability.counts import queue_counts
-from broker_core.operations import Json, as_json
+from broker_core.operations import as_json
 from broker_core.policy import Policy
 from broker_core.queues.queue import Queue
 from broker_core.queues.stream import StreamQueue
 from broker_core.queues.work_queue import WorkQueue
+from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.consumers import Attached, attached_to, rows
 from protocols.http.management.lists import Fields, listed, told

@@ -32,8 +32,9 @@ from broker_core.observability.counts import (
     queue_counts,
 )
 from broker_core.observability.history import History, Layers, Series
-from broker_core.operations import Connected, Json
+from broker_core.operations import Connected
 from broker_core.queues.queue import Queue
+from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.management.lists import Fields
 from protocols.http.server.request import Asked

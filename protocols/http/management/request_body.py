@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
-from broker_core.operations import Json
-from broker_core.values import Value
+from broker_core.values import Json, Value
 from protocols.http.server.request import Asked, Refused
 
 Said: TypeAlias = Mapping[str, object]

@@ -15,7 +15,7 @@ import attrs
 
 from broker_core.client import Client
 from broker_core.errors import NotFound
-from broker_core.operations import Json
+from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response, nothing
 from protocols.http.server.replies import API, json_response, not_authorised, refused_level

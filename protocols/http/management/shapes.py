@@ -20,8 +20,8 @@ from broker_core.broker import Broker
 from broker_core.limits import TTL_MAX_MS
 from broker_core.message import Death, Encoding, Message, Notes
 from broker_core.observability.system_messages import DURABLE, SPOKEN, said_of
-from broker_core.operations import Json, as_json
-from broker_core.values import Properties, Table, Timestamp, Value
+from broker_core.operations import as_json
+from broker_core.values import Json, Properties, Table, Timestamp, Value
 from protocols.http.management.request_body import Said, bad, shown, storable, table_in, text_in
 from protocols.http.server.request import Refused
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from broker_core.definitions.exporter import Item
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.http.connection import Later
 from protocols.http.management.lists import listed
 from protocols.http.server.request import Asked

@@ -12,9 +12,9 @@ from typing import Final
 from broker_core.definitions.exporter import permission_json, topic_permission_json, user_json
 from broker_core.durable_objects import USER
 from broker_core.limits import UserLimits
-from broker_core.operations import Json
 from broker_core.security.access import User
 from broker_core.security.passwords import SHA256, PasswordHash
+from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import Said, bad, body_of, text_in, words_in
 from protocols.http.management.requester import changed, not_there

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker_core.definitions.exporter import Item, described_json
 from broker_core.durable_objects import VIRTUAL_HOST
-from broker_core.operations import Json
+from broker_core.values import Json
 from broker_core.virtual_host import Description, VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import bad, body_of, text_in, truth_in, words_in

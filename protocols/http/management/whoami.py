@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.errors import NotFound
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.http.connection import Response
 from protocols.http.management.request_body import bad, body_of, text_in
 from protocols.http.management.requester import DONE, changed

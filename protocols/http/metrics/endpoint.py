@@ -38,7 +38,7 @@ from protocols.http.server.request import Refused
 from protocols.http.server.turns import InPortions
 
 if TYPE_CHECKING:
-    from broker_core.operations import Json
+    from broker_core.values import Json
     from broker_core.virtual_host import VirtualHost
     from protocols.http.connection import Later
     from protocols.http.server.request import Asked

@@ -10,7 +10,7 @@ from protocols.http.server.replies import json_response
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
-    from broker_core.operations import Json
+    from broker_core.values import Json
     from protocols.http.connection import Later
 
 

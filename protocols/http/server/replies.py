@@ -20,7 +20,7 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.http.connection import HeaderList, Response, refusal
 from protocols.http.server.request import Level, Refused
 

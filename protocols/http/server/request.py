@@ -15,8 +15,9 @@ import attrs
 
 from broker_core.broker import Broker
 from broker_core.errors import PreconditionFailed
-from broker_core.operations import Json, Operations
+from broker_core.operations import Operations
 from broker_core.security.access import User
+from broker_core.values import Json
 from protocols.http.connection import HeaderList, Later, Response
 
 DIGITS_MAX: Final = 20  # of a number; longer ones are refused unread

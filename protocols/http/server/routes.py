@@ -13,8 +13,7 @@ from typing import Final
 from broker_core.config.types import REFUSED, AnyValue, Place, toml_value
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.exchanges.explain import explain
-from broker_core.operations import Json
-from broker_core.values import Value
+from broker_core.values import Json, Value
 from protocols.http import management, metrics, ui
 from protocols.http.bulk import branches, leases, publish, staging, streams, super_streams
 from protocols.http.connection import Response

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from broker_core.clock import Timer
-    from broker_core.operations import Json
+    from broker_core.values import Json
 
 log: Final = logging.getLogger("leveret.http")
 

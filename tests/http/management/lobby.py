@@ -15,8 +15,9 @@ from typing import Any
 from broker_core.frontend import FrontEnd
 from broker_core.frontend import Peer as Address
 from broker_core.observability.history import History
-from broker_core.operations import Connected, Json
+from broker_core.operations import Connected
 from broker_core.outbox import Outbox
+from broker_core.values import Json
 from protocols.amqp091.codec import methods as m
 from protocols.http.registration import PROTOCOL
 from protocols.http.server.adapter import ControlConnection

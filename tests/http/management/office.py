@@ -12,11 +12,11 @@ import json
 from typing import Any
 
 from broker_core.config.load import Config, parse
-from broker_core.operations import Json
 from broker_core.outbox import Outbox
 from broker_core.queues.queue import Queue
 from broker_core.security.passwords import Cost, Hashing
 from broker_core.store.memory import MemoryStore
+from broker_core.values import Json
 from protocols.http.registration import PROTOCOL
 from protocols.http.server.adapter import ControlConnection
 from tests.http.desk import HERE, FakeNode, Response, basic

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker_core.limits import NodeLimits
-from broker_core.operations import Json, Listening
+from broker_core.operations import Listening
+from broker_core.values import Json
 from tests.http.management.office import Office, told
 
 CHECKS = "/api/health/checks"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 import pytest
 
 from broker_core.errors import PreconditionFailed
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.http.connection import Response
 from protocols.http.management import lists
 from protocols.http.management.lists import Wish, listed, rank

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from broker_core.message import Facts, Message
-from broker_core.operations import Json
 from broker_core.queues.filtered import Sieve
 from broker_core.queues.stream import StreamQueue
 from broker_core.security.access import Permissions
 from broker_core.selectors.parser import compile_selector
 from broker_core.store.memory import MemoryStore
-from broker_core.values import Properties, Timestamp
+from broker_core.values import Json, Properties, Timestamp
 from protocols.amqp091.broker.encoding import ENCODING
 from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
 from protocols.http.management import messages, move

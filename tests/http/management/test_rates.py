@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.amqp091.codec import methods as m
 
 from .lobby import Lobby

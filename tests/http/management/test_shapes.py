@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from broker_core.operations import Json
+from broker_core.values import Json
 from protocols.amqp091.codec import methods as m
 
 from .lobby import Lobby

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.operations import Json
 from broker_core.policy import Policy
 from broker_core.queues.stream import StreamQueue
-from broker_core.values import Table
+from broker_core.values import Json, Table
 from protocols.amqp091.codec import methods as m
 from protocols.http.management.bindings import properties_key
 

@@ -1,0 +1,220 @@
+"""Declared objects as the store's records, and back: virtual hosts, users, policies, exchanges, queues and the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.policy import ApplyTo, Policy
+from broker_core.queues.filtered import Sieve
+from broker_core.security.access import Permissions, TopicPermissions, User
+from broker_core.security.passwords import PasswordHash
+from broker_core.security.scram import Verifier
+from broker_core.store.records import Record
+from broker_core.store.typed_json import Unreadable, read_text, written_table, written_text
+from broker_core.values import Json
+from broker_core.virtual_host import Description
+from broker_core.xa.branch import Verdict
+from broker_core.xa.prepared import Outline, Path
+
+if TYPE_CHECKING:
+    from broker_core.exchanges.exchange import Binding, Exchange
+    from broker_core.leases.lease import Lease
+    from broker_core.queues.queue import Queue
+    from broker_core.staging.staging import Staging
+    from broker_core.virtual_host import VirtualHost
+    from broker_core.xa.branch import Branch
+
+
+# Who may do what, and what holds for whom.
+
+
+def virtual_host_record(host: VirtualHost) -> Json:
+    return {
+        "connections": host.limits.max_connections,
+        "queues": host.limits.max_queues,
+        "tracing": host.tracing,
+        "description": written_text(host.description.text),
+        "tags": [written_text(tag) for tag in host.description.tags],
+    }
+
+
+def virtual_host_limits(record: Record) -> VirtualHostLimits:
+    return VirtualHostLimits(record.optional_whole("connections"), record.optional_whole("queues"))
+
+
+def description_in(record: Record) -> Description:
+    """Nothing, where an earlier version has not said it."""
+    if not record.has("description"):
+        return Description()
+    return Description(record.text("description"), tuple(record.texts("tags")))
+
+
+def parameter_record(value: Json) -> Json:
+    return {"value": value}
+
+
+def user_record(user: User) -> Json:
+    password = user.password
+    record: dict[str, Json] = {
+        "tags": [written_text(tag) for tag in sorted(user.tags)],
+        "password_hash": None if password is None else password.text,
+        "algorithm": None if password is None else password.algorithm,
+        "connections": user.limits.max_connections,
+        "channels": user.limits.max_channels,
+    }
+    if password is not None and password.scram is not None:
+        record["scram"] = password.scram.text
+    return record
+
+
+def user_in(name: str, record: Record) -> User:
+    limits = UserLimits(record.optional_whole("connections"), record.optional_whole("channels"))
+    try:
+        kept = _password_in(record)
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+    return User(name, frozenset(record.texts("tags")), kept, limits)
+
+
+def _password_in(record: Record) -> PasswordHash | None:
+    """Raises Unreadable, ValueError."""
+    text = record.optional_text("password_hash")
+    if text is None:
+        return None
+    kept = PasswordHash.parse(text, record.text("algorithm"))
+    return attrs.evolve(kept, scram=Verifier.parse(record.text("scram"))) if record.has("scram") else kept
+
+
+def permissions_record(permissions: Permissions) -> Json:
+    return {
+        "configure": written_text(permissions.configure),
+        "write": written_text(permissions.write),
+        "read": written_text(permissions.read),
+    }
+
+
+def permissions_in(record: Record) -> Permissions:
+    return Permissions(record.text("configure"), record.text("write"), record.text("read"))
+
+
+def topic_permissions_record(permissions: TopicPermissions) -> Json:
+    return {"write": written_text(permissions.write), "read": written_text(permissions.read)}
+
+
+def topic_permissions_in(record: Record) -> TopicPermissions:
+    return TopicPermissions(record.text("write"), record.text("read"))
+
+
+def policy_record(policy: Policy) -> Json:
+    return {
+        "pattern": written_text(policy.pattern),
+        "apply_to": policy.apply_to.value,
+        "priority": policy.priority,
+        "definition": written_table(policy.definition),
+    }
+
+
+def policy_in(virtual_host: str, name: str, record: Record) -> Policy:
+    try:
+        apply_to = ApplyTo(record.text("apply_to"))
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+    definition, priority = record.table("definition"), record.whole("priority")
+    return Policy(name, virtual_host, record.text("pattern"), definition, priority, apply_to)
+
+
+# Where messages go.
+
+
+def exchange_record(exchange: Exchange) -> Json:
+    return {
+        "type": written_text(exchange.type.name),
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "number": exchange.holding.number if exchange.holding is not None else 0,
+        "arguments": written_table(exchange.arguments),
+    }
+
+
+def queue_record(queue: Queue) -> Json:
+    return {
+        "number": queue.number,
+        "auto_delete": queue.auto_delete,
+        "selector": written_text(queue.selector.text) if isinstance(queue, Sieve) else None,
+        "arguments": written_table(queue.arguments),
+        "notes": written_table(queue.notes),
+    }
+
+
+def lease_record(lease: Lease) -> Json:
+    return {"number": lease.number, "fence": lease.fence, "incarnation": lease.incarnation}
+
+
+def staging_record(staging: Staging) -> Json:
+    return {"number": staging.number, "user": written_text(staging.user)}
+
+
+def branch_record(branch: Branch) -> Json:
+    outline = branch.prepared.outline
+    return {
+        "number": branch.prepared.number,
+        "user": written_text(branch.user),
+        "verdict": branch.verdict.value,
+        "accepted": [list(each) for each in outline.accepted],
+        "paths": [
+            [list(path.queues), [written_text(name) for name in path.keepers], path.handled]
+            for path in outline.paths
+        ],
+    }
+
+
+def verdict_in(record: Record) -> Verdict:
+    try:
+        return Verdict(record.text("verdict"))
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+
+
+def outline_in(record: Record) -> Outline:
+    accepted = tuple((first, second) for first, second in map(wholes, pairs(record.json("accepted"), 2)))
+    paths = tuple(path_in(said) for said in pairs(record.json("paths"), 3))
+    return Outline(accepted, paths)
+
+
+def path_in(said: list[Json]) -> Path:
+    queues, keepers, handled = said
+    if not isinstance(keepers, list) or not isinstance(handled, bool):
+        raise Unreadable("one of its paths is none")
+    return Path(tuple(wholes(queues)), tuple(read_text(name) for name in keepers), handled)
+
+
+def pairs(said: Json, length: int) -> list[list[Json]]:
+    """A list of lists that have so many elements."""
+    if not isinstance(said, list):
+        raise Unreadable("a list is missing")
+    found = [each for each in said if isinstance(each, list) and len(each) == length]
+    if len(found) < len(said):
+        raise Unreadable(f"a list has something else than lists of {length}")
+    return found
+
+
+def wholes(said: Json) -> list[int]:
+    if not isinstance(said, list):
+        raise Unreadable("a list is missing")
+    found = [each for each in said if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
+    if len(found) < len(said):
+        raise Unreadable("a list has something else than whole numbers")
+    return found
+
+
+def binding_record(binding: Binding) -> Json:
+    return {
+        "source": written_text(binding.source.name),
+        "to": binding.destination.kind,
+        "destination": written_text(binding.destination.name),
+        "key": written_text(binding.key),
+        "arguments": written_table(binding.arguments),
+    }
