@@ -26,7 +26,9 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.fields import encode_table
 from tests.amqp010 import client as of_010
 from tests.amqp010.peer import Peer as Peer010
-from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok
+from tests.amqp091.peer import Peer, start_ok
+from tests.harness.bench import ClientBench
+from tests.harness.peer import ELSEWHERE, LOOPBACK
 from tests.http.desk import Desk
 
 CANARY = "canary-8b1f2c"
@@ -98,7 +100,7 @@ def test_every_mechanism_is_attempted() -> None:
 def test_a_login_right_or_wrong_is_not_repeated(
     mechanism: str, responses: tuple[bytes, ...], peer_address, capable: bool, said: Callable[[], str]
 ) -> None:
-    peer = Peer(World(CONFIG), peer_address)
+    peer = Peer(ClientBench(CONFIG), peer_address)
     peer.start()
     first, *further = responses
     peer.send(0, start_ok(mechanism, first, {"authentication_failure_close": capable}))
@@ -128,7 +130,7 @@ def test_every_mechanism_is_attempted_over_0_10() -> None:
 def test_a_login_over_0_10_right_or_wrong_is_not_repeated(
     mechanism: str, responses: tuple[bytes, ...], peer_address, asked: bool, said: Callable[[], str]
 ) -> None:
-    peer = Peer010(World(CONFIG), peer_address)
+    peer = Peer010(ClientBench(CONFIG), peer_address)
     peer.greet()
     first, *further = [None, *responses] if asked else responses
     peer.control(c.ConnectionStartOk({}, mechanism, first, "en_US"))
@@ -136,7 +138,7 @@ def test_a_login_over_0_10_right_or_wrong_is_not_repeated(
     for response in further:
         peer.control(c.ConnectionSecureOk(response))
         answers += peer.take_bytes()
-    peer.lose()
+    peer.drop()
     assert CANARY.encode() not in answers
     assert CANARY not in said() + said_by(peer)
 
@@ -144,9 +146,9 @@ def test_a_login_over_0_10_right_or_wrong_is_not_repeated(
 def test_a_login_over_0_10_is_not_repeated_where_whoever_checks_it_is_out_of_order(
     said: Callable[[], str],
 ) -> None:
-    world = World(CONFIG)
-    world.broker.access = OutOfOrder(world.broker.access)  # type: ignore[assignment]
-    peer = Peer010(world)
+    bench = ClientBench(CONFIG)
+    bench.broker.access = OutOfOrder(bench.broker.access)  # type: ignore[assignment]
+    peer = Peer010(bench)
     peer.greet()
     with pytest.raises(ConnectionError) as caught:
         peer.control(c.ConnectionStartOk({}, "PLAIN", plain("ann", CANARY), "en_US"))
@@ -173,11 +175,11 @@ def test_a_login_over_0_10_that_cannot_be_read_is_not_repeated(
     frames: bytes, said: Callable[[], str]
 ) -> None:
     """Neither in hexadecimal."""
-    peer = Peer010(World(CONFIG))
+    peer = Peer010(ClientBench(CONFIG))
     peer.greet()
-    peer.transmit(frames)
+    peer.send_bytes(frames)
     answers = peer.take_bytes()
-    peer.lose()
+    peer.drop()
     assert CANARY.encode() not in answers
     told = said() + said_by(peer) + answers.decode("latin-1")
     for begin in range(len(CANARY) - 3):
@@ -204,10 +206,10 @@ def test_controls_of_0_10_that_carry_a_response_print_without_it(control: c.Cont
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_new_secret_is_not_repeated(secret: str, broken: bool, said: Callable[[], str]) -> None:
     """Also where whoever checks it is out of order."""
-    world = World(CONFIG)
-    peer = Peer(world).open("ann", CANARY)
+    bench = ClientBench(CONFIG)
+    peer = Peer(bench).open("ann", CANARY)
     if broken:
-        world.broker.access = OutOfOrder(world.broker.access)  # type: ignore[assignment]
+        bench.broker.access = OutOfOrder(bench.broker.access)  # type: ignore[assignment]
     method = m.ConnectionUpdateSecret(secret.encode(), "the old one is a day old")
     peer.send(0, method)
     assert CANARY.encode() not in peer.take_bytes()
@@ -259,11 +261,11 @@ def test_http_credentials_of_another_kind_are_not_repeated(said: Callable[[], st
 
 def test_a_configuration_prints_without_passwords() -> None:
     config = parse(CONFIG)
-    world = World(CONFIG)
-    kept = world.broker.access.user("ann")
+    bench = ClientBench(CONFIG)
+    kept = bench.broker.access.user("ann")
     assert kept is not None
     assert kept.password is not None
-    for thing in (config, config.users, world.broker.access, kept, kept.password):
+    for thing in (config, config.users, bench.broker.access, kept, kept.password):
         assert CANARY not in repr(thing)
         assert kept.password.text not in repr(thing)
 
@@ -346,7 +348,7 @@ def test_definitions_right_or_wrong_are_told_of_without_passwords(
     text = ""
     try:
         text = repr(read_files([file]))
-        populate(World().broker, parse({"definitions": {"load": [str(file)]}}))
+        populate(ClientBench().broker, parse({"definitions": {"load": [str(file)]}}))
     except ConfigError as error:
         text += "".join(traceback.format_exception(error))
     assert CANARY not in text + said()

@@ -15,7 +15,6 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocols.amqp10.broker.projection import Projection
 
 from broker_core.errors import PreconditionFailed
 from broker_core.store import chunk
@@ -24,6 +23,7 @@ from protocols.amqp091.broker import encoding as encoding091
 from protocols.amqp091.codec.fields import AmqpError as AmqpError091
 from protocols.amqp091.codec.wire import edit_headers, method_at, property_fields
 from protocols.amqp10.broker import encoding as encoding10
+from protocols.amqp10.broker.publishing import Projection
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec import sections, wire
 from protocols.amqp10.codec.errors import AmqpError as AmqpError10

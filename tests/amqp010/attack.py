@@ -1,28 +1,20 @@
-"""An attacker in every state of a connection, what must hold after it, and the words of a good client to mutate.
-
-An attacker is brought into a state and sends what it likes. Then everything it was sent must be frames with controls
-and commands that clients know, the books of the broker must balance, and an honest neighbour must still be served.
-"""
+"""The states of an attacker over 0-10, what must hold after an attack, and the words of a good client to mutate."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from struct import unpack_from
 from typing import Final
 
-from broker_core.clock import NEVER
 from protocols.amqp010.broker.sessions import Sessions
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.frames import append_frames
 from protocols.amqp010.codec.sequences import SequenceSet
+from tests.harness.attack import SMALL, Attack, Neighbour, Recording, must_balance, split
+from tests.harness.bench import ClientBench
 
 from .client import HEADER, ClientSession, frame, ids
-from .peer import Peer, World
-
-SMALL: Final = 'limits.message_size_max = "64KiB"'  # so that a flipped bit does not ask for megabytes
-PLENTY_S: Final = 100_000  # by then every deadline has passed
+from .peer import Peer
 
 TRANSFER: Final = c.MessageTransfer("", c.ACCEPT_MODE_NONE, c.ACQUIRE_MODE_PRE_ACQUIRED).encode()
 PROPERTIES: Final = c.DeliveryProperties(routing_key="q").encode()
@@ -31,63 +23,63 @@ PROPERTIES: Final = c.DeliveryProperties(routing_key="q").encode()
 # States.
 
 
-def started(world: World) -> Peer:
-    peer = Peer(world)
+def started(bench: ClientBench) -> Peer:
+    peer = Peer(bench)
     peer.greet()
     return peer
 
 
-def authenticated(world: World) -> Peer:
-    peer = Peer(world)
+def authenticated(bench: ClientBench) -> Peer:
+    peer = Peer(bench)
     peer.log_in()
     return peer
 
 
-def tuned(world: World) -> Peer:
-    peer = authenticated(world)
+def tuned(bench: ClientBench) -> Peer:
+    peer = authenticated(bench)
     peer.control(c.ConnectionTuneOk(heartbeat=30))
     return peer
 
 
-def opened(world: World) -> Peer:
-    return Peer(world).open()
+def opened(bench: ClientBench) -> Peer:
+    return Peer(bench).open()
 
 
-def attached(world: World) -> Peer:
+def attached(bench: ClientBench) -> Peer:
     """There is a session, and it has not been said where its ids begin."""
-    peer = opened(world)
+    peer = opened(bench)
     session = peer.sessions[1] = ClientSession(peer, 1, b"attacker")
     session.control(c.SessionAttach(b"attacker"))
     return peer
 
 
-def session_of(world: World) -> tuple[Peer, ClientSession]:
-    peer = opened(world)
+def session_of(bench: ClientBench) -> tuple[Peer, ClientSession]:
+    peer = opened(bench)
     session = peer.attach("attacker")
     session.declare("q")
     return peer, session
 
 
-def with_session(world: World) -> Peer:
-    return session_of(world)[0]
+def with_session(bench: ClientBench) -> Peer:
+    return session_of(bench)[0]
 
 
-def transferring(world: World) -> Peer:
+def transferring(bench: ClientBench) -> Peer:
     """A transfer has begun, and its header has not come."""
-    peer = with_session(world)
-    peer.transmit(frame(TRANSFER, 1, 0x0B, segment=1))
+    peer = with_session(bench)
+    peer.send_bytes(frame(TRANSFER, 1, 0x0B, segment=1))
     return peer
 
 
-def body_begun(world: World) -> Peer:
-    peer = transferring(world)
-    peer.transmit(frame(PROPERTIES, 1, 0x03, segment=2) + frame(b"x" * 400, 1, 0x06, segment=3))
+def body_begun(bench: ClientBench) -> Peer:
+    peer = transferring(bench)
+    peer.send_bytes(frame(PROPERTIES, 1, 0x03, segment=2) + frame(b"x" * 400, 1, 0x06, segment=3))
     return peer
 
 
-def receiving(world: World) -> Peer:
+def receiving(bench: ClientBench) -> Peer:
     """Three transfers are out, one of them completed, the credit is used up, more wait."""
-    peer, session = session_of(world)
+    peer, session = session_of(bench)
     for number in range(5):
         session.publish("q", str(number).encode())
     inbox = session.subscribe("q", "d", messages=3)
@@ -95,9 +87,9 @@ def receiving(world: World) -> Peer:
     return peer
 
 
-def in_transaction(world: World) -> Peer:
+def in_transaction(bench: ClientBench) -> Peer:
     """One message is published and one of three is accepted, neither for good."""
-    peer = receiving(world)
+    peer = receiving(bench)
     session = peer.sessions[1]
     session.send(c.TxSelect())
     session.publish("q", b"in the transaction")
@@ -105,8 +97,8 @@ def in_transaction(world: World) -> Peer:
     return peer
 
 
-def in_branch(world: World) -> Peer:
-    peer = receiving(world)
+def in_branch(bench: ClientBench) -> Peer:
+    peer = receiving(bench)
     session = peer.sessions[1]
     session.send(c.DtxSelect())
     session.send(c.DtxStart(c.Xid(1, b"g", b"b")))
@@ -114,42 +106,42 @@ def in_branch(world: World) -> Peer:
     return peer
 
 
-def kept(world: World) -> Peer:
+def kept(bench: ClientBench) -> Peer:
     """The session will be kept, and replayed to."""
-    peer = receiving(world)
+    peer = receiving(bench)
     peer.sessions[1].control(c.SessionRequestTimeout(50))
     return peer
 
 
-def in_half_a_frame(world: World) -> Peer:
-    peer = with_session(world)
-    peer.transmit(frame(c.QueueDeclare("half").encode(), 1, segment=1)[:-3])
+def in_half_a_frame(bench: ClientBench) -> Peer:
+    peer = with_session(bench)
+    peer.send_bytes(frame(c.QueueDeclare("half").encode(), 1, segment=1)[:-3])
     return peer
 
 
-def session_failed(world: World) -> Peer:
+def session_failed(bench: ClientBench) -> Peer:
     """The broker has ended the session and waits for detached."""
-    peer, session = session_of(world)
+    peer, session = session_of(bench)
     session.answers = False
     session.send(c.MessageSubscribe("missing", "d"))
     return peer
 
 
-def connection_failed(world: World) -> Peer:
+def connection_failed(bench: ClientBench) -> Peer:
     """The broker has closed the connection and waits for close-ok."""
-    peer = with_session(world)
+    peer = with_session(bench)
     peer.answers = False
     peer.control(c.ConnectionOpen(""))
     return peer
 
 
-def ended(world: World) -> Peer:
-    peer = with_session(world)
+def ended(bench: ClientBench) -> Peer:
+    peer = with_session(bench)
     peer.close()
     return peer
 
 
-STATES: Final[dict[str, Callable[[World], Peer]]] = {
+STATES: Final[dict[str, Callable[[ClientBench], Peer]]] = {
     "before the header": Peer,
     "starting": started,
     "tuning": authenticated,
@@ -173,18 +165,16 @@ STATES: Final[dict[str, Callable[[World], Peer]]] = {
 # The attack and what must hold after it.
 
 
-class Neighbour:
-    """An honest client: what it publishes is accepted, and comes to it."""
+class Neighbour010(Neighbour):
+    """Its messages are accepted."""
 
-    def __init__(self, world: World) -> None:
-        self.session = Peer(world).open().attach("neighbour")
+    def enter(self, bench: ClientBench) -> None:
+        self.peer = Peer(bench).open()
+        self.session = self.peer.attach("neighbour")
         self.session.declare("neighbour", exclusive=True)
         self.inbox = self.session.subscribe("neighbour")
-        self.sent = 0
 
-    def must_be_served(self) -> None:
-        self.sent += 1
-        body = str(self.sent).encode()
+    def publish(self, body: bytes) -> None:
         id = self.session.publish("neighbour", body, accept_mode=c.ACCEPT_MODE_EXPLICIT, sync=True)
         self.session.wait(id)
         message = self.inbox.get()
@@ -192,47 +182,6 @@ class Neighbour:
         self.session.accept(message.id)
         accepted = self.session.taken(c.MessageAccept)
         assert [accept.transfers for accept in accepted] == [ids(id)]
-
-
-@contextmanager
-def nothing_logged() -> Iterator[None]:
-    """The broker logs no mistake of its own."""
-    texts: list[str] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: texts.append(handler.format(record))  # type: ignore[method-assign]
-    logger = logging.getLogger("leveret")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-    assert texts == []
-
-
-def attack(state: Callable[[World], Peer], chunks: list[bytes]) -> Peer:
-    """Bring an attacker into a state and let it send these, each read by itself."""
-    world = World(SMALL)
-    neighbour = Neighbour(world)
-    with nothing_logged():
-        attacker = state(world)
-        for chunk in chunks:
-            attacker.transmit(chunk)
-            must_be_protocol(attacker)
-            must_be_bounded(attacker)
-        neighbour.must_be_served()
-        must_count(world)
-        world.advance(PLENTY_S)
-        must_be_protocol(attacker)
-        neighbour.must_be_served()
-        attacker.lose()
-        world.advance(PLENTY_S)  # for sessions that were kept
-        must_count(world)
-        must_be_given_back(world)
-        neighbour.must_be_served()
-    assert list(world.broker.clients) == [neighbour.session.client.front.client]
-    assert list(world.host.kept(Sessions)) == [neighbour.session.client.front.wire.sessions[1]]
-    assert world.broker.channels_of["guest"] == 1
-    return attacker
 
 
 def must_be_protocol(attacker: Peer) -> None:
@@ -248,7 +197,7 @@ def must_be_protocol(attacker: Peer) -> None:
             assert what.description
     attacker.heard.clear()
     if was_closed:
-        attacker.transmit(frame(c.ConnectionHeartbeat().encode()) * 3)
+        attacker.send_bytes(frame(c.ConnectionHeartbeat().encode()) * 3)
         assert attacker.take_bytes() == b""
 
 
@@ -258,46 +207,29 @@ def must_be_bounded(attacker: Peer) -> None:
     assert len(attacker.front.wire.sessions) <= attacker.front.wire.tuning.session_max
 
 
-def must_count(world: World) -> None:
-    """Every queue counts what it holds; nothing is left to do."""
-    host = world.host
-    for queue in (*host.queues.values(), *host.hidden_queues.values()):
-        waiting = list(queue.waiting())
-        assert queue.ready == len(waiting)
-        assert queue.ready_bytes == sum(delivery.message.size for delivery in waiting)
-        assert queue.expiring == sum(delivery.expires_at != NEVER for delivery in waiting)
-        assert not queue.touched
-    broker = world.broker
-    assert (broker.touched, list(broker.dying), broker.publishers) == ([], [], [])
-    assert host.connections == len(broker.clients)
-
-
-def must_be_given_back(world: World) -> None:
+def must_have_gone(bench: ClientBench, neighbour: Neighbour010) -> None:
     """The attacker has gone, and holds nothing; but what it prepared is for somebody else to decide."""
-    prepared = sum(branch.state.name == "PREPARED" for branch in world.host.branches.all())
-    for queue in world.host.queues.values():
+    assert list(bench.host.kept(Sessions)) == [neighbour.peer.front.wire.sessions[1]]
+    assert bench.broker.channels_of["guest"] == 1
+    prepared = sum(branch.state.name == "PREPARED" for branch in bench.host.branches.all())
+    for queue in bench.host.queues.values():
         assert queue.unsettled == 0 or prepared
         assert queue.name == "neighbour" or not queue.consumers
+
+
+attack: Final = Attack(SMALL, Neighbour010, must_be_protocol, must_be_bounded, must_balance, must_have_gone)
 
 
 # A good client's words.
 
 
-class Recorded(Peer):
+class Recorded(Recording, Peer):
     """A client that remembers what it said."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.said = b""
-
-    def transmit(self, octets: bytes, settle: bool = True) -> None:
-        self.said += octets
-        super().transmit(octets, settle)
 
 
 def transcript() -> tuple[bytes, ...]:
     """A long connection in frames: a bit of everything that a client can say."""
-    peer = Recorded(World(SMALL))
+    peer = Recorded(ClientBench(SMALL))
     peer.open(frame_max=4096, heartbeat=60)
     declare_things(peer.attach("declaring", 1))
     publish_things(peer.attach("publishing", 2))
@@ -308,7 +240,7 @@ def transcript() -> tuple[bytes, ...]:
     peer.sessions[1].detach()
     peer.close()
     assert not [what for _, what in peer.heard if isinstance(what, c.ExecutionException | c.ConnectionClose)]
-    return split(peer.said)
+    return split(peer.said, size_at)
 
 
 def declare_things(session: ClientSession) -> None:
@@ -386,14 +318,8 @@ def say_controls(session: ClientSession) -> None:
     session.control(c.SessionKnownCompleted(ids((0, 2))))
 
 
-def split(octets: bytes) -> tuple[bytes, ...]:
-    """The header, and then frame by frame."""
-    found, at = [octets[:8]], 8
-    while at < len(octets):
-        (size,) = unpack_from(">H", octets, at + 2)
-        found.append(octets[at : at + size])
-        at += size
-    return tuple(found)
+def size_at(octets: bytes, at: int) -> int:
+    return unpack_from(">H", octets, at + 2)[0]
 
 
 def command(

@@ -1,6 +1,6 @@
 """A 0-10 client without a transport: controls and commands to bytes, bytes to what the broker said.
 
-client = Peer(World()).open()                 # in memory, see peer.py; over a socket, see over_socket.py
+client = Peer().open()                        # in memory, see peer.py; over a socket, see over_socket.py
 session = client.attach("s1")                 # attach and command-point
 session.declare("q")
 session.publish("q", b"hello")                -> the command's id; completed once `id in session.completed`
@@ -158,7 +158,7 @@ class ClientSession:
     # Sending.
 
     def control(self, control: Control) -> None:
-        self.client.transmit(control_frame(self.channel, control.encode()))
+        self.client.send_bytes(control_frame(self.channel, control.encode()))
 
     def send(
         self,
@@ -171,7 +171,7 @@ class ClientSession:
         header = None if structs is None else b"".join(each.encode() for each in structs)
         pieces: list[bytes] = []
         append_frames(pieces, self.channel, command.encode(sync), header, body, self.client.frame_max)
-        self.client.transmit(b"".join(pieces))
+        self.client.send_bytes(b"".join(pieces))
         id = self.next_id
         self.next_id = (id + 1) & 0xFFFF_FFFF
         return id
@@ -359,7 +359,7 @@ class Client(ABC):
         self._segments: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
 
     @abstractmethod
-    def transmit(self, octets: bytes) -> None:
+    def send_bytes(self, octets: bytes) -> None:
         """Send."""
 
     @abstractmethod
@@ -441,11 +441,11 @@ class Client(ABC):
     # Saying.
 
     def control(self, control: Control, channel: int = 0) -> None:
-        self.transmit(control_frame(channel, control.encode()))
+        self.send_bytes(control_frame(channel, control.encode()))
 
     def greet(self) -> c.ConnectionStart:
         """Our header; theirs, and what they begin with."""
-        self.transmit(HEADER)
+        self.send_bytes(HEADER)
         self.until(lambda: self.start is not None, "start")
         assert self.header == HEADER
         assert self.start is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.machine.reader import Reader
-from tests.shared.pieces import Pieces
+from tests.harness.machine import Pieces
 
 from .samples import GREETING, Sample
 

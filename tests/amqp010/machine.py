@@ -22,7 +22,7 @@ from protocols.amqp010.machine.contract import AttachRefused, Handler, Line, Ses
 from protocols.amqp010.machine.execution import Execution
 from protocols.amqp010.machine.session import Session
 from protocols.shared.machine.contract import Wait
-from tests.shared.pieces import Pieces
+from tests.harness.machine import Logins, Pieces
 
 from .client import HEADER
 
@@ -66,13 +66,14 @@ class Noted:
         self._note(f"detached {code}")
 
 
-class Notes(Handler):
+class Notes(Logins, Handler):
     """Says yes to everything, unless told otherwise."""
 
+    wait = Wait.WAIT
+
     def __init__(self) -> None:
+        super().__init__()
         self.told: list[str] = []
-        self.challenges: list[bytes | None] = []  # to answer; then None
-        self.checking = False  # a password is being checked
         self.error: Exception | None = None  # to raise the next time
         self.enough = False
 
@@ -86,22 +87,17 @@ class Notes(Handler):
         self, mechanism: str, response: bytes | None, client_properties: Mapping[str, Value]
     ) -> bytes | Wait | None:
         self._answer(f"start-ok {mechanism} {response!r}")
-        return self._challenge()
+        return self.next_answer()
 
     def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
         self._answer(f"secure-ok {response!r}")
-        return self._challenge()
+        return self.next_answer()
 
     def on_checked(self) -> bytes | Wait | None:
         if self.checking:
             return Wait.WAIT
         self._answer("checked")
-        return self._challenge()
-
-    def _challenge(self) -> bytes | Wait | None:
-        if self.checking:
-            return Wait.WAIT
-        return self.challenges.pop(0) if self.challenges else None
+        return self.next_answer()
 
     def on_open(self, virtual_host: str) -> None:
         self._answer(f"open {virtual_host!r}")
@@ -126,7 +122,6 @@ class Machine:
         self.outbox = Pieces()
         self.now = 0.0
         self.wire = Connection(self.handler, Tuning(mechanisms=("PLAIN", "DEMO"), **tuning), self.outbox, 0.0)
-        self._read = 0
 
     @property
     def told(self) -> list[str]:
@@ -152,8 +147,7 @@ class Machine:
 
     def heard(self) -> list:
         """What the connection has written since the last look: the header, and (channel, control) or controls."""
-        octets = b"".join(self.outbox.pieces[self._read :])
-        self._read = len(self.outbox.pieces)
+        octets = self.outbox.take()
         found: list = []
         at = 0
         while at < len(octets):

@@ -20,7 +20,7 @@ class SocketClient(Client):
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S)
         self.at_end = False
 
-    def transmit(self, octets: bytes) -> None:
+    def send_bytes(self, octets: bytes) -> None:
         with suppress(ConnectionError):  # what the node said before it left is still to be read
             self.socket.sendall(octets)
 

@@ -8,9 +8,10 @@ import attrs
 
 from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession, SessionEnded
-from .peer import Peer, World
+from .peer import Peer
 
 REFUSED, NOT_FOUND, LOCKED, NOT_ALLOWED = (
     c.ERROR_CODE_UNAUTHORIZED_ACCESS,
@@ -50,10 +51,10 @@ def subscribe(name: str, acquire_mode: int = c.ACQUIRE_MODE_PRE_ACQUIRED) -> c.M
     return c.MessageSubscribe(name, "d", c.ACCEPT_MODE_EXPLICIT, acquire_mode)
 
 
-def world() -> World:
+def bench() -> ClientBench:
     """Two virtual hosts; in one of them there is something."""
-    world = World(TWO_HOSTS)
-    session = Peer(world).open().attach("owner")
+    bench = ClientBench(TWO_HOSTS)
+    session = Peer(bench).open().attach("owner")
     for name in ("x", "other"):
         session.exchange(name, "direct")
     session.exchange("guarded", "direct", alternate_exchange="other")
@@ -63,23 +64,23 @@ def world() -> World:
     session.bind("mortal", "other", "k")
     session.publish("q", b"waits")
     session.sync()
-    return world
+    return bench
 
 
-def user(world: World, configure: str = ".*", write: str = ".*", read: str = ".*") -> ClientSession:
+def user(bench: ClientBench, configure: str = ".*", write: str = ".*", read: str = ".*") -> ClientSession:
     """A session of a user of the first virtual host who may do everything in the other one."""
-    access = world.broker.access
+    access = bench.broker.access
     access.add_user("u", "u")
     access.set_permissions("u", "/", configure, write, read)
     access.set_permissions("u", "blue", ".*", ".*", ".*")
-    return Peer(world).open("u", "u").attach("u")
+    return Peer(bench).open("u", "u").attach("u")
 
 
-def state(world: World) -> object:
+def state(bench: ClientBench) -> object:
     """All there is that a command may change."""
-    queues = world.host.queues.values()
+    queues = bench.host.queues.values()
     return (
-        sorted(world.host.exchanges),
+        sorted(bench.host.exchanges),
         sorted(
             (each.name, each.ready, each.unsettled, len(each.consumers), each.owner is None)
             for each in queues
@@ -87,9 +88,9 @@ def state(world: World) -> object:
         sorted(
             (binding.source.name, each.name, binding.key)
             for each in queues
-            for binding in world.host.bindings_to(each)
+            for binding in bench.host.bindings_to(each)
         ),
-        len(world.host.branches),
+        len(bench.host.branches),
     )
 
 

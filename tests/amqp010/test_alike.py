@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import World
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession, Received
 from .peer import session_of
@@ -58,9 +59,9 @@ def shown(message: Received) -> tuple[object, ...]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(KINDS), min_size=2, max_size=8))
 def test_a_message_looks_the_same_in_a_batch_and_alone(kinds: list[str]) -> None:
-    world = World()
-    session = session_of(world)
-    channel = world.channel()
+    bench = ClientBench()
+    session = session_of(bench)
+    channel = channel_of(bench)
     session.declare("q")
     session.declare(
         "dying", {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
@@ -73,7 +74,7 @@ def test_a_message_looks_the_same_in_a_batch_and_alone(kinds: list[str]) -> None
             publish(session, kind, number)
         if kind == "returned":
             returned(session)
-        world.settle()
+        bench.settle()
     together = session.subscribe("q", "together", acquire_mode=c.ACQUIRE_MODE_NOT_ACQUIRED).all()
     alone = session.subscribe("q", "alone", 0, acquire_mode=c.ACQUIRE_MODE_NOT_ACQUIRED)
     one_by_one = []

@@ -14,10 +14,11 @@ import pytest
 from protocols.amqp010.broker.sessions import Sessions
 from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
+from tests.harness.attack import must_balance, nothing_logged
+from tests.harness.bench import ClientBench
 
-from . import attack as a
 from .client import ClientSession, SessionEnded, frame, ids
-from .peer import Peer, World
+from .peer import Peer
 
 XID: Final = c.Xid(1, b"victim", b"branch")
 
@@ -25,10 +26,10 @@ XID: Final = c.Xid(1, b"victim", b"branch")
 class Victim:
     """A session with all that it can have, and a connection of its own."""
 
-    def __init__(self, world: World, timeout_s: int = 0, virtual_host: str = "") -> None:
-        self.world = world
-        self.host = world.broker.virtual_hosts[virtual_host or "/"]
-        self.peer = Peer(world).open(virtual_host=virtual_host)
+    def __init__(self, bench: ClientBench, timeout_s: int = 0, virtual_host: str = "") -> None:
+        self.bench = bench
+        self.host = bench.broker.virtual_hosts[virtual_host or "/"]
+        self.peer = Peer(bench).open(virtual_host=virtual_host)
         self.session = session = self.peer.attach("victim")
         session.control(c.SessionRequestTimeout(timeout_s))
         session.declare("its own", exclusive=True)
@@ -64,14 +65,14 @@ class Victim:
 class Foe:
     """The same user on another connection; it is there again whenever it has been thrown out."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, bench: ClientBench) -> None:
+        self.bench = bench
         self.count = 0
-        self.peer = Peer(world).open()
+        self.peer = Peer(bench).open()
 
     def session(self) -> ClientSession:
         if self.peer.front.closed:
-            self.peer = Peer(self.world).open()
+            self.peer = Peer(self.bench).open()
         for session in self.peer.sessions.values():
             if session.attached and not session.is_over:
                 return session
@@ -131,9 +132,9 @@ MISUSES: Final[dict[str, Callable[[Foe], None]]] = {
     "roll back": lambda foe: foe.send(c.TxRollback()),
     "an exception": lambda foe: foe.send(c.ExecutionException(404, 0)),
     "a result": lambda foe: foe.send(c.ExecutionResult(0, None)),
-    "no frame": lambda foe: foe.peer.transmit(b"\xff" * 12),
-    "a close": lambda foe: foe.peer.transmit(frame(c.ConnectionClose(200, "bye").encode())),
-    "a loss": lambda foe: foe.peer.lose(),
+    "no frame": lambda foe: foe.peer.send_bytes(b"\xff" * 12),
+    "a close": lambda foe: foe.peer.send_bytes(frame(c.ConnectionClose(200, "bye").encode())),
+    "a loss": lambda foe: foe.peer.drop(),
 }
 
 
@@ -143,43 +144,43 @@ def test_what_one_connection_says_of_a_session_of_another_does_not_touch_it(
     first: Callable[[Foe], None], timeout_s: int
 ) -> None:
     """One misuse after each of the others."""
-    with a.nothing_logged():
+    with nothing_logged():
         for then in MISUSES.values():
-            world = World()
-            victim = Victim(world, timeout_s)
+            bench = ClientBench()
+            victim = Victim(bench, timeout_s)
             victim.peer.attach("beside", 2)
-            foe = Foe(world)
+            foe = Foe(bench)
             for misuse in (first, then):
                 misuse(foe)
                 victim.must_be_served()
-            a.must_count(world)
+            must_balance(bench)
             victim.must_end_well()
 
 
 def test_a_session_that_is_taken_by_force_goes_on_with_all_it_had() -> None:
     """That is what the same user may do; nothing of it is lost or settled on the way."""
-    world = World()
-    victim = Victim(world, 60)
-    other = Peer(world).open()
+    bench = ClientBench()
+    victim = Victim(bench, 60)
+    other = Peer(bench).open()
     session = other.sessions[5] = ClientSession(other, 5, b"victim")
     session.control(c.SessionAttach(b"victim", True))
     other.read()
     victim.peer.read()
     assert victim.session.detached is not None
     assert victim.session.detached.code == c.DETACH_CODE_SESSION_BUSY
-    (kept,) = world.host.kept(Sessions)
+    (kept,) = bench.host.kept(Sessions)
     assert kept is other.front.wire.sessions[5]
     assert not victim.peer.front.wire.sessions
-    assert (world.queue("shared").ready, world.queue("shared").unsettled) == (1, 2)
-    assert world.queue("its own").owner is not None
-    victim.peer.transmit(frame(c.MessageAccept(ids((0, 1))).encode(), 1, segment=1))
-    assert world.queue("shared").unsettled == 2, "who has lost it is heard no more"
+    assert (bench.queue("shared").ready, bench.queue("shared").unsettled) == (1, 2)
+    assert bench.queue("its own").owner is not None
+    victim.peer.send_bytes(frame(c.MessageAccept(ids((0, 1))).encode(), 1, segment=1))
+    assert bench.queue("shared").unsettled == 2, "who has lost it is heard no more"
 
 
 def test_two_who_take_a_session_from_each_other_leave_one_session() -> None:
-    world = World()
-    victim = Victim(world, 60)
-    peers = [victim.peer, Peer(world).open()]
+    bench = ClientBench()
+    victim = Victim(bench, 60)
+    peers = [victim.peer, Peer(bench).open()]
     for turn in range(1, 20):
         peer = peers[turn % 2]
         peer.sessions.pop(1, None)
@@ -187,10 +188,10 @@ def test_two_who_take_a_session_from_each_other_leave_one_session() -> None:
         session.control(c.SessionAttach(b"victim", True))
         for each in peers:
             each.read()
-        assert len(world.host.kept(Sessions)) == 1
+        assert len(bench.host.kept(Sessions)) == 1
         assert [len(each.front.wire.sessions) for each in peers] == [1 - turn % 2, turn % 2]
-    assert world.queue("shared").unsettled == 2
-    assert world.broker.channels_of["guest"] == 1
+    assert bench.queue("shared").unsettled == 2
+    assert bench.broker.channels_of["guest"] == 1
 
 
 # A virtual host is deleted, and a node shuts down, whatever sessions are at.
@@ -201,7 +202,7 @@ def attached(victim: Victim) -> None:
 
 
 def lost(victim: Victim) -> None:
-    victim.peer.lose()
+    victim.peer.drop()
 
 
 def detached(victim: Victim) -> None:
@@ -236,12 +237,12 @@ def prepared(victim: Victim) -> None:
 
 def lost_in_branch(victim: Victim) -> None:
     in_branch(victim)
-    victim.peer.lose()
+    victim.peer.drop()
 
 
 def lost_in_transaction(victim: Victim) -> None:
     in_transaction(victim)
-    victim.peer.lose()
+    victim.peer.drop()
 
 
 def failed(victim: Victim) -> None:
@@ -251,13 +252,13 @@ def failed(victim: Victim) -> None:
 
 
 def in_half_a_transfer(victim: Victim) -> None:
-    victim.peer.transmit(frame(c.MessageTransfer("").encode(), 1, 0x0B, segment=1))
+    victim.peer.send_bytes(frame(c.MessageTransfer("").encode(), 1, 0x0B, segment=1))
 
 
 def resuming(victim: Victim) -> None:
     """Attached again, and it has not said what it expects."""
-    victim.peer.lose()
-    peer = victim.peer = Peer(victim.world).open(virtual_host=victim.host.name)
+    victim.peer.drop()
+    peer = victim.peer = Peer(victim.bench).open(virtual_host=victim.host.name)
     session = peer.sessions[1] = ClientSession(peer, 1, b"victim")
     session.control(c.SessionAttach(b"victim"))
 
@@ -287,13 +288,13 @@ CASES: Final = [
 ]
 
 
-def send_away(world: World, name: str) -> None:
+def send_away(bench: ClientBench, name: str) -> None:
     """As the node does before it deletes a virtual host."""
-    for peer in world.peers:
+    for peer in bench.peers:
         client = getattr(peer.front, "client", None)
-        if client is not None and client in world.broker.clients and client.host.name == name:
+        if client is not None and client in bench.broker.clients and client.host.name == name:
             peer.front.shut_down("vhost is deleted")
-    world.settle()
+    bench.settle()
 
 
 @pytest.mark.parametrize("sends_away", [True, False], ids=["sent away", "still there"])
@@ -301,43 +302,43 @@ def send_away(world: World, name: str) -> None:
 def test_a_virtual_host_that_is_deleted_takes_its_sessions_with_it(
     situation: Callable[[Victim], None], timeout_s: int, sends_away: bool
 ) -> None:
-    with a.nothing_logged():
-        world = World(TWO_HOSTS)
-        neighbour = Victim(world)
-        victim = Victim(world, timeout_s, "blue")
+    with nothing_logged():
+        bench = ClientBench(TWO_HOSTS)
+        neighbour = Victim(bench)
+        victim = Victim(bench, timeout_s, "blue")
         situation(victim)
         if sends_away:
-            send_away(world, "blue")
-        world.broker.delete_virtual_host("blue")
-        world.settle()
+            send_away(bench, "blue")
+        bench.broker.delete_virtual_host("blue")
+        bench.settle()
         neighbour.must_be_served()
-        world.advance(30)
-        victim.peer.lose()
-        world.advance(61)
+        bench.advance(30)
+        victim.peer.drop()
+        bench.advance(61)
         neighbour.must_be_served()
-        a.must_count(world)
+        must_balance(bench)
         assert len(victim.host.kept(Sessions)) == 0
         assert len(victim.host.branches) == 0
-        assert world.broker.channels_of["guest"] == 1
-        assert list(world.broker.clients) == [neighbour.peer.front.client]
+        assert bench.broker.channels_of["guest"] == 1
+        assert list(bench.broker.clients) == [neighbour.peer.front.client]
 
 
 @pytest.mark.parametrize(("situation", "timeout_s"), CASES)
 def test_a_virtual_host_of_the_same_name_begins_without_the_sessions_of_the_old_one(
     situation: Callable[[Victim], None], timeout_s: int
 ) -> None:
-    with a.nothing_logged():
-        world = World(TWO_HOSTS)
-        victim = Victim(world, timeout_s, "blue")
+    with nothing_logged():
+        bench = ClientBench(TWO_HOSTS)
+        victim = Victim(bench, timeout_s, "blue")
         situation(victim)
-        send_away(world, "blue")
-        world.broker.delete_virtual_host("blue")
-        world.broker.add_virtual_host("blue")
-        world.broker.access.set_permissions("guest", "blue", ".*", ".*", ".*")
-        again = Victim(world, timeout_s, "blue")
-        world.advance(30)
-        victim.peer.lose()
-        world.advance(61)
+        send_away(bench, "blue")
+        bench.broker.delete_virtual_host("blue")
+        bench.broker.add_virtual_host("blue")
+        bench.broker.access.set_permissions("guest", "blue", ".*", ".*", ".*")
+        again = Victim(bench, timeout_s, "blue")
+        bench.advance(30)
+        victim.peer.drop()
+        bench.advance(61)
         again.must_be_served()
         again.must_end_well()
 
@@ -346,23 +347,23 @@ def test_a_virtual_host_of_the_same_name_begins_without_the_sessions_of_the_old_
 def test_a_node_that_shuts_down_gives_back_what_its_sessions_have(
     situation: Callable[[Victim], None], timeout_s: int
 ) -> None:
-    with a.nothing_logged():
-        world = World()
-        victim = Victim(world, timeout_s)
+    with nothing_logged():
+        bench = ClientBench()
+        victim = Victim(bench, timeout_s)
         situation(victim)
-        for peer in world.peers:
+        for peer in bench.peers:
             peer.front.shut_down("the node is shutting down")
-        world.settle()
-        for peer in world.peers:
+        bench.settle()
+        for peer in bench.peers:
             peer.read()
             assert peer.front.closed or peer.closed is not None
-            peer.lose()
-        a.must_count(world)
-        world.advance(61)
-        a.must_count(world)
-        assert not world.broker.clients
-        assert len(world.host.kept(Sessions)) == 0
+            peer.drop()
+        must_balance(bench)
+        bench.advance(61)
+        must_balance(bench)
+        assert not bench.broker.clients
+        assert len(bench.host.kept(Sessions)) == 0
         is_prepared = situation is prepared
-        assert len(world.host.branches) in ((1,) if is_prepared else (0, 1))
-        shared = world.host.queues.get("shared")
+        assert len(bench.host.branches) in ((1,) if is_prepared else (0, 1))
+        shared = bench.host.queues.get("shared")
         assert shared is None or shared.unsettled == (1 if is_prepared else 0)

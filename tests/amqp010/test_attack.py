@@ -15,11 +15,12 @@ import pytest
 from protocols.amqp010.broker.sessions import Sessions
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.sequences import SequenceSet
+from tests.harness.bench import ClientBench
 
 from . import attack as a
 from .attack import PROPERTIES, TRANSFER, attack, command
 from .client import WHOLE, ClientSession, SessionEnded, frame, ids
-from .peer import Peer, World
+from .peer import Peer
 
 FIRST, MIDDLE, LAST = 0x0B, 0x03, 0x07  # segments of one frame each
 EVERYTHING: Final = (0, 0x7FFF_FFFF)  # half of the circle: a range that is wider ends before it begins
@@ -137,8 +138,8 @@ def test_content_behind_a_command_that_has_none_ends_the_session(wrong: c.Comman
     body = b"body" if content != "header" else None
     peer = attack(a.receiving, [command(wrong, header, body)])
     assert ending(peer) == ("session", c.ERROR_CODE_COMMAND_INVALID)
-    assert "q2" not in peer.world.host.queues
-    assert "q" in peer.world.host.queues
+    assert "q2" not in peer.bench.host.queues
+    assert "q" in peer.bench.host.queues
 
 
 @pytest.mark.parametrize("wrong", [c.FileReturn(), c.StreamPublish(), c.FileStage()])
@@ -264,15 +265,15 @@ def test_a_gap_gives_up_the_transfer_that_has_begun() -> None:
     gap = frame(c.SessionGap(ids(1)).encode(), 1)
     peer = attack(a.transferring, [gap, command(c.QueueDeclare("after"))])
     assert ending(peer) == ("nothing", 0)
-    assert "after" in peer.world.host.queues
-    assert peer.world.queue("q").ready == 0
+    assert "after" in peer.bench.host.queues
+    assert peer.bench.queue("q").ready == 0
 
 
 def test_a_command_point_that_goes_back_means_that_commands_come_again() -> None:
     again = [frame(c.SessionCommandPoint(0, 0).encode(), 1), command(c.QueueDelete("q"))]
     peer = attack(a.with_session, again)
     assert ending(peer) == ("nothing", 0)
-    assert "q" in peer.world.host.queues  # the first command has been executed, whatever it is now
+    assert "q" in peer.bench.host.queues  # the first command has been executed, whatever it is now
 
 
 def test_a_command_point_within_a_command_is_not_implemented() -> None:
@@ -293,16 +294,16 @@ def test_a_result_that_nobody_waits_for_ends_the_session(id: int) -> None:
 
 
 def test_an_exception_of_the_peer_ends_the_session() -> None:
-    world = World()
-    peer, session = a.session_of(world)
+    bench = ClientBench()
+    peer, session = a.session_of(bench)
     session.send(c.ExecutionException(c.ERROR_CODE_NOT_FOUND, 0, 8, 1, 0, "not here", {}))
     session.send(c.QueueDeclare("late"))
     session.control(c.SessionDetach(b"attacker"))
     peer.read()
     assert session.detached == c.SessionDetached(b"attacker", c.DETACH_CODE_NORMAL)
     assert not peer.front.closed
-    assert "late" not in world.host.queues
-    assert len(world.host.kept(Sessions)) == 0
+    assert "late" not in bench.host.queues
+    assert len(bench.host.kept(Sessions)) == 0
 
 
 def test_unknown_classes_and_commands_are_not_implemented() -> None:
@@ -328,12 +329,12 @@ def test_an_empty_command_ends_the_session() -> None:
 
 
 def test_a_connection_has_no_more_sessions_than_it_may_and_no_channel_is_remembered() -> None:
-    world = World("protocols.amqp010.session_max = 10")
-    peer = Peer(world).open()
+    bench = ClientBench("protocols.amqp010.session_max = 10")
+    peer = Peer(bench).open()
     for channel in range(1, 3000):
-        peer.transmit(frame(c.SessionAttach(b"%d" % channel).encode(), channel), settle=False)
+        peer.send_bytes(frame(c.SessionAttach(b"%d" % channel).encode(), channel), settle=False)
         peer.take_bytes()
-    assert len(peer.front.wire.sessions) == len(world.host.kept(Sessions)) == 10
+    assert len(peer.front.wire.sessions) == len(bench.host.kept(Sessions)) == 10
 
 
 def test_maps_that_claim_more_than_they_have_end_the_session() -> None:
@@ -352,23 +353,23 @@ def test_maps_within_maps_have_an_end() -> None:
 
 
 def test_a_failed_session_is_heard_no_more_until_it_is_detached() -> None:
-    world = World()
-    peer = a.session_failed(world)
+    bench = ClientBench()
+    peer = a.session_failed(bench)
     session = peer.sessions[1]
     session.send(c.QueueDeclare("late"))
     session.control(c.SessionGap(SequenceSet()))
     session.control(c.SessionFlush(True, True, True))
     session.control(c.SessionAttach(b"other"))
     peer.read()
-    assert "late" not in world.host.queues
+    assert "late" not in bench.host.queues
     assert peer.front.wire.sessions
     session.control(c.SessionDetached(b"attacker", 0))
     assert not peer.front.wire.sessions
 
 
 def test_two_who_want_the_same_session_by_force_do_not_loop() -> None:
-    world = World()
-    first, second = Peer(world).open(), Peer(world).open()
+    bench = ClientBench()
+    first, second = Peer(bench).open(), Peer(bench).open()
     for n in range(20):
         peer, other = (first, second) if n % 2 else (second, first)
         peer.sessions.clear()
@@ -378,16 +379,16 @@ def test_two_who_want_the_same_session_by_force_do_not_loop() -> None:
         if n:
             with pytest.raises(SessionEnded):
                 other.sessions[1].until(lambda: False, "nothing")
-    assert len(world.host.kept(Sessions)) == 1
+    assert len(bench.host.kept(Sessions)) == 1
 
 
 def test_a_session_that_is_taken_away_is_heard_no_more() -> None:
-    world = World()
-    old, new = Peer(world).open(), Peer(world).open()
+    bench = ClientBench()
+    old, new = Peer(bench).open(), Peer(bench).open()
     stolen: ClientSession = old.attach("mine")
     new.attach("mine", force=True)
     stolen.send(c.QueueDeclare("late"))
     old.read()
     assert stolen.detached == c.SessionDetached(b"mine", c.DETACH_CODE_SESSION_BUSY)
-    assert "late" not in world.host.queues
+    assert "late" not in bench.host.queues
     assert not old.front.closed

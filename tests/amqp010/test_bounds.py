@@ -34,9 +34,10 @@ from protocols.amqp010.machine.execution import (
 )
 from protocols.amqp010.machine.reader import COMMAND_SIZE_MAX, INITIAL_SIZE_MAX, TRANSFERS_MAX
 from protocols.amqp010.machine.replay import Replay
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession, SessionEnded, frame, ids
-from .peer import Peer, World, session_of
+from .peer import Peer, session_of
 
 MIB: Final = 1 << 20
 
@@ -67,20 +68,20 @@ def octets_of(command: c.Command, structs: tuple[object, ...] | None = None, cha
 
 
 def test_what_a_stranger_says_of_himself_is_not_kept() -> None:
-    peer = Peer(World())
+    peer = Peer()
     peer.greet()
     said = {f"property {number}": [number % 100] * 20 for number in range(38)}
     start_ok = c.ConnectionStartOk(said, "PLAIN", b"\0guest\0guest", "en_US")
     payload = start_ok.encode()
     assert 7000 < len(payload) < INITIAL_SIZE_MAX
     with held(10_000):
-        peer.transmit(frame(payload))
+        peer.send_bytes(frame(payload))
         peer.read()
     assert peer.tune is not None
 
 
 def test_controls_of_a_stranger_that_never_end_are_not_kept_for_ever() -> None:
-    peer = Peer(World())
+    peer = Peer()
     peer.greet()
     with held(16_384):
         for channel in range(100):
@@ -93,19 +94,19 @@ def test_controls_of_a_stranger_that_never_end_are_not_kept_for_ever() -> None:
 
 
 def test_a_long_name_is_no_name_for_a_session() -> None:
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     peer.attach(b"x" * NAME_MAX)
     refused = peer.sessions[2] = ClientSession(peer, 2, b"x" * (NAME_MAX + 1))
     refused.control(c.SessionAttach(refused.name))
     peer.read()
     assert refused.detached is not None
     assert refused.detached.code == c.DETACH_CODE_TRANSPORT_BUSY
-    assert len(world.host.kept(Sessions)) == 1
+    assert len(bench.host.kept(Sessions)) == 1
 
 
 def test_a_command_of_more_octets_than_a_declaration_needs_is_passed_over() -> None:
-    session = session_of(World())
+    session = session_of(ClientBench())
     with held(MIB), pytest.raises(SessionEnded) as ended:
         session.call(
             c.QueueDeclare("q", arguments={f"a{n}": "x" * 1000 for n in range(COMMAND_SIZE_MAX // 1000)})
@@ -166,7 +167,7 @@ def test_what_is_said_again_and_again_leaves_nothing(
     said: Callable[[int], tuple[c.Command, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "GRANTS_MAX", 100)  # this memory is bounded, and so tested, elsewhere
-    session = session_of(World())
+    session = session_of(ClientBench())
     session.declare("q", {"no-local": True})
     session.subscribe("q", "d", messages=1)
     session.call(c.DtxSelect())
@@ -175,7 +176,7 @@ def test_what_is_said_again_and_again_leaves_nothing(
 
     def say(begin: int, end: int) -> None:
         for number in range(begin, end):
-            peer.transmit(b"".join(octets_of(command) for command in said(number)))
+            peer.send_bytes(b"".join(octets_of(command) for command in said(number)))
             peer.take_bytes()
         assert not peer.front.wire.sessions[1].ended
 
@@ -185,15 +186,15 @@ def test_what_is_said_again_and_again_leaves_nothing(
 
 
 def test_a_virtual_host_has_so_many_branches() -> None:
-    world = World()
-    session = session_of(world)
+    bench = ClientBench()
+    session = session_of(bench)
     session.call(c.DtxSelect())
     with pytest.raises(SessionEnded) as ended:  # noqa: PT012 - until the last
         for number in range(BRANCHES_MAX + 1):
             session.call(c.DtxStart(c.Xid(number, b"g" * 64, b"b" * 64)))
             session.call(c.DtxEnd(c.Xid(number, b"g" * 64, b"b" * 64), suspend=True))
     assert ended.value.code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
-    assert len(world.host.branches) == BRANCHES_MAX
+    assert len(bench.host.branches) == BRANCHES_MAX
 
 
 # What is remembered: neither too many nor too large.
@@ -228,15 +229,15 @@ def test_what_is_remembered_of_headers_is_bounded_in_octets(header: Callable[[in
 
 
 def test_transfers_that_are_remembered_by_their_octets_are_few() -> None:
-    world = World()
-    session = session_of(world)
+    bench = ClientBench()
+    session = session_of(bench)
     session.exchange("x" * 100, "fanout")
     peer = session.client
     assert isinstance(peer, Peer)
     for accept_mode in range(2):
         for acquire_mode in range(256):
             transfer = c.MessageTransfer("x" * 100, accept_mode, acquire_mode)
-            peer.transmit(octets_of(transfer, (c.DeliveryProperties(),)))
+            peer.send_bytes(octets_of(transfer, (c.DeliveryProperties(),)))
     assert len(peer.front.wire._transfers) <= TRANSFERS_MAX
 
 
@@ -302,14 +303,14 @@ def turns(session: ClientSession, octets: bytes) -> int:
     """How many turns it takes until all of it is done."""
     peer = session.client
     assert isinstance(peer, Peer)
-    peer.front.receive(octets, peer.world.broker.tick())
+    peer.front.receive(octets, peer.bench.broker.tick())
     count = 1
     while peer.front.halted:
-        peer.world.settle()
+        peer.bench.settle()
         peer.take_bytes()
-        peer.front.receive(b"", peer.world.broker.tick())
+        peer.front.receive(b"", peer.bench.broker.tick())
         count += 1
-    peer.world.settle()
+    peer.bench.settle()
     return count
 
 
@@ -329,7 +330,7 @@ def little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["bound", "bound to a queue", "unbind"],
 )
 def test_who_asks_for_bindings_again_and_again_lets_others_have_their_turn(command: c.Command) -> None:
-    session = session_of(World())
+    session = session_of(ClientBench())
     session.declare("q")
     assert turns(session, octets_of(command) * 100) == 1
     for number in range(400):
@@ -339,7 +340,7 @@ def test_who_asks_for_bindings_again_and_again_lets_others_have_their_turn(comma
 
 @pytest.mark.usefixtures("little_work")
 def test_who_deletes_exchanges_one_by_one_lets_others_have_their_turn() -> None:
-    session = session_of(World())
+    session = session_of(ClientBench())
     for number in range(400):
         session.declare(f"q{number}")
     pair = octets_of(c.ExchangeDeclare("brief", "fanout")) + octets_of(c.ExchangeDelete("brief"))
@@ -350,7 +351,7 @@ def test_who_deletes_exchanges_one_by_one_lets_others_have_their_turn() -> None:
 @pytest.mark.parametrize("acquire_mode", [c.ACQUIRE_MODE_PRE_ACQUIRED, c.ACQUIRE_MODE_NOT_ACQUIRED])
 def test_who_answers_what_is_not_there_lets_others_have_their_turn(acquire_mode: int) -> None:
     """Between what he holds."""
-    session = session_of(World())
+    session = session_of(ClientBench())
     session.declare("q")
     for _ in range(600):
         session.publish("q")
@@ -383,7 +384,7 @@ def test_who_answers_what_is_not_there_lets_others_have_their_turn(acquire_mode:
 def test_the_words_of_a_peer_come_back_short_and_stay_in_one_line_of_the_log(
     command: c.Command, caplog: pytest.LogCaptureFixture
 ) -> None:
-    session = session_of(World())
+    session = session_of(ClientBench())
     session.declare("q")
     with caplog.at_level("DEBUG"), pytest.raises(SessionEnded) as ended:
         session.call(command)
@@ -396,7 +397,7 @@ def test_the_words_of_a_peer_come_back_short_and_stay_in_one_line_of_the_log(
 def test_arguments_of_bindings_are_compared_without_going_through_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session = session_of(World())
+    session = session_of(ClientBench())
     session.declare("q")
     for number in range(5):
         session.bind("q", "amq.match", "", {"n": number, "long": list(range(1000))})
@@ -413,13 +414,13 @@ def test_arguments_of_bindings_are_compared_without_going_through_them(
 
 
 def test_sessions_that_are_refused_are_in_the_log_once_a_connection(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    guest = world.broker.access.user("guest")
+    bench = ClientBench()
+    guest = bench.broker.access.user("guest")
     assert guest is not None
-    world.broker.access.put_user(attrs.evolve(guest, limits=UserLimits(max_channels=0)))
-    peer = Peer(world).open()
+    bench.broker.access.put_user(attrs.evolve(guest, limits=UserLimits(max_channels=0)))
+    peer = Peer(bench).open()
     for channel in range(1, 20):
-        peer.transmit(frame(c.SessionAttach(b"s", False).encode(), channel))
+        peer.send_bytes(frame(c.SessionAttach(b"s", False).encode(), channel))
     assert sum("session refused" in message for message in caplog.messages) == 1
 
 
@@ -441,7 +442,7 @@ def test_sessions_that_are_refused_are_in_the_log_once_a_connection(caplog: pyte
     ids=["queries", "queues", "subscriptions", "selectors"],
 )
 def test_after_so_many_commands_others_have_their_turn(commands: tuple[c.Command, ...], least: int) -> None:
-    session = session_of(World())
+    session = session_of(ClientBench())
     session.declare("q")
     assert turns(session, b"".join(map(octets_of, commands)) * 400) >= least
     assert not session.is_over
@@ -449,7 +450,7 @@ def test_after_so_many_commands_others_have_their_turn(commands: tuple[c.Command
 
 def test_after_a_flush_others_have_their_turn() -> None:
     """It has fifteen octets, and the answer may have 65 thousand."""
-    session = session_of(World())
+    session = session_of(ClientBench())
     assert turns(session, frame(c.SessionFlush(completed=True).encode(), 1) * 10) == 11
 
 
@@ -458,7 +459,7 @@ def test_others_have_their_turn_after_a_control_that_has_many_ranges_looked_at(
     done: int, turns_taken: int
 ) -> None:
     """It has 26 octets, and looks at every range of commands that were done out of order."""
-    session = session_of(World())
+    session = session_of(ClientBench())
     execution = next(iter(session.client.front.wire.sessions.values())).execution
     first = execution.next_id
     for _ in range(2 * done):

@@ -7,11 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.durability import recovery
-from broker_core.durability.journal import Journal
-from broker_core.durability.restore import restore
 from broker_core.message import Encoding, Facts, Message
-from broker_core.store.memory import MemoryStore
 from protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties, ReplyTo
@@ -21,9 +17,10 @@ from protocols.amqp10.broker.encoding import ENCODING as AMQP10
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
 from protocols.http.bulk import arrow
-from tests.amqp091.peer import World
+from tests.amqp091.peer import channel_of
 from tests.amqp10.peer import annotations, application_properties, data, message
 from tests.amqp10.peer import session_of as session_10
+from tests.harness.bench import ClientBench, StoredBench
 from tests.http.press import Press, packed
 from tests.http.stand import Stand
 
@@ -57,8 +54,8 @@ class Actor(ABC):
 
 
 class Of010(Actor):
-    def __init__(self, world: World) -> None:
-        self.session = session_of(world, f"s{len(world.peers)}")
+    def __init__(self, bench: ClientBench) -> None:
+        self.session = session_of(bench, f"s{len(bench.peers)}")
 
     def publish(self, queue: str, body: bytes, number: int, reply_to: str | None = None) -> None:
         said = MessageProperties(
@@ -90,8 +87,8 @@ class Of010(Actor):
 
 
 class Of091(Actor):
-    def __init__(self, world: World) -> None:
-        self.channel = world.channel()
+    def __init__(self, bench: ClientBench) -> None:
+        self.channel = channel_of(bench)
 
     def publish(self, queue: str, body: bytes, number: int, reply_to: str | None = None) -> None:
         said = BasicProperties(
@@ -109,8 +106,8 @@ class Of091(Actor):
 
 
 class Of10(Actor):
-    def __init__(self, world: World) -> None:
-        self.session = session_10(world)
+    def __init__(self, bench: ClientBench) -> None:
+        self.session = session_10(bench)
 
     def publish(self, queue: str, body: bytes, number: int, reply_to: str | None = None) -> None:
         address = None if reply_to is None else f"/queues/{reply_to}"
@@ -141,31 +138,26 @@ class Of10(Actor):
 ACTORS: list[type[Actor]] = [Of010, Of091, Of10]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 # Anybody to anybody.
 
 
 @pytest.mark.parametrize("consumer", ACTORS)
 @pytest.mark.parametrize("publisher", ACTORS)
 def test_what_one_publishes_another_consumes(
-    world: World, publisher: type[Actor], consumer: type[Actor]
+    bench: ClientBench, publisher: type[Actor], consumer: type[Actor]
 ) -> None:
-    world.host.declare_queue("q")
-    publisher(world).publish("q", b"hello", 7, "answers")
-    taken = consumer(world).take("q")
+    bench.host.declare_queue("q")
+    publisher(bench).publish("q", b"hello", 7, "answers")
+    taken = consumer(bench).take("q")
     assert taken is not None
     assert (taken.body, taken.number, taken.durable) == (b"hello", 7, True)
     assert (taken.correlation_id, taken.reply_to) == ("c-7", "answers")
-    assert (world.queue("q").ready, world.queue("q").unsettled) == (0, 0)
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (0, 0)
 
 
-def test_all_of_them_share_a_queue_and_each_message_goes_to_one(world: World) -> None:
-    world.host.declare_queue("q")
-    actors = [kind(world) for kind in ACTORS]
+def test_all_of_them_share_a_queue_and_each_message_goes_to_one(bench: ClientBench) -> None:
+    bench.host.declare_queue("q")
+    actors = [kind(bench) for kind in ACTORS]
     for number in range(12):
         actors[number % 3].publish("q", b"%d" % number, number)
     taken = [actors[number % 3 - 1].take("q") for number in range(13)]
@@ -175,11 +167,11 @@ def test_all_of_them_share_a_queue_and_each_message_goes_to_one(world: World) ->
 @pytest.mark.parametrize("responder", ACTORS)
 @pytest.mark.parametrize("requester", ACTORS)
 def test_requests_are_answered_across_protocols(
-    world: World, requester: type[Actor], responder: type[Actor]
+    bench: ClientBench, requester: type[Actor], responder: type[Actor]
 ) -> None:
-    world.host.declare_queue("requests")
-    world.host.declare_queue("answers")
-    asking, answering = requester(world), responder(world)
+    bench.host.declare_queue("requests")
+    bench.host.declare_queue("answers")
+    asking, answering = requester(bench), responder(bench)
     asking.publish("requests", b"how much?", 5, "answers")
     request = answering.take("requests")
     assert request is not None
@@ -190,15 +182,15 @@ def test_requests_are_answered_across_protocols(
     assert (answer.body, answer.correlation_id) == (b"much", "c-5")
 
 
-def test_an_answer_finds_its_way_through_an_exchange(world: World) -> None:
+def test_an_answer_finds_its_way_through_an_exchange(bench: ClientBench) -> None:
     """As the Java client asks: a queue bound to amq.direct."""
-    session = session_of(world)
+    session = session_of(bench)
     session.declare("answers")
     session.bind("answers", "amq.direct", "answers")
     session.declare("requests")
     session.publish("requests", b"?", properties=MessageProperties(reply_to=ReplyTo("amq.direct", "answers")))
     session.sync()
-    answering = session_10(world)
+    answering = session_10(bench)
     receiver = answering.receiver("/queues/requests", credit=1)
     request = receiver.get()
     assert request is not None
@@ -210,14 +202,14 @@ def test_an_answer_finds_its_way_through_an_exchange(world: World) -> None:
 # Routing and choosing.
 
 
-def test_headers_of_0_10_are_matched_by_the_headers_exchange(world: World) -> None:
-    session = session_of(world)
+def test_headers_of_0_10_are_matched_by_the_headers_exchange(bench: ClientBench) -> None:
+    session = session_of(bench)
     for queue, wanted in (("red", "red"), ("blue", "blue")):
         session.declare(queue)
         session.bind(queue, "amq.match", "", {"x-match": "all", "colour": wanted})
     session.publish("", b"r", "amq.match", MessageProperties(application_headers={"colour": "red", "n": 1}))
     session.sync()
-    assert (world.queue("red").ready, world.queue("blue").ready) == (1, 0)
+    assert (bench.queue("red").ready, bench.queue("blue").ready) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -233,9 +225,11 @@ def test_headers_of_0_10_are_matched_by_the_headers_exchange(world: World) -> No
         ("colour IS NULL", [b"2"]),
     ],
 )
-def test_selectors_choose_among_messages_of_0_10(world: World, selector: str, chosen: list[bytes]) -> None:
+def test_selectors_choose_among_messages_of_0_10(
+    bench: ClientBench, selector: str, chosen: list[bytes]
+) -> None:
     """For 1.0 and for 0-10 (x-apache-selector) alike."""
-    session = session_of(world)
+    session = session_of(bench)
     session.declare("q")
     plain, better = (
         DeliveryProperties(routing_key="q"),
@@ -255,22 +249,22 @@ def test_selectors_choose_among_messages_of_0_10(world: World, selector: str, ch
     assert browser.bodies() == chosen
     wanted = {"s": Described(Symbol("apache.org:selector-filter:string"), selector)}
     source = p.Source(address="/queues/q", filter=wanted)
-    receiver = session_10(world).receiver(source, credit=10)
+    receiver = session_10(bench).receiver(source, credit=10)
     assert receiver.bodies() == chosen
 
 
 # History.
 
 
-def test_a_dead_letter_of_0_10_is_told_to_0_9_1(world: World) -> None:
-    channel = world.channel()
+def test_a_dead_letter_of_0_10_is_told_to_0_9_1(bench: ClientBench) -> None:
+    channel = channel_of(bench)
     channel.declare("dead")
     channel.declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
-    session = session_of(world)
+    session = session_of(bench)
     said = MessageProperties(content_type="text/plain", application_headers={"a": 1})
     session.publish("q", b"x", properties=said, delivery=DeliveryProperties(ttl=1000, routing_key="q"))
     session.sync()
-    world.advance(1.001)
+    bench.advance(1.001)
     content = channel.get("dead")
     assert content is not None
     headers = content.properties.headers or {}
@@ -280,13 +274,13 @@ def test_a_dead_letter_of_0_10_is_told_to_0_9_1(world: World) -> None:
     assert (content.properties.expiration, content.properties.content_type) == (None, "text/plain")
 
 
-def test_a_dead_letter_of_0_9_1_is_told_to_0_10(world: World) -> None:
-    channel = world.channel()
+def test_a_dead_letter_of_0_9_1_is_told_to_0_10(bench: ClientBench) -> None:
+    channel = channel_of(bench)
     channel.declare("dead")
     channel.declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
     channel.publish("", "q", b"x", BasicProperties(headers={"a": 1, "CC": []}, expiration="1000", priority=3))
-    world.advance(1.001)
-    received = session_of(world).subscribe("dead").get()
+    bench.advance(1.001)
+    received = session_of(bench).subscribe("dead").get()
     [death] = received.headers["x-death"]
     assert (death["reason"], death["count"], death["original-expiration"]) == ("expired", 1, "1000")
     assert received.headers["a"] == 1
@@ -294,26 +288,26 @@ def test_a_dead_letter_of_0_9_1_is_told_to_0_10(world: World) -> None:
     assert (received.delivery.exchange, received.delivery.routing_key) == ("", "dead")
 
 
-def test_what_0_10_rejects_dies_as_elsewhere(world: World) -> None:
-    session = session_of(world)
+def test_what_0_10_rejects_dies_as_elsewhere(bench: ClientBench) -> None:
+    session = session_of(bench)
     session.declare("dead")
     session.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
     session.publish("q", b"x")
     inbox = session.subscribe("q")
     inbox.get()
     session.reject(inbox.taken)
-    delivery = session_10(world).receiver("/queues/dead", credit=1).get()
+    delivery = session_10(bench).receiver("/queues/dead", credit=1).get()
     assert delivery is not None
     [death] = delivery.annotations["x-opt-deaths"].items
     assert (death["reason"], death["queue"]) == ("rejected", "q")
 
 
-def test_what_1_0_adds_to_a_message_of_0_10_is_a_header(world: World) -> None:
-    session = session_of(world)
+def test_what_1_0_adds_to_a_message_of_0_10_is_a_header(bench: ClientBench) -> None:
+    session = session_of(bench)
     session.declare("q")
     session.publish("q", b"x", properties=MessageProperties(application_headers={"a": 1}))
     session.sync()
-    receiver = session_10(world).receiver("/queues/q", credit=1)
+    receiver = session_10(bench).receiver("/queues/q", credit=1)
     assert receiver.get() is not None
     receiver.answer(p.Modified(delivery_failed=True, message_annotations={Symbol("x-note"): "seen"}))
     receiver.detach()
@@ -322,11 +316,11 @@ def test_what_1_0_adds_to_a_message_of_0_10_is_a_header(world: World) -> None:
     assert received.delivery.redelivered
 
 
-def test_the_ttl_that_is_left_is_shown_to_0_10_whoever_published(world: World) -> None:
-    world.host.declare_queue("q")
-    world.channel().publish("", "q", b"x", BasicProperties(expiration="5000"))
-    world.advance(2)
-    assert session_of(world).subscribe("q").get().delivery.ttl == 3000
+def test_the_ttl_that_is_left_is_shown_to_0_10_whoever_published(bench: ClientBench) -> None:
+    bench.host.declare_queue("q")
+    channel_of(bench).publish("", "q", b"x", BasicProperties(expiration="5000"))
+    bench.advance(2)
+    assert session_of(bench).subscribe("q").get().delivery.ttl == 3000
 
 
 # Streams, and what stands beside AMQP.
@@ -337,11 +331,11 @@ def of_010(octets: bytes, queue: str) -> Message:
     return Message(AMQP010, "", queue, octets, b"x", Facts())
 
 
-def test_a_stream_is_read_by_all_and_tells_offsets(world: World) -> None:
-    world.host.declare_queue("log", durable=True, arguments={"x-queue-type": "stream"})
+def test_a_stream_is_read_by_all_and_tells_offsets(bench: ClientBench) -> None:
+    bench.host.declare_queue("log", durable=True, arguments={"x-queue-type": "stream"})
     for kind in ACTORS:
-        kind(world).publish("log", kind.__name__.encode(), 1)
-    session = session_of(world)
+        kind(bench).publish("log", kind.__name__.encode(), 1)
+    session = session_of(bench)
     inbox = session.subscribe("log", arguments={"x-stream-offset": "first"})
     found = inbox.all()
     assert [each.body for each in found] == [b"Of010", b"Of091", b"Of10"]
@@ -379,27 +373,8 @@ def test_messages_of_0_10_may_come_in_over_http() -> None:
 # Restarts.
 
 
-class KeptWorld(World):
-    """A world with a store, and its next start."""
-
-    def __init__(self, store: MemoryStore | None = None) -> None:
-        super().__init__()
-        self.store = store or MemoryStore()
-        known = {name: lambda encoding=encoding: encoding for name, encoding in ENCODINGS.items()}
-        self.journal = Journal(self.store, self.broker, known)
-        restore(self.broker, self.journal)
-        recovery.messages(self.broker, self.journal)
-        self.journal.start(lambda told: told())
-        self.settle()
-
-    def again(self) -> KeptWorld:
-        """The node was killed, and starts again."""
-        self.settle()
-        return KeptWorld(self.store.reopened())
-
-
 def test_durable_messages_of_0_10_survive_a_restart_for_everybody() -> None:
-    before = KeptWorld()
+    before = StoredBench()
     session = session_of(before)
     session.declare("q", durable=True)
     ids = [UUID(int=number) for number in range(3)]
@@ -416,7 +391,7 @@ def test_durable_messages_of_0_10_survive_a_restart_for_everybody() -> None:
     assert first.delivery == DeliveryProperties(
         redelivered=True, delivery_mode=2, exchange="", routing_key="q"
     )
-    content = after.channel().get("q")
+    content = channel_of(after).get("q")
     assert content is not None
     assert content.properties.message_id == ids[1].urn
     delivery = session_10(after).receiver("/queues/q", credit=1).get()
@@ -426,7 +401,7 @@ def test_durable_messages_of_0_10_survive_a_restart_for_everybody() -> None:
 
 
 def test_a_dead_letter_of_0_10_keeps_its_history_over_a_restart() -> None:
-    before = KeptWorld()
+    before = StoredBench()
     session = session_of(before)
     session.declare("dead", durable=True)
     session.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}, durable=True)
@@ -438,8 +413,8 @@ def test_a_dead_letter_of_0_10_keeps_its_history_over_a_restart() -> None:
     assert received.delivery.ttl is None
 
 
-def test_annotations_and_subject_of_1_0_reach_0_10(world: World) -> None:
-    world.host.declare_queue("q")
-    sender = session_10(world).sender("/queues/q")
+def test_annotations_and_subject_of_1_0_reach_0_10(bench: ClientBench) -> None:
+    bench.host.declare_queue("q")
+    sender = session_10(bench).sender("/queues/q")
     sender.send(message(annotations({"x-a": 1}), p.Properties(subject="news"), data(b"x")))
-    assert session_of(world).subscribe("q").get().headers == {"x-a": 1, "qpid.subject": "news"}
+    assert session_of(bench).subscribe("q").get().headers == {"x-a": 1, "qpid.subject": "news"}

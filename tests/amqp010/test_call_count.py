@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from types import FrameType
 
 import pytest
 
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.frames import append_frames, control_frame
-from tests.amqp091.peer import World
+from tests.harness.bench import ClientBench
+from tests.harness.call_count import calls
 
 from .client import ids
 from .peer import Peer
@@ -23,9 +22,9 @@ class Line:
     """One sender, one receiver with a window, one queue."""
 
     def __init__(self, accept_mode: int) -> None:
-        self.world = World()
+        self.bench = ClientBench()
         self.accept_mode = accept_mode
-        self.sender, self.receiver = Peer(self.world).open(), Peer(self.world).open()
+        self.sender, self.receiver = Peer(self.bench).open(), Peer(self.bench).open()
         sending, receiving = self.sender.attach("out"), self.receiver.attach("in")
         sending.declare("q")
         receiving.subscribe("q", "q", 2 * MESSAGES, accept_mode=accept_mode)
@@ -57,33 +56,24 @@ class Line:
         return delivered, told
 
     def _take_in(self, peer: Peer, octets: bytes) -> None:
-        broker = self.world.broker
+        broker = self.bench.broker
         peer.front.receive(octets, broker.tick())
         broker.settle()
 
-    def calls(self) -> Counter[str]:
+    def cost(self) -> Counter[str]:
         """The calls of one round trip, once everything has been seen before."""
         self.round_trip()
-        counted: Counter[str] = Counter()
-
-        def count(frame: FrameType, event: str, argument: object) -> None:
-            if event == "call":
-                counted[frame.f_code.co_qualname] += 1
-
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
-            delivered, told = self.round_trip()
-        finally:
-            sys.setprofile(before)
+        seen: list[tuple[int, int]] = []
+        counted = calls(lambda: seen.append(self.round_trip()))
+        delivered, told = seen[0]
         assert delivered > MESSAGES * SIZE
         assert 0 < told < 100
-        queue = self.world.queue("q")
+        queue = self.bench.queue("q")
         assert (queue.ready, queue.unsettled, queue.accepted) == (0, 0, 2 * MESSAGES)
         return counted
 
 
 @pytest.mark.parametrize(("accept_mode", "most"), [(c.ACCEPT_MODE_NONE, 13), (c.ACCEPT_MODE_EXPLICIT, 15)])
 def test_a_message_costs_so_many_python_calls_at_most(accept_mode: int, most: int) -> None:
-    calls = Line(accept_mode).calls()
-    assert calls.total() / MESSAGES < most, calls.most_common(30)
+    cost = Line(accept_mode).cost()
+    assert cost.total() / MESSAGES < most, cost.most_common(30)

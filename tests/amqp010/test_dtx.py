@@ -7,7 +7,7 @@ import pytest
 from broker_core.xa.branch import Verdict
 from protocols.amqp010.broker.distributed import ID_MAX, STATUS
 from protocols.amqp010.codec import commands as c
-from tests.amqp091.peer import World
+from tests.harness.bench import ClientBench
 from tests.store.site import Site
 
 from .client import ClientSession, SessionEnded
@@ -30,14 +30,9 @@ A = xid()
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def session(world: World) -> ClientSession:
+def session(bench: ClientBench) -> ClientSession:
     """One that has selected dtx; there are two queues."""
-    session = session_of(world)
+    session = session_of(bench)
     session.declare("q")
     session.declare("r")
     session.call(c.DtxSelect())
@@ -45,9 +40,9 @@ def session(world: World) -> ClientSession:
 
 
 @pytest.fixture
-def other(world: World) -> ClientSession:
+def other(bench: ClientBench) -> ClientSession:
     """A session of another connection, which has selected nothing."""
-    return session_of(world, "other")
+    return session_of(bench, "other")
 
 
 def status(session: ClientSession, command: c.Command) -> int | None:
@@ -62,8 +57,8 @@ def refused(session: ClientSession, command: c.Command) -> int | None:
     return ended.value.code
 
 
-def waiting(world: World, queue: str = "q") -> list[bytes]:
-    return [delivery.message.body for delivery in world.queue(queue).waiting()]
+def waiting(bench: ClientBench, queue: str = "q") -> list[bytes]:
+    return [delivery.message.body for delivery in bench.queue(queue).waiting()]
 
 
 def swap(session: ClientSession, name: str = "a", end: bool = True) -> None:
@@ -83,89 +78,89 @@ def swap(session: ClientSession, name: str = "a", end: bool = True) -> None:
 # A message is swapped from one queue to the other.
 
 
-def test_one_phase(world: World, session: ClientSession, other: ClientSession) -> None:
+def test_one_phase(bench: ClientBench, session: ClientSession, other: ClientSession) -> None:
     swap(session)
-    assert (waiting(world, "q"), waiting(world, "r")) == ([], [])
+    assert (waiting(bench, "q"), waiting(bench, "r")) == ([], [])
     assert status(other, c.DtxCommit(A, True)) == OK
-    assert (waiting(world, "q"), waiting(world, "r")) == ([], [b"swapped"])
-    assert world.queue("q").unsettled == 0
+    assert (waiting(bench, "q"), waiting(bench, "r")) == ([], [b"swapped"])
+    assert bench.queue("q").unsettled == 0
 
 
-def test_two_phases(world: World, session: ClientSession, other: ClientSession) -> None:
+def test_two_phases(bench: ClientBench, session: ClientSession, other: ClientSession) -> None:
     swap(session)
     assert status(other, c.DtxPrepare(A)) == OK
-    assert (waiting(world, "q"), waiting(world, "r")) == ([], [])
+    assert (waiting(bench, "q"), waiting(bench, "r")) == ([], [])
     assert status(other, c.DtxCommit(A, False)) == OK
-    assert (waiting(world, "q"), waiting(world, "r")) == ([], [b"swapped"])
+    assert (waiting(bench, "q"), waiting(bench, "r")) == ([], [b"swapped"])
 
 
 @pytest.mark.parametrize("prepares", [True, False])
 def test_a_rollback_puts_what_was_accepted_into_its_queue(
-    world: World, session: ClientSession, other: ClientSession, prepares: bool
+    bench: ClientBench, session: ClientSession, other: ClientSession, prepares: bool
 ) -> None:
     swap(session)
     if prepares:
         assert status(other, c.DtxPrepare(A)) == OK
     assert status(other, c.DtxRollback(A)) == OK
-    assert (waiting(world, "q"), waiting(world, "r")) == ([b"swapped"], [])
+    assert (waiting(bench, "q"), waiting(bench, "r")) == ([b"swapped"], [])
     again = other.subscribe("q").get()
     assert again.delivery.redelivered
 
 
-def test_a_prepared_branch_of_a_session_that_has_gone(world: World, session: ClientSession) -> None:
+def test_a_prepared_branch_of_a_session_that_has_gone(bench: ClientBench, session: ClientSession) -> None:
     swap(session)
     status(session, c.DtxPrepare(A))
     session.detach()
-    other = session_of(world, "other")
+    other = session_of(bench, "other")
     assert status(other, c.DtxCommit(A)) == OK
-    assert waiting(world, "r") == [b"swapped"]
+    assert waiting(bench, "r") == [b"swapped"]
 
 
-def test_an_idle_branch_of_a_session_that_has_gone(world: World, session: ClientSession) -> None:
+def test_an_idle_branch_of_a_session_that_has_gone(bench: ClientBench, session: ClientSession) -> None:
     swap(session)
     session.detach()
-    other = session_of(world, "other")
-    assert waiting(world, "q") == [], "it was accepted: that waits for the branch"
+    other = session_of(bench, "other")
+    assert waiting(bench, "q") == [], "it was accepted: that waits for the branch"
     assert status(other, c.DtxCommit(A, True)) == OK
-    assert (waiting(world, "q"), waiting(world, "r")) == ([], [b"swapped"])
+    assert (waiting(bench, "q"), waiting(bench, "r")) == ([], [b"swapped"])
 
 
-def test_a_session_that_goes_while_it_works_in_a_branch(world: World, session: ClientSession) -> None:
+def test_a_session_that_goes_while_it_works_in_a_branch(bench: ClientBench, session: ClientSession) -> None:
     swap(session, end=False)
     session.detach()
-    world.settle()
-    other = session_of(world, "other")
-    assert waiting(world, "q") == [b"swapped"]
+    bench.settle()
+    other = session_of(bench, "other")
+    assert waiting(bench, "q") == [b"swapped"]
     assert status(other, c.DtxPrepare(A)) == BACK
     assert status(other, c.DtxRollback(A)) == OK
     assert refused(other, c.DtxRollback(A)) == NOT_FOUND
 
 
 def test_a_connection_that_is_lost_while_its_session_works_in_a_branch(
-    world: World, session: ClientSession, other: ClientSession
+    bench: ClientBench, session: ClientSession, other: ClientSession
 ) -> None:
     swap(session, end=False)
     assert isinstance(session.client, Peer)
-    session.client.lose()
-    assert waiting(world, "q") == [b"swapped"]
+    session.client.drop()
+    assert waiting(bench, "q") == [b"swapped"]
     assert status(other, c.DtxPrepare(A)) == BACK
 
 
-def test_what_comes_after_the_end_is_no_part_of_it(world: World, session: ClientSession) -> None:
+def test_what_comes_after_the_end_is_no_part_of_it(bench: ClientBench, session: ClientSession) -> None:
     status(session, c.DtxStart(A))
     session.publish("q", b"one")
     status(session, c.DtxEnd(A))
     session.publish("q", b"two")
     session.sync()
-    assert waiting(world) == [b"two"]
+    assert waiting(bench) == [b"two"]
     inbox = session.subscribe("q")
     session.accept(inbox.get().id)
-    assert world.queue("q").unsettled == 0
+    assert bench.queue("q").unsettled == 0
     status(session, c.DtxCommit(A, True))
     assert [message.body for message in inbox.all()] == [b"one"]
 
 
-def test_what_is_not_settled_stays_with_the_session(world: World, session: ClientSession) -> None:
+def test_what_is_not_settled_stays_with_the_session(bench: ClientBench, session: ClientSession) -> None:
     """Only accepts belong to a branch: release and reject count at once."""
     for body in (b"1", b"2", b"3"):
         session.publish("q", body)
@@ -176,12 +171,12 @@ def test_what_is_not_settled_stays_with_the_session(world: World, session: Clien
     session.release(first.id)
     session.reject(second.id)
     session.accept(third.id)
-    assert (world.queue("q").ready, world.queue("q").unsettled) == (1, 1)
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (1, 1)
     session.release(third.id)
-    assert (world.queue("q").ready, world.queue("q").unsettled) == (1, 1), "it is the branch's"
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (1, 1), "it is the branch's"
 
 
-def test_two_sessions_in_one_branch(world: World, session: ClientSession, other: ClientSession) -> None:
+def test_two_sessions_in_one_branch(bench: ClientBench, session: ClientSession, other: ClientSession) -> None:
     other.call(c.DtxSelect())
     status(session, c.DtxStart(A))
     assert status(other, c.DtxStart(A, True)) == OK
@@ -193,10 +188,10 @@ def test_two_sessions_in_one_branch(world: World, session: ClientSession, other:
     assert refused(session, c.DtxPrepare(A)) == ILLEGAL
     status(other, c.DtxEnd(A))
     assert status(other, c.DtxCommit(A, True)) == OK
-    assert waiting(world) == [b"1", b"2"]
+    assert waiting(bench) == [b"1", b"2"]
 
 
-def test_a_branch_is_suspended_for_another_and_resumed(world: World, session: ClientSession) -> None:
+def test_a_branch_is_suspended_for_another_and_resumed(bench: ClientBench, session: ClientSession) -> None:
     b = xid("b")
     status(session, c.DtxStart(A))
     session.publish("q", b"1")
@@ -208,16 +203,16 @@ def test_a_branch_is_suspended_for_another_and_resumed(world: World, session: Cl
     assert status(session, c.DtxStart(A, False, True)) == OK
     session.publish("q", b"2")
     status(session, c.DtxEnd(A))
-    assert waiting(world) == [b"of none"]
+    assert waiting(bench) == [b"of none"]
     status(session, c.DtxCommit(A, True))
     status(session, c.DtxRollback(b))
-    assert waiting(world) == [b"of none", b"1", b"2"]
+    assert waiting(bench) == [b"of none", b"1", b"2"]
 
 
-def test_a_session_that_fails_its_work(world: World, session: ClientSession) -> None:
+def test_a_session_that_fails_its_work(bench: ClientBench, session: ClientSession) -> None:
     swap(session, end=False)
     assert status(session, c.DtxEnd(A, True)) == BACK
-    assert waiting(world) == [b"swapped"]
+    assert waiting(bench) == [b"swapped"]
     assert status(session, c.DtxCommit(A, True)) == BACK
 
 
@@ -277,7 +272,7 @@ def test_what_a_session_works_in(
 
 def test_phases_are_not_mixed_up(session: ClientSession, other: ClientSession) -> None:
     swap(session)
-    third = session_of(other.client.world, "third")  # type: ignore[attr-defined]
+    third = session_of(other.client.bench, "third")  # type: ignore[attr-defined]
     assert refused(other, c.DtxCommit(A, False)) == ILLEGAL
     status(session, c.DtxPrepare(A))
     assert refused(third, c.DtxCommit(A, True)) == ILLEGAL
@@ -315,56 +310,56 @@ def test_parts_of_a_name_may_be_long_or_empty(session: ClientSession) -> None:
     ]
 
 
-def test_a_branch_that_holds_too_much_ends_its_session(world: World, session: ClientSession) -> None:
-    world.host.branches.size_max = 10_000
+def test_a_branch_that_holds_too_much_ends_its_session(bench: ClientBench, session: ClientSession) -> None:
+    bench.host.branches.size_max = 10_000
     status(session, c.DtxStart(A))
     for _ in range(3):
         session.publish("q", bytes(4000))
     assert session.ended().code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
-    other = session_of(world, "other")
+    other = session_of(bench, "other")
     assert status(other, c.DtxPrepare(A)) == BACK
 
 
-def test_a_branch_for_which_there_is_no_room(world: World, session: ClientSession) -> None:
+def test_a_branch_for_which_there_is_no_room(bench: ClientBench, session: ClientSession) -> None:
     session.declare("small", {"x-max-length": 1, "x-overflow": "reject-publish"})
     status(session, c.DtxStart(A))
     for body in (b"1", b"2"):
         session.publish("small", body)
     status(session, c.DtxEnd(A))
     assert status(session, c.DtxPrepare(A)) == BACK
-    assert waiting(world, "small") == []
+    assert waiting(bench, "small") == []
 
 
-def test_another_user_has_nothing_to_do_with_it(world: World, session: ClientSession) -> None:
+def test_another_user_has_nothing_to_do_with_it(bench: ClientBench, session: ClientSession) -> None:
     swap(session)
     status(session, c.DtxPrepare(A))
-    world.user("eve")
-    world.user("root", tags=["administrator"])
-    eve = session_of(world, "s", "eve")
+    bench.user("eve")
+    bench.user("root", tags=["administrator"])
+    eve = session_of(bench, "s", "eve")
     recovered = eve.call(c.DtxRecover())
     assert isinstance(recovered, c.RecoverResult)
     assert recovered.in_doubt == []
     assert refused(eve, c.DtxRollback(A)) == c.ERROR_CODE_UNAUTHORIZED_ACCESS
-    assert status(session_of(world, "s", "root"), c.DtxCommit(A)) == OK
+    assert status(session_of(bench, "s", "root"), c.DtxCommit(A)) == OK
 
 
 # Time.
 
 
 def test_a_timeout_undoes_a_branch_while_its_session_works_in_it(
-    world: World, session: ClientSession
+    bench: ClientBench, session: ClientSession
 ) -> None:
     swap(session, end=False)
     result = session.call(c.DtxGetTimeout(A))
     assert result == c.GetTimeoutResult(60)
     session.call(c.DtxSetTimeout(A, 2))
     assert session.call(c.DtxGetTimeout(A)) == c.GetTimeoutResult(2)
-    world.advance(3)
-    assert (waiting(world, "q"), waiting(world, "r")) == ([b"swapped"], [])
+    bench.advance(3)
+    assert (waiting(bench, "q"), waiting(bench, "r")) == ([b"swapped"], [])
     session.publish("r", b"too late")
     assert status(session, c.DtxEnd(A)) == LATE
     assert status(session, c.DtxRollback(A)) == LATE
-    assert waiting(world, "r") == []
+    assert waiting(bench, "r") == []
 
 
 # In doubt.
@@ -381,16 +376,18 @@ def test_recover_tells_what_is_prepared(session: ClientSession, other: ClientSes
 
 
 @pytest.mark.parametrize(("commit", "code"), [(True, c.XA_STATUS_XA_HEURCOM), (False, c.XA_STATUS_XA_HEURRB)])
-def test_what_an_operator_has_decided(world: World, session: ClientSession, commit: bool, code: int) -> None:
+def test_what_an_operator_has_decided(
+    bench: ClientBench, session: ClientSession, commit: bool, code: int
+) -> None:
     swap(session)
     status(session, c.DtxPrepare(A))
-    world.host.branches.all()[0].complete(commit)
+    bench.host.branches.all()[0].complete(commit)
     assert session.call(c.DtxRecover()) == c.RecoverResult([A])
     assert status(session, c.DtxCommit(A)) == code
     assert status(session, c.DtxRollback(A)) == code
     session.call(c.DtxForget(A))
     assert session.call(c.DtxRecover()) == c.RecoverResult([])
-    assert waiting(world, "r") == ([b"swapped"] if commit else [])
+    assert waiting(bench, "r") == ([b"swapped"] if commit else [])
 
 
 def test_every_verdict_has_a_status_of_its_own() -> None:
@@ -401,8 +398,8 @@ def test_every_verdict_has_a_status_of_its_own() -> None:
 # In the next run of the node.
 
 
-class Node(World):
-    """A world with a store."""
+class Node(ClientBench):
+    """A bench with a store."""
 
     def __init__(self, site: Site) -> None:
         self.site = site

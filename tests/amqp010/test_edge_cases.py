@@ -11,12 +11,12 @@ from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.sequences import SequenceSet
 
 from .client import ClientSession, SessionEnded, frame, ids
-from .peer import Peer, World
+from .peer import Peer
 
 
 @pytest.fixture
 def peer() -> Peer:
-    return Peer(World()).open()
+    return Peer().open()
 
 
 @pytest.fixture
@@ -195,16 +195,16 @@ def test_the_channel_of_an_ended_session_is_free_once_detached_has_been_said(p1:
     p1.send(c.QueueDeclare("not heard"))
     p1.control(c.SessionDetached(b"p1", c.DETACH_CODE_NORMAL))
     assert p1.client.attach("p2", channel=5).attached
-    assert "not heard" not in p1.client.world.host.queues
+    assert "not heard" not in p1.client.bench.host.queues
 
 
 def test_a_command_on_a_channel_without_a_session_does_nothing_and_is_not_answered(peer: Peer) -> None:
-    peer.transmit(frame(c.QueueDeclare("not heard").encode(True), 9, segment=1))
-    peer.transmit(frame(c.QueueDeclare("not heard").encode(True), 9, segment=1))
+    peer.send_bytes(frame(c.QueueDeclare("not heard").encode(True), 9, segment=1))
+    peer.send_bytes(frame(c.QueueDeclare("not heard").encode(True), 9, segment=1))
     heard = len(peer.heard)
     peer.read()
     assert len(peer.heard) == heard
-    assert "not heard" not in peer.world.host.queues
+    assert "not heard" not in peer.bench.host.queues
     assert peer.attach(channel=9).attached
 
 
@@ -217,7 +217,7 @@ def test_a_command_before_the_command_point_ends_the_session(peer: Peer) -> None
     assert exception.error_code == c.ERROR_CODE_ILLEGAL_STATE
     assert (exception.class_code, exception.command_code) == (8, 1)
     assert detach == c.SessionDetach(b"p4")
-    assert "not heard" not in peer.world.host.queues
+    assert "not heard" not in peer.bench.host.queues
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_command_before_the_command_point_ends_the_session(peer: Peer) -> None
 )
 def test_reserved_bits_end_the_connection(peer: Peer, octets: bytes) -> None:
     """Unlike qpidd, which only leaves, we say why before we do."""
-    peer.transmit(octets)
+    peer.send_bytes(octets)
     peer.read()
     assert peer.closed is not None
     assert peer.closed.reply_code == c.CLOSE_CODE_FRAMING_ERROR
@@ -241,7 +241,7 @@ def test_reserved_bits_end_the_connection(peer: Peer, octets: bytes) -> None:
 
 
 def test_the_last_reserved_octets_of_a_frame_are_not_looked_at(peer: Peer) -> None:
-    peer.transmit(bytes.fromhex("0f00 0010 0000 0000 ffffffff 010a 0000"))
+    peer.send_bytes(bytes.fromhex("0f00 0010 0000 0000 ffffffff 010a 0000"))
     assert peer.attach().attached
 
 
@@ -257,9 +257,9 @@ def test_a_command_segment_may_be_in_several_frames(p1: ClientSession) -> None:
     pieces = [octets[at : at + 5] for at in range(0, len(octets), 5)]
     for n, piece in enumerate(pieces):
         flags = 0x0C | (2 if n == 0 else 0) | (1 if n == len(pieces) - 1 else 0)
-        p1.client.transmit(frame(piece, 5, flags, segment=1))
+        p1.client.send_bytes(frame(piece, 5, flags, segment=1))
     assert p1.taken(c.SessionCompleted)[0].commands == ids(0)
-    assert "probe-q" in p1.client.world.host.queues
+    assert "probe-q" in p1.client.bench.host.queues
 
 
 def test_ids_that_are_not_held_are_accepted_in_silence(p1: ClientSession) -> None:
@@ -281,4 +281,4 @@ def test_the_name_of_a_session_can_be_used_again_at_once(peer: Peer) -> None:
         session.declare("mine", exclusive=True, auto_delete=True)
         session.detach()
         del peer.sessions[1]
-        assert "mine" not in peer.world.host.queues
+        assert "mine" not in peer.bench.host.queues

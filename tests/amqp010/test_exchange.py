@@ -9,17 +9,13 @@ from broker_core.exchanges.standard import STANDARD
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.types import UInt8, Value
 from tests.amqp010.client import ClientSession, SessionEnded
-from tests.amqp010.peer import World, session_of
+from tests.amqp010.peer import session_of
+from tests.harness.bench import ClientBench
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def session(world: World) -> ClientSession:
-    return session_of(world)
+def session(bench: ClientBench) -> ClientSession:
+    return session_of(bench)
 
 
 def refused(session: ClientSession, command: c.Command) -> int | None:
@@ -63,12 +59,14 @@ def test_a_missing_exchange_is_an_answer_and_the_default_one_is_direct(session: 
         assert (result.type, result.durable, result.not_found) == ("direct", True, False)
 
 
-def test_declaring_again_changes_nothing_whatever_else_is_said(world: World, session: ClientSession) -> None:
+def test_declaring_again_changes_nothing_whatever_else_is_said(
+    bench: ClientBench, session: ClientSession
+) -> None:
     session.exchange("e", "topic", durable=True)
-    exchange = world.host.exchanges["e"]
+    exchange = bench.host.exchanges["e"]
     session.exchange("e", "topic", durable=False, auto_delete=True)
     session.exchange("amq.topic", "topic")
-    assert world.host.exchanges["e"] is exchange
+    assert bench.host.exchanges["e"] is exchange
     assert exchange.durable
 
 
@@ -99,11 +97,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_declared(world: World, session: ClientSession, what: str) -> None:
+def test_what_cannot_be_declared(bench: ClientBench, session: ClientSession, what: str) -> None:
     command, code = REFUSED[what]
-    before = {*world.host.exchanges}
+    before = {*bench.host.exchanges}
     assert refused(session, command) == code
-    assert {*world.host.exchanges} == before
+    assert {*bench.host.exchanges} == before
 
 
 def test_s243_a_type_that_is_not_standard_begins_with_x() -> None:
@@ -111,9 +109,9 @@ def test_s243_a_type_that_is_not_standard_begins_with_x() -> None:
         name = "strange"
 
     types: dict[str, type[ExchangeType]] = {**STANDARD, "strange": Strange, "x-strange": Strange}
-    world = World(exchange_types=types)
-    session_of(world, "good").exchange("e", "x-strange")
-    assert refused(session_of(world, "bad"), c.ExchangeDeclare("f", "strange")) == c.ERROR_CODE_NOT_ALLOWED
+    bench = ClientBench(exchange_types=types)
+    session_of(bench, "good").exchange("e", "x-strange")
+    assert refused(session_of(bench, "bad"), c.ExchangeDeclare("f", "strange")) == c.ERROR_CODE_NOT_ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -128,8 +126,8 @@ def test_s243_a_type_that_is_not_standard_begins_with_x() -> None:
     ],
 )
 def test_x091_names_of_the_draft_where_they_are_asked_for(command: c.Command, strict: bool) -> None:
-    session_of(World()).call(command)
-    session = session_of(World("[protocols.amqp010]\nstrict_names = true"))
+    session_of(ClientBench()).call(command)
+    session = session_of(ClientBench("[protocols.amqp010]\nstrict_names = true"))
     if strict:
         session.call(command)
     else:
@@ -149,13 +147,13 @@ def test_what_finds_no_queue_goes_to_the_alternate_exchange(session: ClientSessi
 # Deleting.
 
 
-def test_an_exchange_is_deleted_with_its_bindings(world: World, session: ClientSession) -> None:
+def test_an_exchange_is_deleted_with_its_bindings(bench: ClientBench, session: ClientSession) -> None:
     session.exchange("e", "direct")
     session.declare("q")
     session.bind("q", "e", "k")
     session.call(c.ExchangeDelete("e"))
-    assert "e" not in world.host.exchanges
-    assert [*world.host.bindings_to(world.queue("q"))] == []
+    assert "e" not in bench.host.exchanges
+    assert [*bench.host.bindings_to(bench.queue("q"))] == []
 
 
 @pytest.mark.parametrize(
@@ -250,7 +248,7 @@ def test_an_unknown_x_match_is_an_invalid_argument(session: ClientSession) -> No
 
 
 def test_unbinding_takes_all_bindings_with_the_key_and_does_not_mind_that_there_is_none(
-    world: World, session: ClientSession
+    bench: ClientBench, session: ClientSession
 ) -> None:
     session.declare("q")
     for colour in ("red", "blue"):
@@ -258,7 +256,7 @@ def test_unbinding_takes_all_bindings_with_the_key_and_does_not_mind_that_there_
     session.bind("q", "amq.match", "other", {"colour": "red"})
     for _ in range(2):
         session.call(c.ExchangeUnbind("q", "amq.match", "k"))
-        assert [each.key for each in world.host.bindings_to(world.queue("q"))] == ["other"]
+        assert [each.key for each in bench.host.bindings_to(bench.queue("q"))] == ["other"]
 
 
 # Bound?
@@ -309,12 +307,12 @@ def test_bound_says_what_is_not(session: ClientSession, asked: dict[str, object]
 # Permissions.
 
 
-def test_permissions_are_asked_for(world: World) -> None:
-    world.user("reader", configure="^$", write="^$", read="^amq\\.")
-    session = session_of(world, "s", "reader")
+def test_permissions_are_asked_for(bench: ClientBench) -> None:
+    bench.user("reader", configure="^$", write="^$", read="^amq\\.")
+    session = session_of(bench, "s", "reader")
     session.call(c.ExchangeQuery("amq.direct"))
     assert refused(session, c.ExchangeDeclare("e", "direct")) == c.ERROR_CODE_UNAUTHORIZED_ACCESS
-    session = session_of(world, "t", "reader")
+    session = session_of(bench, "t", "reader")
     assert refused(session, c.ExchangeDeclare("amq.direct", "direct")) == c.ERROR_CODE_UNAUTHORIZED_ACCESS
-    session = session_of(world, "u", "reader")
+    session = session_of(bench, "u", "reader")
     assert refused(session, c.QueueQuery("secret")) == c.ERROR_CODE_UNAUTHORIZED_ACCESS

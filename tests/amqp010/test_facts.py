@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_core.observability.connection_stats import ChannelFacts
 from protocols.amqp010.broker.stats import PROPERTIES_MAX, TEXT_MAX, few_of
 from protocols.amqp010.codec import commands as c
-from tests.amqp091.peer import World
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession
 from .peer import Peer, session_of
@@ -17,21 +17,21 @@ def told(session: ClientSession) -> ChannelFacts:
 
 
 def session_with_queue() -> ClientSession:
-    session = session_of(World())
+    session = session_of(ClientBench())
     session.declare("q")
     return session
 
 
 def test_a_connection_is_told_with_its_sessions_until_it_ends() -> None:
-    peer = Peer(World())
+    peer = Peer()
     assert peer.front.facts() is None
-    session = session_of(World())
+    session = session_of(ClientBench())
     front = session.client.front
     facts = front.facts()
     assert facts is not None
     assert (facts.protocol, facts.user, facts.virtual_host, facts.channels) == ("AMQP 0-10", "guest", "/", 1)
     assert facts.mechanism == "PLAIN"
-    session.client.lose()
+    session.client.drop()
     assert front.facts() is None
 
 
@@ -64,7 +64,7 @@ def test_deliveries_and_what_is_accepted_of_them_are_counted() -> None:
 def test_a_subscription_tells_where_it_is_as_long_as_it_is_anywhere() -> None:
     session = session_with_queue()
     session.subscribe("q", "here")
-    (consumer,) = session.client.world.queue("q").consumers
+    (consumer,) = session.client.bench.queue("q").consumers
     facts = consumer.facts()
     assert (facts.tag, facts.connection, facts.channel) == (
         "here",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.amqp010.codec import commands as c
-from tests.amqp091.peer import World
+from tests.harness.bench import ClientBench
 
 from .client import FOREVER, ClientSession, Inbox
 from .peer import Peer, session_of
@@ -15,18 +15,6 @@ from .peer import Peer, session_of
 CREDIT, WINDOW = c.FLOW_MODE_CREDIT, c.FLOW_MODE_WINDOW
 MESSAGE, BYTE = c.CREDIT_UNIT_MESSAGE, c.CREDIT_UNIT_BYTE
 SIZE = 19  # octets of a message with a body of 8 and the routing key "q": qpid's own tests count on it
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def session(world: World) -> ClientSession:
-    session = session_of(world)
-    session.declare("q")
-    return session
 
 
 def fill(session: ClientSession, count: int, size: int = 8) -> None:
@@ -216,24 +204,26 @@ def test_after_a_flush_no_credit_is_left(session: ClientSession) -> None:
     assert numbers(inbox) == []
 
 
-def test_credit_given_right_behind_a_flush_is_not_lost(world: World, session: ClientSession) -> None:
+def test_credit_given_right_behind_a_flush_is_not_lost(bench: ClientBench, session: ClientSession) -> None:
     """C++ clients send flush, set-flow-mode, and flow in one go."""
     inbox = session.subscribe("q", messages=5)
     peer = session.client
     sent: list[bytes] = []
-    transmit, peer.transmit = peer.transmit, sent.append  # type: ignore[method-assign, assignment]
+    send_bytes, peer.send_bytes = peer.send_bytes, sent.append  # type: ignore[method-assign, assignment]
     session.send(c.MessageFlush("q"))
     session.send(c.MessageSetFlowMode("q", WINDOW))
     session.send(c.MessageFlow("q", MESSAGE, 2))
     last = session.send(c.MessageFlow("q", BYTE, FOREVER), sync=True)
-    peer.transmit = transmit  # type: ignore[method-assign]
-    peer.transmit(b"".join(sent))
+    peer.send_bytes = send_bytes  # type: ignore[method-assign]
+    peer.send_bytes(b"".join(sent))
     session.wait(last)
     fill(session, 3)
     assert numbers(inbox) == [0, 1]
 
 
-def test_a_flush_waits_for_a_selector_that_is_still_looking(world: World, session: ClientSession) -> None:
+def test_a_flush_waits_for_a_selector_that_is_still_looking(
+    bench: ClientBench, session: ClientSession
+) -> None:
     """The queue tests no more than a portion of its messages at a time."""
     fill(session, 2000)
     session.publish("q", b"7", properties=c.MessageProperties(application_headers={"wanted": True}))
@@ -243,24 +233,24 @@ def test_a_flush_waits_for_a_selector_that_is_still_looking(world: World, sessio
     id = session.send(c.MessageFlush("q"), sync=True)
     assert numbers(inbox) == []
     assert id not in session.completed
-    world.advance(1)
+    bench.advance(1)
     for _ in range(10):
-        world.advance(1)
+        bench.advance(1)
     assert numbers(inbox) == [7]
     assert id in session.completed
 
 
 def test_a_flush_is_over_when_the_session_is_detached() -> None:
-    world = World("[limits]\noutbox_size_max = 65536")
-    session = Peer(world).open().attach("kept")
+    bench = ClientBench("[limits]\noutbox_size_max = 65536")
+    session = Peer(bench).open().attach("kept")
     session.control(c.SessionRequestTimeout(60))
     session.declare("q")
     fill(session, 30, 10_000)
     session.subscribe("q", messages=None)
     session.flow("q", 30)
     id = session.send(c.MessageFlush("q"), sync=True)
-    session.client.lose()  # type: ignore[attr-defined]
-    again = Peer(world).open().attach("kept")
+    session.client.drop()  # type: ignore[attr-defined]
+    again = Peer(bench).open().attach("kept")
     again.control(c.SessionFlush(completed=True))
     again.client.read()
     assert id in again.completed
@@ -292,38 +282,38 @@ def test_a_window_of_octets_comes_back_with_each_message(session: ClientSession)
     assert numbers(inbox) == [6, 7, 8, 9]
 
 
-def test_a_message_with_more_octets_than_are_left_waits(world: World, session: ClientSession) -> None:
+def test_a_message_with_more_octets_than_are_left_waits(bench: ClientBench, session: ClientSession) -> None:
     fill(session, 1)
     fill(session, 1, 50)
     fill(session, 1)
     inbox = session.subscribe("q", messages=FOREVER, octets=SIZE * 3, flow_mode=CREDIT)
     assert len(inbox.all()) == 1
-    assert (world.queue("q").ready, world.queue("q").unsettled) == (2, 1)
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (2, 1)
     session.call(c.MessageFlow("q", BYTE, SIZE * 3))
     assert [len(message.body) for message in inbox.all()] == [50, 8]
 
 
-def test_what_waits_for_octets_of_one_is_for_others(world: World, session: ClientSession) -> None:
+def test_what_waits_for_octets_of_one_is_for_others(bench: ClientBench, session: ClientSession) -> None:
     fill(session, 1)
     fill(session, 1, 50)
     session.subscribe("q", messages=FOREVER, octets=SIZE * 2, flow_mode=CREDIT)
-    other = session_of(world, "other").subscribe("q")
+    other = session_of(bench, "other").subscribe("q")
     (message,) = other.all()
     assert len(message.body) == 50
     assert not message.delivery.redelivered
     fill(session, 1)
-    world.advance(2)
+    bench.advance(2)
     assert len(session.inboxes["q"].all()) + len(other.all()) == 2
 
 
-def test_what_others_took_does_not_stand_in_the_way(world: World, session: ClientSession) -> None:
+def test_what_others_took_does_not_stand_in_the_way(bench: ClientBench, session: ClientSession) -> None:
     fill(session, 1)
     fill(session, 1, 50)
     inbox = session.subscribe("q", messages=FOREVER, octets=SIZE * 2, flow_mode=CREDIT)
     assert len(inbox.all()) == 1
-    session_of(world, "other").subscribe("q", messages=1).get()
+    session_of(bench, "other").subscribe("q", messages=1).get()
     fill(session, 1)
-    world.advance(2)
+    bench.advance(2)
     assert len(inbox.all()) == 1
 
 
@@ -338,16 +328,18 @@ def test_a_message_larger_than_all_of_the_credit_comes_if_nothing_of_it_is_used(
     assert len(inbox.all()) == (1 if mode == WINDOW else 0)
 
 
-def test_who_need_not_accept_has_taken_only_what_he_was_sent(world: World, session: ClientSession) -> None:
+def test_who_need_not_accept_has_taken_only_what_he_was_sent(
+    bench: ClientBench, session: ClientSession
+) -> None:
     fill(session, 1)
     fill(session, 1, 50)
     session.subscribe(
         "q", messages=FOREVER, octets=SIZE * 2, flow_mode=CREDIT, accept_mode=c.ACCEPT_MODE_NONE
     )
-    assert (world.queue("q").ready, world.queue("q").unsettled) == (1, 0)
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (1, 0)
     session.detach()
-    world.settle()
-    assert (world.queue("q").ready, world.queue("q").unsettled) == (1, 0)
+    bench.settle()
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (1, 0)
 
 
 @pytest.mark.parametrize("kind", ["browse", "stream"])
@@ -398,7 +390,7 @@ def test_what_is_too_large_for_a_reader_comes_when_he_has_more_octets(
 def test_no_more_is_sent_than_there_is_credit_for_and_no_less(
     mode: int, steps: list[tuple[str, int]]
 ) -> None:
-    session = session_of(World())
+    session = session_of(ClientBench())
     session.declare("q")
     inbox = session.subscribe("q", messages=None, flow_mode=mode)
     queued: list[int] = []

@@ -14,10 +14,12 @@ from protocols.amqp010.broker import adapter
 from protocols.amqp010.broker.registration import PROTOCOL
 from protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
+from tests.harness.bench import ClientBench
+from tests.harness.peer import ELSEWHERE
 
 from .attack import command
 from .client import FOREVER, ConnectionEnded, SessionEnded
-from .peer import ELSEWHERE, Peer, World
+from .peer import Peer
 
 
 def refusal(peer: Peer, **options: str) -> c.ConnectionClose:
@@ -29,8 +31,8 @@ def refusal(peer: Peer, **options: str) -> c.ConnectionClose:
     return ended.value.close
 
 
-def started_with(mechanism: str, response: bytes | None, world: World | None = None) -> Peer:
-    peer = Peer(world)
+def started_with(mechanism: str, response: bytes | None, bench: ClientBench | None = None) -> Peer:
+    peer = Peer(bench)
     peer.greet()
     peer.control(c.ConnectionStartOk({}, mechanism, response))
     peer.read()
@@ -41,7 +43,7 @@ def started_with(mechanism: str, response: bytes | None, world: World | None = N
 
 
 def test_the_server_says_who_it_is() -> None:
-    start = Peer(World('node.name = "hare"')).greet()
+    start = Peer(ClientBench('node.name = "hare"')).greet()
     assert start.server_properties["product"]
     assert start.server_properties["host"] == "hare"
     assert start.mechanisms == ["PLAIN", "ANONYMOUS"]
@@ -49,13 +51,13 @@ def test_the_server_says_who_it_is() -> None:
 
 
 def test_nobody_is_offered_to_be_anonymous_where_there_is_no_anonymous_user() -> None:
-    start = Peer(World('security.anonymous_user = ""')).greet()
+    start = Peer(ClientBench('security.anonymous_user = ""')).greet()
     assert start.mechanisms == ["PLAIN"]
 
 
 def test_what_is_configured_is_told() -> None:
-    world = World("[protocols.amqp010]\nsession_max = 5\nframe_max = 5000\nheartbeat_s = 7")
-    assert Peer(world).log_in() == c.ConnectionTune(5, 5000, 0, 7)
+    bench = ClientBench("[protocols.amqp010]\nsession_max = 5\nframe_max = 5000\nheartbeat_s = 7")
+    assert Peer(bench).log_in() == c.ConnectionTune(5, 5000, 0, 7)
 
 
 # Who.
@@ -75,7 +77,7 @@ def test_a_wrong_password_is_refused_in_words(caplog: pytest.LogCaptureFixture) 
 
 
 def test_guest_comes_from_this_machine_only() -> None:
-    close = refusal(Peer(World(), ELSEWHERE))
+    close = refusal(Peer(ClientBench(), ELSEWHERE))
     assert close.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
 
 
@@ -106,8 +108,8 @@ def test_an_empty_response_is_a_response_and_a_wrong_one() -> None:
 
 
 def test_a_mechanism_of_two_steps() -> None:
-    world = World('protocols.amqp010.mechanisms = ["RABBIT-CR-DEMO"]')
-    peer = started_with("RABBIT-CR-DEMO", b"guest", world)
+    bench = ClientBench('protocols.amqp010.mechanisms = ["RABBIT-CR-DEMO"]')
+    peer = started_with("RABBIT-CR-DEMO", b"guest", bench)
     assert peer.secure is not None
     peer.control(c.ConnectionSecureOk(b"My password is guest"))
     peer.read()
@@ -124,11 +126,11 @@ def test_a_mechanism_that_is_not_offered_is_refused() -> None:
 
 
 def test_no_virtual_host_means_the_first_one() -> None:
-    assert Peer(World(TWO_HOSTS)).open(virtual_host="").front.client.host.name == "/"
+    assert Peer(ClientBench(TWO_HOSTS)).open(virtual_host="").front.client.host.name == "/"
 
 
 def test_a_virtual_host_is_known_by_its_name() -> None:
-    assert Peer(World(TWO_HOSTS)).open(virtual_host="blue").front.client.host.name == "blue"
+    assert Peer(ClientBench(TWO_HOSTS)).open(virtual_host="blue").front.client.host.name == "blue"
 
 
 def test_an_unknown_virtual_host_is_an_invalid_path() -> None:
@@ -137,33 +139,33 @@ def test_an_unknown_virtual_host_is_an_invalid_path() -> None:
 
 
 def test_a_virtual_host_may_be_closed_to_a_user() -> None:
-    close = refusal(Peer(World(TWO_HOSTS)), user="ann", password="secret", virtual_host="blue")
+    close = refusal(Peer(ClientBench(TWO_HOSTS)), user="ann", password="secret", virtual_host="blue")
     assert close.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
     assert "access to vhost 'blue' refused for user 'ann'" in close.reply_text
 
 
 def test_a_node_has_room_for_so_many_connections() -> None:
-    world = World("limits.connections_max = 1")
-    Peer(world).open()
-    close = refusal(Peer(world))
+    bench = ClientBench("limits.connections_max = 1")
+    Peer(bench).open()
+    close = refusal(Peer(bench))
     assert close.reply_code == c.CLOSE_CODE_CONNECTION_FORCED
 
 
 def test_a_connection_that_has_ended_makes_room() -> None:
-    world = World("limits.connections_max = 1")
+    bench = ClientBench("limits.connections_max = 1")
     for _ in range(3):
-        peer = Peer(world).open()
+        peer = Peer(bench).open()
         peer.close()
-        peer.lose()
-    assert world.host.connections == 0
+        peer.drop()
+    assert bench.host.connections == 0
 
 
 def test_a_user_has_no_more_sessions_than_channels() -> None:
-    world = World()
-    guest = world.broker.access.user("guest")
+    bench = ClientBench()
+    guest = bench.broker.access.user("guest")
     assert guest is not None
-    world.broker.access.put_user(attrs.evolve(guest, limits=UserLimits(max_channels=2)))
-    peer = Peer(world).open()
+    bench.broker.access.put_user(attrs.evolve(guest, limits=UserLimits(max_channels=2)))
+    peer = Peer(bench).open()
     peer.attach("a", 1)
     peer.attach("b", 2)
     with pytest.raises(SessionEnded) as ended:
@@ -177,24 +179,24 @@ def test_a_user_has_no_more_sessions_than_channels() -> None:
 
 
 def test_heartbeats_go_both_ways() -> None:
-    world = World()
-    peer = Peer(world).open(heartbeat=10)
+    bench = ClientBench()
+    peer = Peer(bench).open(heartbeat=10)
     for _ in range(8):
-        world.advance(5)
+        bench.advance(5)
         peer.control(c.ConnectionHeartbeat())
         peer.read()
     assert peer.heartbeats >= 3
     assert not peer.front.closed
     for _ in range(5):
-        world.advance(5)
+        bench.advance(5)
     assert peer.front.closed
 
 
 def test_a_handshake_is_not_waited_for_for_ever() -> None:
-    world = World("limits.handshake_timeout_s = 5")
-    peer = Peer(world)
+    bench = ClientBench("limits.handshake_timeout_s = 5")
+    peer = Peer(bench)
     peer.greet()
-    world.advance(6)
+    bench.advance(6)
     assert peer.front.closed
 
 
@@ -210,8 +212,8 @@ def test_a_node_that_shuts_down_says_so() -> None:
 
 def test_who_speaks_something_else_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer()
-    peer.transmit(b"GET / HTTP/1.1\r\n\r\n")
-    peer.lose()
+    peer.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
+    peer.drop()
     assert peer.take_bytes() == b"AMQP\x01\x01\x00\x0a"
     assert "refused, detected HTTP GET" in caplog.text
 
@@ -220,14 +222,14 @@ def test_how_it_ended_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     peer = Peer().open()
     peer.close()
-    peer.lose()
+    peer.drop()
     assert "ended, 'the client closed it: 200 bye'" in caplog.text
 
 
 def test_the_front_end_is_made_by_its_registration() -> None:
-    world = World()
+    bench = ClientBench()
     address = Address("127.0.0.1", 1, "127.0.0.1", 2, True)
-    front = PROTOCOL.factory(world.broker, world.config, Peer(world).outbox, address, 0.0)
+    front = PROTOCOL.factory(bench.broker, bench.config, Peer(bench).outbox, address, 0.0)
     assert isinstance(front, adapter.Connection010)
     assert PROTOCOL.encoding is not None
     assert PROTOCOL.encoding().name == "amqp010"
@@ -235,27 +237,27 @@ def test_the_front_end_is_made_by_its_registration() -> None:
 
 def test_others_have_their_turn_after_so_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter, "WORK_MAX", 5)
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     session = peer.attach()
     for queue in ("a", "b", "c"):
         session.declare(queue)
         session.bind(queue, "amq.fanout")
     transfer = command(c.MessageTransfer("amq.fanout", c.ACCEPT_MODE_NONE), None, b"x")
-    peer.front.receive(transfer * 10, world.broker.tick())
+    peer.front.receive(transfer * 10, bench.broker.tick())
     turns = 1
     while peer.front.halted:
-        world.settle()
-        peer.front.receive(b"", world.broker.tick())
+        bench.settle()
+        peer.front.receive(b"", bench.broker.tick())
         turns += 1
-    world.settle()
+    bench.settle()
     assert turns == 6  # of two messages, six copies, each; and the last finds nothing left
-    assert world.queue("c").ready == 10
+    assert bench.queue("c").ready == 10
 
 
 def test_who_does_not_read_gets_no_more_until_it_does() -> None:
-    world = World('limits.outbox_size_max = "64KiB"')
-    session = Peer(world).open().attach()
+    bench = ClientBench('limits.outbox_size_max = "64KiB"')
+    session = Peer(bench).open().attach()
     session.declare("q")
     for _ in range(100):
         session.publish("q", bytes(8192))
@@ -270,13 +272,13 @@ def test_who_does_not_read_gets_no_more_until_it_does() -> None:
 
 
 def test_who_asks_and_does_not_read_is_not_heard_any_more() -> None:
-    world = World('limits.outbox_size_max = "64KiB"\nlimits.message_size_max = "64KiB"')
-    session = Peer(world).open().attach()
+    bench = ClientBench('limits.outbox_size_max = "64KiB"\nlimits.message_size_max = "64KiB"')
+    session = Peer(bench).open().attach()
     peer = session.client
     query = command(c.QueueQuery("q" * 200))
     for _ in range(2000):
-        peer.front.receive(query * 10, world.broker.tick())
-        world.settle()
+        peer.front.receive(query * 10, bench.broker.tick())
+        bench.settle()
     assert peer.front.halted
     assert peer.outbox.size < 256 << 10
 
@@ -300,58 +302,58 @@ class Switch(Monitor):
 
 
 @pytest.fixture
-def alarmed() -> tuple[World, Switch]:
+def alarmed() -> tuple[ClientBench, Switch]:
     switch = Switch()
-    return World(monitors=(switch,)), switch
+    return ClientBench(monitors=(switch,)), switch
 
 
-def raise_alarm(world: World, switch: Switch, on: bool = True) -> None:
+def raise_alarm(bench: ClientBench, switch: Switch, on: bool = True) -> None:
     switch.on = on
-    world.watch()
+    bench.watch()
 
 
-def test_who_publishes_while_an_alarm_is_raised_is_not_read_from(alarmed: tuple[World, Switch]) -> None:
-    world, switch = alarmed
-    session = Peer(world).open().attach()
+def test_who_publishes_while_an_alarm_is_raised_is_not_read_from(alarmed: tuple[ClientBench, Switch]) -> None:
+    bench, switch = alarmed
+    session = Peer(bench).open().attach()
     session.declare("q")
-    raise_alarm(world, switch)
+    raise_alarm(bench, switch)
     session.publish("q", b"the last one")
     assert session.client.front.blocked
     session.publish("q", b"waits")
-    assert world.queue("q").ready == 1
-    raise_alarm(world, switch, False)
-    assert world.queue("q").ready == 2
+    assert bench.queue("q").ready == 1
+    raise_alarm(bench, switch, False)
+    assert bench.queue("q").ready == 2
 
 
-def test_who_only_receives_goes_on_during_an_alarm(alarmed: tuple[World, Switch]) -> None:
-    world, switch = alarmed
-    session = Peer(world).open().attach()
+def test_who_only_receives_goes_on_during_an_alarm(alarmed: tuple[ClientBench, Switch]) -> None:
+    bench, switch = alarmed
+    session = Peer(bench).open().attach()
     session.declare("q")
     session.publish("q", b"before")
     session.sync()
-    raise_alarm(world, switch)
+    raise_alarm(bench, switch)
     inbox = session.subscribe("q")
     session.accept(inbox.get().id)
     assert not session.client.front.blocked
 
 
-def test_who_is_not_read_from_is_not_missed(alarmed: tuple[World, Switch]) -> None:
-    world, switch = alarmed
-    peer = Peer(world).open(heartbeat=10)
+def test_who_is_not_read_from_is_not_missed(alarmed: tuple[ClientBench, Switch]) -> None:
+    bench, switch = alarmed
+    peer = Peer(bench).open(heartbeat=10)
     session = peer.attach()
     session.declare("q")
-    raise_alarm(world, switch)
+    raise_alarm(bench, switch)
     session.publish("q", b"the last one")
     for _ in range(20):
-        world.advance(5)
+        bench.advance(5)
     assert not peer.front.closed
 
 
-def test_a_blocked_connection_can_be_closed_by_the_node(alarmed: tuple[World, Switch]) -> None:
-    world, switch = alarmed
-    session = Peer(world).open().attach()
+def test_a_blocked_connection_can_be_closed_by_the_node(alarmed: tuple[ClientBench, Switch]) -> None:
+    bench, switch = alarmed
+    session = Peer(bench).open().attach()
     session.declare("q")
-    raise_alarm(world, switch)
+    raise_alarm(bench, switch)
     session.publish("q", b"the last one")
     session.client.front.shut_down("enough")
     session.client.read()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.amqp010.codec import commands as c
-from tests.amqp091.peer import World
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession
 from .peer import session_of
@@ -35,9 +35,9 @@ OFTEN = ("publish", "flow", "accept", "accept", "release", "roll back")
 class Actor:
     """One session, and what the model knows it to hold: bodies by the ids of their transfers."""
 
-    def __init__(self, world: World, name: str, modes: tuple[bool, bool, bool]) -> None:
+    def __init__(self, bench: ClientBench, name: str, modes: tuple[bool, bool, bool]) -> None:
         self.accepts, self.browses, self.transacts = modes
-        self.session: ClientSession = session_of(world, name)
+        self.session: ClientSession = session_of(bench, name)
         if self.transacts:
             self.session.call(c.TxSelect())
         self.inbox = self.session.subscribe(
@@ -58,12 +58,12 @@ class Model:
     """Where each message must be."""
 
     def __init__(self, modes: list[tuple[bool, bool, bool]]) -> None:
-        self.world = World()
-        session_of(self.world, "setup").declare("q", alternate_exchange="amq.fanout")
-        setup = session_of(self.world, "dead")
+        self.bench = ClientBench()
+        session_of(self.bench, "setup").declare("q", alternate_exchange="amq.fanout")
+        setup = session_of(self.bench, "dead")
         setup.declare("dead")
         setup.bind("dead", "amq.fanout")
-        self.actors = [Actor(self.world, f"s{n}", mode) for n, mode in enumerate(modes)]
+        self.actors = [Actor(self.bench, f"s{n}", mode) for n, mode in enumerate(modes)]
         self.count = 0
         self.names = len(modes)
         self.waiting: set[bytes] = set()
@@ -96,13 +96,13 @@ class Model:
                     self.gone.add(message.body)
 
     def check(self) -> None:
-        queue = self.world.queue("q")
+        queue = self.bench.queue("q")
         held = [body for actor in self.actors for body in (*actor.held.values(), *actor.accepted.values())]
         assert len(held) == len(set(held))
         assert queue.unsettled == len(held)
         assert {delivery.message.body for delivery in queue.waiting()} == self.waiting
         assert queue.ready == len(self.waiting)
-        assert {delivery.message.body for delivery in self.world.queue("dead").waiting()} == self.dead
+        assert {delivery.message.body for delivery in self.bench.queue("dead").waiting()} == self.dead
         inside = [body for actor in self.actors for body in actor.published]
         assert len(self.waiting) + len(held) + len(self.gone) + len(self.dead) + len(inside) == self.count
 
@@ -190,11 +190,11 @@ class Model:
         self._forget(actor)
         self.actors.remove(actor)
         actor.session.detach()
-        self.world.settle()
+        self.bench.settle()
         modes = (actor.accepts, actor.browses, actor.transacts)
         self.hear()
         self.names += 1
-        self.actors.append(Actor(self.world, f"s{self.names}", modes))
+        self.actors.append(Actor(self.bench, f"s{self.names}", modes))
 
     def _forget(self, actor: Actor) -> None:
         self.gone |= set(actor.published)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec.methods import QueueBind, QueueBindOk
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import World
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession
 from .peer import session_of
@@ -21,10 +22,10 @@ class Both:
     """The same queues bound over 0-10, and published to over both protocols."""
 
     def __init__(self, exchange: str) -> None:
-        self.world = World()
+        self.bench = ClientBench()
         self.exchange = exchange
-        self.session: ClientSession = session_of(self.world)
-        self.channel = self.world.channel()
+        self.session: ClientSession = session_of(self.bench)
+        self.channel = channel_of(self.bench)
         for queue in QUEUES:
             self.session.declare(queue)
 
@@ -44,7 +45,7 @@ class Both:
 
     def _taken(self) -> set[str]:
         """No queue gets a message twice."""
-        counts = {queue: self.world.queue(queue).purge() for queue in QUEUES}
+        counts = {queue: self.bench.queue(queue).purge() for queue in QUEUES}
         assert set(counts.values()) <= {0, 1}
         return {queue for queue, count in counts.items() if count}
 

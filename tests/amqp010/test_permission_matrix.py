@@ -23,9 +23,9 @@ from protocols.amqp010.broker.distributed import HANDLERS as DTX
 from protocols.amqp010.broker.session import COMMANDS as KNOWN
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.types import Str16Latin
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession, ids
-from .peer import World
 from .permitted import (
     DEAD,
     NOT_ALLOWED,
@@ -34,6 +34,7 @@ from .permitted import (
     XID,
     Group,
     Row,
+    bench,
     declare_exchange,
     declare_queue,
     perform,
@@ -41,7 +42,6 @@ from .permitted import (
     subscribe,
     transfer,
     user,
-    world,
 )
 
 CONFIGURE, WRITE, READ = PERMISSIONS = ("configure", "write", "read")
@@ -233,14 +233,14 @@ def test_every_command_has_a_row() -> None:
     assert {type(row.command) for row in COMMANDS.values()} == {*KNOWN, *DTX, c.MessageTransfer}
 
 
-def check(world: World, session: ClientSession, row: Row, missing: Sequence[Group]) -> None:
-    before = state(world)
+def check(bench: ClientBench, session: ClientSession, row: Row, missing: Sequence[Group]) -> None:
+    before = state(bench)
     code, words = perform(session, row)
     if missing:
         permission, kind, name = missing[0][0]
         where = f"{permission} access to {kind} '{name}' in vhost '/'"
         assert (code, words) == (REFUSED, f"{where} refused for user 'u'")
-        assert state(world) == before
+        assert state(bench) == before
     else:
         assert code == row.otherwise, words
 
@@ -255,7 +255,7 @@ def exactly(names: Iterable[str]) -> str:
 def test_what_each_set_of_permissions_allows(row: Row, granted: tuple[str, ...]) -> None:
     expressions = (".*" if permission in granted else "" for permission in PERMISSIONS)
     missing = [group for group in row.needs if all(need[0] not in granted for need in group)]
-    both = world()
+    both = bench()
     check(both, user(both, *expressions), row, missing)
 
 
@@ -270,7 +270,7 @@ NEEDS: Final = [
 def test_each_need_is_a_need(row: Row, group: Group) -> None:
     lost = {permission: name for permission, _, name in group}
     expressions = (f"^(?!{lost[permission]}$)" if permission in lost else ".*" for permission in PERMISSIONS)
-    both = world()
+    both = bench()
     missing = [each for each in row.needs if all(lost.get(need[0]) == need[2] for need in each)]
     check(both, user(both, *expressions), row, missing)
 
@@ -281,14 +281,14 @@ def test_there_are_no_other_needs(row: Row) -> None:
         named = (
             exactly(name for granted, _, name in needs if granted == permission) for permission in PERMISSIONS
         )
-        both = world()
+        both = bench()
         check(both, user(both, *named), row, [])
 
 
 @pytest.mark.parametrize("row", COMMANDS.values(), ids=COMMANDS)
 def test_a_permission_that_is_taken_away_is_missed_at_once(row: Row) -> None:
     """Whatever has been remembered while it was there."""
-    both = world()
+    both = bench()
     session = user(both)
     for destination in ("x", "guarded", "amq.topic", ""):
         session.publish("k", exchange=destination)

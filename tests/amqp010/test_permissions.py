@@ -10,9 +10,10 @@ import pytest
 
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.types import Vbin32
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession, each, ids
-from .peer import Peer, World
+from .peer import Peer
 from .permitted import (
     DEAD,
     LOCKED,
@@ -20,6 +21,7 @@ from .permitted import (
     REFUSED,
     XID,
     Row,
+    bench,
     declare_exchange,
     declare_queue,
     perform,
@@ -27,7 +29,6 @@ from .permitted import (
     subscribe,
     transfer,
     user,
-    world,
 )
 
 # Arguments that name an exchange, in every form in which a name can come.
@@ -38,7 +39,7 @@ from .permitted import (
 def test_an_exchange_that_is_named_by_something_else_than_a_text_is_none(
     argument: str, value: object
 ) -> None:
-    both = world()
+    both = bench()
     session = user(both, write="^nothing$")
     perform(session, Row(declare_queue("new", {argument: value})))
     made = both.host.queues.get("new")
@@ -47,7 +48,7 @@ def test_an_exchange_that_is_named_by_something_else_than_a_text_is_none(
 
 @pytest.mark.parametrize("value", [b"other", Vbin32(b"other"), ["other"], 5])
 def test_an_alternate_exchange_that_is_no_text_is_none(value: object) -> None:
-    both = world()
+    both = bench()
     session = user(both, write="^nothing$")
     perform(session, Row(declare_exchange("new", arguments={"alternate-exchange": value})))
     made = both.host.exchanges.get("new")
@@ -55,7 +56,7 @@ def test_an_alternate_exchange_that_is_no_text_is_none(value: object) -> None:
 
 
 def test_stray_octets_in_a_name_are_part_of_the_name_that_is_asked_for() -> None:
-    both = world()
+    both = bench()
     session = user(both, write="^other$")
     code, _ = perform(session, Row(declare_queue("new", {DEAD: "other\udcff"})))
     assert code == REFUSED
@@ -106,7 +107,7 @@ def test_the_same_is_heard_whether_or_not_it_is_there(
     """By somebody who may do what he likes with two names, of which one is taken."""
     heard = []
     for command in pair:
-        both = world()
+        both = bench()
         Peer(both).open().attach("o").declare("own", exclusive=True)
         code, words = perform(user(both, granted, granted, granted), Row(command))
         heard.append((code, words))
@@ -124,7 +125,7 @@ def names(pair: tuple[c.Command, c.Command]) -> list[str]:
 
 @pytest.mark.parametrize("key", ["q", "missing"])
 def test_the_default_exchange_does_not_tell_who_may_use_it_what_queues_there_are(key: str) -> None:
-    both = world()
+    both = bench()
     session = user(both, "", "^amq\\.default$", "")
     assert perform(session, Row(c.ExchangeBound("", None, key)))[0] == REFUSED
 
@@ -156,7 +157,7 @@ ON_A_QUEUE: Final[dict[str, tuple[Row, int | None]]] = {
 def test_the_queue_of_another_session_is_locked_to_who_may_and_refused_to_who_may_not(
     row: Row, code: int | None, auto_delete: bool
 ) -> None:
-    both = world()
+    both = bench()
     owner = Peer(both).open().attach("owner's")
     owner.declare("own", exclusive=True, auto_delete=auto_delete)
     owner.publish("own", b"mine")
@@ -172,9 +173,9 @@ def test_the_queue_of_another_session_is_locked_to_who_may_and_refused_to_who_ma
 # What somebody holds when his permissions are taken away.
 
 
-def holding(acquire_mode: int = c.ACQUIRE_MODE_PRE_ACQUIRED) -> tuple[World, ClientSession]:
+def holding(acquire_mode: int = c.ACQUIRE_MODE_PRE_ACQUIRED) -> tuple[ClientBench, ClientSession]:
     """He has been sent the message of q, and may nothing any more."""
-    both = world()
+    both = bench()
     session = user(both)
     session.subscribe("q", messages=1, acquire_mode=acquire_mode).get()
     both.broker.access.set_permissions("u", "/", "^$", "^$", "^$")
@@ -202,7 +203,7 @@ def test_what_he_was_only_shown_he_cannot_have_any_more() -> None:
 
 
 def test_what_he_was_only_shown_he_cannot_have_once_it_is_anothers() -> None:
-    both = world()
+    both = bench()
     session = user(both)
     session.subscribe("q", messages=1, acquire_mode=c.ACQUIRE_MODE_NOT_ACQUIRED).get()
     session.call(c.MessageCancel("q"))
@@ -212,7 +213,7 @@ def test_what_he_was_only_shown_he_cannot_have_once_it_is_anothers() -> None:
 
 
 def test_of_a_queue_that_has_gone_there_is_nothing_to_acquire() -> None:
-    both = world()
+    both = bench()
     session = user(both)
     session.subscribe("q", messages=1, acquire_mode=c.ACQUIRE_MODE_NOT_ACQUIRED).get()
     session.call(c.QueueDelete("q"))
@@ -222,7 +223,7 @@ def test_of_a_queue_that_has_gone_there_is_nothing_to_acquire() -> None:
 
 def test_a_reject_goes_where_the_queue_was_allowed_to_send_it_whoever_rejects() -> None:
     """The permission to write there was asked of who declared the queue."""
-    both = world()
+    both = bench()
     both.queue("mortal")
     guest = Peer(both).open().attach("g")
     guest.declare("grave")
@@ -234,7 +235,7 @@ def test_a_reject_goes_where_the_queue_was_allowed_to_send_it_whoever_rejects() 
 
 
 def test_what_was_published_in_a_transaction_was_allowed_when_it_came() -> None:
-    both = world()
+    both = bench()
     session = user(both)
     session.call(c.TxSelect())
     session.publish("q", b"before")
@@ -250,8 +251,8 @@ def test_what_was_published_in_a_transaction_was_allowed_when_it_came() -> None:
 # Topics.
 
 
-def guarded() -> tuple[World, ClientSession]:
-    both = world()
+def guarded() -> tuple[ClientBench, ClientSession]:
+    both = bench()
     session = Peer(both).open().attach("g")
     session.exchange("t", "topic")
     found = user(both)
@@ -319,7 +320,7 @@ OF_A_BRANCH: Final[tuple[c.Command, ...]] = (
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("command", OF_A_BRANCH, ids=repr)
 def test_the_branch_of_another_user_is_not_to_be_touched(command: c.Command, prepared: bool) -> None:
-    both = world()
+    both = bench()
     owner = Peer(both).open().attach("branch")
     owner.call(c.DtxSelect())
     owner.call(c.DtxStart(XID))
@@ -338,7 +339,7 @@ def test_the_branch_of_another_user_is_not_to_be_touched(command: c.Command, pre
 
 
 def test_nobody_is_told_of_branches_of_other_users() -> None:
-    both = world()
+    both = bench()
     owner = Peer(both).open().attach("branch")
     owner.call(c.DtxSelect())
     owner.call(c.DtxStart(XID))
@@ -351,7 +352,7 @@ def test_nobody_is_told_of_branches_of_other_users() -> None:
 
 def test_a_branch_that_was_undone_is_still_its_users() -> None:
     """Nobody else can take its name as long as its user may ask what became of it."""
-    both = world()
+    both = bench()
     owner = Peer(both).open().attach("branch")
     owner.call(c.DtxSelect())
     owner.call(c.DtxStart(XID))
@@ -365,7 +366,7 @@ def test_a_branch_that_was_undone_is_still_its_users() -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_session_of_another_user_is_another_session(force: bool) -> None:
-    both = world()
+    both = bench()
     owner = Peer(both).open().attach("same")
     owner.subscribe("q").get()
     access = both.broker.access
@@ -382,7 +383,7 @@ def test_a_session_of_another_user_is_another_session(force: bool) -> None:
 
 @pytest.mark.parametrize("passive", [False, True])
 def test_nobody_makes_another_sessions_messages_pass_a_queue_by(passive: bool) -> None:
-    both = world()
+    both = bench()
     owner = Peer(both).open().attach("owner's")
     owner.declare("aloof", {"no-local": True}, exclusive=True)
     session = user(both)
@@ -398,7 +399,7 @@ def test_nobody_makes_another_sessions_messages_pass_a_queue_by(passive: bool) -
 # Who comes back to a session that was kept.
 
 
-def kept_session(both: World) -> ClientSession:
+def kept_session(both: ClientBench) -> ClientSession:
     """Of `boss`, an administrator, on a connection that is lost."""
     both.user("boss", tags=("administrator",))
     session = Peer(both).open("boss", "boss").attach("kept")
@@ -407,11 +408,11 @@ def kept_session(both: World) -> ClientSession:
     session.declare("sole", {"no-local": True})
     session.subscribe("sole", exclusive=True)
     assert isinstance(session.client, Peer)
-    session.client.lose()
+    session.client.drop()
     return session
 
 
-def again(both: World, session: ClientSession) -> ClientSession:
+def again(both: ClientBench, session: ClientSession) -> ClientSession:
     peer = Peer(both).open("boss", "boss")
     fresh = peer.sessions[1] = ClientSession(peer, 1, b"kept")
     fresh.control(c.SessionAttach(b"kept"))
@@ -423,7 +424,7 @@ def again(both: World, session: ClientSession) -> ClientSession:
 
 
 def test_a_session_that_was_kept_is_no_administrators_once_its_user_is_none() -> None:
-    both = world()
+    both = bench()
     owner = Peer(both).open().attach("branch")
     owner.call(c.DtxSelect())
     owner.call(c.DtxStart(XID))
@@ -436,7 +437,7 @@ def test_a_session_that_was_kept_is_no_administrators_once_its_user_is_none() ->
 
 
 def test_what_is_local_is_so_to_the_connection_that_the_session_came_back_on() -> None:
-    both = world()
+    both = bench()
     session = kept_session(both)
     back = again(both, session)
     back.declare("aloof", {"no-local": True}, exclusive=True)

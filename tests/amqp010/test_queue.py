@@ -7,18 +7,14 @@ import pytest
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
 from tests.amqp010.client import ClientSession, SessionEnded
-from tests.amqp010.peer import Peer, World, session_of
+from tests.amqp010.peer import Peer, session_of
 from tests.amqp091.peer import Peer as Peer091
+from tests.harness.bench import ClientBench
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def session(world: World) -> ClientSession:
-    return session_of(world)
+def session(bench: ClientBench) -> ClientSession:
+    return session_of(bench)
 
 
 def refused(session: ClientSession, command: c.Command) -> int | None:
@@ -33,10 +29,10 @@ def query(session: ClientSession, queue: str) -> c.QueueQueryResult:
     return result
 
 
-def later(world: World, seconds: float) -> None:
-    world.clock.advance(seconds)
-    world.broker.tick()
-    world.settle()
+def later(bench: ClientBench, seconds: float) -> None:
+    bench.clock.advance(seconds)
+    bench.broker.tick()
+    bench.settle()
 
 
 # Declaring and asking.
@@ -59,12 +55,14 @@ def test_a_missing_queue_is_an_answer_without_any_field(session: ClientSession, 
     assert session.call(c.QueueQuery(missing)) == c.QueueQueryResult()
 
 
-def test_declaring_again_changes_nothing_whatever_else_is_said(world: World, session: ClientSession) -> None:
+def test_declaring_again_changes_nothing_whatever_else_is_said(
+    bench: ClientBench, session: ClientSession
+) -> None:
     session.declare("q", {"qpid.max_count": 5}, durable=True, alternate_exchange="amq.fanout")
     session.declare("q", {"qpid.max_count": 6}, auto_delete=True)
     session.declare("q", alternate_exchange="amq.fanout")
     session.declare("q", passive=True)
-    assert (world.queue("q").durable, world.queue("q").limits.max_length) == (True, 5)
+    assert (bench.queue("q").durable, bench.queue("q").limits.max_length) == (True, 5)
 
 
 REFUSED = {
@@ -102,20 +100,22 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_declared(world: World, session: ClientSession, what: str) -> None:
-    other = session_of(world, "other")
+def test_what_cannot_be_declared(bench: ClientBench, session: ClientSession, what: str) -> None:
+    other = session_of(bench, "other")
     other.declare("locked", exclusive=True)
     other.declare("busy")
     other.subscribe("busy")
     session.declare("q")
     command, code = REFUSED[what]
     assert refused(session, command) == code
-    assert "new" not in world.host.queues
+    assert "new" not in bench.host.queues
 
 
-def test_who_is_to_reply_finds_the_queue_of_another_session(world: World, session: ClientSession) -> None:
+def test_who_is_to_reply_finds_the_queue_of_another_session(
+    bench: ClientBench, session: ClientSession
+) -> None:
     """Clients look before they send, with a passive declaration."""
-    other = session_of(world, "other")
+    other = session_of(bench, "other")
     other.declare("replies", exclusive=True, auto_delete=True)
     other.declare("replies", passive=True, exclusive=True)
     session.declare("replies", passive=True)
@@ -140,9 +140,9 @@ def test_who_is_to_reply_finds_the_queue_of_another_session(world: World, sessio
     ],
 )
 def test_what_cannot_be_deleted_or_purged(
-    world: World, session: ClientSession, command: c.Command, code: int
+    bench: ClientBench, session: ClientSession, command: c.Command, code: int
 ) -> None:
-    other = session_of(world, "other")
+    other = session_of(bench, "other")
     other.declare("locked", exclusive=True)
     for name in ("full", "busy"):
         other.declare(name)
@@ -151,14 +151,14 @@ def test_what_cannot_be_deleted_or_purged(
     assert refused(session, command) == code
 
 
-def test_a_queue_is_purged_and_deleted(world: World, session: ClientSession) -> None:
+def test_a_queue_is_purged_and_deleted(bench: ClientBench, session: ClientSession) -> None:
     session.declare("q")
     session.publish("q", b"x")
     session.sync()
     session.call(c.QueuePurge("q"))
     assert query(session, "q").message_count == 0
     session.call(c.QueueDelete("q", if_unused=True, if_empty=True))
-    assert "q" not in world.host.queues
+    assert "q" not in bench.host.queues
 
 
 def test_what_was_waiting_goes_to_the_alternate_exchange_of_a_deleted_queue(session: ClientSession) -> None:
@@ -188,8 +188,8 @@ def test_what_is_rejected_goes_to_the_alternate_exchange_unchanged(session: Clie
 # Whose it is.
 
 
-def test_an_exclusive_queue_is_its_sessions_and_not_its_connections(world: World) -> None:
-    peer = Peer(world).open("guest", "guest")
+def test_an_exclusive_queue_is_its_sessions_and_not_its_connections(bench: ClientBench) -> None:
+    peer = Peer(bench).open("guest", "guest")
     one, two = peer.attach("one"), peer.attach("two")
     one.declare("q", exclusive=True)
     one.declare("q", exclusive=True)
@@ -197,8 +197,8 @@ def test_an_exclusive_queue_is_its_sessions_and_not_its_connections(world: World
     assert refused(two, c.MessageSubscribe("q", "d")) == c.ERROR_CODE_RESOURCE_LOCKED
 
 
-def test_exclusive_alone_stays_and_is_for_all_again_when_the_session_ends(world: World) -> None:
-    one, two = session_of(world, "one"), session_of(world, "two")
+def test_exclusive_alone_stays_and_is_for_all_again_when_the_session_ends(bench: ClientBench) -> None:
+    one, two = session_of(bench, "one"), session_of(bench, "two")
     one.declare("q", exclusive=True, durable=True)
     one.publish("q", b"x")
     one.sync()
@@ -208,8 +208,8 @@ def test_exclusive_alone_stays_and_is_for_all_again_when_the_session_ends(world:
     assert query(two, "q").exclusive
 
 
-def test_exclusive_and_auto_delete_goes_with_the_session_and_no_sooner(world: World) -> None:
-    one, two = session_of(world, "one"), session_of(world, "two")
+def test_exclusive_and_auto_delete_goes_with_the_session_and_no_sooner(bench: ClientBench) -> None:
+    one, two = session_of(bench, "one"), session_of(bench, "two")
     one.declare("q", exclusive=True, auto_delete=True)
     assert (query(two, "q").exclusive, query(two, "q").auto_delete) == (True, True)
     one.subscribe("q", "d")
@@ -219,9 +219,9 @@ def test_exclusive_and_auto_delete_goes_with_the_session_and_no_sooner(world: Wo
     assert query(two, "q") == c.QueueQueryResult()
 
 
-def test_an_exclusive_queue_is_locked_for_other_protocols_too(world: World) -> None:
-    session_of(world).declare("q", exclusive=True)
-    refusal = Peer091(world).open().channel().closed_with(m.QueueDeclare("q", passive=True))
+def test_an_exclusive_queue_is_locked_for_other_protocols_too(bench: ClientBench) -> None:
+    session_of(bench).declare("q", exclusive=True)
+    refusal = Peer091(bench).open().channel().closed_with(m.QueueDeclare("q", passive=True))
     assert refusal.startswith("405")
 
 
@@ -236,36 +236,36 @@ def test_auto_delete_goes_with_the_last_subscriber(session: ClientSession) -> No
 
 
 def test_a_timeout_delays_that_and_a_new_subscriber_calls_it_off(
-    world: World, session: ClientSession
+    bench: ClientBench, session: ClientSession
 ) -> None:
     session.declare("q", {"qpid.auto_delete_timeout": 5}, auto_delete=True)
     session.subscribe("q", "one")
     session.call(c.MessageCancel("one"))
-    later(world, 4)
+    later(bench, 4)
     session.subscribe("q", "two")
-    later(world, 10)
+    later(bench, 10)
     session.call(c.MessageCancel("two"))
-    later(world, 4.5)
+    later(bench, 4.5)
     assert query(session, "q").queue == "q"
-    later(world, 1)
+    later(bench, 1)
     assert query(session, "q") == c.QueueQueryResult()
 
 
-def test_for_a_sessions_own_queue_the_timeout_begins_when_the_session_ends(world: World) -> None:
-    one, two = session_of(world, "one"), session_of(world, "two")
+def test_for_a_sessions_own_queue_the_timeout_begins_when_the_session_ends(bench: ClientBench) -> None:
+    one, two = session_of(bench, "one"), session_of(bench, "two")
     arguments = {"qpid.auto_delete_timeout": 5}
     one.declare("q", arguments, exclusive=True, auto_delete=True)
-    later(world, 10)
+    later(bench, 10)
     one.publish("q", b"kept")
     one.sync()
     one.detach()
-    later(world, 4)
+    later(bench, 4)
     two.declare("q", arguments, exclusive=True, auto_delete=True)
-    later(world, 10)
+    later(bench, 10)
     assert (query(two, "q").message_count, query(two, "q").exclusive) == (1, True)
     two.detach()
-    later(world, 6)
-    assert "q" not in world.host.queues
+    later(bench, 6)
+    assert "q" not in bench.host.queues
 
 
 # Limits and orders that arguments ask for.
@@ -313,7 +313,7 @@ def test_last_values_replace_each_other(session: ClientSession) -> None:
     assert query(session, "q").message_count == 2
 
 
-def test_a_group_is_one_consumers_at_a_time(world: World, session: ClientSession) -> None:
+def test_a_group_is_one_consumers_at_a_time(bench: ClientBench, session: ClientSession) -> None:
     session.declare("q", {"qpid.group_header_key": "g", "qpid.shared_msg_group": 1})
     for group, body in (("a", b"1"), ("a", b"2"), ("b", b"3")):
         session.publish("q", body, properties=c.MessageProperties(application_headers={"g": group}))
@@ -325,13 +325,13 @@ def test_a_group_is_one_consumers_at_a_time(world: World, session: ClientSession
     assert two.bodies() == [b"2"]
 
 
-def test_who_browses_may_acquire_what_waits_still(world: World, session: ClientSession) -> None:
+def test_who_browses_may_acquire_what_waits_still(bench: ClientBench, session: ClientSession) -> None:
     session.declare("q")
     for body in (b"a", b"b", b"c"):
         session.publish("q", body)
     session.sync()
     seen = session.subscribe("q", acquire_mode=c.ACQUIRE_MODE_NOT_ACQUIRED).all()
-    taken = session_of(world, "other").subscribe("q", messages=1).get()
+    taken = session_of(bench, "other").subscribe("q", messages=1).get()
     assert taken.body == b"a"
     assert session.acquire([each.id for each in seen]) == [seen[1].id, seen[2].id]
     assert query(session, "q").message_count == 0

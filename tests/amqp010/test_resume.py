@@ -14,9 +14,10 @@ from protocols.amqp010.codec.frames import append_frames, control_frame
 from protocols.amqp010.codec.sequences import Id
 from protocols.amqp010.machine.contract import Line, SessionLimits
 from protocols.amqp010.machine.session import Session
+from tests.harness.bench import ClientBench
 
 from .client import FOREVER, ClientSession
-from .peer import Peer, World
+from .peer import Peer
 from .session_ends import NAME, Recorder, ids
 
 CHANNEL = 1
@@ -79,8 +80,8 @@ class Resuming:
     """The client. Its transport is lost once, after so many octets were sent or packets heard."""
 
     def __init__(self, octets: int | None = None, packets: int | None = None) -> None:
-        self.world = World()
-        declaring = Peer(self.world).open().attach("other")
+        self.bench = ClientBench()
+        declaring = Peer(self.bench).open().attach("other")
         declaring.declare("q")
         self.octets_left = self.packets_left = 1 << 30
         self.sent = self.heard = 0
@@ -96,7 +97,7 @@ class Resuming:
         self.sent = self.heard = 0
 
     def connect(self) -> None:
-        self.peer = Peer(self.world).open()
+        self.peer = Peer(self.bench).open()
         self.channel = self.peer.sessions[CHANNEL] = Heard(self.peer)
         self.line = ClientLine()
         self.session.attach(self.line, CHANNEL)
@@ -104,7 +105,7 @@ class Resuming:
     def lose(self) -> None:
         self.losses += 1
         self.octets_left = self.packets_left = 1 << 30
-        self.peer.lose()
+        self.peer.drop()
         self.session.detached()
         self.connect()
 
@@ -118,7 +119,7 @@ class Resuming:
 
     def transmit(self) -> bool:
         octets, self.line.octets = self.line.octets, b""
-        self.peer.transmit(octets[: self.octets_left])
+        self.peer.send_bytes(octets[: self.octets_left])
         self.octets_left -= len(octets)
         self.sent += len(octets)
         if self.octets_left < 0:
@@ -160,7 +161,7 @@ class Resuming:
         assert [body for _, body in self.owner.had if body in MESSAGES] == MESSAGES
         assert self.session.sending.first_incomplete == self.session.next_id
         assert sorted(self.owner.completed) == list(range(self.session.next_id))
-        queue = self.world.queue("q")
+        queue = self.bench.queue("q")
         assert (queue.ready, queue.unsettled) == (0, 0)
         assert self.owner.told.count("ended") == 0
 
@@ -203,9 +204,9 @@ def test_a_session_that_came_too_late_is_told_so(seconds: int) -> None:
     """The broker has begun a new one, which expects nothing: the client's is over, and it knows."""
     client = Resuming()
     client.talk()
-    client.peer.lose()
+    client.peer.drop()
     client.session.detached()
-    client.world.advance(seconds)
+    client.bench.advance(seconds)
     client.connect()
     with pytest.raises(AssertionError, match="detached"):
         client.run()

@@ -6,25 +6,16 @@ import pytest
 
 from protocols.amqp010.codec import commands as c
 from tests.amqp010.peer import Peer
-from tests.amqp091.peer import World
 from tests.core.test_scram import final
-from tests.core.threads import Threads, make_slow
+from tests.harness.bench import ClientBench
+from tests.harness.threads import slow_bench, woken
 
 SCRAM = '[protocols.amqp010]\nmechanisms = ["SCRAM-SHA-256", "PLAIN"]\n'
 
 
-def slow_world() -> tuple[World, Threads]:
-    """`ann`, whose password is `secret`, and threads that work when told."""
-    world = World()
-    world.user("ann")
-    make_slow(world.broker.access, ann="secret")
-    world.broker.access.off_thread = threads = Threads()
-    return world, threads
-
-
-def asking(world: World, user: str = "ann", password: str = "secret", asked: bool = False) -> Peer:
+def asking(bench: ClientBench, user: str = "ann", password: str = "secret", asked: bool = False) -> Peer:
     """A client whose password is being checked."""
-    peer = Peer(world)
+    peer = Peer(bench)
     peer.greet()
     response = f"\0{user}\0{password}".encode()
     peer.control(c.ConnectionStartOk({}, "PLAIN", None if asked else response, "en_US"))
@@ -36,17 +27,10 @@ def asking(world: World, user: str = "ann", password: str = "secret", asked: boo
     return peer
 
 
-def woken(peer: Peer) -> None:
-    """The node gives a connection that was woken its turn."""
-    assert (peer.front.waits, peer.front.halted) == (False, True)
-    peer.transmit(b"")
-    peer.read()
-
-
 @pytest.mark.parametrize("asked", [False, True], ids=["at once", "when asked"])
 def test_what_a_client_says_meanwhile_is_answered_when_its_password_has_been_checked(asked: bool) -> None:
-    world, threads = slow_world()
-    peer = asking(world, asked=asked)
+    bench, threads = slow_bench()
+    peer = asking(bench, asked=asked)
     peer.control(c.ConnectionTuneOk(32767, 65535, 0))
     peer.control(c.ConnectionOpen("", [], True))
     peer.read()
@@ -60,8 +44,8 @@ def test_what_a_client_says_meanwhile_is_answered_when_its_password_has_been_che
 
 @pytest.mark.parametrize(("user", "password"), [("ann", "wrong"), ("nobody", "secret"), ("guest", "wrong")])
 def test_a_refusal_says_the_same_of_everybody_and_takes_as_long(user: str, password: str) -> None:
-    world, threads = slow_world()
-    peer = asking(world, user, password)
+    bench, threads = slow_bench()
+    peer = asking(bench, user, password)
     assert threads.run() == 1
     woken(peer)
     assert peer.closed is not None
@@ -71,18 +55,18 @@ def test_a_refusal_says_the_same_of_everybody_and_takes_as_long(user: str, passw
 
 
 def test_a_client_that_has_gone_is_not_waited_for() -> None:
-    world, threads = slow_world()
-    peer = asking(world)
-    peer.lose()
+    bench, threads = slow_bench()
+    peer = asking(bench)
+    peer.drop()
     threads.run()
     assert not peer.front.waits
 
 
 def scram(user: str, password: bytes) -> Peer:
     """A client that has sent its proof."""
-    world = World(SCRAM)
-    world.user("ann")
-    peer = Peer(world)
+    bench = ClientBench(SCRAM)
+    bench.user("ann")
+    peer = Peer(bench)
     peer.greet()
     heard: list[bytes] = []
     answer = peer.front.on_start_ok("SCRAM-SHA-256", f"n,,n={user},r=client".encode(), {})

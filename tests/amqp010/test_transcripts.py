@@ -10,34 +10,35 @@ from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.commands import Command
 from protocols.amqp010.codec.frames import append_frames, control_frame
 from protocols.amqp010.codec.sequences import SequenceSet
+from tests.harness.bench import ClientBench
 
 from .client import HEADER, ClientSession, Received
-from .peer import Peer, World
+from .peer import Peer
 from .transcripts import CONVERSATIONS, PASSED_OVER, Done, Expected, Message, Said, Turn
 
 Transmit = Callable[[Peer, bytes], None]
 
 
 def in_one_go(peer: Peer, octets: bytes) -> None:
-    peer.transmit(octets)
+    peer.send_bytes(octets)
 
 
 def octet_by_octet(peer: Peer, octets: bytes) -> None:
     for at in range(len(octets)):
-        peer.transmit(octets[at : at + 1], settle=False)
-    peer.world.settle()
+        peer.send_bytes(octets[at : at + 1], settle=False)
+    peer.bench.settle()
 
 
 def in_threes(peer: Peer, octets: bytes) -> None:
     for at in range(0, len(octets), 3):
-        peer.transmit(octets[at : at + 3])
+        peer.send_bytes(octets[at : at + 3])
 
 
 class Player:
     """Every client of a conversation, and what has come for each and was not looked at."""
 
     def __init__(self, transmit: Transmit) -> None:
-        self.world = World()
+        self.bench = ClientBench()
         self.transmit = transmit
         self.peers: dict[int, Peer] = {}
         self.seen: dict[int, int] = {}  # of what each has heard, how much was looked at
@@ -55,7 +56,7 @@ class Player:
             assert not left, f"after {turn} {number} has read besides: {left}"
 
     def _connect(self, number: int) -> Peer:
-        peer = self.peers[number] = Peer(self.world)
+        peer = self.peers[number] = Peer(self.bench)
         peer.answers = False
         self.transmit(peer, HEADER)
         peer.read()

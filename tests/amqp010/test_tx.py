@@ -11,22 +11,10 @@ from broker_core.store.memory import MemoryStore
 from protocols.amqp010.broker.encoding import ENCODING
 from protocols.amqp010.broker.transactions import Local
 from protocols.amqp010.codec import commands as c
-from tests.amqp091.peer import World
+from tests.harness.bench import ClientBench
 
 from .client import ClientSession, ids
 from .peer import session_of
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def session(world: World) -> ClientSession:
-    session = session_of(world)
-    session.declare("q")
-    return session
 
 
 @pytest.fixture
@@ -35,8 +23,8 @@ def tx(session: ClientSession) -> ClientSession:
     return session
 
 
-def waiting(world: World, queue: str = "q") -> list[bytes]:
-    return [delivery.message.body for delivery in world.queue(queue).waiting()]
+def waiting(bench: ClientBench, queue: str = "q") -> list[bytes]:
+    return [delivery.message.body for delivery in bench.queue(queue).waiting()]
 
 
 def commit(session: ClientSession) -> None:
@@ -76,57 +64,57 @@ def test_distributed_and_local_transactions_are_not_mixed(session: ClientSession
 
 
 def test_transfers_are_complete_and_accepted_at_once_and_reach_their_queues_at_the_commit(
-    world: World, tx: ClientSession
+    bench: ClientBench, tx: ClientSession
 ) -> None:
     id = tx.publish("q", b"1", accept_mode=c.ACCEPT_MODE_EXPLICIT)
     tx.publish("q", b"2")
     tx.sync()
     assert tx.taken(c.MessageAccept) == [c.MessageAccept(ids(id))]
-    assert waiting(world) == []
+    assert waiting(bench) == []
     commit(tx)
-    assert waiting(world) == [b"1", b"2"]
+    assert waiting(bench) == [b"1", b"2"]
 
 
-def test_a_rollback_forgets_them_and_a_new_transaction_begins(world: World, tx: ClientSession) -> None:
+def test_a_rollback_forgets_them_and_a_new_transaction_begins(bench: ClientBench, tx: ClientSession) -> None:
     tx.publish("q", b"1")
     roll_back(tx)
     tx.publish("q", b"2")
     commit(tx)
     commit(tx)
-    assert waiting(world) == [b"2"]
+    assert waiting(bench) == [b"2"]
 
 
-def test_what_may_not_be_published_ends_the_session_at_once(world: World, tx: ClientSession) -> None:
+def test_what_may_not_be_published_ends_the_session_at_once(bench: ClientBench, tx: ClientSession) -> None:
     tx.publish("q", b"1")
     tx.publish("q", b"2", "nope")
     assert tx.ended().code == c.ERROR_CODE_NOT_FOUND
-    assert waiting(world) == []
+    assert waiting(bench) == []
 
 
-def test_messages_are_routed_when_they_come(world: World, tx: ClientSession) -> None:
+def test_messages_are_routed_when_they_come(bench: ClientBench, tx: ClientSession) -> None:
     tx.bind("q", "amq.direct", "k")
     tx.publish("k", b"1", "amq.direct")
     tx.call(c.ExchangeUnbind("q", "amq.direct", "k"))
     tx.publish("k", b"2", "amq.direct")
     commit(tx)
-    assert waiting(world) == [b"1"]
+    assert waiting(bench) == [b"1"]
 
 
-def test_a_commit_is_all_or_nothing(world: World, tx: ClientSession) -> None:
+def test_a_commit_is_all_or_nothing(bench: ClientBench, tx: ClientSession) -> None:
     tx.declare("full", {"x-max-length": 2, "x-overflow": "reject-publish"})
-    inbox_of(world, tx, 1)
+    inbox_of(bench, tx, 1)
     tx.accept(tx.inboxes["q"].taken)
     tx.publish("q", b"other")
     for number in range(3):
         tx.publish("full", b"%d" % number)
     tx.send(c.TxCommit())
     assert tx.ended().code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
-    world.settle()
-    assert waiting(world, "full") == []
-    assert waiting(world) == [b"m0"]
+    bench.settle()
+    assert waiting(bench, "full") == []
+    assert waiting(bench) == [b"m0"]
 
 
-def test_a_transaction_has_an_end(world: World, tx: ClientSession) -> None:
+def test_a_transaction_has_an_end(bench: ClientBench, tx: ClientSession) -> None:
     session = tx.client.front.wire.sessions[tx.channel]  # type: ignore[attr-defined]
     session.owner.tx = Local(session.owner, size_max=20_000)
     for _ in range(2):
@@ -136,15 +124,15 @@ def test_a_transaction_has_an_end(world: World, tx: ClientSession) -> None:
     for _ in range(5):
         tx.publish("q", bytes(4000))
     assert tx.ended().code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
-    assert world.queue("q").ready == 8
+    assert bench.queue("q").ready == 8
 
 
 # Accepts.
 
 
-def inbox_of(world: World, session: ClientSession, count: int) -> list[int]:
+def inbox_of(bench: ClientBench, session: ClientSession, count: int) -> list[int]:
     """Ids of so many messages that the session was sent."""
-    publisher = session_of(world, "publisher")
+    publisher = session_of(bench, "publisher")
     for number in range(count):
         publisher.publish("q", b"m%d" % number)
     publisher.sync()
@@ -153,78 +141,80 @@ def inbox_of(world: World, session: ClientSession, count: int) -> list[int]:
     return inbox.taken
 
 
-def test_accepts_count_at_the_commit(world: World, tx: ClientSession) -> None:
-    taken = inbox_of(world, tx, 3)
+def test_accepts_count_at_the_commit(bench: ClientBench, tx: ClientSession) -> None:
+    taken = inbox_of(bench, tx, 3)
     tx.accept(taken[:2])
-    assert world.queue("q").unsettled == 3
+    assert bench.queue("q").unsettled == 3
     commit(tx)
-    assert world.queue("q").unsettled == 1
-    assert world.queue("q").accepted == 2
+    assert bench.queue("q").unsettled == 1
+    assert bench.queue("q").accepted == 2
 
 
-def test_after_a_rollback_what_was_accepted_is_unsettled_still(world: World, tx: ClientSession) -> None:
+def test_after_a_rollback_what_was_accepted_is_unsettled_still(bench: ClientBench, tx: ClientSession) -> None:
     """It stays with the session, which may release it or accept it again."""
-    taken = inbox_of(world, tx, 3)
+    taken = inbox_of(bench, tx, 3)
     tx.accept(taken)
     roll_back(tx)
-    assert (world.queue("q").ready, world.queue("q").unsettled) == (0, 3)
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (0, 3)
     tx.call(c.MessageCancel("q"))
     tx.release(taken[1])
-    assert waiting(world) == [b"m1"]
+    assert waiting(bench) == [b"m1"]
     tx.accept(taken[0])
     commit(tx)
-    assert world.queue("q").unsettled == 1
+    assert bench.queue("q").unsettled == 1
 
 
 @pytest.mark.parametrize("end", [commit, roll_back])
 def test_what_was_accepted_may_be_released_before_the_transaction_ends(
-    world: World, tx: ClientSession, end: Callable[[ClientSession], None]
+    bench: ClientBench, tx: ClientSession, end: Callable[[ClientSession], None]
 ) -> None:
     """Python clients do so before they roll back."""
-    taken = inbox_of(world, tx, 3)
+    taken = inbox_of(bench, tx, 3)
     tx.accept(taken)
     tx.call(c.MessageStop("q"))
     tx.release(taken[:2])
     tx.reject(taken[2])
     end(tx)
-    assert waiting(world) == [b"m0", b"m1"]
-    assert (world.queue("q").unsettled, world.queue("q").accepted) == (0, 0)
+    assert waiting(bench) == [b"m0", b"m1"]
+    assert (bench.queue("q").unsettled, bench.queue("q").accepted) == (0, 0)
 
 
-def test_what_is_accepted_twice_in_a_transaction_is_accepted_once(world: World, tx: ClientSession) -> None:
-    taken = inbox_of(world, tx, 2)
+def test_what_is_accepted_twice_in_a_transaction_is_accepted_once(
+    bench: ClientBench, tx: ClientSession
+) -> None:
+    taken = inbox_of(bench, tx, 2)
     tx.accept(taken)
     tx.accept(taken)
     commit(tx)
-    assert (world.queue("q").unsettled, world.queue("q").accepted) == (0, 2)
+    assert (bench.queue("q").unsettled, bench.queue("q").accepted) == (0, 2)
 
 
-def test_release_and_reject_do_not_wait_for_the_commit(world: World, tx: ClientSession) -> None:
-    taken = inbox_of(world, tx, 2)
+def test_release_and_reject_do_not_wait_for_the_commit(bench: ClientBench, tx: ClientSession) -> None:
+    taken = inbox_of(bench, tx, 2)
     tx.call(c.MessageStop("q"))
     tx.release(taken[0])
     tx.reject(taken[1])
-    assert (world.queue("q").ready, world.queue("q").unsettled) == (1, 0)
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (1, 0)
     roll_back(tx)
-    assert world.queue("q").ready == 1
+    assert bench.queue("q").ready == 1
 
 
-def test_the_end_of_a_session_rolls_back(world: World, tx: ClientSession) -> None:
-    taken = inbox_of(world, tx, 2)
+def test_the_end_of_a_session_rolls_back(bench: ClientBench, tx: ClientSession) -> None:
+    taken = inbox_of(bench, tx, 2)
     tx.accept(taken)
     tx.publish("q", b"new")
     tx.detach()
-    world.settle()
-    assert waiting(world) == [b"m0", b"m1"]
-    assert world.queue("q").unsettled == 0
+    bench.settle()
+    assert waiting(bench) == [b"m0", b"m1"]
+    assert bench.queue("q").unsettled == 0
 
 
-def test_a_commit_is_complete_when_it_is_on_disk(world: World, session: ClientSession) -> None:
+def test_a_commit_is_complete_when_it_is_on_disk(bench: ClientBench, session: ClientSession) -> None:
     """The node holds back what it says after a commit: the store has it in the same commit as the messages."""
     session.declare("kept", durable=True)
     store = MemoryStore(held=True)
-    journal = Journal(store, world.broker, {"amqp010": lambda: ENCODING})
-    world.queue("kept").number, world.queue("kept").journal = 1, journal
+    journal = Journal(store, bench.broker, {"amqp010": lambda: ENCODING})
+    bench.queue("kept").number, bench.queue("kept").journal = 1, journal
     journal.start(lambda told: told())
     session.call(c.TxSelect())
     properties = c.DeliveryProperties(delivery_mode=c.DELIVERY_MODE_PERSISTENT, routing_key="kept")
@@ -232,17 +222,17 @@ def test_a_commit_is_complete_when_it_is_on_disk(world: World, session: ClientSe
     session.sync()
     assert not journal.holds
     assert store.flying is None
-    broker = world.broker
+    broker = bench.broker
     session.client.front.receive(octets_of(session, c.TxCommit()), broker.tick())  # type: ignore[attr-defined]
     assert journal.holds
-    world.settle()
+    bench.settle()
     assert store.flying is not None
 
 
 def octets_of(session: ClientSession, command: c.Command) -> bytes:
     sent: list[bytes] = []
     peer = session.client
-    transmit, peer.transmit = peer.transmit, sent.append  # type: ignore[method-assign, assignment]
+    send_bytes, peer.send_bytes = peer.send_bytes, sent.append  # type: ignore[method-assign, assignment]
     session.send(command, sync=True)
-    peer.transmit = transmit  # type: ignore[method-assign]
+    peer.send_bytes = send_bytes  # type: ignore[method-assign]
     return b"".join(sent)

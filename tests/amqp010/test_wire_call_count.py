@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Callable
-from types import FrameType
-
 import pytest
 
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.frames import append_frames
+from tests.harness.call_count import calls
 
 from . import samples
 from .heard import Ear
@@ -24,22 +20,6 @@ class Counting(Ear):
 
     def _on_command(self, *arguments: object) -> None:  # type: ignore[override]
         self.count = getattr(self, "count", 0) + 1
-
-
-def calls_of(action: Callable[[], object]) -> Counter[str]:
-    counted: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            counted[frame.f_code.co_qualname] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        action()
-    finally:
-        sys.setprofile(before)
-    return counted
 
 
 def message(
@@ -62,10 +42,10 @@ def listening_to(*messages: bytes) -> Counting:
 def test_a_transfer_whose_frames_came_in_one_read_costs_one_call() -> None:
     octets = message(c.MessageTransfer("", 1, 0))
     ear = listening_to(octets, octets)
-    calls = calls_of(lambda: ear.hear(octets * MESSAGES))
+    cost = calls(lambda: ear.hear(octets * MESSAGES))
     assert ear.count == MESSAGES
-    assert calls["Counting._on_command"] == MESSAGES
-    assert calls.total() <= MESSAGES + 5, calls.most_common(9)
+    assert cost["Counting._on_command"] == MESSAGES
+    assert cost.total() <= MESSAGES + 5, cost.most_common(9)
 
 
 def test_transfers_to_two_exchanges_in_turn_cost_three_calls_at_most() -> None:
@@ -73,25 +53,25 @@ def test_transfers_to_two_exchanges_in_turn_cost_three_calls_at_most() -> None:
     octets = message(c.MessageTransfer("one", 1, 0)) + message(c.MessageTransfer("two", 1, 0))
     ear = listening_to(octets)
     ear.hear(octets)
-    calls = calls_of(lambda: ear.hear(octets * MESSAGES))
+    cost = calls(lambda: ear.hear(octets * MESSAGES))
     assert ear.count == 2 * MESSAGES + 2
-    assert calls.total() <= 3 * 2 * MESSAGES + 8, calls.most_common(9)
+    assert cost.total() <= 3 * 2 * MESSAGES + 8, cost.most_common(9)
 
 
 def test_a_transfer_that_was_cut_in_two_costs_no_decoding() -> None:
     octets = message(c.MessageTransfer("", 1, 0))
     ear = listening_to(octets, octets)
-    calls = calls_of(lambda: [ear.hear(octets[:40]), ear.hear(octets[40:])])
+    cost = calls(lambda: [ear.hear(octets[:40]), ear.hear(octets[40:])])
     assert ear.count == 1
-    assert calls.total() < 30, calls.most_common(20)
-    assert not calls["command_at"]
+    assert cost.total() < 30, cost.most_common(20)
+    assert not cost["command_at"]
 
 
 def test_a_transfer_goes_out_with_one_call() -> None:
     command = c.MessageTransfer("d", 0, 0).encode()
     out: list[bytes] = []
-    calls = calls_of(lambda: append_frames(out, 1, command, samples.HEADER, bytes(100), 65_535))
-    assert calls.total() <= 2, calls.most_common(9)  # and the lambda
+    cost = calls(lambda: append_frames(out, 1, command, samples.HEADER, bytes(100), 65_535))
+    assert cost.total() <= 2, cost.most_common(9)  # and the lambda
     assert len(out) == 1
 
 
@@ -99,5 +79,5 @@ def test_a_transfer_goes_out_with_one_call() -> None:
 def test_what_may_come_for_every_message_costs_few_calls(name: str) -> None:
     (octets,) = [sample.octets for sample in samples.VECTORS if sample.name == name]
     ear = listening_to(octets)
-    calls = calls_of(lambda: ear.hear(octets * MESSAGES))
-    assert calls.total() <= 12 * MESSAGES, calls.most_common(20)
+    cost = calls(lambda: ear.hear(octets * MESSAGES))
+    assert cost.total() <= 12 * MESSAGES, cost.most_common(20)

@@ -1,30 +1,24 @@
-"""An attacker in every state of a connection, what must hold after it, and the words of a good client to mutate.
-
-An attacker is brought into a state and sends what it likes. Then everything it was sent must be frames with answers and
-the codes of the specification, the books of the broker must balance, and an honest neighbour must still be served.
-"""
+"""The states of an attacker over 0-9-1, what must hold after an attack, and the words of a good client to mutate."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from struct import pack, unpack_from
 from typing import Final
 
-from broker_core.clock import NEVER
 from broker_core.delivery import Delivery
 from broker_core.queues.queue import Queue
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, Method
+from tests.harness.attack import SMALL, Attack, Neighbour, Recording, queues_of, split
+from tests.harness.attack import must_balance as queues_must_balance
+from tests.harness.bench import ClientBench
 
-from .peer import HEADER, ClientChannel, Content, Peer, World
+from .peer import ClientChannel, Content, Peer
 
-SMALL: Final = 'limits.message_size_max = "64KiB"'  # so that a flipped bit does not ask for megabytes
 FRAME_MAX: Final = 4096
-PLENTY_S: Final = 100_000  # by then every deadline has passed
 
 
 def frame(kind: int, channel: int, payload: bytes, size: int | None = None, end: bytes = b"\xce") -> bytes:
@@ -34,64 +28,64 @@ def frame(kind: int, channel: int, payload: bytes, size: int | None = None, end:
 # States.
 
 
-def started(world: World) -> Peer:
-    peer = Peer(world)
+def started(bench: ClientBench) -> Peer:
+    peer = Peer(bench)
     peer.start()
     return peer
 
 
-def authenticated(world: World) -> Peer:
-    peer = Peer(world)
+def authenticated(bench: ClientBench) -> Peer:
+    peer = Peer(bench)
     assert isinstance(peer.log_in(), m.ConnectionTune)
     return peer
 
 
-def tuned(world: World) -> Peer:
-    peer = authenticated(world)
+def tuned(bench: ClientBench) -> Peer:
+    peer = authenticated(bench)
     peer.tune(frame_max=FRAME_MAX)
     return peer
 
 
-def opened(world: World) -> Peer:
-    return Peer(world).open(frame_max=FRAME_MAX)
+def opened(bench: ClientBench) -> Peer:
+    return Peer(bench).open(frame_max=FRAME_MAX)
 
 
-def with_channel(world: World, *methods: Method) -> Peer:
+def with_channel(bench: ClientBench, *methods: Method) -> Peer:
     """An open connection with a channel on which some methods have been said."""
-    peer = opened(world)
+    peer = opened(bench)
     channel = peer.channel()
     for method in methods:
         channel.send(method)
     return peer
 
 
-def publishing(world: World) -> Peer:
-    return with_channel(world, m.QueueDeclare("q"), m.BasicPublish("", "q"))
+def publishing(bench: ClientBench) -> Peer:
+    return with_channel(bench, m.QueueDeclare("q"), m.BasicPublish("", "q"))
 
 
-def header_sent(world: World) -> Peer:
-    peer = publishing(world)
+def header_sent(bench: ClientBench) -> Peer:
+    peer = publishing(bench)
     peer.send_bytes(wire.header_frame(1, 60, 1000, BasicProperties(headers={"a": 1}).encode()))
     return peer
 
 
-def body_begun(world: World) -> Peer:
-    peer = header_sent(world)
+def body_begun(bench: ClientBench) -> Peer:
+    peer = header_sent(bench)
     peer.send_bytes(frame(m.FRAME_BODY, 1, b"x" * 400))
     return peer
 
 
-def consuming(world: World) -> Peer:
+def consuming(bench: ClientBench) -> Peer:
     """Three deliveries are out, the credit is used up, more wait."""
-    peer = with_channel(world, m.QueueDeclare("q"), m.BasicQos(0, 3, False), m.BasicConsume("q", "c"))
+    peer = with_channel(bench, m.QueueDeclare("q"), m.BasicQos(0, 3, False), m.BasicConsume("q", "c"))
     for number in range(5):
         ClientChannel(peer, 1).publish("", "q", str(number).encode())
     return peer
 
 
-def in_transaction(world: World) -> Peer:
+def in_transaction(bench: ClientBench) -> Peer:
     """One message is published and one of three is acknowledged, neither for good."""
-    peer = consuming(world)
+    peer = consuming(bench)
     channel = ClientChannel(peer, 1)
     channel.send(m.TxSelect())
     channel.publish("", "q", b"in the transaction")
@@ -99,35 +93,35 @@ def in_transaction(world: World) -> Peer:
     return peer
 
 
-def confirming(world: World) -> Peer:
-    peer = with_channel(world, m.QueueDeclare("q"), m.ConfirmSelect())
+def confirming(bench: ClientBench) -> Peer:
+    peer = with_channel(bench, m.QueueDeclare("q"), m.ConfirmSelect())
     ClientChannel(peer, 1).publish("", "q", b"confirmed")
     return peer
 
 
-def in_half_a_frame(world: World) -> Peer:
-    peer = with_channel(world)
+def in_half_a_frame(bench: ClientBench) -> Peer:
+    peer = with_channel(bench)
     peer.send_bytes(wire.method_frame(1, m.QueueDeclare("q").encode())[:-5])
     return peer
 
 
-def channel_failed(world: World) -> Peer:
+def channel_failed(bench: ClientBench) -> Peer:
     """The broker has closed the channel and waits for the close-ok."""
-    return with_channel(world, m.QueueDeclare("missing", passive=True))
+    return with_channel(bench, m.QueueDeclare("missing", passive=True))
 
 
-def connection_failed(world: World) -> Peer:
+def connection_failed(bench: ClientBench) -> Peer:
     """The broker has closed the connection and waits for the close-ok."""
-    return with_channel(world, m.BasicQos(1, 0, False))
+    return with_channel(bench, m.BasicQos(1, 0, False))
 
 
-def ended(world: World) -> Peer:
-    peer = opened(world)
+def ended(bench: ClientBench) -> Peer:
+    peer = opened(bench)
     peer.send(0, m.ConnectionClose(200, "bye", 0, 0))
     return peer
 
 
-STATES: Final[dict[str, Callable[[World], Peer]]] = {
+STATES: Final[dict[str, Callable[[ClientBench], Peer]]] = {
     "before the header": Peer,
     "starting": started,
     "tuning": authenticated,
@@ -150,61 +144,23 @@ STATES: Final[dict[str, Callable[[World], Peer]]] = {
 # The attack and what must hold after it.
 
 
-class Neighbour:
-    """An honest client: what it publishes is confirmed, and comes to it."""
+class Neighbour091(Neighbour):
+    """Its messages are confirmed."""
 
-    def __init__(self, world: World) -> None:
-        self.channel = Peer(world).open().channel()
+    def enter(self, bench: ClientBench) -> None:
+        self.peer = Peer(bench).open()
+        self.channel = self.peer.channel()
         self.channel.declare("neighbour", exclusive=True)
         self.channel.confirms()
         self.channel.consume("neighbour")
-        self.sent = 0
 
-    def must_be_served(self) -> None:
-        self.sent += 1
-        body = str(self.sent).encode()
+    def publish(self, body: bytes) -> None:
         self.channel.publish("", "neighbour", body, mandatory=True)
         delivery, confirm = sorted(self.channel.all(), key=lambda what: isinstance(what, m.BasicAck))
         assert isinstance(delivery, Content)
         assert isinstance(confirm, m.BasicAck)
         assert delivery.body == body
         self.channel.ack(self.sent)
-
-
-@contextmanager
-def nothing_logged() -> Iterator[None]:
-    """The broker logs no mistake of its own."""
-    texts: list[str] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: texts.append(handler.format(record))  # type: ignore[method-assign]
-    logger = logging.getLogger("leveret")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-    assert texts == []
-
-
-def attack(state: Callable[[World], Peer], chunks: list[bytes]) -> None:
-    """Bring an attacker into a state and let it send these, each read by itself."""
-    world = World(SMALL)
-    neighbour = Neighbour(world)
-    with nothing_logged():
-        attacker = state(world)
-        for chunk in chunks:
-            attacker.send_bytes(chunk)
-            must_be_protocol(attacker)
-            must_be_bounded(attacker)
-        neighbour.must_be_served()
-        must_balance(world)
-        world.advance(PLENTY_S)
-        must_be_protocol(attacker)
-        neighbour.must_be_served()
-        attacker.drop()
-        must_balance(world)
-        neighbour.must_be_served()
-    assert list(world.broker.clients) == [neighbour.channel.peer.front.client]
 
 
 def must_be_protocol(attacker: Peer) -> None:
@@ -235,48 +191,40 @@ def must_be_bounded(attacker: Peer) -> None:
     assert all(len(channel.body) <= machine.tuning.body_size_max for channel in machine._channels.values())
 
 
-def must_balance(world: World) -> None:
-    """Every queue counts what it holds and what the channels hold of it; nothing is left to do."""
-    held: Counter[Queue] = Counter(delivery.queue for delivery in unsettled(world))
-    host = world.host
-    for queue in (*host.queues.values(), *host.hidden_queues.values()):
-        waiting = list(queue.waiting())
-        assert queue.ready == len(waiting)
-        assert queue.ready_bytes == sum(delivery.message.size for delivery in waiting)
-        assert queue.expiring == sum(delivery.expires_at != NEVER for delivery in waiting)
+def must_balance(bench: ClientBench) -> None:
+    """Every queue counts what it holds and what the channels hold of it."""
+    queues_must_balance(bench)
+    held: Counter[Queue] = Counter(delivery.queue for delivery in unsettled(bench))
+    for queue in queues_of(bench):
         assert queue.unsettled == held[queue]
-        assert not queue.touched
-    broker = world.broker
-    assert (broker.touched, list(broker.dying), broker.publishers) == ([], [], [])
-    assert host.connections == len(broker.clients)
 
 
-def unsettled(world: World) -> Iterator[Delivery]:
-    for peer in world.peers:
+def must_have_gone(bench: ClientBench, neighbour: Neighbour) -> None:
+    """What the attacker declared and published may stay."""
+    assert bench.peers == [neighbour.peer]
+
+
+def unsettled(bench: ClientBench) -> Iterator[Delivery]:
+    for peer in bench.peers:
         for channel in peer.front.channels.values():
             yield from channel.unsettled.values()
             yield from channel._tx_unsettled.values()
             assert all(consumer.credit >= 0 for consumer in channel.consumers.values())
 
 
+attack: Final = Attack(SMALL, Neighbour091, must_be_protocol, must_be_bounded, must_balance, must_have_gone)
+
+
 # A good client's words.
 
 
-class Recorded(Peer):
+class Recorded(Recording, Peer):
     """A client that remembers what it said."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.said = b""
-
-    def send_bytes(self, data: bytes, settle: bool = True) -> None:
-        self.said += data
-        super().send_bytes(data, settle)
 
 
 def transcript() -> tuple[bytes, ...]:
     """A long session in frames: a bit of everything that a client can say."""
-    peer = Recorded(World(SMALL))
+    peer = Recorded(ClientBench(SMALL))
     peer.open(frame_max=FRAME_MAX, heartbeat=60)
     declare_things(peer.channel(1))
     publish_things(peer.channel(2))
@@ -288,7 +236,7 @@ def transcript() -> tuple[bytes, ...]:
     refusals = [what for _, what in peer.received if isinstance(what, m.ChannelClose | m.ConnectionClose)]
     assert refusals == []
     assert isinstance(peer.next(0), m.ConnectionCloseOk)
-    return split(peer.said)
+    return split(peer.said, size_at)
 
 
 def declare_things(channel: ClientChannel) -> None:
@@ -363,11 +311,5 @@ def transact_things(channel: ClientChannel) -> None:
     channel.send(m.TxRollback())
 
 
-def split(data: bytes) -> tuple[bytes, ...]:
-    """The protocol header and the frames."""
-    frames, at = [data[: len(HEADER)]], len(HEADER)
-    while at < len(data):
-        end = at + wire.FRAME_OVERHEAD + unpack_from(">I", data, at + 3)[0]
-        frames.append(data[at:end])
-        at = end
-    return tuple(frames)
+def size_at(data: bytes, at: int) -> int:
+    return wire.FRAME_OVERHEAD + unpack_from(">I", data, at + 3)[0]

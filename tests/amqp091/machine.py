@@ -6,56 +6,37 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import FieldTable, Method, content_frames, method_at, method_frame
 from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, State, Traffic, Tuning
 from protocols.shared.machine.contract import Wait
-from tests.shared.pieces import Pieces
+from tests.harness.machine import Logins, Notes, Pieces
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 CAPABLE: FieldTable = {"capabilities": {"authentication_failure_close": True, "connection.blocked": True}}
-Call = tuple[object, ...]
 Frame = tuple[int, int, bytes]
 
 
-class Recorder(Handler, Traffic):
-    """Notes every call; raises what `refusals` has for its name, answers logins with the next of `challenges`.
+class Recorder(Notes, Logins, Handler, Traffic):
+    """Notes every call."""
 
-    While `checking`, a password is being checked.
-    """
+    wait = Wait.WAIT
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.refusals: dict[str, AmqpError] = {}
-        self.challenges: list[bytes] = []
-        self.checking = False
-
-    def note(self, *call: object) -> None:
-        self.calls.append(call)
-        refusal = self.refusals.get(str(call[0]))
-        if refusal is not None:
-            raise refusal
-
-    def taken(self) -> list[Call]:
-        calls, self.calls = self.calls, []
-        return calls
+        Notes.__init__(self)
+        Logins.__init__(self)
 
     def on_start_ok(
         self, mechanism: str, response: bytes, client_properties: FieldTable
     ) -> bytes | Wait | None:
         self.note("start_ok", mechanism, response, client_properties)
-        return self._answer()
+        return self.next_answer()
 
     def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
         self.note("secure_ok", response)
-        return self._answer()
+        return self.next_answer()
 
     def on_checked(self) -> bytes | Wait | None:
         if self.checking:
             return Wait.WAIT
         self.note("checked")
-        return self._answer()
-
-    def _answer(self) -> bytes | Wait | None:
-        if self.checking:
-            return Wait.WAIT
-        return self.challenges.pop(0) if self.challenges else None
+        return self.next_answer()
 
     def on_open(self, virtual_host: str) -> None:
         self.note("open", virtual_host)

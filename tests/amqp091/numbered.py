@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from .peer import ClientChannel, Content, World
+from tests.harness.bench import ClientBench
+
+from .peer import ClientChannel, Content, channel_of
 
 
-def filled(count: int, world: World | None = None, queue: str = "q", **properties: object) -> ClientChannel:
+def filled(
+    count: int, bench: ClientBench | None = None, queue: str = "q", **properties: object
+) -> ClientChannel:
     """A channel, and a queue with the messages 0, 1, 2, ..."""
-    channel = (world or World()).channel()
+    channel = channel_of(bench)
     channel.declare(queue, **properties)
     fill(channel, range(count), queue)
     return channel

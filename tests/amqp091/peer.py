@@ -1,6 +1,6 @@
 """A 0-9-1 client in memory: methods in, methods and contents out, against a real broker and no socket.
 
-peer = Peer(World())          # a world is a broker with a clock that moves when told
+peer = Peer()                 # on a bench of its own: see tests/harness/bench.py
 peer.open()                   # handshake, virtual host
 channel = peer.channel(1)
 channel.call(m.QueueDeclare("q"))   -> m.QueueDeclareOk
@@ -11,30 +11,21 @@ channel.get("q").body == b"hello"
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from struct import unpack_from
 
 import attrs
 
-from broker_core.broker import Broker
-from broker_core.clock import ManualClock
-from broker_core.config.load import Config, parse
-from broker_core.exchanges.exchange import ExchangeType
-from broker_core.flow import Alarms, Monitor
 from broker_core.frontend import Peer as Address
-from broker_core.limits import NodeLimits
-from broker_core.node.assembly import populate
-from broker_core.outbox import Outbox
-from broker_core.policy import Policy
-from broker_core.values import Table
 from protocols.amqp091.broker.adapter import Connection091
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
+from tests.harness.bench import ClientBench
+from tests.harness.peer import LOOPBACK, JoinedPeer
+from tests.harness.settings import ALL, EVERYTHING, user, virtual_hosts
 
 HEADER = b"AMQP\x00\x00\x09\x01"
-LOOPBACK = Address("127.0.0.1", 40000, "127.0.0.1", 5672, True)
-ELSEWHERE = Address("192.0.2.7", 40000, "192.0.2.1", 5672, False)
 CAPABILITIES: Mapping[str, bool] = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
@@ -44,106 +35,12 @@ CAPABILITIES: Mapping[str, bool] = {
     "authentication_failure_close": True,
 }
 
-TWO_HOSTS = """\
-[[virtual_hosts]]
-name = "/"
-[[virtual_hosts]]
-name = "blue"
-[[users]]
-name = "guest"
-password = "guest"
-[users.permissions."/"]
-configure = ".*"
-write = ".*"
-read = ".*"
-[users.permissions.blue]
-configure = ".*"
-write = ".*"
-read = ".*"
-[[users]]
-name = "ann"
-password = "secret"
-permissions = { "/" = { configure = ".*", write = ".*", read = ".*" } }
-[[users]]
-name = "nobody"
-password = "secret"
-"""
-
-
-class World:
-    """A broker, its configuration (TOML text), and a clock."""
-
-    def __init__(
-        self,
-        toml: str = "",
-        exchange_types: Mapping[str, type[ExchangeType]] | None = None,
-        monitors: tuple[Monitor, ...] = (),
-    ) -> None:
-        self.config: Config = parse(toml)
-        self.clock = ManualClock()
-        limits = self.config.limits
-        self.broker = Broker(
-            clock=self.clock,
-            exchange_types=exchange_types,
-            compat=self.config.compat.chosen,
-            node_limits=NodeLimits(
-                limits.connections_max, limits.exchanges_max, limits.consumers_per_channel_max
-            ),
-            alarms=Alarms(monitors),
-            consumer_timeout_ms=limits.consumer_timeout_ms,
-        )
-        populate(self.broker, self.config)
-        self.ready: list[Outbox] = []
-        self.peers: list[Peer] = []
-        self.broker.alarms.listen(self._alarm)
-
-    @property
-    def host(self):
-        return self.broker.virtual_hosts["/"]
-
-    def queue(self, name: str):
-        return self.host.queues[name]
-
-    def channel(self, user: str = "guest", capabilities: Mapping[str, bool] = CAPABILITIES) -> ClientChannel:
-        """Channel 1 of a connection of its own; everybody's password is his name."""
-        return Peer(self).open(user, user, capabilities=capabilities).channel()
-
-    def user(
-        self, name: str, configure: str = ".*", write: str = ".*", read: str = ".*", tags: Iterable[str] = ()
-    ) -> str:
-        """A user, whose password is his name."""
-        self.broker.access.add_user(name, name, tags)
-        self.broker.access.set_permissions(name, "/", configure, write, read)
-        return name
-
-    def policy(self, pattern: str, definition: Table, priority: int = 0) -> None:
-        """Set the policy that is known by its pattern."""
-        self.broker.policies.set(Policy(pattern, "/", pattern, definition, priority))
-        self.host.apply_policies()
-        self.settle()
-
-    def settle(self) -> None:
-        self.broker.tick()
-        self.broker.settle()
-
-    def watch(self) -> None:
-        """Read the monitors, as the node does once a second; who is not held back any more is read from again."""
-        self.broker.alarms.check_soon()
-        self.broker.alarms.check(self.broker.tick())
-        for peer in self.peers:
-            peer.read_on()
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass: timers of the broker and deadlines of the connections run."""
-        self.clock.advance(seconds)
-        self.settle()
-        for peer in self.peers:
-            peer.front.on_due(self.broker.now)
-        self.settle()
-
-    def _alarm(self, reason: str | None) -> None:
-        for peer in self.peers:
-            peer.front.alarm(reason)
+TWO_HOSTS = (
+    virtual_hosts("/", "blue")
+    + user("guest", "guest", {"/": ALL, "blue": ALL})
+    + user("ann", "secret", EVERYTHING)
+    + user("nobody", "secret")
+)
 
 
 @attrs.frozen
@@ -156,57 +53,24 @@ class Content:
     body: bytes
 
 
-class Peer:
+class Peer(JoinedPeer):
     """One connection, seen from the client."""
 
-    def __init__(self, world: World, address: Address = LOOPBACK) -> None:
-        self.world = world
-        limits = world.config.limits
-        self.outbox = Outbox(world.ready, limits.outbox_size_max, limits.message_size_max)
-        self.front = Connection091(world.broker, world.config, self.outbox, address, world.broker.tick())
+    adapter = Connection091
+
+    def __init__(self, bench: ClientBench | None = None, address: Address = LOOPBACK) -> None:
+        super().__init__(bench, address)
         self.received: deque[tuple[int, Method | Content]] = deque()  # frames not looked at yet, by channel
         self.heartbeats = 0
         self.greeting = b""  # what came that is no frame (a protocol header)
-        self._buffer = b""
         self._partial: dict[int, tuple[Method, bytes, int, list[bytes]]] = {}
-        self._unread: list[bytes] = []  # sent while the broker did not read from us
-        world.peers.append(self)
 
-    # Bytes.
-
-    def send_bytes(self, data: bytes, settle: bool = True) -> None:
-        if self.front.blocked:
-            self._unread.append(data)
-            return
-        self.front.receive(data, self.world.broker.tick())
-        if settle:
-            self.world.settle()
-        if self.front.halted and not self.outbox.full:
-            self.send_bytes(b"", settle)
-
-    def read_on(self) -> None:
-        """What was sent while the broker did not read from us, as far as it reads now."""
-        unread, self._unread = self._unread, []
-        for data in unread:
-            self.send_bytes(data)
-
-    def take_bytes(self) -> bytes:
-        """Everything sent since the last time; as if the operating system had taken it."""
-        data = b"".join(self.outbox.take())
-        if self.outbox in self.world.ready:
-            self.world.ready.remove(self.outbox)
-        if self.outbox.sent(len(data)):
-            self.front.drained()
-        return data
-
-    def read(self) -> None:
+    def hear(self, data: bytes) -> None:
         """Parse what the broker sent into `received`."""
-        while data := self.take_bytes():
-            self._buffer += data
-            self.world.settle()
-        at = 0
+        self._buffer += data
         if self._buffer.startswith((b"AMQP", b"HTTP", b"\x15\x03")):
             self.greeting, self._buffer = self._buffer, b""
+        at = 0
         while len(self._buffer) - at >= 8:
             kind, channel, size = unpack_from(">BHI", self._buffer, at)
             end = at + 7 + size
@@ -329,13 +193,6 @@ class Peer:
         answer = self.call(number, m.ChannelOpen())
         assert isinstance(answer, m.ChannelOpenOk), answer
         return ClientChannel(self, number)
-
-    def drop(self) -> None:
-        """The transport is gone."""
-        self.world.broker.tick()
-        self.front.lost()
-        self.world.peers.remove(self)
-        self.world.settle()
 
 
 class ClientChannel:
@@ -464,8 +321,32 @@ def start_ok(
     return m.ConnectionStartOk({"capabilities": dict(capabilities)}, mechanism, response, "en_US")
 
 
-def started(world: World | None = None) -> Peer:
+def channel_of(
+    bench: ClientBench | None = None, user: str = "guest", capabilities: Mapping[str, bool] = CAPABILITIES
+) -> ClientChannel:
+    """Channel 1 of a connection of its own; everybody's password is the name."""
+    return Peer(bench).open(user, user, capabilities=capabilities).channel()
+
+
+def opened(toml: str = "") -> ClientChannel:
+    """Channel 1 of a connection to a broker with this configuration."""
+    return channel_of(ClientBench(toml))
+
+
+def confirming(bench: ClientBench | None = None) -> ClientChannel:
+    """The same, on which publishing is confirmed."""
+    channel = channel_of(bench)
+    channel.confirms()
+    return channel
+
+
+def permitted(channel: ClientChannel, configure: str = "", write: str = "", read: str = "") -> None:
+    """Give the user `guest` these permissions."""
+    channel.peer.bench.broker.access.set_permissions("guest", "/", configure, write, read)
+
+
+def started(bench: ClientBench | None = None) -> Peer:
     """A client that has been greeted."""
-    peer = Peer(world or World())
+    peer = Peer(bench)
     peer.start()
     return peer

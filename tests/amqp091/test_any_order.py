@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from protocols.amqp091.broker.channel import METHODS
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue, Method
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, Peer, World
+from .peer import ClientChannel, Peer
 
 CHANNELS: Final = (1, 2)
 NAMES: Final = st.sampled_from(("", "x", "x", "y", "amq.direct", "amq.topic", "amq.match", "amq.fanout"))
@@ -79,7 +80,7 @@ class Crowd:
     """Two clients with two channels each; whoever is refused closes and opens again."""
 
     def __init__(self, arguments: FieldTable) -> None:
-        self.world = World()
+        self.bench = ClientBench()
         self.channels = [channel for _ in range(2) for channel in self._newcomer()]
         first = self.channels[0]
         first.send(m.ExchangeDeclare("x", "fanout"))
@@ -90,7 +91,7 @@ class Crowd:
         self.carry_on()
 
     def _newcomer(self) -> list[ClientChannel]:
-        peer = Peer(self.world).open()
+        peer = Peer(self.bench).open()
         return [peer.channel(number) for number in CHANNELS]
 
     def carry_on(self) -> None:
@@ -139,7 +140,7 @@ def answer(at: int, which: int, how: type[Method], multiple: bool, requeue: bool
 
 
 def wait(seconds: float) -> Step:
-    return lambda crowd: crowd.world.advance(seconds)
+    return lambda crowd: crowd.bench.advance(seconds)
 
 
 def leave(at: int) -> Step:
@@ -198,12 +199,12 @@ def test_any_methods_in_any_order_are_never_an_exception_and_the_books_balance(
         step(crowd)
         crowd.carry_on()
     check_queues(crowd)
-    check_bindings(crowd.world)
+    check_bindings(crowd.bench)
     for channel in crowd.channels:
         crowd.replace(channel.peer)
-    assert all(queue.unsettled == 0 and not queue.consumers for queue in crowd.world.host.queues.values())
-    assert not any(queue.exclusive for queue in crowd.world.host.queues.values())
-    assert not crowd.world.host.hidden_queues
+    assert all(queue.unsettled == 0 and not queue.consumers for queue in crowd.bench.host.queues.values())
+    assert not any(queue.exclusive for queue in crowd.bench.host.queues.values())
+    assert not crowd.bench.host.hidden_queues
 
 
 def check_queues(crowd: Crowd) -> None:
@@ -215,18 +216,18 @@ def check_queues(crowd: Crowd) -> None:
         deliveries = [*channel.unsettled.values(), *channel._tx_unsettled.values()]
         held.update(each.queue.name for each in deliveries if not each.queue.deleted)
         consuming.update(consumer.queue.name for consumer in channel.consumers.values())
-    for queue in crowd.world.host.queues.values():
+    for queue in crowd.bench.host.queues.values():
         waiting = list(queue.waiting())
         assert queue.ready == len(waiting)
         assert queue.ready_bytes == sum(each.message.size for each in waiting)
         assert queue.unsettled == held[queue.name]
         assert len(queue.consumers) == consuming[queue.name]
-        assert queue.owner is None or queue.owner in crowd.world.broker.clients
+        assert queue.owner is None or queue.owner in crowd.bench.broker.clients
 
 
-def check_bindings(world: World) -> None:
+def check_bindings(bench: ClientBench) -> None:
     """Every binding leads from and to something that is there, and both ends know it."""
-    host = world.host
+    host = bench.host
     ends = {*host.queues.values(), *host.exchanges.values()}
     bindings = list(host.bindings())
     assert all(binding.source in ends and binding.destination in ends for binding in bindings)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, deque
 from collections.abc import Callable
-from types import FrameType
 
 import pytest
 
@@ -15,7 +13,9 @@ from protocols.amqp091.broker.encoding import ENCODING
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import Peer, World
+from tests.amqp091.peer import Peer
+from tests.harness.bench import ClientBench
+from tests.harness.call_count import calls
 from tests.plain import calls_under, plain_only
 
 MESSAGES = 100
@@ -25,14 +25,14 @@ class Line:
     """One publisher with confirms, one consumer, one durable queue."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
-        self.world = World()
+        self.bench = ClientBench()
         self.store = store
         self.said: deque[Callable[[], None]] = deque()
-        self.publisher, self.consumer = Peer(self.world).open(), Peer(self.world).open()
+        self.publisher, self.consumer = Peer(self.bench).open(), Peer(self.bench).open()
         publishing, consuming = self.publisher.channel(), self.consumer.channel()
         publishing.declare("q", durable=True)
         if store is not None:
-            journal = Journal(store, self.world.broker, {"amqp091": lambda: ENCODING})
+            journal = Journal(store, self.bench.broker, {"amqp091": lambda: ENCODING})
             self.queue.number, self.queue.journal = 1, journal
             journal.start(self.said.append)
         publishing.confirms()
@@ -46,7 +46,7 @@ class Line:
 
     @property
     def queue(self):
-        return self.world.queue("q")
+        return self.bench.queue("q")
 
     def round_trip(self) -> tuple[int, int]:
         """A batch in, confirms and deliveries out, one ack for all of them. Returns octets delivered, and confirmed.
@@ -61,7 +61,7 @@ class Line:
         return delivered, confirmed
 
     def _settle(self, peer: Peer, octets: bytes) -> None:
-        broker = self.world.broker
+        broker = self.bench.broker
         peer.front.receive(octets, broker.tick())
         broker.settle()
         while self.store is not None and (self.store.flying is not None or self.said):
@@ -69,21 +69,12 @@ class Line:
                 self.store.land()
             self.said.popleft()()
 
-    def calls(self) -> Counter[str]:
+    def cost(self) -> Counter[str]:
         """The calls of one round trip, once everything has been seen before."""
         self.round_trip()
-        counted: Counter[str] = Counter()
-
-        def count(frame: FrameType, event: str, argument: object) -> None:
-            if event == "call":
-                counted[frame.f_code.co_qualname] += 1
-
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
-            delivered, confirmed = self.round_trip()
-        finally:
-            sys.setprofile(before)
+        seen: list[tuple[int, int]] = []
+        counted = calls(lambda: seen.append(self.round_trip()))
+        delivered, confirmed = seen[0]
         assert delivered > MESSAGES * 100
         assert confirmed == 21
         assert self.queue.unsettled == 0
@@ -91,16 +82,16 @@ class Line:
 
 
 def test_a_confirmed_and_acknowledged_message_costs_three_python_calls_at_most() -> None:
-    calls = Line().calls()
-    assert calls.total() / MESSAGES < 2.8, calls.most_common(20)
+    cost = Line().cost()
+    assert cost.total() / MESSAGES < 2.8, cost.most_common(20)
 
 
 def test_a_message_that_could_be_kept_but_need_not_costs_no_more() -> None:
     """With a store there is one look for each batch, and none for a message."""
     line = Line(MemoryStore(held=True))
     line.batch = line.batch.replace(b"\x10\x00\x02", b"\x10\x00\x01")
-    calls = line.calls()
-    assert calls.total() / MESSAGES < 2.9, calls.most_common(20)
+    cost = line.cost()
+    assert cost.total() / MESSAGES < 2.9, cost.most_common(20)
     assert line.store is not None
     assert not line.store.stats().commits
 
@@ -108,8 +99,8 @@ def test_a_message_that_could_be_kept_but_need_not_costs_no_more() -> None:
 def test_a_message_that_is_kept_costs_five_python_calls_at_most() -> None:
     """Packing and checksums included, and settling it when it is on disk. Columns and runs are what makes it cheap."""
     store = MemoryStore(held=True)
-    calls = Line(store).calls()
-    assert calls.total() / MESSAGES < 4.05, calls.most_common(20)
+    cost = Line(store).cost()
+    assert cost.total() / MESSAGES < 4.05, cost.most_common(20)
     assert store.stats().commits == 4
     assert not store.stats().chunks
 

@@ -1,7 +1,6 @@
 """The channels of a connection: methods and contents, in every state, and what they cost."""
 
-import sys
-from types import FrameType
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
 from protocols.amqp091.machine.channel_input import Channel, Expects
 from protocols.amqp091.machine.connection import CHANNEL_STEPS, AmqpError, Tuning
+from tests.harness.call_count import calls
 
 from .machine import (
     Peer,
@@ -320,18 +320,7 @@ def test_messages_arrive_as_sent_however_they_are_cut(sent: list[tuple[bytes, st
 
 
 def python_calls_of_receive(peer: Peer, octets: bytes) -> int:
-    calls = 0
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count)
-    try:
-        peer.connection.receive(octets, 1.0)
-    finally:
-        sys.setprofile(None)
-    return calls
+    return calls(partial(peer.connection.receive, octets, 1.0)).total()
 
 
 PER_READ = 5  # and fewer where they are compiled: receive, closed, _take, _take_greeting, _take_frames

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.observability.connection_stats import ChannelFacts, ConsumerFacts
 from protocols.amqp091.codec import methods as m
-from tests.amqp091.peer import ClientChannel, Peer, World
+from tests.amqp091.peer import ClientChannel, Peer, channel_of
 
 
 def told(channel: ClientChannel) -> ChannelFacts:
@@ -16,7 +16,7 @@ def told(channel: ClientChannel) -> ChannelFacts:
 
 @pytest.fixture
 def channel() -> ClientChannel:
-    channel = World().channel()
+    channel = channel_of()
     channel.call(m.QueueDeclare("q"))
     return channel
 
@@ -27,10 +27,10 @@ def publish(channel: ClientChannel, count: int, key: str = "q") -> None:
 
 
 def test_a_connection_is_told_once_its_virtual_host_is_open_and_until_it_ends() -> None:
-    peer = Peer(World())
+    peer = Peer()
     peer.start()
     assert peer.front.facts() is None
-    peer = Peer(World()).open(heartbeat=7, frame_max=50_000)
+    peer = Peer().open(heartbeat=7, frame_max=50_000)
     facts = peer.front.facts()
     assert facts is not None
     assert (facts.protocol, facts.user, facts.virtual_host) == ("AMQP 0-9-1", "guest", "/")
@@ -48,7 +48,7 @@ def test_publishes_and_confirms_are_counted_over_the_channels_life(channel: Clie
     publish(channel, 3)
     facts = told(channel)
     assert (facts.published, facts.confirmed, facts.unconfirmed, facts.confirming) == (5, 3, 0, True)
-    assert channel.peer.world.broker.confirmed == 3
+    assert channel.peer.bench.broker.confirmed == 3
 
 
 def test_what_is_refused_is_not_confirmed(channel: ClientChannel) -> None:
@@ -57,14 +57,14 @@ def test_what_is_refused_is_not_confirmed(channel: ClientChannel) -> None:
     publish(channel, 3, "full")
     facts = told(channel)
     assert (facts.published, facts.confirmed, facts.unconfirmed) == (3, 1, 0)
-    assert channel.peer.world.broker.confirmed == 1
+    assert channel.peer.bench.broker.confirmed == 1
 
 
 def test_what_nobody_takes_is_returned(channel: ClientChannel) -> None:
     channel.publish("", "nobody", b"hello", mandatory=True)
     publish(channel, 1, "nobody")
     assert told(channel).returned == 1
-    assert channel.peer.world.broker.returned == 1
+    assert channel.peer.bench.broker.returned == 1
 
 
 def test_deliveries_are_told_apart(channel: ClientChannel) -> None:
@@ -111,7 +111,7 @@ def test_a_transaction_holds_publishes_and_answers(channel: ClientChannel) -> No
 def test_a_consumer_tells_where_it_is(channel: ClientChannel) -> None:
     channel.call(m.BasicQos(0, 4, False))
     channel.call(m.BasicConsume("q", "tag"))
-    (consumer,) = channel.peer.world.queue("q").consumers
+    (consumer,) = channel.peer.bench.queue("q").consumers
     assert consumer.facts() == ConsumerFacts(
         tag="tag", connection="127.0.0.1:40000 -> 127.0.0.1:5672", channel=1, prefetch=4
     )

@@ -18,62 +18,42 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
 from tests.amqp091 import samples
-from tests.amqp091.peer import Content, World
+from tests.amqp091.peer import Content, channel_of
+from tests.harness.bench import ClientBench
+from tests.harness.foreign import ForeignEncoding
 
 UUID_TEXT = "urn:uuid:00112233-4455-6677-8899-aabbccddeeff"
 
 
-class Neutral(Encoding):
-    """An encoding whose bytes do not matter."""
-
-    name = "neutral"
-
-    def __init__(self, properties: Properties | None) -> None:
-        self.properties = properties
-        self.reads = 0
-
-    def headers(self, properties: bytes) -> Table:
-        return self.read(properties).headers or {}
-
-    def read(self, properties: bytes) -> Properties:
-        self.reads += 1
-        if self.properties is None:
-            raise ValueError("a mistake in another protocol")
-        return self.properties
-
-    def write(self, properties: Properties) -> bytes:
-        return b""
-
-
-class Wrapped(Neutral):
+class Wrapped(ForeignEncoding):
     """Bodies of this encoding have a wrapping that others must not see."""
 
     def convert(self, message: Message) -> tuple[Properties, bytes]:
         return self.read(message.properties), message.body.strip(b"<>")
 
 
-def publish(world: World, encoding: Encoding, body: bytes, key: str = "q") -> None:
-    world.broker.publish(world.host.default_exchange, Message(encoding, "", key, b"", body, Facts()))
-    world.settle()
+def publish(bench: ClientBench, encoding: Encoding, body: bytes, key: str = "q") -> None:
+    bench.broker.publish(bench.host.default_exchange, Message(encoding, "", key, b"", body, Facts()))
+    bench.settle()
 
 
 def fetched(properties: Properties) -> BasicProperties:
     """The properties as a 0-9-1 client gets them."""
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.declare("q")
-    publish(world, Neutral(properties), b"")
+    publish(bench, ForeignEncoding(properties), b"")
     content = channel.get("q")
     assert content is not None
     return content.properties
 
 
 def test_properties_arrive_under_their_names() -> None:
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.declare("q")
     said = Properties(content_type="text/plain", headers={"n": 1}, durable=True, ttl_ms=5000, message_id="m1")
-    publish(world, Neutral(said), b"hello")
+    publish(bench, ForeignEncoding(said), b"hello")
     content = channel.get("q")
     assert content is not None
     assert content.body == b"hello"
@@ -87,16 +67,16 @@ def test_properties_arrive_under_their_names() -> None:
 
 
 def test_one_conversion_serves_all_consumers() -> None:
-    world = World()
-    encoding = Neutral(Properties(message_id="m1"))
-    channels = [world.channel() for _ in range(3)]
+    bench = ClientBench()
+    encoding = ForeignEncoding(Properties(message_id="m1"))
+    channels = [channel_of(bench) for _ in range(3)]
     for number, channel in enumerate(channels):
         channel.declare(f"q{number}")
         channel.call(m.QueueBind(f"q{number}", "amq.fanout"))
         channel.consume(f"q{number}")
-    exchange = world.host.exchanges["amq.fanout"]
-    world.broker.publish(exchange, Message(encoding, "amq.fanout", "", b"", b"x", Facts()))
-    world.settle()
+    exchange = bench.host.exchanges["amq.fanout"]
+    bench.broker.publish(exchange, Message(encoding, "amq.fanout", "", b"", b"x", Facts()))
+    bench.settle()
     assert [len(channel.deliveries()) for channel in channels] == [1, 1, 1]
     assert encoding.reads == 1
 
@@ -105,32 +85,32 @@ def test_one_conversion_serves_all_consumers() -> None:
 def test_a_message_that_cannot_be_converted_is_rejected_and_the_others_arrive(
     shared: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.declare("dead")
     channel.declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
     channel.prefetch(2, of_channel=shared)
     channel.consume("q")
     with caplog.at_level(logging.ERROR):
-        publish(world, Neutral(None), b"bad")
-        publish(world, Neutral(Properties()), b"good")
-        publish(world, Neutral(Properties()), b"better")
+        publish(bench, ForeignEncoding(None), b"bad")
+        publish(bench, ForeignEncoding(Properties()), b"good")
+        publish(bench, ForeignEncoding(Properties()), b"better")
     delivered = channel.deliveries()
     assert [content.body for content in delivered] == [b"good", b"better"]
     assert [content.method.delivery_tag for content in delivered] == [1, 2]
-    assert world.queue("dead").ready == 1
-    assert world.queue("q").unsettled == 2
+    assert bench.queue("dead").ready == 1
+    assert bench.queue("q").unsettled == 2
     assert "cannot deliver" in caplog.text
 
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_s232_a_body_is_shown_without_what_its_own_protocol_wraps_it_in(dead: bool) -> None:
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.declare("q")
     channel.declare("dying", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
     for _ in range(2):
-        publish(world, Wrapped(Properties()), b"<hello>", "dying" if dead else "q")
+        publish(bench, Wrapped(Properties()), b"<hello>", "dying" if dead else "q")
         if dead:
             content = channel.get("dying", no_ack=False)
             assert isinstance(content, Content)
@@ -267,15 +247,17 @@ def test_what_is_nested_deeper_than_a_table_may_be_is_left_out() -> None:
 
 
 def test_names_that_other_protocols_can_make_longer_are_cut() -> None:
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.declare("q")
     channel.bind("q", "amq.fanout")
     key = "é" * 200
-    fanout = world.host.exchanges["amq.fanout"]
+    fanout = bench.host.exchanges["amq.fanout"]
     for _ in range(2):
-        world.broker.publish(fanout, Message(Neutral(Properties()), "amq.fanout", key, b"", b"", Facts()))
-    world.settle()
+        bench.broker.publish(
+            fanout, Message(ForeignEncoding(Properties()), "amq.fanout", key, b"", b"", Facts())
+        )
+    bench.settle()
     content = channel.get("q")
     assert content is not None
     channel.consume("q", no_ack=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import pack, pack_into
+from struct import pack
 from typing import Final
 
 import pytest
@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.mutation import POSITIONS, READ_SIZES, Mutation, mutated, mutations, reads
+from tests.harness.attack import SMALL
+from tests.harness.bench import ClientBench
+from tests.harness.mutation import POSITIONS, READ_SIZES, Mutation, mutated, mutations, reads, with_number
 
 from .attack import (
     FRAME_MAX,
-    SMALL,
     STATES,
     attack,
     authenticated,
@@ -28,7 +29,7 @@ from .attack import (
     transcript,
     with_channel,
 )
-from .peer import HEADER, Peer, World
+from .peer import HEADER, Peer
 
 each_state: Final = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 a_share: Final = settings(max_examples=settings().max_examples // 4)  # the states together try hard enough
@@ -65,14 +66,14 @@ FRAMES: Final = st.builds(
 @each_state
 @a_share
 @given(chunks=st.lists(st.binary(max_size=200), max_size=4))
-def test_random_bytes(state: Callable[[World], Peer], chunks: list[bytes]):
+def test_random_bytes(state: Callable[[ClientBench], Peer], chunks: list[bytes]):
     attack(state, chunks)
 
 
 @each_state
 @a_share
 @given(frames=st.lists(FRAMES, min_size=1, max_size=8), at_once=st.booleans())
-def test_random_frames(state: Callable[[World], Peer], frames: list[bytes], at_once: bool):
+def test_random_frames(state: Callable[[ClientBench], Peer], frames: list[bytes], at_once: bool):
     attack(state, [b"".join(frames)] if at_once else frames)
 
 
@@ -95,13 +96,6 @@ def give_kind(frames: list[bytes], at: int, value: int) -> None:
     frames[at] = with_number(frames[at], ">B", 0, (1, 2, 3, 8, value % 256)[value % 5])
 
 
-def with_number(data: bytes, form: str, at: int, number: int) -> bytes:
-    changed = bytearray(data)
-    if len(changed) >= wire.FRAME_OVERHEAD:
-        pack_into(form, changed, at, number)
-    return bytes(changed)
-
-
 MUTATED: Final = mutations(
     {
         "another channel": move_to_channel,
@@ -122,7 +116,7 @@ def test_mutated_sessions(changes: list[Mutation], size: int):
 @a_share
 @given(start=POSITIONS, count=st.integers(1, 30), changes=st.just([]) | MUTATED, size=READ_SIZES)
 def test_parts_of_sessions(
-    state: Callable[[World], Peer], start: int, count: int, changes: list[Mutation], size: int
+    state: Callable[[ClientBench], Peer], start: int, count: int, changes: list[Mutation], size: int
 ):
     """The right words at the wrong time: some frames from the middle of a session, on channel 1."""
     at = start % len(FRAMES_SAID)
@@ -142,9 +136,9 @@ def on_channel_1(said: bytes) -> bytes:
     ("state", "limit"), [(started, 8192), (authenticated, 8192), (with_channel, FRAME_MAX)]
 )
 def test_a_frame_beyond_the_limit_is_refused_at_its_first_octets(
-    state: Callable[[World], Peer], limit: int, kind: int
+    state: Callable[[ClientBench], Peer], limit: int, kind: int
 ):
-    attacker = state(World())
+    attacker = state(ClientBench())
     attacker.send_bytes(pack(">BHI", kind, 1, limit + 1) + b"x")
     assert attacker.front.wire._tail_size == 0
     close = attacker.next(0)
@@ -153,7 +147,7 @@ def test_a_frame_beyond_the_limit_is_refused_at_its_first_octets(
 
 
 def test_an_endless_frame_in_small_pieces_is_kept_up_to_its_size():
-    attacker = opened(World())
+    attacker = opened(ClientBench())
     attacker.send_bytes(pack(">BHI", 1, 1, FRAME_MAX - 8))
     for _ in range(FRAME_MAX * 2):
         attacker.send_bytes(b"x")
@@ -164,7 +158,7 @@ def test_an_endless_frame_in_small_pieces_is_kept_up_to_its_size():
 
 
 def test_a_body_that_never_ends_is_kept_up_to_the_largest_message():
-    attacker = with_channel(World(SMALL), m.BasicPublish("", "q"))
+    attacker = with_channel(ClientBench(SMALL), m.BasicPublish("", "q"))
     attacker.send_bytes(wire.header_frame(1, 60, 65_536, BasicProperties().encode()))
     for _ in range(100):
         attacker.send_bytes(frame(m.FRAME_BODY, 1, b"x" * 1000))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import CAPABILITIES, Peer, World
+from tests.amqp091.peer import CAPABILITIES, Peer
+from tests.harness.bench import ClientBench
 
 ALARM = "low on memory"
 
 
-def kombu(world: World) -> Peer:
+def kombu(bench: ClientBench) -> Peer:
     """A connection that says it is kombu's."""
-    peer = Peer(world)
+    peer = Peer(bench)
     peer.start()
     properties = {"product": "py-amqp", "capabilities": dict(CAPABILITIES)}
     peer.send(0, m.ConnectionStartOk(properties, "PLAIN", b"\0guest\0guest", "en_US"))
@@ -24,17 +25,17 @@ def kombu(world: World) -> Peer:
 
 def test_a_celery_worker_raises_the_prefetch_of_its_running_consumer():
     """kombu takes qos at the specification's word: it holds for the channel, and at once (S102 is for the others)."""
-    assert deliveries_after_raising_the_prefetch(kombu(World())) == 1
+    assert deliveries_after_raising_the_prefetch(kombu(ClientBench())) == 1
 
 
 def test_other_clients_set_the_prefetch_of_later_consumers():
-    assert deliveries_after_raising_the_prefetch(Peer(World()).open()) == 0
+    assert deliveries_after_raising_the_prefetch(Peer().open()) == 0
 
 
 def test_kombu_means_later_consumers_where_it_believes_to_talk_to_rabbitmq_3():
-    world = World('compat.product = "rabbitmq-3.13"')
-    assert deliveries_after_raising_the_prefetch(kombu(world)) == 0
-    assert deliveries_after_raising_the_prefetch(kombu(World('compat.product = "rabbitmq-4"'))) == 1
+    bench = ClientBench('compat.product = "rabbitmq-3.13"')
+    assert deliveries_after_raising_the_prefetch(kombu(bench)) == 0
+    assert deliveries_after_raising_the_prefetch(kombu(ClientBench('compat.product = "rabbitmq-4"'))) == 1
 
 
 def deliveries_after_raising_the_prefetch(peer: Peer) -> int:
@@ -53,28 +54,28 @@ def deliveries_after_raising_the_prefetch(peer: Peer) -> int:
 
 def test_a_blocked_publisher_is_not_given_up_for_heartbeats_that_nobody_reads():
     """X045."""
-    world = World()
-    peer = Peer(world).open(heartbeat=10)
+    bench = ClientBench()
+    peer = Peer(bench).open(heartbeat=10)
     channel = peer.channel()
-    world.broker.alarms.set(ALARM)
+    bench.broker.alarms.set(ALARM)
     channel.publish("", "q")
     assert peer.front.blocked
-    world.advance(100)
+    bench.advance(100)
     assert not peer.front.closed
-    world.broker.alarms.clear(ALARM)
+    bench.broker.alarms.clear(ALARM)
     assert not peer.front.blocked
-    world.advance(19)
+    bench.advance(19)
     assert not peer.front.closed
-    world.advance(1)
+    bench.advance(1)
     assert peer.front.closed
 
 
 def test_a_publisher_that_fails_during_an_alarm_is_read_to_its_end():
     """Its close-ok would otherwise lie in the socket until the alarm ends."""
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     peer.channel()
-    world.broker.alarms.set(ALARM)
+    bench.broker.alarms.set(ALARM)
     frames: list[bytes] = []
     wire.append_content(frames, 1, m.BasicPublish("", "q").encode(), BasicProperties().encode(), b"x", 0)
     peer.send_bytes(b"".join(frames) + wire.method_frame(1, m.BasicQos(1, 0, False).encode()))
@@ -83,10 +84,10 @@ def test_a_publisher_that_fails_during_an_alarm_is_read_to_its_end():
 
 
 def test_shutting_down_frees_a_blocked_connection_to_say_goodbye():
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     channel = peer.channel()
-    world.broker.alarms.set(ALARM)
+    bench.broker.alarms.set(ALARM)
     channel.publish("", "q")
     assert peer.front.blocked
     peer.front.shut_down("maintenance")
@@ -97,16 +98,16 @@ def test_shutting_down_frees_a_blocked_connection_to_say_goodbye():
 
 def test_a_method_on_a_channel_that_ends_at_that_moment_is_dropped():
     """The time for an acknowledgement runs out in the settle before the method."""
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     channel = peer.channel()
     channel.declare("q")
     channel.publish("", "q")
     channel.consume("q", arguments={"x-consumer-timeout": 60_000})
     assert len(channel.deliveries()) == 1
-    world.clock.advance(61)
+    bench.clock.advance(61)
     channel.send(m.QueuePurge("q"))
     (close,) = channel.all()
     assert isinstance(close, m.ChannelClose)
     assert close.reply_code == m.PRECONDITION_FAILED
-    assert world.queue("q").ready == 1
+    assert bench.queue("q").ready == 1

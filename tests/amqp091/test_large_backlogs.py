@@ -12,7 +12,8 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.numbered import filled, numbers, tags
-from tests.amqp091.peer import ClientChannel, Peer, World
+from tests.amqp091.peer import ClientChannel, Peer, channel_of
+from tests.harness.bench import ClientBench
 
 MANY = 1500  # tags: more than are ever looked at one by one
 
@@ -67,7 +68,7 @@ def test_what_a_rollback_brings_back_can_be_settled_up_to_a_tag() -> None:
         assert unsettled(channel) == [1, 2, 3, 4]
     channel.ack(0, multiple=True)
     channel.does(m.TxCommit())
-    assert channel.peer.world.queue("q").unsettled == 0
+    assert channel.peer.bench.queue("q").unsettled == 0
 
 
 def test_recover_brings_all_back_in_order_and_again() -> None:
@@ -84,8 +85,8 @@ def test_recover_brings_all_back_in_order_and_again() -> None:
 def test_long_headers_count_against_the_room_in_an_outbox(arguments: dict[str, str]) -> None:
     """A queue of empty bodies with 100 KiB of headers each filled an outbox of 1 MiB with 1.6 GiB at once."""
     limit = 1 << 20
-    world = World()
-    publisher, consumer = world.channel(), world.channel()
+    bench = ClientBench()
+    publisher, consumer = channel_of(bench), channel_of(bench)
     publisher.declare("q", durable=True, arguments=arguments)
     long = BasicProperties(headers={"h": "x" * 100_000})
     for _ in range(50):
@@ -98,8 +99,8 @@ def test_long_headers_count_against_the_room_in_an_outbox(arguments: dict[str, s
 
 
 def test_the_heir_of_a_single_active_consumer_is_found_once_for_all_who_leave_together() -> None:
-    world = World()
-    leaving, staying = Peer(world).open(), world.channel()
+    bench = ClientBench()
+    leaving, staying = Peer(bench).open(), channel_of(bench)
     going = leaving.channel()
     going.declare("q", arguments={"x-single-active-consumer": True})
     for number in range(20):
@@ -107,7 +108,7 @@ def test_the_heir_of_a_single_active_consumer_is_found_once_for_all_who_leave_to
     staying.consume("q", "first heir")
     staying.consume("q", "second heir")
     going.consume("q", "goes too", arguments={"x-priority": 9})
-    queue = world.queue("q")
+    queue = bench.queue("q")
     assert isinstance(queue, WorkQueue)
     leaving.drop()
     assert queue.active is not None
@@ -117,8 +118,8 @@ def test_the_heir_of_a_single_active_consumer_is_found_once_for_all_who_leave_to
 
 
 def test_who_comes_while_an_heir_is_sought_stands_behind_the_others() -> None:
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.declare("q", arguments={"x-single-active-consumer": True})
     for tag in ("active", "heir"):
         channel.consume("q", tag)
@@ -133,7 +134,7 @@ SMALL_ANSWERS = "[limits]\noutbox_size_max = 4096\nmessage_size_max = 10000\n"
 
 def test_small_requests_for_large_messages_wait_until_the_peer_has_read() -> None:
     """In one read fit 3000 times basic.get and basic.reject: 48 GiB of answers, of a single message of 16 MiB."""
-    channel = filled(0, World(SMALL_ANSWERS))
+    channel = filled(0, ClientBench(SMALL_ANSWERS))
     peer, times = channel.peer, 100
     channel.publish("", "q", b"x" * 10_000)
     data = b""
@@ -156,7 +157,7 @@ def test_small_requests_for_large_messages_wait_until_the_peer_has_read() -> Non
 
 def test_what_follows_a_halt_may_be_half_a_frame() -> None:
     channel = filled(
-        2, World(SMALL_ANSWERS.replace("message_size_max = 10000", "message_size_max = 1")), "empty"
+        2, ClientBench(SMALL_ANSWERS.replace("message_size_max = 10000", "message_size_max = 1")), "empty"
     )
     peer = channel.peer
     get = wire.method_frame(1, m.BasicGet("empty").encode())
@@ -172,7 +173,7 @@ def test_what_follows_a_halt_may_be_half_a_frame() -> None:
 
 def test_a_publisher_to_many_queues_lets_others_have_a_turn_before_it_goes_on() -> None:
     """In one read fit 2600 publishes; to 2000 queues those took 5.7 s, and nobody else was served."""
-    channel = World().channel()
+    channel = channel_of()
     peer, queues, times = channel.peer, 50, 300
     channel.exchange("x", "fanout")
     for number in range(queues):
@@ -180,11 +181,11 @@ def test_a_publisher_to_many_queues_lets_others_have_a_turn_before_it_goes_on() 
         channel.bind(f"q{number}", "x")
     out: list[bytes] = []
     wire.append_content(out, 1, m.BasicPublish("x", "").encode(), bytes(2), b"1", 131072)
-    peer.front.receive(b"".join(out) * times, peer.world.broker.tick())
+    peer.front.receive(b"".join(out) * times, peer.bench.broker.tick())
     turns = 1
     while peer.front.halted:
-        assert peer.world.broker.work <= WORK_MAX + queues
-        peer.front.receive(b"", peer.world.broker.tick())
+        assert peer.bench.broker.work <= WORK_MAX + queues
+        peer.front.receive(b"", peer.bench.broker.tick())
         turns += 1
     assert turns == 2
-    assert peer.world.queue("q0").ready == peer.world.queue(f"q{queues - 1}").ready == times
+    assert peer.bench.queue("q0").ready == peer.bench.queue(f"q{queues - 1}").ready == times

@@ -10,9 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
+from tests.amqp091.peer import channel_of
 from tests.core.slow_disk import SlowDisk
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, World
+from .peer import ClientChannel
 
 PERSISTENT = BasicProperties(delivery_mode=2)
 TRANSIENT = BasicProperties(delivery_mode=1)
@@ -20,21 +22,21 @@ NO_ROOM = {"x-max-length": 0, "x-overflow": "reject-publish"}
 
 
 class Slow:
-    """A world with a slow disk, and a channel that confirms there."""
+    """A bench with a slow disk, and a channel that confirms there."""
 
     def __init__(self) -> None:
-        self.world = World()
-        self.channel = self.world.channel()
+        self.bench = ClientBench()
+        self.channel = channel_of(self.bench)
         self.channel.declare("q", durable=True)
         self.channel.declare("full", durable=True, arguments=NO_ROOM)
-        self.disk = SlowDisk(self.world.broker)
+        self.disk = SlowDisk(self.bench.broker)
         self.channel.confirms()
 
     def publish(self, *keys: str, properties: BasicProperties = PERSISTENT) -> None:
         """All in one read."""
         for key in keys:
             self.channel.publish("", key, b"x", properties, settle=False)
-        self.world.settle()
+        self.bench.settle()
 
     def land(self, count: int = 1) -> list[object]:
         """What comes when the next commits are on disk."""
@@ -59,10 +61,10 @@ def test_s119_what_need_not_be_on_disk_is_confirmed_at_once() -> None:
 
 
 def test_s119_what_was_published_before_confirm_mode_does_not_keep_anybody_waiting() -> None:
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.declare("q", durable=True)
-    disk = SlowDisk(world.broker)
+    disk = SlowDisk(bench.broker)
     channel.publish("", "q", b"x", PERSISTENT)
     channel.confirms()
     channel.publish("", "q", b"x", TRANSIENT)
@@ -169,9 +171,9 @@ class Marks(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         slow = Slow()
-        self.world, self.disk = slow.world, slow.disk
+        self.bench, self.disk = slow.bench, slow.disk
         self.commits = self.landed = 0
-        self.channels = [self._confirming(self.world.channel()) for _ in range(2)]
+        self.channels = [self._confirming(channel_of(self.bench)) for _ in range(2)]
         self.channels += [self._confirming(told.client.peer.channel(2)) for told in self.channels]
 
     def _confirming(self, client: ClientChannel) -> Told:
@@ -191,7 +193,7 @@ class Marks(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """One commit is for all of a settle; who waits for one also waits with what could go at once."""
-        self.world.settle()
+        self.bench.settle()
         waits = False
         for told in self.channels:
             if told.open:

@@ -6,41 +6,42 @@ import gc
 
 from broker_core.exchanges import routing
 from protocols.amqp091.codec import methods as m
-from tests.amqp091.peer import Peer, World
+from tests.amqp091.peer import Peer, channel_of
+from tests.harness.bench import ClientBench
 from tests.plain import plain_only
 
 TIMES = 5
 
 
-def come_and_go(world: World, name: str) -> None:
+def come_and_go(bench: ClientBench, name: str) -> None:
     """A user logs in, publishes, and is deleted."""
-    peer = Peer(world).open(world.user(name), name)
+    peer = Peer(bench).open(bench.user(name), name)
     peer.channel().publish("amq.direct", "k")
     peer.drop()
-    world.broker.access.delete_user(name)
+    bench.broker.access.delete_user(name)
 
 
 def test_a_user_without_connections_is_not_counted() -> None:
-    world = World()
+    bench = ClientBench()
     for number in range(TIMES):
-        come_and_go(world, f"u{number}")
-    assert world.broker.connections_of == {}
-    assert world.broker.channels_of == {}
+        come_and_go(bench, f"u{number}")
+    assert bench.broker.connections_of == {}
+    assert bench.broker.channels_of == {}
 
 
 def test_of_two_connections_one_goes_and_one_is_counted() -> None:
-    world = World()
-    stays, goes = Peer(world).open(), Peer(world).open()
+    bench = ClientBench()
+    stays, goes = Peer(bench).open(), Peer(bench).open()
     stays.channel()
     goes.channel()
     goes.drop()
-    assert world.broker.connections_of == {"guest": 1}
-    assert world.broker.channels_of == {"guest": 1}
+    assert bench.broker.connections_of == {"guest": 1}
+    assert bench.broker.channels_of == {"guest": 1}
 
 
 def test_a_queue_whose_dead_letters_come_back_is_reported_once_and_forgotten_with_it(caplog) -> None:
-    channel = World().channel()
-    world = channel.peer.world
+    channel = channel_of()
+    bench = channel.peer.bench
     for _ in range(2):
         channel.declare(
             "q",
@@ -52,8 +53,8 @@ def test_a_queue_whose_dead_letters_come_back_is_reported_once_and_forgotten_wit
         )
         for _ in range(TIMES):
             channel.publish("", "q")
-            world.advance(1)
-            world.advance(1)
+            bench.advance(1)
+            bench.advance(1)
         channel.does(m.QueueDelete("q"))
     said = [record.getMessage() for record in caplog.records if "cycle" in record.getMessage()]
     assert (
@@ -62,26 +63,26 @@ def test_a_queue_whose_dead_letters_come_back_is_reported_once_and_forgotten_wit
 
 
 def test_publish_targets_are_remembered_as_long_as_the_user_has_a_channel() -> None:
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     for number in (1, 2):
         peer.channel(number).publish("amq.direct", "k")
-    assert len(world.host.remembered) == 1  # for both channels
+    assert len(bench.host.remembered) == 1  # for both channels
     peer.channel(3)
     for number in range(TIMES):
-        come_and_go(world, f"u{number}")
+        come_and_go(bench, f"u{number}")
     gc.collect()
-    assert len(world.host.remembered) == 1
+    assert len(bench.host.remembered) == 1
     peer.drop()
     gc.collect()
-    assert len(world.host.remembered) == 0
+    assert len(bench.host.remembered) == 0
 
 
 @plain_only
 def test_remembered_routes_are_counted_over_all_exchanges(monkeypatch) -> None:
     monkeypatch.setattr(routing, "ROUTES_MAX", 10)
-    channel = World().channel()
-    host = channel.peer.world.host
+    channel = channel_of()
+    host = channel.peer.bench.host
     exchanges = [channel.exchange(f"x{number}") for number in range(4)]
     for number in range(100):
         channel.publish(exchanges[number % 4], f"key {number}")
@@ -89,8 +90,8 @@ def test_remembered_routes_are_counted_over_all_exchanges(monkeypatch) -> None:
 
 
 def test_a_deleted_exchange_takes_its_remembered_routes_along() -> None:
-    channel = World().channel()
-    host = channel.peer.world.host
+    channel = channel_of()
+    host = channel.peer.bench.host
     channel.exchange("x")
     exchange = host.exchanges["x"]
     for number in range(TIMES):

@@ -20,14 +20,13 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, Method
-from tests.amqp091.peer import CAPABILITIES, TWO_HOSTS, ClientChannel, Peer, World
+from tests.amqp091.peer import CAPABILITIES, TWO_HOSTS, ClientChannel, Peer
+from tests.harness.bench import ClientBench
+from tests.harness.permissions import CONFIGURE, PERMISSIONS, READ, WRITE, Need, any_of, exchange, queue
 
-CONFIGURE, WRITE, READ = PERMISSIONS = ("configure", "write", "read")
 EVERY_SET: Final = tuple(chain.from_iterable(combinations(PERMISSIONS, count) for count in range(4)))
 HOSTS: Final = ("/", "blue")
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
-
-Need = tuple[str, str, str]  # permission, kind, name
 
 
 @attrs.frozen
@@ -48,18 +47,6 @@ class Row:
     needs: tuple[Need, ...]
     any_will_do: bool = False  # of the needs
     otherwise: str = ""  # why it fails even if it is allowed
-
-
-def exchange(permission: str, name: str) -> Need:
-    return permission, "exchange", name
-
-
-def queue(permission: str, name: str) -> Need:
-    return permission, "queue", name
-
-
-def any_of(kind: str, name: str) -> tuple[Need, ...]:
-    return tuple((permission, kind, name) for permission in PERMISSIONS)
 
 
 ALTERNATE: Final = {"alternate-exchange": "other"}
@@ -204,28 +191,28 @@ def outcome(channel: ClientChannel, request: Request) -> str:
     return ""
 
 
-def world() -> World:
+def bench() -> ClientBench:
     """Two virtual hosts with the same exchanges and queues."""
-    world = World(TWO_HOSTS)
+    bench = ClientBench(TWO_HOSTS)
     for host in HOSTS:
-        channel = Peer(world).open(virtual_host=host).channel()
+        channel = Peer(bench).open(virtual_host=host).channel()
         for name in ("x", "other"):
             channel.exchange(name)
         channel.exchange("guarded", arguments=ALTERNATE)
         channel.declare("q")
         channel.declare("mortal", arguments=DEAD)
         channel.link("guarded", "other", "k")
-    return world
+    return bench
 
 
-def user(world: World, host: str, configure: str, write: str, read: str) -> ClientChannel:
+def user(bench: ClientBench, host: str, configure: str, write: str, read: str) -> ClientChannel:
     """A user of that host who may do everything in the other one."""
-    access = world.broker.access
+    access = bench.broker.access
     access.add_user("u", "u")
     for each in HOSTS:
         access.set_permissions("u", each, ".*", ".*", ".*")
     access.set_permissions("u", host, configure, write, read)
-    return Peer(world).open("u", "u", host).channel()
+    return Peer(bench).open("u", "u", host).channel()
 
 
 def exactly(names: Sequence[str]) -> str:
@@ -238,7 +225,7 @@ def exactly(names: Sequence[str]) -> str:
 def test_what_each_set_of_permissions_allows(row: Row, granted: tuple[str, ...], host: str) -> None:
     expressions = (".*" if permission in granted else "" for permission in PERMISSIONS)
     missing = [need for need in row.needs if need[0] not in granted]
-    assert outcome(user(world(), host, *expressions), row.request) == expected(row, host, missing)
+    assert outcome(user(bench(), host, *expressions), row.request) == expected(row, host, missing)
 
 
 NEEDS: Final = [
@@ -254,7 +241,7 @@ NEEDS: Final = [
 def test_each_need_is_a_need(row: Row, need: Need, host: str) -> None:
     permission, _, name = need
     expressions = (f"^(?!{name}$)" if each == permission else ".*" for each in PERMISSIONS)
-    assert outcome(user(world(), host, *expressions), row.request) == refused(need, host)
+    assert outcome(user(bench(), host, *expressions), row.request) == refused(need, host)
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -265,13 +252,13 @@ def test_there_are_no_other_needs(row: Row, host: str) -> None:
             exactly([name for granted, _, name in needs if granted == permission])
             for permission in PERMISSIONS
         )
-        assert outcome(user(world(), host, *named), row.request) == expected(row, host, [])
+        assert outcome(user(bench(), host, *named), row.request) == expected(row, host, [])
 
 
 @pytest.mark.parametrize("permission", [".*", ""])
 @pytest.mark.parametrize("method", NOT_FOR_ANYBODY, ids=repr)
 def test_the_default_exchange_is_nobodys(method: Method, permission: str) -> None:
-    channel = user(world(), "/", permission, permission, permission)
+    channel = user(bench(), "/", permission, permission, permission)
     assert outcome(channel, method) == DEFAULT_EXCHANGE
 
 
@@ -279,7 +266,7 @@ def test_the_default_exchange_is_nobodys(method: Method, permission: str) -> Non
 def test_the_exclusive_queue_of_another_is_locked_to_who_may_and_refused_to_who_may_not(
     method: Method,
 ) -> None:
-    both = world()
+    both = bench()
     owner = Peer(both).open().channel()
     owner.declare("own", exclusive=True)
     locked = outcome(user(both, "/", ".*", ".*", ".*"), method)
@@ -292,14 +279,14 @@ def test_the_exclusive_queue_of_another_is_locked_to_who_may_and_refused_to_who_
 
 
 def test_a_generated_name_needs_configure_like_any_other() -> None:
-    both = world()
+    both = bench()
     text = outcome(user(both, "/", "^own", ".*", ".*"), m.QueueDeclare(""))
     assert text.startswith("403 ACCESS_REFUSED - configure access to queue 'amq.gen-")
     assert outcome(user(both, "/", "^amq\\.gen-", "", ""), m.QueueDeclare("")) == ""
 
 
 def test_a_reply_needs_write_on_the_default_exchange_and_nothing_on_the_reply_queue() -> None:
-    both = world()
+    both = bench()
     asking = Peer(both).open().channel()
     asking.consume(REPLY_TO, no_ack=True)
     asking.publish("", "q", b"?", BasicProperties(reply_to=REPLY_TO))
@@ -340,7 +327,7 @@ UNGUARDED: Final[tuple[Request, ...]] = (
 
 
 def guarded() -> ClientChannel:
-    both = world()
+    both = bench()
     Peer(both).open().channel().exchange("t", "topic")
     channel = user(both, "/", ".*", ".*", ".*")
     both.broker.access.set_topic_permissions("u", "/", "t", "^yes$", "^yes$")
@@ -359,7 +346,7 @@ def test_s088_topic_permissions_are_for_their_exchange_and_say_nothing_of_others
 
 def test_s088_topic_permissions_hold_from_the_next_publish_on() -> None:
     channel = guarded()
-    access = channel.peer.world.broker.access
+    access = channel.peer.bench.broker.access
     publish = Publish("t", "yes")
     assert outcome(channel, publish) == ""
     access.set_topic_permissions("u", "/", "t", "^later$", "")
@@ -369,7 +356,7 @@ def test_s088_topic_permissions_hold_from_the_next_publish_on() -> None:
 @pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
 def test_a_permission_that_is_taken_away_is_missed_at_once(row: Row) -> None:
     """Whatever has been remembered while it was there."""
-    both = world()
+    both = bench()
     channel = user(both, "/", ".*", ".*", ".*")
     for exchange_name in ("x", "guarded", "amq.topic", ""):
         channel.publish(exchange_name, "k")
@@ -379,7 +366,7 @@ def test_a_permission_that_is_taken_away_is_missed_at_once(row: Row) -> None:
 
 
 def test_a_user_without_permissions_in_a_virtual_host_does_not_get_in() -> None:
-    both = world()
+    both = bench()
     both.broker.access.add_user("u", "u")
     both.broker.access.set_permissions("u", "blue", ".*", ".*", ".*")
     peer = Peer(both)

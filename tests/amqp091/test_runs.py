@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, method_frame
 from protocols.amqp091.machine.connection import AmqpError
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
 from . import machine
 from .machine import content, message, opened, publish_arguments
-from .peer import ClientChannel, World
+from .peer import ClientChannel
 
 
 class InRuns(machine.Recorder):
@@ -208,7 +210,7 @@ def got(channel: ClientChannel, queue: str) -> list[bytes]:
 
 
 def test_a_run_is_confirmed_with_one_ack() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     peer = channel.confirms()
     peer.send_bytes(publishes("q", numbers(20)))
@@ -218,7 +220,7 @@ def test_a_run_is_confirmed_with_one_ack() -> None:
 
 
 def test_a_queue_that_fills_up_in_a_run_refuses_what_is_too_much_and_nothing_else() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q", arguments={"x-max-length": 7, "x-overflow": "reject-publish"})
     peer = channel.confirms()
     peer.send_bytes(publishes("q", numbers(10)))
@@ -230,63 +232,63 @@ def test_a_queue_that_fills_up_in_a_run_refuses_what_is_too_much_and_nothing_els
 
 
 def test_each_message_of_a_run_that_nobody_takes_is_returned() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.peer.send_bytes(publishes("nowhere", numbers(9), mandatory=True))
     assert [content.body for content in channel.all()] == numbers(9)
 
 
 def test_a_transaction_keeps_a_run_until_it_commits() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.call(m.TxSelect())
     channel.peer.send_bytes(publishes("q", numbers(9)))
-    assert channel.peer.world.queue("q").ready == 0
+    assert channel.peer.bench.queue("q").ready == 0
     channel.call(m.TxCommit())
     assert got(channel, "q") == numbers(9)
 
 
 def test_a_permission_that_goes_between_two_reads_stops_the_run() -> None:
-    world = World()
-    world.user("ann")
-    channel = world.channel("ann")
+    bench = ClientBench()
+    bench.user("ann")
+    channel = channel_of(bench, "ann")
     channel.declare("q")
     channel.peer.send_bytes(publishes("q", numbers(5)))
-    world.broker.access.set_permissions("ann", "/", ".*", "", ".*")
+    bench.broker.access.set_permissions("ann", "/", ".*", "", ".*")
     channel.peer.send_bytes(publishes("q", numbers(5)))
-    assert world.queue("q").ready == 5
+    assert bench.queue("q").ready == 5
     assert "403" in str(channel.next())
 
 
 def test_a_run_on_behalf_of_somebody_else_is_refused() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     other = BasicProperties(user_id="ann")
     channel.peer.send_bytes(publishes("q", numbers(3)) + publishes("q", numbers(5), other))
-    assert channel.peer.world.queue("q").ready == 3
+    assert channel.peer.bench.queue("q").ready == 3
     assert "406" in str(channel.next())
 
 
 def test_a_run_to_many_queues_halts_between_two_messages() -> None:
     """As many copies as one message may cause beyond what is allowed, and no more."""
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     for number in range(300):
         channel.declare(f"q{number}")
         channel.call(m.QueueBind(f"q{number}", "amq.fanout", ""))
     frame = method_frame(1, m.BasicPublish("amq.fanout", "").encode()) + content(b"x")
-    channel.peer.front.receive(frame * 50, world.broker.tick())
-    ready = [world.queue(f"q{number}").ready for number in range(300)]
+    channel.peer.front.receive(frame * 50, bench.broker.tick())
+    ready = [bench.queue(f"q{number}").ready for number in range(300)]
     assert channel.peer.front.halted
     assert set(ready) == {34}  # 300 times that is just above 10 000
-    world.settle()
+    bench.settle()
     channel.peer.send_bytes(b"")
-    assert {world.queue(f"q{number}").ready for number in range(300)} == {50}
+    assert {bench.queue(f"q{number}").ready for number in range(300)} == {50}
 
 
 def test_what_is_published_in_a_run_counts_for_alarms() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.peer.send_bytes(publishes("q", numbers(3)))
-    channel.peer.world.broker.alarms.reason = "low on memory"
+    channel.peer.bench.broker.alarms.reason = "low on memory"
     channel.peer.send_bytes(publishes("q", numbers(5)))
     assert channel.peer.front.blocked

@@ -15,13 +15,15 @@ from broker_core.security.access import Access
 from broker_core.version import VERSION
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import Method
+from tests.harness.bench import ClientBench
+from tests.harness.peer import LOOPBACK
 
-from .peer import HEADER, LOOPBACK, TWO_HOSTS, Content, Peer, World, start_ok, started
+from .peer import HEADER, TWO_HOSTS, Content, Peer, start_ok, started
 
 
-def tuned(world: World | None = None, user: str = "guest", password: str = "guest") -> Peer:
+def tuned(bench: ClientBench | None = None, user: str = "guest", password: str = "guest") -> Peer:
     """A client that has logged in and agreed to the limits."""
-    peer = Peer(world or World())
+    peer = Peer(bench or ClientBench())
     assert isinstance(peer.log_in(user, password), m.ConnectionTune)
     peer.tune()
     return peer
@@ -31,7 +33,7 @@ def tuned(world: World | None = None, user: str = "guest", password: str = "gues
 
 
 def test_s001_the_header_is_answered_with_start_for_version_0_9() -> None:
-    start = Peer(World()).start()
+    start = Peer().start()
     assert (start.version_major, start.version_minor) == (0, 9)
     assert b"en_US" in start.locales.split()
     assert start.mechanisms.split() == [b"PLAIN", b"AMQPLAIN", b"ANONYMOUS"]
@@ -39,7 +41,7 @@ def test_s001_the_header_is_answered_with_start_for_version_0_9() -> None:
 
 def test_s003_a_newer_version_of_0_9_is_answered_with_ours_and_the_end() -> None:
     for header in (b"AMQP\x00\x00\x09\x02", b"AMQP\x00\x00\x0a\x00"):
-        peer = Peer(World())
+        peer = Peer()
         peer.send_bytes(header)
         peer.read()
         assert peer.greeting == b"AMQP\x00\x00\x09\x01"
@@ -49,7 +51,7 @@ def test_s003_a_newer_version_of_0_9_is_answered_with_ours_and_the_end() -> None
 def test_s002_s003_any_other_header_is_answered_with_that_of_1_0_sasl_and_the_end() -> None:
     """S002: 1.0 without SASL is refused that way. (With SASL it is another front-end's.)"""
     for header in (b"AMQP\x00\x01\x00\x00", b"AMQP\x00\x00\x08\x00", b"AMQP\x09\x09\x09\x09", b"NONSENSE"):
-        peer = Peer(World())
+        peer = Peer()
         peer.send_bytes(header)
         peer.read()
         assert peer.greeting == b"AMQP\x03\x01\x00\x00"
@@ -62,7 +64,7 @@ def test_s003_where_1_0_is_not_served_nobody_is_sent_looking_for_it() -> None:
         (("amqp091", "amqp10"), b"AMQP\x03\x01\x00\x00"),
     ):
         for header in (b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x00\x08\x00", b"NONSENSE"):
-            peer = Peer(World(), attrs.evolve(LOOPBACK, served=served))
+            peer = Peer(ClientBench(), attrs.evolve(LOOPBACK, served=served))
             peer.send_bytes(header)
             peer.read()
             assert peer.greeting == answer
@@ -78,7 +80,7 @@ def test_s003_where_1_0_is_not_served_nobody_is_sent_looking_for_it() -> None:
 def test_x001_http_and_tls_are_recognised_and_refused(
     first: bytes, answer: bytes, detected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peer = Peer(World())
+    peer = Peer()
     peer.send_bytes(first)
     peer.read()
     assert peer.greeting.startswith(answer)
@@ -90,35 +92,35 @@ def test_x001_http_and_tls_are_recognised_and_refused(
 
 def test_x002_a_peer_that_leaves_without_a_word_is_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        Peer(World()).drop()
+        Peer().drop()
     assert not caplog.records
 
 
 def test_s004_a_handshake_that_takes_longer_than_allowed_is_ended() -> None:
-    world = World()
-    silent, slow, done = Peer(world), tuned(world), Peer(world).open()
-    world.advance(9.9)
+    bench = ClientBench()
+    silent, slow, done = Peer(bench), tuned(bench), Peer(bench).open()
+    bench.advance(9.9)
     assert not any(peer.front.closed for peer in (silent, slow))
-    world.advance(0.2)
+    bench.advance(0.2)
     assert silent.front.closed
     assert slow.front.closed
     assert not done.front.closed
 
 
 def test_s004_the_time_for_the_handshake_can_be_set() -> None:
-    world = World("limits.handshake_timeout_s = 2")
-    peer = started(world)
-    world.advance(2)
+    bench = ClientBench("limits.handshake_timeout_s = 2")
+    peer = started(bench)
+    bench.advance(2)
     assert peer.front.closed
 
 
 def test_s005_the_server_says_it_is_rabbitmq_where_the_configuration_wants_that() -> None:
-    properties = Peer(World('compat.product = "rabbitmq-4"')).start().server_properties
+    properties = Peer(ClientBench('compat.product = "rabbitmq-4"')).start().server_properties
     assert (properties["product"], properties["version"]) == ("RabbitMQ", "4.1.0")
 
 
 def test_s005_the_server_says_what_it_is_and_can() -> None:
-    properties = Peer(World()).start().server_properties
+    properties = Peer().start().server_properties
     assert properties["product"] == "Leveret"
     assert properties["version"] == VERSION
     assert str(properties["platform"]).startswith("Python")
@@ -139,7 +141,7 @@ def test_s005_the_server_says_what_it_is_and_can() -> None:
 
 
 def test_s009_the_limits_offered() -> None:
-    tune = Peer(World()).log_in()
+    tune = Peer().log_in()
     assert isinstance(tune, m.ConnectionTune)
     assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (2047, 131072, 60)
 
@@ -157,7 +159,7 @@ def test_s009_the_limits_offered() -> None:
 def test_s010_s011_s012_limits_out_of_bounds_end_the_connection(
     tune_ok: tuple[int, int, int], text: str
 ) -> None:
-    peer = Peer(World())
+    peer = Peer()
     peer.log_in()
     assert peer.closed_with(0, m.ConnectionTuneOk(*tune_ok)) == f"530 NOT_ALLOWED - negotiated {text}"
 
@@ -173,7 +175,7 @@ def test_s010_s011_s012_limits_out_of_bounds_end_the_connection(
     ],
 )
 def test_s011_the_smallest_frame_can_be_chosen(toml: str, least: int) -> None:
-    refused, content = Peer(World(toml)), Peer(World(toml))
+    refused, content = Peer(ClientBench(toml)), Peer(ClientBench(toml))
     refused.log_in()
     text = refused.closed_with(0, m.ConnectionTuneOk(2047, least - 1, 0))
     assert text.endswith(f"frame_max = {least - 1} is lower than the minimum allowed value ({least})")
@@ -190,64 +192,64 @@ def test_s011_the_smallest_frame_can_be_chosen(toml: str, least: int) -> None:
     ],
 )
 def test_s014_a_virtual_host_that_is_not_there(toml: str, text: str) -> None:
-    assert tuned(World(toml)).closed_with(0, m.ConnectionOpen("nowhere")) == text
+    assert tuned(ClientBench(toml)).closed_with(0, m.ConnectionOpen("nowhere")) == text
 
 
 def test_s015_a_virtual_host_one_may_not_enter() -> None:
-    world = World(TWO_HOSTS)
-    text = tuned(world, "ann", "secret").closed_with(0, m.ConnectionOpen("blue"))
+    bench = ClientBench(TWO_HOSTS)
+    text = tuned(bench, "ann", "secret").closed_with(0, m.ConnectionOpen("blue"))
     assert text == "530 NOT_ALLOWED - access to vhost 'blue' refused for user 'ann'"
-    text = tuned(world, "nobody", "secret").closed_with(0, m.ConnectionOpen("/"))
+    text = tuned(bench, "nobody", "secret").closed_with(0, m.ConnectionOpen("/"))
     assert text == "530 NOT_ALLOWED - access to vhost '/' refused for user 'nobody'"
 
 
 def test_s016_a_virtual_host_takes_only_so_many_connections() -> None:
-    world = World('[[virtual_hosts]]\nname = "/"\nconnections_max = 2')
-    first = Peer(world).open()
-    Peer(world).open()
-    text = tuned(world).closed_with(0, m.ConnectionOpen("/"))
+    bench = ClientBench('[[virtual_hosts]]\nname = "/"\nconnections_max = 2')
+    first = Peer(bench).open()
+    Peer(bench).open()
+    text = tuned(bench).closed_with(0, m.ConnectionOpen("/"))
     assert text == (
         "530 NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (2) is reached"
     )
     first.call(0, m.ConnectionClose())
-    assert Peer(world).open()
+    assert Peer(bench).open()
 
 
 def test_s016_a_limit_of_0_refuses_all_and_a_negative_one_nobody() -> None:
-    world = World()
-    world.host.limits = VirtualHostLimits(max_connections=0)
-    text = tuned(world).closed_with(0, m.ConnectionOpen("/"))
+    bench = ClientBench()
+    bench.host.limits = VirtualHostLimits(max_connections=0)
+    text = tuned(bench).closed_with(0, m.ConnectionOpen("/"))
     assert text.endswith("connection limit (0) is reached")
-    world.host.limits = VirtualHostLimits(max_connections=-1)
-    assert Peer(world).open()
+    bench.host.limits = VirtualHostLimits(max_connections=-1)
+    assert Peer(bench).open()
 
 
 def test_x005_a_user_has_only_so_many_connections() -> None:
-    world = World()
-    world.broker.access.add_user("guest", "guest", limits=UserLimits(max_connections=1))
-    peer = Peer(world).open()
-    text = tuned(world).closed_with(0, m.ConnectionOpen("/"))
+    bench = ClientBench()
+    bench.broker.access.add_user("guest", "guest", limits=UserLimits(max_connections=1))
+    peer = Peer(bench).open()
+    text = tuned(bench).closed_with(0, m.ConnectionOpen("/"))
     assert text == (
         "530 NOT_ALLOWED - connection refused for user 'guest': user connection limit (1) is reached"
     )
     peer.drop()
-    assert Peer(world).open()
+    assert Peer(bench).open()
 
 
 def test_x005_a_node_takes_only_so_many_connections() -> None:
-    world = World("[limits]\nconnections_max = 1")
-    peer = Peer(world).open()
-    text = tuned(world).closed_with(0, m.ConnectionOpen("/"))
+    bench = ClientBench("[limits]\nconnections_max = 1")
+    peer = Peer(bench).open()
+    text = tuned(bench).closed_with(0, m.ConnectionOpen("/"))
     assert text == "530 NOT_ALLOWED - connection refused: node connection limit (1) is reached"
-    world.broker.node_limits = NodeLimits(max_connections=None)
-    assert Peer(world).open()
+    bench.broker.node_limits = NodeLimits(max_connections=None)
+    assert Peer(bench).open()
     assert not peer.front.closed
 
 
 def test_a_user_has_only_so_many_channels_over_all_connections() -> None:
-    world = World()
-    world.broker.access.add_user("guest", "guest", limits=UserLimits(max_channels=2))
-    one, other = Peer(world).open(), Peer(world).open()
+    bench = ClientBench()
+    bench.broker.access.add_user("guest", "guest", limits=UserLimits(max_channels=2))
+    one, other = Peer(bench).open(), Peer(bench).open()
     one.channel(1)
     other.channel(1)
     assert other.closed_with(2, m.ChannelOpen()) == (
@@ -258,9 +260,9 @@ def test_a_user_has_only_so_many_channels_over_all_connections() -> None:
 
 
 def test_virtual_hosts_share_nothing() -> None:
-    world = World(TWO_HOSTS)
-    white = Peer(world).open().channel()
-    blue = Peer(world).open(virtual_host="blue").channel()
+    bench = ClientBench(TWO_HOSTS)
+    white = Peer(bench).open().channel()
+    blue = Peer(bench).open(virtual_host="blue").channel()
     for channel in (white, blue):
         channel.exchange("x", "fanout")
         channel.declare("q")
@@ -278,25 +280,25 @@ def test_virtual_hosts_share_nothing() -> None:
 
 
 def test_x008_a_good_new_secret_is_accepted() -> None:
-    peer = Peer(World()).open()
+    peer = Peer().open()
     assert isinstance(
         peer.call(0, m.ConnectionUpdateSecret(b"guest", "rotation")), m.ConnectionUpdateSecretOk
     )
 
 
 def test_x008_a_new_secret_that_is_refused_ends_the_connection() -> None:
-    text = Peer(World()).open().closed_with(0, m.ConnectionUpdateSecret(b"wrong", "rotation"))
+    text = Peer().open().closed_with(0, m.ConnectionUpdateSecret(b"wrong", "rotation"))
     assert text == "530 NOT_ALLOWED - New secret was refused by one of the backends"
 
 
 def test_x008_consumers_that_may_no_longer_read_are_cancelled() -> None:
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     channel = peer.channel()
     for queue in ("kept", "lost"):
         channel.declare(queue)
         channel.consume(queue, tag=queue)
-    world.broker.access.set_permissions("guest", "/", ".*", ".*", "^kept$")
+    bench.broker.access.set_permissions("guest", "/", ".*", ".*", "^kept$")
     peer.send(0, m.ConnectionUpdateSecret(b"guest", "rotation"))
     assert channel.all() == [m.BasicCancel("lost", True)]
     assert isinstance(peer.next(0), m.ConnectionUpdateSecretOk)
@@ -306,22 +308,22 @@ def test_x008_consumers_that_may_no_longer_read_are_cancelled() -> None:
 
 
 def test_x008_who_waits_for_replies_goes_on_waiting_whatever_he_may_read() -> None:
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     channel = peer.channel()
     channel.consume("amq.rabbitmq.reply-to", "replies", no_ack=True)
-    world.broker.access.set_permissions("guest", "/", ".*", ".*", "^$")
+    bench.broker.access.set_permissions("guest", "/", ".*", ".*", "^$")
     assert isinstance(
         peer.call(0, m.ConnectionUpdateSecret(b"guest", "rotation")), m.ConnectionUpdateSecretOk
     )
     assert channel.all() == []
-    assert len(world.host.hidden_queues) == 1
+    assert len(bench.host.hidden_queues) == 1
 
 
 def test_x008_who_may_no_longer_enter_is_out_with_the_next_secret() -> None:
-    world = World()
-    peer = Peer(world).open()
-    world.broker.access.clear_permissions("guest", "/")
+    bench = ClientBench()
+    peer = Peer(bench).open()
+    bench.broker.access.clear_permissions("guest", "/")
     text = peer.closed_with(0, m.ConnectionUpdateSecret(b"guest", "rotation"))
     assert text == "530 NOT_ALLOWED - access to vhost '/' refused for user 'guest'"
 
@@ -331,19 +333,19 @@ def test_x008_a_secret_that_cannot_be_checked_ends_the_connection() -> None:
         def authenticate(self, name: str, password: str | bytes) -> None:
             raise OSError("the directory does not answer")
 
-    world = World()
-    peer = Peer(world).open()
-    world.broker.access = Broken()
+    bench = ClientBench()
+    peer = Peer(bench).open()
+    bench.broker.access = Broken()
     text = peer.closed_with(0, m.ConnectionUpdateSecret(b"guest", "rotation"))
     assert text == "530 NOT_ALLOWED - Secret update failed"
 
 
 def test_x009_an_operator_ends_a_connection() -> None:
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     peer.channel().declare("own", exclusive=True)
     peer.front.shut_down("closed by an operator")
-    assert "own" not in world.host.queues
+    assert "own" not in bench.host.queues
     assert peer.refusal() == "320 CONNECTION_FORCED - closed by an operator"
 
 
@@ -362,21 +364,21 @@ def test_s017_a_method_before_its_time_is_a_channel_error(method: Method, state:
 
 def test_s017_a_method_after_its_time_is_a_channel_error() -> None:
     for method in (start_ok("PLAIN", b"\0guest\0guest"), m.ConnectionTuneOk(), m.ConnectionOpen("/")):
-        text = Peer(World()).open().closed_with(0, method)
+        text = Peer().open().closed_with(0, method)
         assert text == "504 CHANNEL_ERROR - unexpected method in connection state running"
 
 
 def test_s018_a_close_is_answered_when_channels_and_exclusive_queues_have_gone() -> None:
-    world = World()
-    peer, other = Peer(world).open(), Peer(world).open().channel()
+    bench = ClientBench()
+    peer, other = Peer(bench).open(), Peer(bench).open().channel()
     channel = peer.channel()
     channel.declare("own", exclusive=True)
     channel.declare("shared")
     channel.publish("", "shared", b"taken, not answered")
     assert channel.get("shared", no_ack=False) is not None
     peer.send(0, m.ConnectionClose(200, "done"), settle=False)
-    assert world.queue("shared").ready == 1
-    assert "own" not in world.host.queues
+    assert bench.queue("shared").ready == 1
+    assert "own" not in bench.host.queues
     assert isinstance(peer.next(0), m.ConnectionCloseOk)
     assert peer.front.closed
     assert isinstance(answer := other.get("shared"), Content)
@@ -384,14 +386,14 @@ def test_s018_a_close_is_answered_when_channels_and_exclusive_queues_have_gone()
 
 
 def test_s019_after_its_close_the_server_hears_only_close_and_close_ok() -> None:
-    world = World()
-    peer = Peer(world).open()
+    bench = ClientBench()
+    peer = Peer(bench).open()
     channel = peer.channel()
     peer.front.shut_down("enough")
     channel.send(m.QueueDeclare("late"))
     channel.publish("", "late", b"")
     peer.send(0, m.ConnectionOpen("/"))
-    assert "late" not in world.host.queues
+    assert "late" not in bench.host.queues
     assert isinstance(peer.next(), m.ConnectionClose)
     assert isinstance(peer.call(0, m.ConnectionClose(200, "me too")), m.ConnectionCloseOk)
     assert not peer.front.closed
@@ -400,7 +402,7 @@ def test_s019_after_its_close_the_server_hears_only_close_and_close_ok() -> None
 
 
 def test_s020_more_channels_than_agreed_end_the_connection() -> None:
-    peer = Peer(World())
+    peer = Peer()
     peer.log_in()
     peer.tune(channel_max=2)
     peer.call(0, m.ConnectionOpen("/"))
@@ -412,7 +414,7 @@ def test_s020_more_channels_than_agreed_end_the_connection() -> None:
 
 
 def test_s020_a_closed_channel_makes_room_for_another() -> None:
-    peer = Peer(World())
+    peer = Peer()
     peer.log_in()
     peer.tune(channel_max=1)
     peer.call(0, m.ConnectionOpen("/"))
@@ -421,13 +423,13 @@ def test_s020_a_closed_channel_makes_room_for_another() -> None:
 
 
 def test_a_name_of_a_connection_says_from_where_to_where() -> None:
-    peer = Peer(World(), LOOPBACK).open()
+    peer = Peer(ClientBench(), LOOPBACK).open()
     assert peer.front.client.name == "127.0.0.1:40000 -> 127.0.0.1:5672"
     assert peer.front.description == "user 'guest', vhost '/'"
 
 
 def test_the_greeting_may_come_octet_by_octet() -> None:
-    peer = Peer(World())
+    peer = Peer()
     for octet in HEADER:
         peer.send_bytes(bytes([octet]))
     assert isinstance(peer.next(0), m.ConnectionStart)

@@ -10,8 +10,9 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import AmqpError, BasicProperties, Method
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, Content, Peer, World
+from .peer import ClientChannel, Content, Peer
 
 PUBLISH = wire.method_frame(1, m.BasicPublish("", "q").encode())
 NO_PROPERTIES = BasicProperties().encode()
@@ -33,7 +34,7 @@ def body(octets: bytes, channel: int = 1) -> bytes:
 
 def opened(frame_max: int = 131072) -> Peer:
     """A connection with channel 1 and queue `q`."""
-    peer = Peer(World()).open(frame_max=frame_max)
+    peer = Peer().open(frame_max=frame_max)
     peer.channel().declare("q")
     return peer
 
@@ -48,55 +49,55 @@ def refused(*frames: bytes) -> str:
 
 
 def test_s013_an_idle_server_sends_a_heartbeat_each_interval() -> None:
-    world = World()
-    peer = Peer(world).open(heartbeat=10)
-    world.advance(5)
-    world.advance(5)
+    bench = ClientBench()
+    peer = Peer(bench).open(heartbeat=10)
+    bench.advance(5)
+    bench.advance(5)
     peer.read()
     assert peer.heartbeats == 1
     peer.send_bytes(wire.heartbeat_frame())
-    world.advance(5)
-    world.advance(5)
+    bench.advance(5)
+    bench.advance(5)
     peer.read()
     assert peer.heartbeats == 2
 
 
 def test_s013_a_peer_that_misses_two_intervals_is_dropped_and_its_messages_return() -> None:
-    world = World()
-    peer = Peer(world).open(heartbeat=10)
+    bench = ClientBench()
+    peer = Peer(bench).open(heartbeat=10)
     channel = peer.channel()
     channel.declare("q")
     channel.publish("", "q", b"kept")
     channel.get("q", no_ack=False)
-    world.advance(19)
+    bench.advance(19)
     assert not peer.front.closed
-    world.advance(1)
+    bench.advance(1)
     assert peer.front.closed
-    assert world.queue("q").ready == 1
+    assert bench.queue("q").ready == 1
 
 
 def test_the_log_says_why_a_connection_ended(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    peer = Peer(world).open(heartbeat=10)
-    world.advance(20)
+    bench = ClientBench()
+    peer = Peer(bench).open(heartbeat=10)
+    bench.advance(20)
     with caplog.at_level(logging.INFO, "leveret"):
         peer.drop()
     assert "missed heartbeats from client, timeout: 10s" in caplog.text
 
 
 def test_s013_any_octet_is_a_sign_of_life() -> None:
-    world = World()
-    peer = Peer(world).open(heartbeat=10)
+    bench = ClientBench()
+    peer = Peer(bench).open(heartbeat=10)
     for _ in range(5):
-        world.advance(15)
+        bench.advance(15)
         peer.send_bytes(wire.heartbeat_frame())
     assert not peer.front.closed
 
 
 def test_s013_an_interval_of_0_switches_heartbeats_off() -> None:
-    world = World()
-    peer = Peer(world).open(heartbeat=0)
-    world.advance(100_000)
+    bench = ClientBench()
+    peer = Peer(bench).open(heartbeat=0)
+    bench.advance(100_000)
     peer.read()
     assert peer.heartbeats == 0
     assert not peer.front.closed
@@ -124,12 +125,12 @@ def test_s021_a_frame_longer_than_agreed_is_a_frame_error() -> None:
 def test_s021_eight_octets_over_are_forgiven() -> None:
     peer = opened(frame_max=4096)
     peer.send_bytes(PUBLISH + header(4096) + body(bytes(4096)))
-    assert peer.world.queue("q").ready_bytes == 4096
+    assert peer.bench.queue("q").ready_bytes == 4096
 
 
 def test_s022_a_frame_that_ends_otherwise_is_a_frame_error() -> None:
     peer, bystander = opened(), None
-    bystander = Peer(peer.world).open().channel()
+    bystander = Peer(peer.bench).open().channel()
     peer.send_bytes(frame(m.FRAME_METHOD, 1, m.BasicGet("q").encode(), end=b"\x00"))
     text = peer.refusal()
     assert text == "501 FRAME_ERROR - type 1, channel 1: the frame does not end with 0xce"
@@ -277,8 +278,8 @@ def test_x010_a_method_cut_short_cannot_be_read() -> None:
 
 
 def test_an_error_of_one_connection_is_no_other_ones() -> None:
-    world = World()
-    broken, well = Peer(world).open(), Peer(world).open().channel()
+    bench = ClientBench()
+    broken, well = Peer(bench).open(), Peer(bench).open().channel()
     broken.channel()
     well.declare("q")
     well.consume("q", "t", no_ack=True)

@@ -7,8 +7,10 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.fields import encode_table
 from protocols.amqp091.codec.wire import FieldTable
+from tests.harness.bench import ClientBench
+from tests.harness.peer import ELSEWHERE
 
-from .peer import ELSEWHERE, TWO_HOSTS, Peer, World, start_ok, started
+from .peer import TWO_HOSTS, Peer, start_ok, started
 
 DEMONSTRATION = '[protocols.amqp091]\nmechanisms = ["RABBIT-CR-DEMO", "PLAIN"]'
 LOGIN_REFUSED = (
@@ -40,15 +42,15 @@ def test_s007_without_the_capability_a_wrong_password_ends_in_silence() -> None:
 def test_s008_guest_is_refused_from_elsewhere_and_only_the_log_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    peer = Peer(World(), ELSEWHERE)
+    peer = Peer(ClientBench(), ELSEWHERE)
     peer.start()
     assert peer.closed_with(0, start_ok("PLAIN", b"\0guest\0guest")) == LOGIN_REFUSED
     assert "user 'guest' can only connect via localhost" in caplog.text
 
 
 def test_s008_who_is_no_loopback_user_may_come_from_anywhere() -> None:
-    world = World("[security]\nloopback_users = []")
-    peer = Peer(world, ELSEWHERE).open()
+    bench = ClientBench("[security]\nloopback_users = []")
+    peer = Peer(bench, ELSEWHERE).open()
     assert peer.front.client.user.name == "guest"
 
 
@@ -58,7 +60,7 @@ def test_x003_a_malformed_plain_response_is_a_syntax_error(response: bytes) -> N
 
 
 def test_x004_secure_and_secure_ok_go_on_until_the_mechanism_is_content() -> None:
-    peer = started(World(DEMONSTRATION))
+    peer = started(ClientBench(DEMONSTRATION))
     secure = peer.call(0, start_ok("RABBIT-CR-DEMO", b"guest"))
     assert isinstance(secure, m.ConnectionSecure)
     assert secure.challenge == b"Please tell me your password"
@@ -67,7 +69,7 @@ def test_x004_secure_and_secure_ok_go_on_until_the_mechanism_is_content() -> Non
 
 
 def test_x004_a_wrong_second_answer_is_a_refused_login() -> None:
-    peer = started(World(DEMONSTRATION))
+    peer = started(ClientBench(DEMONSTRATION))
     peer.call(0, start_ok("RABBIT-CR-DEMO", b"guest"))
     text = peer.closed_with(0, m.ConnectionSecureOk(b"My password is no"))
     assert text == LOGIN_REFUSED.replace("PLAIN", "RABBIT-CR-DEMO")
@@ -104,7 +106,7 @@ def test_anonymous_logs_in_as_the_configured_user() -> None:
 
 
 def test_anonymous_is_not_offered_once_users_are_configured() -> None:
-    peer = Peer(World(TWO_HOSTS))
+    peer = Peer(ClientBench(TWO_HOSTS))
     assert b"ANONYMOUS" not in peer.start().mechanisms
     text = peer.closed_with(0, start_ok("ANONYMOUS", b""))
     assert text == "503 COMMAND_INVALID - unknown authentication mechanism 'ANONYMOUS'"
@@ -112,7 +114,7 @@ def test_anonymous_is_not_offered_once_users_are_configured() -> None:
 
 @pytest.mark.parametrize("mechanism", ["AMQPLAIN", "ANONYMOUS"])
 def test_s008_guest_is_refused_from_elsewhere_whatever_the_mechanism(mechanism: str) -> None:
-    peer = Peer(World(), ELSEWHERE)
+    peer = Peer(ClientBench(), ELSEWHERE)
     peer.start()
     response = amqplain(LOGIN="guest", PASSWORD="guest")
     assert peer.closed_with(0, start_ok(mechanism, response)) == LOGIN_REFUSED.replace("PLAIN", mechanism)

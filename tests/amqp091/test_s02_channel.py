@@ -9,8 +9,10 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import Method
+from tests.amqp091.peer import opened
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, Content, Peer, World
+from .peer import ClientChannel, Content, Peer
 
 SERVES_FLOW = ("", '[compat]\nprofile = "spec"')
 REFUSES_FLOW = (
@@ -20,10 +22,6 @@ REFUSES_FLOW = (
 )
 
 
-def opened(toml: str = "") -> ClientChannel:
-    return Peer(World(toml)).open().channel()
-
-
 # Opening and closing.
 
 
@@ -31,12 +29,12 @@ def opened(toml: str = "") -> ClientChannel:
     "method", [m.QueueDeclare("q"), m.BasicAck(1), m.TxSelect(), m.ChannelClose(), m.ChannelCloseOk()]
 )
 def test_s027_any_method_on_a_channel_that_is_not_open_ends_the_connection(method: Method) -> None:
-    text = Peer(World()).open().closed_with(7, method)
+    text = Peer().open().closed_with(7, method)
     assert text == "504 CHANNEL_ERROR - expected 'channel.open'"
 
 
 def test_s027_a_publish_on_a_channel_that_is_not_open_ends_the_connection() -> None:
-    peer = Peer(World()).open()
+    peer = Peer().open()
     ClientChannel(peer, 7).publish("", "q", b"body")
     assert peer.refusal() == "504 CHANNEL_ERROR - expected 'channel.open'"
 
@@ -54,7 +52,7 @@ def test_s029_after_its_close_the_server_drops_methods_until_close_ok() -> None:
     channel.publish("", "late", b"late")
     channel.send(m.BasicGet("late"))
     assert channel.all() == []
-    assert "late" not in channel.peer.world.host.queues
+    assert "late" not in channel.peer.bench.host.queues
 
 
 def test_s029_after_close_ok_the_number_can_be_used_again_at_once() -> None:
@@ -87,7 +85,7 @@ def test_s029_what_follows_an_error_in_the_same_read_is_dropped() -> None:
     )
     assert isinstance(channel.next(), m.ChannelClose)
     assert channel.next() is None
-    assert "late" not in channel.peer.world.host.queues
+    assert "late" not in channel.peer.bench.host.queues
 
 
 def test_s030_an_error_on_one_channel_leaves_the_others_working() -> None:
@@ -193,29 +191,29 @@ def test_x011_access_request_is_answered_with_ticket_1() -> None:
     assert opened().call(m.AccessRequest("/data", active=True, read=True)) == m.AccessRequestOk(1)
 
 
-NO_WAIT: list[tuple[Method, Callable[[World], bool]]] = [
-    (m.ExchangeDeclare("x", "direct", no_wait=True), lambda world: "x" in world.host.exchanges),
-    (m.ExchangeDelete("gone", no_wait=True), lambda world: "gone" not in world.host.exchanges),
-    (m.ExchangeBind("amq.fanout", "amq.direct", "k", no_wait=True), lambda world: any(world.host.bindings())),
-    (m.QueueDeclare("new", no_wait=True), lambda world: "new" in world.host.queues),
-    (m.QueueBind("q", "amq.direct", "k", no_wait=True), lambda world: any(world.host.bindings())),
-    (m.QueuePurge("q", no_wait=True), lambda world: world.queue("q").ready == 0),
-    (m.QueueDelete("q", no_wait=True), lambda world: "q" not in world.host.queues),
-    (m.BasicConsume("empty", "t", no_wait=True), lambda world: bool(world.queue("empty").consumers)),
-    (m.BasicCancel("t", no_wait=True), lambda world: True),
-    (m.ConfirmSelect(no_wait=True), lambda world: True),
+NO_WAIT: list[tuple[Method, Callable[[ClientBench], bool]]] = [
+    (m.ExchangeDeclare("x", "direct", no_wait=True), lambda bench: "x" in bench.host.exchanges),
+    (m.ExchangeDelete("gone", no_wait=True), lambda bench: "gone" not in bench.host.exchanges),
+    (m.ExchangeBind("amq.fanout", "amq.direct", "k", no_wait=True), lambda bench: any(bench.host.bindings())),
+    (m.QueueDeclare("new", no_wait=True), lambda bench: "new" in bench.host.queues),
+    (m.QueueBind("q", "amq.direct", "k", no_wait=True), lambda bench: any(bench.host.bindings())),
+    (m.QueuePurge("q", no_wait=True), lambda bench: bench.queue("q").ready == 0),
+    (m.QueueDelete("q", no_wait=True), lambda bench: "q" not in bench.host.queues),
+    (m.BasicConsume("empty", "t", no_wait=True), lambda bench: bool(bench.queue("empty").consumers)),
+    (m.BasicCancel("t", no_wait=True), lambda bench: True),
+    (m.ConfirmSelect(no_wait=True), lambda bench: True),
 ]
 
 
 @pytest.mark.parametrize(("method", "is_done"), NO_WAIT, ids=lambda value: getattr(value, "name", ""))
-def test_no_wait_is_done_without_an_answer(method: Method, is_done: Callable[[World], bool]) -> None:
+def test_no_wait_is_done_without_an_answer(method: Method, is_done: Callable[[ClientBench], bool]) -> None:
     channel = opened()
     channel.declare("q")
     channel.declare("empty")
     channel.exchange("gone")
     channel.publish("", "q", b"")
     assert channel.call(method) is None
-    assert is_done(channel.peer.world)
+    assert is_done(channel.peer.bench)
 
 
 def test_no_wait_does_not_keep_an_error_quiet() -> None:
@@ -224,5 +222,5 @@ def test_no_wait_does_not_keep_an_error_quiet() -> None:
 
 
 def test_any_number_up_to_65535_can_be_a_channel() -> None:
-    peer = Peer(World()).open()
+    peer = Peer().open()
     assert peer.channel(65535).declare("q")

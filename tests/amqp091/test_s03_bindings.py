@@ -8,16 +8,13 @@ from broker_core.policy import ApplyTo, Policy
 from broker_core.values import Table
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
+from tests.amqp091.peer import opened, permitted
 
-from .peer import ClientChannel, Peer, World
+from .peer import ClientChannel
 
 STRICT = '[compat]\nprofile = "spec"'
 STRICT_ROW = '[compat]\ndelete_missing = "not-found"'
 LENIENT = ("", '[compat]\nprofile = "rabbitmq-3.13"', '[compat]\nprofile = "rabbitmq-4"')
-
-
-def opened(toml: str = "") -> ClientChannel:
-    return Peer(World(toml)).open().channel()
 
 
 def fanouts(*names: str) -> ClientChannel:
@@ -27,10 +24,6 @@ def fanouts(*names: str) -> ClientChannel:
         channel.exchange(name, "fanout")
     channel.declare("q")
     return channel
-
-
-def permitted(channel: ClientChannel, configure: str = "", write: str = "", read: str = "") -> None:
-    channel.peer.world.broker.access.set_permissions("guest", "/", configure, write, read)
 
 
 # Exchange to exchange.
@@ -70,7 +63,7 @@ def test_s054_binding_a_queue_needs_write_on_it_and_read_on_the_source() -> None
 def test_s054_binding_to_a_topic_exchange_may_need_the_topic_too() -> None:
     channel = opened()
     channel.declare("q")
-    channel.peer.world.broker.access.set_topic_permissions("guest", "/", "amq.topic", ".*", "^mine")
+    channel.peer.bench.broker.access.set_topic_permissions("guest", "/", "amq.topic", ".*", "^mine")
     channel.bind("q", "amq.topic", "mine.#")
     assert channel.closed_with(m.QueueBind("q", "amq.topic", "yours.#")) == (
         "403 ACCESS_REFUSED - read access to topic 'yours.#' in exchange 'amq.topic' in vhost '/' "
@@ -141,11 +134,11 @@ def test_s056_binding_twice_is_binding_once() -> None:
     channel = fanouts("x")
     for _ in range(2):
         channel.bind("q", "x", "key", {"a": 1})
-    assert len(list(channel.peer.world.host.bindings())) == 1
+    assert len(list(channel.peer.bench.host.bindings())) == 1
     channel.publish("x", "key", b"once")
     assert channel.bodies("q") == [b"once"]
     channel.does(m.QueueUnbind("q", "x", "key", {"a": 1}))
-    assert not list(channel.peer.world.host.bindings())
+    assert not list(channel.peer.bench.host.bindings())
 
 
 def test_s056_other_arguments_or_another_key_make_another_binding() -> None:
@@ -154,7 +147,7 @@ def test_s056_other_arguments_or_another_key_make_another_binding() -> None:
     for each in arguments:
         channel.bind("q", "x", "key", each)
     channel.bind("q", "x", "other")
-    assert len(list(channel.peer.world.host.bindings())) == 6
+    assert len(list(channel.peer.bench.host.bindings())) == 6
     for each in arguments:
         channel.does(m.QueueUnbind("q", "x", "key", each))
     channel.publish("x", "", b"by the other key")
@@ -200,7 +193,7 @@ def test_s059_a_binding_is_durable_if_both_ends_are(
     channel.exchange("x", durable=durable_exchange)
     channel.declare("q", durable=durable_queue)
     channel.bind("q", "x")
-    (binding,) = channel.peer.world.host.bindings()
+    (binding,) = channel.peer.bench.host.bindings()
     assert binding.durable is lasts
 
 
@@ -210,22 +203,22 @@ def test_s059_so_is_a_binding_between_exchanges() -> None:
     channel.exchange("passing")
     channel.link("amq.fanout", "lasting")
     channel.link("amq.fanout", "passing")
-    assert [binding.durable for binding in channel.peer.world.host.bindings()] == [True, False]
+    assert [binding.durable for binding in channel.peer.bench.host.bindings()] == [True, False]
 
 
 # Policies on exchanges.
 
 
 def put(channel: ClientChannel, name: str, pattern: str, definition: Table, priority: int = 0) -> None:
-    world = channel.peer.world
-    world.broker.policies.set(Policy(name, "/", pattern, definition, priority, ApplyTo.EXCHANGES))
-    world.host.apply_policies()
+    bench = channel.peer.bench
+    bench.broker.policies.set(Policy(name, "/", pattern, definition, priority, ApplyTo.EXCHANGES))
+    bench.host.apply_policies()
 
 
 def clear(channel: ClientChannel, name: str) -> None:
-    world = channel.peer.world
-    world.broker.policies.clear("/", name)
-    world.host.apply_policies()
+    bench = channel.peer.bench
+    bench.broker.policies.clear("/", name)
+    bench.host.apply_policies()
 
 
 def with_alternates() -> ClientChannel:

@@ -13,20 +13,14 @@ from broker_core.plugins import BadPlugin, Plugins
 from plugins.consistent_hash import ConsistentHash
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import Method
+from tests.amqp091.peer import opened, permitted
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, Peer, World
+from .peer import Peer
 
 STRICT = '[compat]\nprofile = "spec"'
 LENIENT = ("", '[compat]\nprofile = "rabbitmq-3.13"', '[compat]\nprofile = "rabbitmq-4"')
 DEFAULT_REFUSED = "403 ACCESS_REFUSED - operation not permitted on the default exchange"
-
-
-def opened(toml: str = "") -> ClientChannel:
-    return Peer(World(toml)).open().channel()
-
-
-def permitted(channel: ClientChannel, configure: str = "", write: str = "", read: str = "") -> None:
-    channel.peer.world.broker.access.set_permissions("guest", "/", configure, write, read)
 
 
 # What is there.
@@ -44,8 +38,10 @@ def permitted(channel: ClientChannel, configure: str = "", write: str = "", read
     ],
 )
 def test_s034_every_virtual_host_has_the_predeclared_exchanges(name: str, type_: str, internal: bool) -> None:
-    channel = Peer(World('[[virtual_hosts]]\nname = "/"\n[[virtual_hosts]]\nname = "new"')).open().channel()
-    assert name in channel.peer.world.broker.virtual_hosts["new"].exchanges
+    channel = (
+        Peer(ClientBench('[[virtual_hosts]]\nname = "/"\n[[virtual_hosts]]\nname = "new"')).open().channel()
+    )
+    assert name in channel.peer.bench.broker.virtual_hosts["new"].exchanges
     channel.does(m.ExchangeDeclare(name, passive=True))
     channel.exchange(name, type_, durable=True, internal=internal)
 
@@ -55,7 +51,7 @@ def test_s034_the_default_exchange_is_there_under_the_empty_name() -> None:
     channel.declare("q")
     channel.publish("", "q", b"by name")
     assert channel.bodies("q") == [b"by name"]
-    assert channel.peer.world.host.exchanges[""].type.name == "direct"
+    assert channel.peer.bench.host.exchanges[""].type.name == "direct"
 
 
 def test_s035_a_new_name_with_the_reserved_prefix_is_refused() -> None:
@@ -170,7 +166,7 @@ def test_s039_declaring_the_same_again_changes_nothing() -> None:
     channel = opened()
     for _ in range(2):
         channel.exchange("x", "topic", durable=True, auto_delete=True, internal=True)
-    assert channel.peer.world.host.exchanges["x"].durable
+    assert channel.peer.bench.host.exchanges["x"].durable
 
 
 def test_s040_redeclaring_compares_the_alternate_exchange_and_no_other_argument() -> None:
@@ -225,7 +221,7 @@ def test_declaring_and_deleting_need_configure() -> None:
 def test_s042_line_ends_are_stripped_from_names_and_nothing_else() -> None:
     channel = opened()
     channel.exchange("a\r\nb c/é✋\n")
-    assert "ab c/é✋" in channel.peer.world.host.exchanges
+    assert "ab c/é✋" in channel.peer.bench.host.exchanges
     channel.does(m.ExchangeDeclare("ab c/é✋\r", passive=True))
     channel.declare("queue\n")
     channel.bind("que\rue", "ab c\n/é✋", "key")
@@ -233,7 +229,7 @@ def test_s042_line_ends_are_stripped_from_names_and_nothing_else() -> None:
     assert channel.bodies("queue\n") == [b"found"]
     channel.does(m.QueueUnbind("queue\r", "ab c/é✋\n", "key"))
     channel.does(m.ExchangeDelete("ab c/é✋\r\n"))
-    assert "ab c/é✋" not in channel.peer.world.host.exchanges
+    assert "ab c/é✋" not in channel.peer.bench.host.exchanges
 
 
 def test_s042_routing_keys_keep_their_line_ends() -> None:
@@ -296,12 +292,12 @@ def test_s044_an_exchange_that_is_only_a_destination_is_not_in_use() -> None:
     channel.exchange("x")
     channel.link("amq.fanout", "x")
     channel.does(m.ExchangeDelete("x", if_unused=True))
-    assert not list(channel.peer.world.host.bindings())
+    assert not list(channel.peer.bench.host.bindings())
 
 
 def test_s045_an_auto_delete_exchange_goes_with_its_last_binding_as_source() -> None:
     channel = opened()
-    exchanges = channel.peer.world.host.exchanges
+    exchanges = channel.peer.bench.host.exchanges
     channel.exchange("x", auto_delete=True)
     channel.declare("q")
     for key in ("1", "2"):
@@ -318,7 +314,7 @@ def test_s045_an_auto_delete_exchange_stays_until_it_had_a_binding() -> None:
     channel.publish("x", "", b"nowhere")
     channel.link("amq.fanout", "x")
     channel.does(m.ExchangeUnbind("x", "amq.fanout"))
-    assert "x" in channel.peer.world.host.exchanges
+    assert "x" in channel.peer.bench.host.exchanges
 
 
 def test_s045_an_auto_delete_exchange_goes_with_the_queue_it_led_to() -> None:
@@ -327,7 +323,7 @@ def test_s045_an_auto_delete_exchange_goes_with_the_queue_it_led_to() -> None:
     channel.declare("q")
     channel.bind("q", "x")
     channel.does(m.QueueDelete("q"))
-    assert "x" not in channel.peer.world.host.exchanges
+    assert "x" not in channel.peer.bench.host.exchanges
 
 
 def test_s045_a_chain_of_auto_delete_exchanges_goes_link_by_link() -> None:
@@ -341,10 +337,10 @@ def test_s045_a_chain_of_auto_delete_exchanges_goes_link_by_link() -> None:
     channel.link("b", "c")
     channel.bind("q", "c")
     channel.does(m.QueueDelete("q"))
-    exchanges = channel.peer.world.host.exchanges
+    exchanges = channel.peer.bench.host.exchanges
     assert not {"a", "b", "c"} & exchanges.keys()
     assert "stays" in exchanges
-    assert not list(channel.peer.world.host.bindings())
+    assert not list(channel.peer.bench.host.bindings())
 
 
 def test_s045_a_cycle_of_auto_delete_exchanges_goes_when_it_is_cut() -> None:
@@ -354,8 +350,8 @@ def test_s045_a_cycle_of_auto_delete_exchanges_goes_when_it_is_cut() -> None:
     channel.link("a", "b")
     channel.link("b", "a")
     channel.does(m.ExchangeUnbind("b", "a"))
-    assert not {"a", "b"} & channel.peer.world.host.exchanges.keys()
-    assert not list(channel.peer.world.host.bindings())
+    assert not {"a", "b"} & channel.peer.bench.host.exchanges.keys()
+    assert not list(channel.peer.bench.host.bindings())
 
 
 def test_s058_deleting_an_exchange_takes_its_bindings_on_both_sides() -> None:
@@ -367,7 +363,7 @@ def test_s058_deleting_an_exchange_takes_its_bindings_on_both_sides() -> None:
     channel.link("x", "after")
     channel.bind("q", "x")
     channel.does(m.ExchangeDelete("x"))
-    assert not list(channel.peer.world.host.bindings())
+    assert not list(channel.peer.bench.host.bindings())
     channel.exchange("x", "fanout")
     channel.publish("before", "", b"1")
     channel.publish("x", "", b"2")
@@ -379,8 +375,8 @@ def test_s058_deleting_an_exchange_takes_its_bindings_on_both_sides() -> None:
 
 @pytest.mark.parametrize("weight", ["", "-1", "heavy", "1.5"])
 def test_x015_a_hash_weight_must_be_a_whole_number_in_letters(weight: str) -> None:
-    types = {**World().broker.exchange_types, "x-consistent-hash": ConsistentHash}
-    channel = Peer(World(exchange_types=types)).open().channel()
+    types = {**ClientBench().broker.exchange_types, "x-consistent-hash": ConsistentHash}
+    channel = Peer(ClientBench(exchange_types=types)).open().channel()
     channel.exchange("x", "x-consistent-hash")
     channel.declare("q")
     assert channel.refused(m.QueueBind("q", "x", weight)).startswith("406 PRECONDITION_FAILED - ")

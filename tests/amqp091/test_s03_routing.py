@@ -6,12 +6,9 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable
+from tests.amqp091.peer import opened
 
-from .peer import ClientChannel, Peer, World
-
-
-def opened(toml: str = "") -> ClientChannel:
-    return Peer(World(toml)).open().channel()
+from .peer import ClientChannel
 
 
 def bound(type_: str, *keys: str) -> ClientChannel:
@@ -72,7 +69,7 @@ def test_s047_an_internal_exchange_takes_what_comes_from_exchanges() -> None:
 
 def test_publishing_needs_write_on_the_exchange() -> None:
     channel = bound("fanout", "")
-    channel.peer.world.broker.access.set_permissions("guest", "/", ".*", "^amq.default$", ".*")
+    channel.peer.bench.broker.access.set_permissions("guest", "/", ".*", "^amq.default$", ".*")
     channel.publish("", "q", b"fine")
     assert channel.bodies("q") == [b"fine"]
     channel.publish("x", "", b"refused")
@@ -84,7 +81,7 @@ def test_publishing_needs_write_on_the_exchange() -> None:
 def test_a_permission_taken_away_holds_for_the_next_publish() -> None:
     channel = bound("fanout", "")
     channel.publish("x", "", b"before")
-    channel.peer.world.broker.access.set_permissions("guest", "/", ".*", "", ".*")
+    channel.peer.bench.broker.access.set_permissions("guest", "/", ".*", "", ".*")
     channel.publish("x", "", b"after")
     assert channel.refusal().startswith("403 ACCESS_REFUSED - write access to exchange 'x'")
     assert channel.peer.channel(2).bodies("q") == [b"before"]

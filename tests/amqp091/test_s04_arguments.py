@@ -6,15 +6,10 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import FieldTable, FieldValue
-
-from .peer import ClientChannel, Peer, World
+from tests.amqp091.peer import opened
 
 QUEUE = "queue 'q' in vhost '/'"
 TTL_MAX_MS = 315_360_000_000
-
-
-def opened(toml: str = "") -> ClientChannel:
-    return Peer(World(toml)).open().channel()
 
 
 def refusal(toml: str = "", durable: bool = False, **properties: object) -> str:
@@ -79,7 +74,7 @@ def test_s078_what_is_just_within_bounds_is_fine(arguments: FieldTable) -> None:
 def test_s078_what_is_refused_is_not_declared() -> None:
     channel = opened()
     channel.refused(m.QueueDeclare("q", arguments={"x-expires": 0}))
-    assert "q" not in channel.peer.world.host.queues
+    assert "q" not in channel.peer.bench.host.queues
 
 
 @pytest.mark.parametrize(("value", "kind"), [(5, "signedint"), (True, "bool"), ([], "array"), (None, "void")])
@@ -91,7 +86,7 @@ def test_s079_a_dead_letter_exchange_that_is_no_string_is_refused(value: FieldVa
 
 def test_s079_dead_lettering_needs_read_on_the_queue_and_write_on_the_exchange() -> None:
     channel = opened()
-    access = channel.peer.world.broker.access
+    access = channel.peer.bench.broker.access
     declare = m.QueueDeclare("q", arguments={"x-dead-letter-exchange": "dead"})
     refused = "403 ACCESS_REFUSED - {} access to {} in vhost '/' refused for user 'guest'"
     access.set_permissions("guest", "/", ".*", ".*", "")

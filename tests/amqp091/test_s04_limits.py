@@ -8,12 +8,10 @@ from broker_core.policy import ApplyTo, Policy
 from broker_core.values import Table
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
+from tests.amqp091.peer import opened
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, Content, Peer, World
-
-
-def opened(toml: str = "") -> ClientChannel:
-    return Peer(World(toml)).open().channel()
+from .peer import ClientChannel, Content, Peer
 
 
 def limited(**limits: FieldValue) -> ClientChannel:
@@ -66,11 +64,11 @@ def test_s080_of_the_queues_and_the_messages_ttl_the_lower_holds(
 ) -> None:
     channel = limited(message_ttl=of_queue)
     fill(channel, b"mortal", ttl=of_message)
-    world = channel.peer.world
-    world.advance(lives_ms / 1000 - 0.001)
-    assert world.queue("q").ready == 1
-    world.advance(0.001)
-    assert world.queue("q").ready == 0
+    bench = channel.peer.bench
+    bench.advance(lives_ms / 1000 - 0.001)
+    assert bench.queue("q").ready == 1
+    bench.advance(0.001)
+    assert bench.queue("q").ready == 0
     assert reason(channel) == "expired"
 
 
@@ -79,7 +77,7 @@ def test_s080_a_message_that_is_out_with_a_consumer_does_not_expire() -> None:
     fill(channel, b"out")
     channel.consume("q", "t")
     (delivered,) = channel.deliveries()
-    channel.peer.world.advance(10)
+    channel.peer.bench.advance(10)
     channel.ack(delivered.method.fields()["delivery_tag"])
     assert channel.bodies("dead") == []
 
@@ -88,7 +86,7 @@ def test_s080_a_message_that_comes_back_too_late_expires_then() -> None:
     channel = limited(message_ttl=1000)
     fill(channel, b"late")
     channel.get("q", no_ack=False)
-    channel.peer.world.advance(10)
+    channel.peer.bench.advance(10)
     channel.send(m.BasicReject(1, True))
     assert channel.get("q") is None
     assert reason(channel) == "expired"
@@ -96,12 +94,12 @@ def test_s080_a_message_that_comes_back_too_late_expires_then() -> None:
 
 def test_s081_a_queue_that_nobody_uses_goes_and_its_messages_with_it() -> None:
     channel = limited(expires=1000)
-    world = channel.peer.world
+    bench = channel.peer.bench
     fill(channel, b"gone")
-    world.advance(0.999)
-    assert "q" in world.host.queues
-    world.advance(0.001)
-    assert "q" not in world.host.queues
+    bench.advance(0.999)
+    assert "q" in bench.host.queues
+    bench.advance(0.001)
+    assert "q" not in bench.host.queues
     assert channel.bodies("dead") == []
 
 
@@ -111,35 +109,35 @@ def test_s081_a_queue_that_nobody_uses_goes_and_its_messages_with_it() -> None:
 def test_s081_getting_and_declaring_are_using(use: m.BasicGet | m.QueueDeclare) -> None:
     channel = opened()
     channel.declare("q", arguments={"x-expires": 1000})
-    world = channel.peer.world
+    bench = channel.peer.bench
     for _ in range(5):
-        world.advance(0.9)
+        bench.advance(0.9)
         assert not isinstance(channel.call(use), m.ChannelClose)
-    world.advance(0.9)
-    assert "q" in world.host.queues
-    world.advance(0.1)
-    assert "q" not in world.host.queues
+    bench.advance(0.9)
+    assert "q" in bench.host.queues
+    bench.advance(0.1)
+    assert "q" not in bench.host.queues
 
 
 def test_s081_publishing_is_not_using() -> None:
     channel = limited(expires=1000)
-    world = channel.peer.world
+    bench = channel.peer.bench
     for _ in range(2):
-        world.advance(0.6)
+        bench.advance(0.6)
         fill(channel, b"in vain")
-    assert "q" not in world.host.queues
+    assert "q" not in bench.host.queues
 
 
 def test_s081_a_queue_with_a_consumer_stays_and_has_its_time_after_it() -> None:
     channel = limited(expires=1000)
-    world = channel.peer.world
+    bench = channel.peer.bench
     channel.consume("q", "t")
-    world.advance(100)
+    bench.advance(100)
     channel.does(m.BasicCancel("t"))
-    world.advance(0.9)
-    assert "q" in world.host.queues
-    world.advance(0.1)
-    assert "q" not in world.host.queues
+    bench.advance(0.9)
+    assert "q" in bench.host.queues
+    bench.advance(0.1)
+    assert "q" not in bench.host.queues
 
 
 # Length.
@@ -165,7 +163,7 @@ def test_s082_what_is_out_with_a_consumer_does_not_count() -> None:
     channel.does(m.BasicQos(0, 1))
     channel.consume("q", "t")
     fill(channel, b"out", b"ready")
-    assert channel.peer.world.queue("q").ready == 1
+    assert channel.peer.bench.queue("q").ready == 1
     assert channel.peer.channel(2).bodies("dead") == []
 
 
@@ -215,8 +213,8 @@ def test_s083_one_consumer_is_served_and_the_next_takes_over() -> None:
 
 
 def test_s083_the_next_takes_over_when_a_connection_is_lost() -> None:
-    world = World()
-    first, second = Peer(world).open(), Peer(world).open().channel()
+    bench = ClientBench()
+    first, second = Peer(bench).open(), Peer(bench).open().channel()
     channel = first.channel()
     channel.declare("q", arguments={"x-single-active-consumer": True})
     channel.consume("q", "one")
@@ -249,24 +247,24 @@ def put(
     priority: int = 0,
     operator: bool = False,
 ) -> None:
-    world = channel.peer.world
+    bench = channel.peer.bench
     policy = Policy(name, "/", pattern, definition, priority, apply_to)
-    (world.broker.policies.set_operator if operator else world.broker.policies.set)(policy)
-    world.host.apply_policies()
+    (bench.broker.policies.set_operator if operator else bench.broker.policies.set)(policy)
+    bench.host.apply_policies()
 
 
 def clear(channel: ClientChannel, name: str = "p") -> None:
-    world = channel.peer.world
-    world.broker.policies.clear("/", name)
-    world.broker.policies.clear_operator("/", name)
-    world.host.apply_policies()
+    bench = channel.peer.bench
+    bench.broker.policies.clear("/", name)
+    bench.broker.policies.clear_operator("/", name)
+    bench.host.apply_policies()
 
 
 def kept(channel: ClientChannel) -> int:
     """How many of ten messages the queue keeps."""
     channel.does(m.QueuePurge("q"))
     fill(channel, *([b""] * 10))
-    return channel.peer.world.queue("q").ready
+    return channel.peer.bench.queue("q").ready
 
 
 def test_a_policy_holds_and_ceases_without_redeclaring() -> None:
@@ -274,7 +272,7 @@ def test_a_policy_holds_and_ceases_without_redeclaring() -> None:
     channel.declare("q")
     assert kept(channel) == 10
     put(channel, {"max-length": 3})
-    assert channel.peer.world.queue("q").ready == 3
+    assert channel.peer.bench.queue("q").ready == 3
     assert kept(channel) == 3
     put(channel, {"max-length": 5})
     assert kept(channel) == 5
@@ -291,7 +289,7 @@ def test_a_policy_holds_for_queues_declared_after_it_whose_names_match() -> None
     assert kept(channel) == 3
     for _ in range(5):
         channel.publish("", "other")
-    assert channel.peer.world.queue("other").ready == 5
+    assert channel.peer.bench.queue("other").ready == 5
 
 
 def test_of_an_argument_and_a_policy_the_lower_number_holds() -> None:
@@ -321,7 +319,7 @@ def test_policies_do_not_add_up_the_highest_priority_holds() -> None:
     put(channel, {"max-length-bytes": 100}, name="high", priority=2)
     assert kept(channel) == 10
     clear(channel, "high")
-    assert channel.peer.world.queue("q").ready == 2
+    assert channel.peer.bench.queue("q").ready == 2
 
 
 @pytest.mark.parametrize(
@@ -345,8 +343,8 @@ def test_a_policy_holds_for_what_it_applies_to(apply_to: ApplyTo, holds: bool) -
 def test_a_policy_of_another_virtual_host_does_not_hold() -> None:
     channel = opened('[[virtual_hosts]]\nname = "/"\n[[virtual_hosts]]\nname = "blue"')
     channel.declare("q")
-    channel.peer.world.broker.policies.set(Policy("p", "blue", ".*", {"max-length": 3}))
-    channel.peer.world.host.apply_policies()
+    channel.peer.bench.broker.policies.set(Policy("p", "blue", ".*", {"max-length": 3}))
+    channel.peer.bench.host.apply_policies()
     assert kept(channel) == 10
 
 
@@ -356,20 +354,20 @@ def test_a_ttl_by_policy_is_for_messages_that_come_after_it() -> None:
     fill(channel, b"before")
     put(channel, {"message-ttl": 1000})
     fill(channel, b"after")
-    channel.peer.world.advance(1)
+    channel.peer.bench.advance(1)
     assert channel.bodies("q") == [b"before"]
 
 
 def test_s081_a_queue_may_expire_by_policy() -> None:
     channel = opened()
-    world = channel.peer.world
+    bench = channel.peer.bench
     channel.declare("q")
-    world.advance(0.5)
+    bench.advance(0.5)
     put(channel, {"expires": 1000})
-    world.advance(0.9)  # the term begins with the policy
-    assert "q" in world.host.queues
-    world.advance(0.1)
-    assert "q" not in world.host.queues
+    bench.advance(0.9)  # the term begins with the policy
+    assert "q" in bench.host.queues
+    bench.advance(0.1)
+    assert "q" not in bench.host.queues
 
 
 def test_s082_overflow_and_dead_letters_by_policy() -> None:

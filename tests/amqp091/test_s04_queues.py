@@ -12,20 +12,14 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, Method
+from tests.amqp091.peer import opened, permitted
+from tests.harness.bench import ClientBench
 
-from .peer import CAPABILITIES, ClientChannel, Content, Peer, World
+from .peer import CAPABILITIES, Content, Peer
 
 STRICT = '[compat]\nprofile = "spec"'
 STRICT_ROW = '[compat]\ndelete_missing = "not-found"'
 LENIENT = ("", '[compat]\nprofile = "rabbitmq-3.13"', '[compat]\nprofile = "rabbitmq-4"')
-
-
-def opened(toml: str = "") -> ClientChannel:
-    return Peer(World(toml)).open().channel()
-
-
-def permitted(channel: ClientChannel, configure: str = "", write: str = "", read: str = "") -> None:
-    channel.peer.world.broker.access.set_permissions("guest", "/", configure, write, read)
 
 
 # Names.
@@ -99,7 +93,7 @@ def test_s062_the_current_queue_is_each_channels_own_and_passive_counts() -> Non
     one.declare("q", passive=True)
     assert other.closed_with(m.QueuePurge("")).startswith("404 ")
     one.does(m.QueueDelete(""))
-    assert set(one.peer.world.host.queues) == {"later"}
+    assert set(one.peer.bench.host.queues) == {"later"}
 
 
 def test_s063_without_queue_and_key_the_current_queues_name_is_the_key() -> None:
@@ -110,7 +104,7 @@ def test_s063_without_queue_and_key_the_current_queues_name_is_the_key() -> None
     channel.publish("amq.direct", "", b"by no key")
     assert channel.bodies("q") == [b"by its name"]
     channel.does(m.QueueUnbind("", "amq.direct", ""))
-    assert not list(channel.peer.world.host.bindings())
+    assert not list(channel.peer.bench.host.bindings())
 
 
 def test_s063_with_a_queue_the_empty_key_is_the_empty_key() -> None:
@@ -189,7 +183,7 @@ LOCKED = (
 def test_s066_an_exclusive_queue_is_its_connections_alone(method: Method) -> None:
     owner = opened()
     owner.declare("q", exclusive=True)
-    other = Peer(owner.peer.world).open().channel()
+    other = Peer(owner.peer.bench).open().channel()
     assert other.closed_with(method) == LOCKED
     assert owner.declare("q", exclusive=True)
 
@@ -205,32 +199,32 @@ def test_s066_another_channel_of_the_same_connection_may_use_it() -> None:
 def test_s066_others_may_publish_to_an_exclusive_queue() -> None:
     owner = opened()
     owner.declare("q", exclusive=True)
-    Peer(owner.peer.world).open().channel().publish("", "q", b"a reply")
+    Peer(owner.peer.bench).open().channel().publish("", "q", b"a reply")
     assert owner.bodies("q") == [b"a reply"]
 
 
 @pytest.mark.parametrize("how", ["drop", "close"])
 def test_s067_exclusive_queues_go_with_their_connection(how: str) -> None:
     owner = opened()
-    world = owner.peer.world
+    bench = owner.peer.bench
     owner.declare("q", exclusive=True)
     owner.declare("stays")
     owner.bind("q", "amq.direct", "key")
     owner.does(m.ChannelClose())
-    assert "q" in world.host.queues
+    assert "q" in bench.host.queues
     if how == "drop":
         owner.peer.drop()
     else:
         owner.peer.call(0, m.ConnectionClose())
-    assert set(world.host.queues) == {"stays"}
-    assert not list(world.host.bindings())
-    assert Peer(world).open().channel().declare("q", exclusive=True)
+    assert set(bench.host.queues) == {"stays"}
+    assert not list(bench.host.bindings())
+    assert Peer(bench).open().channel().declare("q", exclusive=True)
 
 
 @pytest.mark.parametrize("how", ["cancel", "channel", "connection", "drop"])
 def test_s068_an_auto_delete_queue_goes_with_its_last_consumer(how: str) -> None:
     channel = opened()
-    peer, queues = channel.peer, channel.peer.world.host.queues
+    peer, queues = channel.peer, channel.peer.bench.host.queues
     channel.declare("q", auto_delete=True)
     channel.consume("q", "one")
     channel.consume("q", "two")
@@ -249,12 +243,12 @@ def test_s068_an_auto_delete_queue_goes_with_its_last_consumer(how: str) -> None
 
 def test_s068_an_auto_delete_queue_that_never_had_a_consumer_stays() -> None:
     channel = opened()
-    world = channel.peer.world
+    bench = channel.peer.bench
     channel.declare("q", auto_delete=True)
     channel.publish("", "q", b"fetched")
     assert channel.bodies("q") == [b"fetched"]
     channel.peer.drop()
-    assert "q" in world.host.queues
+    assert "q" in bench.host.queues
 
 
 def test_s069_what_is_to_survive_a_restart_is_known() -> None:
@@ -265,15 +259,15 @@ def test_s069_what_is_to_survive_a_restart_is_known() -> None:
     for name in ("durable", "transient"):
         channel.publish("", name, b"persistent", BasicProperties(delivery_mode=2))
         channel.publish("", name, b"transient", BasicProperties(delivery_mode=1))
-    world = channel.peer.world
+    bench = channel.peer.bench
     lasting = [
         (queue.name, delivery.message.body)
-        for queue in world.host.queues.values()
+        for queue in bench.host.queues.values()
         for delivery in queue.waiting()
         if queue.durable and delivery.message.facts.durable
     ]
     assert lasting == [("durable", b"persistent")]
-    assert not World().host.queues
+    assert not ClientBench().host.queues
 
 
 @pytest.mark.parametrize("toml", ["", STRICT, '[compat]\nprofile = "rabbitmq-3.13"'])
@@ -328,7 +322,7 @@ def test_s072_every_queue_is_bound_to_the_default_exchange_for_good() -> None:
     channel.declare("q")
     channel.publish("", "q", b"by name")
     assert channel.bodies("q") == [b"by name"]
-    assert not list(channel.peer.world.host.bindings())
+    assert not list(channel.peer.bench.host.bindings())
     text = channel.closed_with(m.QueueUnbind("q", "", "q"))
     assert text == "403 ACCESS_REFUSED - operation not permitted on the default exchange"
 
@@ -405,7 +399,7 @@ def test_deleting_says_how_many_messages_went_and_takes_bindings_along() -> None
     for _ in range(3):
         channel.publish("amq.direct", "key")
     assert channel.call(m.QueueDelete("q")) == m.QueueDeleteOk(3)
-    assert not list(channel.peer.world.host.bindings())
+    assert not list(channel.peer.bench.host.bindings())
     channel.publish("amq.direct", "key", mandatory=True)
     (returned,) = channel.deliveries()
     assert isinstance(returned.method, m.BasicReturn)
@@ -421,13 +415,13 @@ def test_deleting_needs_configure() -> None:
 
 
 def test_s077_consumers_of_a_deleted_queue_are_told_if_they_can_be() -> None:
-    world = World()
-    told = Peer(world).open().channel()
-    untold = Peer(world).open(capabilities={**CAPABILITIES, "consumer_cancel_notify": False}).channel()
+    bench = ClientBench()
+    told = Peer(bench).open().channel()
+    untold = Peer(bench).open(capabilities={**CAPABILITIES, "consumer_cancel_notify": False}).channel()
     told.declare("q")
     for channel in (told, untold):
         channel.consume("q", "t")
-    Peer(world).open().channel().does(m.QueueDelete("q"))
+    Peer(bench).open().channel().does(m.QueueDelete("q"))
     assert told.all() == [m.BasicCancel("t", True)]
     assert untold.all() == []
     for channel in (told, untold):  # the tag is free again

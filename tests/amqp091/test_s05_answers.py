@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp091.codec import methods as m
+from tests.amqp091.peer import channel_of
 
 from .endings import Step, close_channel, close_connection, lose_connection
 from .numbered import fill, filled, numbers, tags, taken
-from .peer import ClientChannel, Peer, World
+from .peer import ClientChannel, Peer
 
 
 def test_s105_delivery_tags_count_from_1_on_each_channel() -> None:
@@ -74,7 +75,7 @@ def test_s107_tag_0_with_multiple_is_everything_also_when_there_is_nothing() -> 
     channel.ack(0, multiple=True)
     channel.nack(0, multiple=True)
     assert channel.all() == []
-    assert (channel.peer.world.queue("q").unsettled, channel.peer.world.queue("q").ready) == (0, 0)
+    assert (channel.peer.bench.queue("q").unsettled, channel.peer.bench.queue("q").ready) == (0, 0)
 
 
 def test_s107_tag_0_without_multiple_is_no_tag() -> None:
@@ -89,7 +90,7 @@ def test_s107_multiple_is_everything_up_to_the_tag() -> None:
     channel.deliveries()
     channel.ack(2)
     channel.ack(4, multiple=True)
-    assert channel.peer.world.queue("q").unsettled == 1
+    assert channel.peer.bench.queue("q").unsettled == 1
     channel.does(m.BasicCancel("t"))
     channel.nack(5)
     assert channel.bodies("q") == [b"4"]
@@ -101,7 +102,7 @@ def test_s108_a_tag_is_known_on_its_own_channel_only(method: m.Method) -> None:
     channel.get("q", no_ack=False)
     other = channel.peer.channel(2)
     assert other.closed_with(method) == "406 PRECONDITION_FAILED - unknown delivery tag 1"
-    assert channel.peer.world.queue("q").unsettled == 1
+    assert channel.peer.bench.queue("q").unsettled == 1
 
 
 @pytest.mark.parametrize("method", [m.BasicReject(1, True), m.BasicNack(1, False, True)])
@@ -174,7 +175,7 @@ def test_s109_a_consumer_with_no_credit_left_lets_it_go_to_another() -> None:
     channel.prefetch(1)
     channel.consume("q", "a")
     [first] = channel.deliveries()
-    other = channel.peer.world.channel()
+    other = channel_of(channel.peer.bench)
     other.consume("q", "b")
     assert taken(other) == [1]
     other.nack(1)
@@ -193,7 +194,7 @@ def test_s110_the_end_of_a_channel_requeues_what_it_has_not_answered(end: Step) 
     channel.deliveries()
     channel.ack(2)
     end(channel)
-    other = channel.peer.world.channel()
+    other = channel_of(channel.peer.bench)
     found = [other.get("q") for _ in range(4)]
     assert numbers([c for c in found if c]) == [0, 2, 3, 4]
     assert all(c and c.method.redelivered for c in found)
@@ -224,7 +225,7 @@ def test_s111_recover_async_does_the_same_without_a_word() -> None:
 
 @pytest.mark.parametrize("method", [m.BasicRecover(False), m.BasicRecoverAsync(False)])
 def test_s111_recover_without_requeue_is_not_implemented(method: m.Method) -> None:
-    peer = Peer(World()).open()
+    peer = Peer().open()
     peer.channel()
     assert peer.closed_with(1, method) == "540 NOT_IMPLEMENTED - requeue=false"
 
@@ -242,7 +243,7 @@ def test_s113_what_needs_no_answer_is_gone_when_it_is_sent() -> None:
     channel = filled(5)
     channel.get("q", no_ack=True)
     channel.consume("q", no_ack=True)
-    queue = channel.peer.world.queue("q")
+    queue = channel.peer.bench.queue("q")
     assert (queue.ready, queue.unsettled, queue.accepted) == (0, 0, 5)
     lose_connection(channel)
-    assert channel.peer.world.channel().bodies("q") == []
+    assert channel_of(channel.peer.bench).bodies("q") == []

@@ -7,16 +7,12 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
+from tests.amqp091.peer import channel_of, confirming
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, Content, Peer, World
+from .peer import ClientChannel, Content, Peer
 
 TEXT = BasicProperties(content_type="text/plain", headers={"a": 1}, message_id="7")
-
-
-def confirming(world: World | None = None) -> ClientChannel:
-    channel = (world or World()).channel()
-    channel.confirms()
-    return channel
 
 
 # Returns.
@@ -37,7 +33,7 @@ def test_s084_the_returns_of_a_read_come_before_its_confirms() -> None:
     channel.declare("q")
     for key in ("a", "q", "b"):
         channel.publish("", key, key.encode(), mandatory=True, settle=False)
-    channel.peer.world.settle()
+    channel.peer.bench.settle()
     first, second, ack = channel.all()
     assert [first.body, second.body] == [b"a", b"b"]
     assert ack == m.BasicAck(3, True)
@@ -54,7 +50,7 @@ def test_s085_without_mandatory_it_is_dropped_and_confirmed() -> None:
     channel = confirming()
     channel.publish("amq.direct", "nowhere", b"body")
     assert channel.all() == [m.BasicAck(1, False)]
-    assert channel.peer.world.host.exchanges["amq.direct"].unroutable == 1
+    assert channel.peer.bench.host.exchanges["amq.direct"].unroutable == 1
 
 
 def test_s086_immediate_is_returned_if_no_queue_can_deliver_now() -> None:
@@ -69,7 +65,7 @@ def test_s086_immediate_is_returned_if_no_queue_can_deliver_now() -> None:
 
 
 def test_s086_immediate_goes_to_a_waiting_consumer() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.consume("q")
     channel.publish("", "q", b"body", mandatory=True, immediate=True)
@@ -77,7 +73,7 @@ def test_s086_immediate_goes_to_a_waiting_consumer() -> None:
 
 
 def test_s086_a_consumer_without_credit_cannot_take_it_and_one_with_credit_takes_one() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.prefetch(1)
     channel.consume("q")
@@ -90,7 +86,7 @@ def test_s086_a_consumer_without_credit_cannot_take_it_and_one_with_credit_takes
 
 
 def test_s086_a_consumer_behind_waiting_messages_cannot_take_it() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.prefetch(1)
     channel.consume("q")
@@ -101,7 +97,7 @@ def test_s086_a_consumer_behind_waiting_messages_cannot_take_it() -> None:
 
 
 def test_s086_of_several_queues_those_that_can_deliver_now_get_it() -> None:
-    channel = World().channel()
+    channel = channel_of()
     for queue in ("served", "idle"):
         channel.declare(queue)
         channel.bind(queue, "amq.fanout")
@@ -113,7 +109,7 @@ def test_s086_of_several_queues_those_that_can_deliver_now_get_it() -> None:
 
 @pytest.mark.parametrize(("mandatory", "code"), [(True, 312), (False, 313)])
 def test_s086_immediate_without_any_queue_is_returned_too(mandatory: bool, code: int) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.publish("", "nowhere", b"", mandatory=mandatory, immediate=True)
     [returned] = channel.all()
     assert returned.method.reply_code == code
@@ -121,7 +117,7 @@ def test_s086_immediate_without_any_queue_is_returned_too(mandatory: bool, code:
 
 @pytest.mark.parametrize("profile", ["rabbitmq-3.13", "rabbitmq-4"])
 def test_s086_in_rabbitmq_profiles_immediate_is_not_implemented(profile: str) -> None:
-    peer = Peer(World(f'[compat]\nprofile = "{profile}"')).open()
+    peer = Peer(ClientBench(f'[compat]\nprofile = "{profile}"')).open()
     peer.channel().publish("", "q", b"", immediate=True)
     assert peer.refusal() == "540 NOT_IMPLEMENTED - immediate=true"
 
@@ -131,8 +127,8 @@ def test_s086_in_rabbitmq_profiles_immediate_is_not_implemented(profile: str) ->
 
 @pytest.mark.parametrize(("exchange", "shown"), [("amq.direct", "amq.direct"), ("", "amq.default")])
 def test_s087_publishing_needs_write_on_the_exchange(exchange: str, shown: str) -> None:
-    world = World()
-    channel = world.channel(world.user("u", write="^other$"))
+    bench = ClientBench()
+    channel = channel_of(bench, bench.user("u", write="^other$"))
     channel.publish(exchange, "k")
     assert (
         channel.refusal()
@@ -141,19 +137,19 @@ def test_s087_publishing_needs_write_on_the_exchange(exchange: str, shown: str) 
 
 
 def test_s087_a_permission_that_is_taken_away_holds_for_the_next_message() -> None:
-    world = World()
-    channel = world.channel(world.user("u"))
+    bench = ClientBench()
+    channel = channel_of(bench, bench.user("u"))
     channel.publish("amq.direct", "k")
-    world.broker.access.set_permissions("u", "/", ".*", "^$", ".*")
+    bench.broker.access.set_permissions("u", "/", ".*", "^$", ".*")
     channel.publish("amq.direct", "k")
     assert channel.refusal().startswith("403 ACCESS_REFUSED - write access")
 
 
 def topic_writer() -> ClientChannel:
-    world = World()
-    user = world.user("u")
-    world.broker.access.set_topic_permissions(user, "/", "amq.topic", r"^mine\.", ".*")
-    channel = world.channel(user)
+    bench = ClientBench()
+    user = bench.user("u")
+    bench.broker.access.set_topic_permissions(user, "/", "amq.topic", r"^mine\.", ".*")
+    channel = channel_of(bench, user)
     channel.declare("q")
     for exchange in ("amq.topic", "amq.fanout"):
         channel.bind("q", exchange, "#")
@@ -186,9 +182,9 @@ def test_s088_further_keys_are_checked_as_the_first(header: str) -> None:
 
 
 def test_s088_a_placeholder_stands_for_the_user() -> None:
-    world = World()
-    world.broker.access.set_topic_permissions(world.user("u"), "/", "amq.topic", "^{username}$", ".*")
-    channel = world.channel("u")
+    bench = ClientBench()
+    bench.broker.access.set_topic_permissions(bench.user("u"), "/", "amq.topic", "^{username}$", ".*")
+    channel = channel_of(bench, "u")
     channel.publish("amq.topic", "u")
     channel.publish("amq.topic", "v")
     assert "topic 'v'" in channel.refusal()
@@ -198,7 +194,7 @@ def test_s088_a_placeholder_stands_for_the_user() -> None:
 
 
 def test_s089_the_user_id_is_the_users_own() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.publish("", "q", b"", BasicProperties(user_id="guest"))
     channel.publish("", "q", b"", BasicProperties(user_id="a"))
@@ -210,8 +206,8 @@ def test_s089_the_user_id_is_the_users_own() -> None:
 
 
 def test_s089_an_impersonator_may_say_who_he_is() -> None:
-    world = World()
-    channel = world.channel(world.user("u", tags=["impersonator"]))
+    bench = ClientBench()
+    channel = channel_of(bench, bench.user("u", tags=["impersonator"]))
     channel.declare("q")
     channel.publish("", "q", b"as a", BasicProperties(user_id="a"))
     assert channel.bodies("q") == [b"as a"]
@@ -233,14 +229,14 @@ def test_s089_an_impersonator_may_say_who_he_is() -> None:
     ],
 )
 def test_s090_an_expiration_that_is_no_time_is_refused(expiration: str, fault: str) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.publish("", "q", b"", BasicProperties(expiration=expiration))
     assert channel.refusal() == f"406 PRECONDITION_FAILED - invalid expiration '{expiration}': {fault}"
 
 
 @pytest.mark.parametrize("expiration", ["0", "1", "+1", "007", "0" * 30 + "7", "315360000000"])
 def test_s090_an_expiration_that_is_a_time_is_accepted_and_kept(expiration: str) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.consume("q", no_ack=True)
     channel.publish("", "q", b"", BasicProperties(expiration=expiration))
@@ -251,7 +247,7 @@ def test_s090_an_expiration_that_is_a_time_is_accepted_and_kept(expiration: str)
 @pytest.mark.parametrize("header", ["CC", "BCC"])
 @pytest.mark.parametrize(("value", "type_"), [("a", "longstr"), (1, "signedint"), ({"a": 1}, "table")])
 def test_s091_a_cc_that_is_no_array_is_refused(header: str, value: wire.FieldValue, type_: str) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.publish("", "q", b"", BasicProperties(headers={header: value}))
     assert channel.refusal() == (
         f"406 PRECONDITION_FAILED - invalid message: unacceptable type '{type_}' in header '{header}', "
@@ -260,7 +256,7 @@ def test_s091_a_cc_that_is_no_array_is_refused(header: str, value: wire.FieldVal
 
 
 def test_s091_cc_and_bcc_are_further_keys_and_bcc_is_not_shown() -> None:
-    channel = World().channel()
+    channel = channel_of()
     for queue in ("to", "cc1", "cc2", "bcc"):
         channel.declare(queue)
     headers = {"a": 1, "CC": ["cc1", "cc2", "to", "cc1"], "BCC": ["bcc"], "z": 2}
@@ -276,7 +272,7 @@ def test_s091_cc_and_bcc_are_further_keys_and_bcc_is_not_shown() -> None:
 @pytest.mark.parametrize("bcc", [["b"], [], [1]])
 def test_s091_a_returned_message_does_not_show_bcc_either(bcc: wire.FieldValue) -> None:
     """Not even one that names nobody."""
-    channel = World().channel()
+    channel = channel_of()
     properties = BasicProperties(headers={"CC": ["c"], "BCC": bcc})
     channel.publish("", "nowhere", b"", properties, mandatory=True)
     [returned] = channel.all()
@@ -284,14 +280,14 @@ def test_s091_a_returned_message_does_not_show_bcc_either(bcc: wire.FieldValue) 
 
 
 def test_s091_entries_that_are_no_strings_are_passed_over() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.publish("", "nowhere", b"found", BasicProperties(headers={"CC": [1, None, "q"]}))
     assert channel.bodies("q") == [b"found"]
 
 
 def test_s091_further_keys_are_matched_by_every_type_of_exchange_that_looks_at_keys() -> None:
-    channel = World().channel()
+    channel = channel_of()
     for queue, exchange, key in (("d", "amq.direct", "cc"), ("t", "amq.topic", "*.cc")):
         channel.declare(queue)
         channel.bind(queue, exchange, key)
@@ -306,7 +302,7 @@ def test_s091_further_keys_are_matched_by_every_type_of_exchange_that_looks_at_k
 
 
 def test_s092_a_body_above_the_limit_is_refused_before_it_is_sent() -> None:
-    channel = World("[limits]\nmessage_size_max = 10").channel()
+    channel = channel_of(ClientBench("[limits]\nmessage_size_max = 10"))
     channel.declare("q")
     channel.publish("", "q", b"x" * 10)
     channel.publish("", "q", b"x" * 11)
@@ -316,7 +312,7 @@ def test_s092_a_body_above_the_limit_is_refused_before_it_is_sent() -> None:
 
 
 def test_s092_the_limit_is_16_mib() -> None:
-    channel = World().channel()
+    channel = channel_of()
     header = wire.header_frame(1, 60, (16 << 20) + 1, BasicProperties().encode())
     channel.send(m.BasicPublish("", "q"))
     channel.peer.send_bytes(header)
@@ -326,8 +322,8 @@ def test_s092_the_limit_is_16_mib() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 4087, 4088, 4089, 20_000, 100_000])
 def test_bodies_of_every_size_pass_through_small_frames(size: int) -> None:
-    world = World()
-    channel = Peer(world).open(frame_max=4096).channel()
+    bench = ClientBench()
+    channel = Peer(bench).open(frame_max=4096).channel()
     channel.declare("q")
     body = bytes(i % 251 for i in range(size))
     channel.publish("", "q", body, TEXT)
@@ -337,9 +333,9 @@ def test_bodies_of_every_size_pass_through_small_frames(size: int) -> None:
 
 
 def test_large_frames_in_leave_as_small_frames_for_those_who_want_small_ones() -> None:
-    world = World()
-    large = Peer(world).open(frame_max=131_072).channel()
-    small = Peer(world).open(frame_max=4096).channel()
+    bench = ClientBench()
+    large = Peer(bench).open(frame_max=131_072).channel()
+    small = Peer(bench).open(frame_max=4096).channel()
     small.declare("q")
     body = b"0123456789" * 10_000
     large.publish("", "q", body)
@@ -361,7 +357,7 @@ def frames_of(channel: ClientChannel, body: bytes) -> list[bytes]:
 
 
 def test_contents_of_two_channels_may_be_interleaved() -> None:
-    peer = Peer(World()).open(frame_max=4096)
+    peer = Peer().open(frame_max=4096)
     one, two = peer.channel(1), peer.channel(2)
     one.declare("q")
     for first, second in zip(frames_of(one, b"1" * 10_000), frames_of(two, b"2" * 10_000), strict=True):
@@ -374,7 +370,7 @@ def test_contents_of_two_channels_may_be_interleaved() -> None:
 
 
 def test_s095_what_one_channel_publishes_arrives_in_order() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.bind("q", "amq.fanout")
     channel.bind("q", "amq.topic", "#")
@@ -387,7 +383,7 @@ def test_s095_what_one_channel_publishes_arrives_in_order() -> None:
 
 
 def test_s095_also_over_consumers_that_come_and_go() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     seen = []
     for number in range(30):

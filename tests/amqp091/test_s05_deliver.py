@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp091.codec import methods as m
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
 from .numbered import fill, filled, numbers, tags, taken
-from .peer import CAPABILITIES, ClientChannel, World
+from .peer import CAPABILITIES, ClientChannel
 
 # Starting and stopping.
 
@@ -37,14 +39,14 @@ def test_s097_an_empty_tag_gets_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("method", [m.BasicConsume("q"), m.BasicGet("q")])
 def test_s098_a_missing_queue_is_not_found(method: m.Method) -> None:
-    assert World().channel().closed_with(method) == "404 NOT_FOUND - no queue 'q' in vhost '/'"
+    assert channel_of().closed_with(method) == "404 NOT_FOUND - no queue 'q' in vhost '/'"
 
 
 @pytest.mark.parametrize("method", [m.BasicConsume("q"), m.BasicGet("q")])
 def test_s098_taking_needs_read_on_the_queue(method: m.Method) -> None:
-    world = World()
-    filled(0, world)
-    channel = world.channel(world.user("u", read="^other$"))
+    bench = ClientBench()
+    filled(0, bench)
+    channel = channel_of(bench, bench.user("u", read="^other$"))
     text = "403 ACCESS_REFUSED - read access to queue 'q' in vhost '/' refused for user 'u'"
     assert channel.closed_with(method) == text
 
@@ -61,7 +63,7 @@ def test_s099_an_exclusive_consumer_wants_the_queue_for_itself() -> None:
 def test_s099_and_has_it_for_itself_as_long_as_it_is_there() -> None:
     channel = filled(0)
     channel.consume("q", "t", exclusive=True)
-    other = channel.peer.world.channel()
+    other = channel_of(channel.peer.bench)
     assert other.refused(m.BasicConsume("q")) == IN_USE
     assert other.get("q") is None  # fetching is no consumer
     channel.does(m.BasicCancel("t"))
@@ -69,7 +71,7 @@ def test_s099_and_has_it_for_itself_as_long_as_it_is_there() -> None:
 
 
 def test_s100_cancelling_an_unknown_tag_is_fine() -> None:
-    channel = World().channel()
+    channel = channel_of()
     assert channel.does(m.BasicCancel("unknown")) == m.BasicCancelOk("unknown")
     channel.send(m.BasicCancel("unknown", no_wait=True))
     assert channel.all() == []
@@ -120,7 +122,7 @@ def test_s116_an_answer_does_no_harm() -> None:
 
 
 def test_s116_and_only_tells_those_who_want_to_know() -> None:
-    channel = World().channel(capabilities={**CAPABILITIES, "consumer_cancel_notify": False})
+    channel = channel_of(capabilities={**CAPABILITIES, "consumer_cancel_notify": False})
     channel.declare("q")
     channel.consume("q", "t")
     channel.peer.channel(2).does(m.QueueDelete("q"))
@@ -128,7 +130,7 @@ def test_s116_and_only_tells_those_who_want_to_know() -> None:
 
 
 def test_x025_the_consumers_of_a_channel_may_be_limited() -> None:
-    channel = filled(0, World("[limits]\nconsumers_per_channel_max = 2"))
+    channel = filled(0, ClientBench("[limits]\nconsumers_per_channel_max = 2"))
     channel.consume("q")
     channel.consume("q", "second")
     channel.does(m.BasicCancel("second"))
@@ -142,7 +144,7 @@ def test_x025_the_consumers_of_a_channel_may_be_limited() -> None:
 
 
 def test_s101_prefetch_is_counted_in_messages_only() -> None:
-    channel = World().channel()
+    channel = channel_of()
     text = "540 NOT_IMPLEMENTED - prefetch_size!=0 (100)"
     assert channel.peer.closed_with(1, m.BasicQos(100, 1)) == text
 
@@ -255,7 +257,7 @@ def test_s103_what_is_answered_in_a_transaction_counts_until_commit() -> None:
 
 
 def test_s103_in_the_rabbitmq_4_profile_global_is_for_each_consumer() -> None:
-    channel = filled(10, World('[compat]\nprofile = "rabbitmq-4"'), exclusive=True)
+    channel = filled(10, ClientBench('[compat]\nprofile = "rabbitmq-4"'), exclusive=True)
     channel.prefetch(2, of_channel=True)
     channel.consume("q", "a")
     channel.consume("q", "b")

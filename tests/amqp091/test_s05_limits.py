@@ -6,17 +6,19 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
-from .peer import CAPABILITIES, ClientChannel, Content, Peer, World
+from .peer import CAPABILITIES, ClientChannel, Content, Peer
 
 QUORUM: FieldTable = {"x-queue-type": "quorum"}
 
 
 def queue(
-    arguments: FieldTable | None = None, world: World | None = None, **properties: object
+    arguments: FieldTable | None = None, bench: ClientBench | None = None, **properties: object
 ) -> ClientChannel:
     """A channel, the queue `q` with these arguments, and the queue `dead` for its dead letters."""
-    channel = (world or World()).channel()
+    channel = channel_of(bench)
     channel.declare("dead", durable=True)
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     channel.declare("q", arguments={**dead, **(arguments or {})}, **properties)
@@ -60,10 +62,10 @@ def test_s080_a_message_with_no_time_to_live_reaches_a_waiting_consumer_only(arg
 def test_s080_the_lower_time_to_live_wins(of_queue: int | None, of_message: int | None) -> None:
     channel = queue({} if of_queue is None else {"x-message-ttl": of_queue})
     publish(channel, "a", ttl=of_message)
-    channel.peer.world.advance(0.999)
-    assert channel.peer.world.queue("q").ready == 1
-    channel.peer.world.advance(0.001)
-    assert channel.peer.world.queue("q").ready == 0
+    channel.peer.bench.advance(0.999)
+    assert channel.peer.bench.queue("q").ready == 1
+    channel.peer.bench.advance(0.001)
+    assert channel.peer.bench.queue("q").ready == 0
     assert reason(channel.get("dead")) == "expired"
 
 
@@ -72,8 +74,8 @@ def test_an_expired_message_behind_one_that_lives_is_found_at_the_head_and_never
     publish(channel, "lives")
     publish(channel, "dies", ttl=10)
     publish(channel, "lives too")
-    channel.peer.world.advance(1)
-    assert channel.peer.world.queue("q").ready == 3
+    channel.peer.bench.advance(1)
+    assert channel.peer.bench.queue("q").ready == 3
     assert channel.get("dead") is None
     assert waiting(channel) == "lives lives too"
     assert waiting(channel, "dead") == "dies"
@@ -84,8 +86,8 @@ def test_the_head_is_watched_whoever_comes_to_stand_there() -> None:
     publish(channel, "lives")
     publish(channel, "dies", ttl=10)
     channel.get("q", no_ack=False)
-    channel.peer.world.advance(0.02)
-    assert channel.peer.world.queue("q").ready == 0
+    channel.peer.bench.advance(0.02)
+    assert channel.peer.bench.queue("q").ready == 0
     channel.nack(1)
     assert waiting(channel) == "lives"
 
@@ -94,8 +96,8 @@ def test_a_requeued_message_dies_when_it_would_have_died_anyway() -> None:
     channel = queue()
     publish(channel, "a", ttl=1000)
     channel.get("q", no_ack=False)
-    channel.peer.world.advance(5)
-    assert channel.peer.world.queue("q").unsettled == 1  # who has it may take his time
+    channel.peer.bench.advance(5)
+    assert channel.peer.bench.queue("q").unsettled == 1  # who has it may take his time
     channel.nack(1)
     assert waiting(channel) == ""
     assert reason(channel.get("dead")) == "expired"
@@ -104,9 +106,9 @@ def test_a_requeued_message_dies_when_it_would_have_died_anyway() -> None:
 def test_a_policy_shortens_the_life_of_what_comes_after_it() -> None:
     channel = queue()
     publish(channel, "before")
-    channel.peer.world.policy("^q$", {"message-ttl": 100})
+    channel.peer.bench.policy("^q$", {"message-ttl": 100})
     publish(channel, "after")
-    channel.peer.world.advance(1)
+    channel.peer.bench.advance(1)
     assert waiting(channel) == "before"
     assert waiting(channel, "dead") == "after"
 
@@ -114,21 +116,21 @@ def test_a_policy_shortens_the_life_of_what_comes_after_it() -> None:
 def test_s081_an_unused_queue_goes_and_its_messages_are_not_dead_lettered() -> None:
     channel = queue({"x-expires": 1000})
     publish(channel, "a")
-    world = channel.peer.world
-    world.advance(0.9)
+    bench = channel.peer.bench
+    bench.advance(0.9)
     channel.get("q", no_ack=False)
     channel.nack(1)
-    world.advance(0.9)
+    bench.advance(0.9)
     channel.does(m.QueueDeclare("q", passive=True))
-    world.advance(0.9)
+    bench.advance(0.9)
     channel.consume("q", "t")
-    world.advance(10)
+    bench.advance(10)
     channel.does(m.BasicCancel("t"))
     assert text(channel.deliveries()) == "a"
-    world.advance(0.9)
-    assert "q" in world.host.queues
-    world.advance(0.1)
-    assert "q" not in world.host.queues
+    bench.advance(0.9)
+    assert "q" in bench.host.queues
+    bench.advance(0.1)
+    assert "q" not in bench.host.queues
     assert waiting(channel, "dead") == ""
 
 
@@ -145,7 +147,7 @@ def test_s082_the_oldest_go_when_there_are_too_many() -> None:
 def test_s082_bodies_count_in_octets() -> None:
     channel = queue({"x-max-length-bytes": 10})
     publish(channel, "aaaa", "bbbb", "cc")
-    assert channel.peer.world.queue("q").ready == 3
+    assert channel.peer.bench.queue("q").ready == 3
     publish(channel, "d")
     assert waiting(channel) == "bbbb cc d"
     publish(channel, "e" * 11)
@@ -171,7 +173,7 @@ def test_what_consumers_take_at_once_was_never_over_the_limit(overflow: str) -> 
     channel.prefetch(3)
     channel.consume("q")
     publish(channel, "a", "b", "c", "d", settle=False)
-    channel.peer.world.settle()
+    channel.peer.bench.settle()
     *deliveries, confirmed = channel.all()
     assert text(deliveries) == "a b c"
     assert confirmed == m.BasicAck(4, True)
@@ -190,8 +192,8 @@ def test_a_queue_of_length_0_is_for_consumers_only() -> None:
 def test_a_policy_takes_away_what_is_too_much_at_once() -> None:
     channel = queue()
     publish(channel, "a", "b", "c")
-    channel.peer.world.policy("^q$", {"max-length": 1})
-    assert channel.peer.world.queue("q").ready == 1
+    channel.peer.bench.policy("^q$", {"max-length": 1})
+    assert channel.peer.bench.queue("q").ready == 1
     assert waiting(channel) == "c"
 
 
@@ -238,7 +240,7 @@ def test_a_quorum_queue_tries_twenty_times_again() -> None:
     [("spec", {}, 6), ("spec", QUORUM, 6), ("rabbitmq-3.13", QUORUM, 100), ("rabbitmq-4", QUORUM, 21)],
 )
 def test_profiles_have_limits_of_their_own(profile: str, arguments: FieldTable, count: int) -> None:
-    channel = queue(arguments, World(f'[compat]\nprofile = "{profile}"'), durable=True)
+    channel = queue(arguments, ClientBench(f'[compat]\nprofile = "{profile}"'), durable=True)
     publish(channel, "a")
     assert len(attempts(channel)) == count
 
@@ -251,9 +253,9 @@ def test_a_quorum_queue_may_ask_for_no_limit() -> None:
 
 @pytest.mark.parametrize(("asked", "policy", "count"), [(5, 2, 3), (2, 5, 3), (None, 3, 4)])
 def test_of_argument_and_policy_the_lower_limit_holds(asked: int | None, policy: int, count: int) -> None:
-    world = World()
-    world.policy("^q$", {"delivery-limit": policy})
-    channel = queue({} if asked is None else {"x-delivery-limit": asked}, world)
+    bench = ClientBench()
+    bench.policy("^q$", {"delivery-limit": policy})
+    channel = queue({} if asked is None else {"x-delivery-limit": asked}, bench)
     publish(channel, "a")
     assert len(attempts(channel)) == count
 
@@ -262,7 +264,7 @@ def test_a_lost_connection_is_an_attempt_too() -> None:
     channel = queue({"x-delivery-limit": 1})
     publish(channel, "a", "b")
     for _ in range(2):
-        consumer = channel.peer.world.channel()
+        consumer = channel_of(channel.peer.bench)
         consumer.prefetch(1)
         consumer.consume("q")
         assert text(consumer.deliveries()) == "a"
@@ -281,9 +283,9 @@ TIMED_OUT = (
 
 def closes_after(channel: ClientChannel, seconds: float) -> None:
     """The channel is closed when this time has passed, and not before."""
-    channel.peer.world.advance(seconds - 1 / 64)
+    channel.peer.bench.advance(seconds - 1 / 64)
     channel.all()
-    channel.peer.world.advance(1 / 64)
+    channel.peer.bench.advance(1 / 64)
     assert channel.refusal() == TIMED_OUT.format(int(seconds * 1000))
 
 
@@ -302,7 +304,7 @@ def test_x028_nobody_waits_for_the_answers_of_a_channel_that_has_gone() -> None:
     channel = queue()
     publish(channel, "a")
     channel.consume("q")
-    timers = channel.peer.world.broker.timers
+    timers = channel.peer.bench.broker.timers
     assert timers.next_at() is not None
     channel.does(m.ChannelClose())
     assert timers.next_at() is None
@@ -321,10 +323,10 @@ def test_x028_answers_in_time_keep_the_channel() -> None:
     channel.consume("q")
     for number in range(1, 6):
         publish(channel, "a")
-        channel.peer.world.advance(1700)
+        channel.peer.bench.advance(1700)
         channel.ack(number)
     assert len(channel.deliveries()) == 5
-    channel.peer.world.advance(10_000)
+    channel.peer.bench.advance(10_000)
     assert channel.all() == []
 
 
@@ -332,7 +334,7 @@ def test_x028_what_needs_no_answer_has_all_the_time() -> None:
     channel = queue()
     channel.consume("q", no_ack=True)
     publish(channel, "a")
-    channel.peer.world.advance(100_000)
+    channel.peer.bench.advance(100_000)
     assert len(channel.deliveries()) == 1
 
 
@@ -352,10 +354,10 @@ def test_x028_what_needs_no_answer_has_all_the_time() -> None:
 def test_x028_queue_policy_and_consumer_may_say_how_long(
     of_queue: int | None, of_policy: int | None, of_consumer: int | None, seconds: int
 ) -> None:
-    world = World()
+    bench = ClientBench()
     if of_policy is not None:
-        world.policy("^q$", {"consumer-timeout": of_policy})
-    channel = queue({} if of_queue is None else {"x-consumer-timeout": of_queue}, world)
+        bench.policy("^q$", {"consumer-timeout": of_policy})
+    channel = queue({} if of_queue is None else {"x-consumer-timeout": of_queue}, bench)
     publish(channel, "a")
     channel.consume("q", arguments={} if of_consumer is None else {"x-consumer-timeout": of_consumer})
     closes_after(channel, seconds)
@@ -363,11 +365,11 @@ def test_x028_queue_policy_and_consumer_may_say_how_long(
 
 @pytest.mark.parametrize("place", ["node", "queue", "consumer"])
 def test_x028_there_may_be_no_limit(place: str) -> None:
-    world = World("[limits]\nconsumer_timeout_ms = 'unlimited'" if place == "node" else "")
-    channel = queue({"x-consumer-timeout": 0} if place == "queue" else {}, world)
+    bench = ClientBench("[limits]\nconsumer_timeout_ms = 'unlimited'" if place == "node" else "")
+    channel = queue({"x-consumer-timeout": 0} if place == "queue" else {}, bench)
     publish(channel, "a")
     channel.consume("q", arguments={"x-consumer-timeout": 0} if place == "consumer" else {})
-    world.advance(1_000_000)
+    bench.advance(1_000_000)
     assert text(channel.deliveries()) == "a"
 
 
@@ -375,7 +377,7 @@ def test_x028_each_delivery_has_the_time_of_its_own_consumer() -> None:
     channel = queue()
     publish(channel, "a")
     channel.consume("q", "slow")
-    channel.peer.world.advance(10)
+    channel.peer.bench.advance(10)
     channel.declare("r")
     channel.publish("", "r", b"b")
     channel.consume("r", "quick", arguments={"x-consumer-timeout": 5000})
@@ -401,9 +403,9 @@ def test_x028_the_others_go_on_when_the_quick_one_has_answered() -> None:
     channel.publish("", "r", b"b")
     channel.consume("r", "quick", arguments={"x-consumer-timeout": 5000})
     channel.ack(2)
-    channel.peer.world.advance(1799)
+    channel.peer.bench.advance(1799)
     channel.all()
-    channel.peer.world.advance(1)
+    channel.peer.bench.advance(1)
     assert channel.refusal() == TIMED_OUT.format(1_800_000)
 
 
@@ -415,15 +417,15 @@ def test_x028_a_timeout_that_is_no_number_is_refused() -> None:
     )
 
 
-def rabbitmq_4() -> World:
-    return World('[compat]\nprofile = "rabbitmq-4"')
+def rabbitmq_4() -> ClientBench:
+    return ClientBench('[compat]\nprofile = "rabbitmq-4"')
 
 
 def test_x028_in_the_rabbitmq_4_profile_classic_queues_know_no_timeout() -> None:
-    channel = queue(world=rabbitmq_4(), durable=True)
+    channel = queue(bench=rabbitmq_4(), durable=True)
     publish(channel, "a")
     channel.consume("q")
-    channel.peer.world.advance(100_000)
+    channel.peer.bench.advance(100_000)
     assert len(channel.deliveries()) == 1
     method = m.QueueDeclare("new", durable=True, arguments={"x-consumer-timeout": 1000})
     assert channel.closed_with(method) == (
@@ -432,8 +434,8 @@ def test_x028_in_the_rabbitmq_4_profile_classic_queues_know_no_timeout() -> None
     )
 
 
-def slow_consumer(world: World) -> ClientChannel:
-    channel = queue({**QUORUM, "x-consumer-timeout": 5000}, world, durable=True)
+def slow_consumer(bench: ClientBench) -> ClientChannel:
+    channel = queue({**QUORUM, "x-consumer-timeout": 5000}, bench, durable=True)
     channel.prefetch(2)
     publish(channel, "a", "b", "c")
     channel.consume("q", "slow")
@@ -443,7 +445,7 @@ def slow_consumer(world: World) -> ClientChannel:
 def test_x028_there_the_consumer_is_cancelled_and_what_it_had_goes_back() -> None:
     channel = slow_consumer(rabbitmq_4())
     assert text(channel.deliveries()) == "a b"
-    channel.peer.world.advance(5)
+    channel.peer.bench.advance(5)
     assert channel.all() == [m.BasicCancel("slow", True)]
     other = channel.peer.channel(2)
     found = [other.get("q", no_ack=False) for _ in range(3)]
@@ -453,18 +455,18 @@ def test_x028_there_the_consumer_is_cancelled_and_what_it_had_goes_back() -> Non
     channel.reject(2)
     assert channel.all() == []
     assert channel.closed_with(m.BasicAck(3)) == "406 PRECONDITION_FAILED - unknown delivery tag 3"
-    assert channel.peer.world.queue("q").unsettled == 3
+    assert channel.peer.bench.queue("q").unsettled == 3
 
 
 def test_x028_there_a_client_that_cannot_be_told_loses_the_channel() -> None:
-    world = rabbitmq_4()
-    slow_consumer(world).peer.drop()
+    bench = rabbitmq_4()
+    slow_consumer(bench).peer.drop()
     capabilities = {**CAPABILITIES, "consumer_cancel_notify": False}
-    channel = Peer(world).open(capabilities=capabilities).channel()
+    channel = Peer(bench).open(capabilities=capabilities).channel()
     channel.consume("q", "slow")
     closes_after(channel, 5)
 
 
 def test_x028_by_default_the_channel_is_closed_for_every_client() -> None:
-    channel = slow_consumer(World())
+    channel = slow_consumer(ClientBench())
     closes_after(channel, 5)

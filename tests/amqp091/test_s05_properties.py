@@ -12,8 +12,9 @@ from protocols.amqp091.broker.encoding import plain_facts, project
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
+from tests.amqp091.peer import channel_of
 
-from .peer import ClientChannel, World
+from .peer import ClientChannel
 
 NAMES = st.text(max_size=20).filter(lambda name: name not in ("CC", "BCC"))
 OCTETS = st.binary(max_size=30)
@@ -95,7 +96,7 @@ def publish_raw(
 
 @given(property_bytes())
 def test_properties_are_delivered_fetched_and_returned_as_they_came(properties: bytes) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.bind("q", "amq.match", arguments={"x-match": "all"})
     for exchange in ("", "amq.match"):
@@ -114,7 +115,7 @@ def test_properties_are_delivered_fetched_and_returned_as_they_came(properties: 
 
 @given(property_bytes())
 def test_everything_that_dead_lettering_does_not_change_stays_as_it_was(properties: bytes) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.declare("dying", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
     frames: list[bytes] = []
@@ -146,7 +147,7 @@ def test_everything_that_dead_lettering_does_not_change_stays_as_it_was(properti
     ],
 )
 def test_properties_that_cannot_be_read_are_a_syntax_error(properties: bytes) -> None:
-    channel = World().channel()
+    channel = channel_of()
     publish_raw(channel, properties)
     assert channel.peer.refusal().startswith("502 SYNTAX_ERROR - ")
 

@@ -6,23 +6,25 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
 from .endings import Step, close_channel, lose_connection
-from .peer import ClientChannel, World
+from .peer import ClientChannel
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 ASKING = BasicProperties(reply_to=REPLY_TO, correlation_id="7")
 
 
-def asking(world: World | None = None) -> ClientChannel:
+def asking(bench: ClientBench | None = None) -> ClientChannel:
     """A channel that waits for replies."""
-    channel = (world or World()).channel()
+    channel = channel_of(bench)
     channel.consume(REPLY_TO, "replies", no_ack=True)
     return channel
 
 
 def test_s093_a_reply_needs_somebody_who_waits_for_it() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.publish("", "q", b"", ASKING)
     assert channel.refusal() == "406 PRECONDITION_FAILED - fast reply consumer does not exist"
 
@@ -36,7 +38,7 @@ def test_s093_not_after_the_consumer_was_cancelled() -> None:
 
 def test_s094_replies_are_not_acknowledged() -> None:
     text = "406 PRECONDITION_FAILED - reply consumer cannot acknowledge"
-    assert World().channel().closed_with(m.BasicConsume(REPLY_TO)) == text
+    assert channel_of().closed_with(m.BasicConsume(REPLY_TO)) == text
 
 
 def test_s094_a_channel_has_one_reply_consumer() -> None:
@@ -51,11 +53,11 @@ def test_s094_another_after_the_first_has_gone() -> None:
 
 
 def test_s094_a_round_trip_between_two_connections() -> None:
-    world = World()
-    server = world.channel()
+    bench = ClientBench()
+    server = channel_of(bench)
     server.declare("q")
     server.consume("q", no_ack=True)
-    clients = [asking(world), asking(world)]
+    clients = [asking(bench), asking(bench)]
     for number, client in enumerate(clients):
         client.publish("", "q", str(number).encode(), ASKING)
     for request in server.deliveries():
@@ -74,7 +76,7 @@ def test_s094_a_round_trip_between_two_connections() -> None:
 
 
 def address_of(client: ClientChannel) -> str:
-    server = client.peer.world.channel()
+    server = channel_of(client.peer.bench)
     server.declare("requests")
     client.publish("", "requests", b"", ASKING)
     request = server.get("requests")
@@ -104,18 +106,18 @@ def cancel(client: ClientChannel) -> None:
 def test_s094_a_reply_that_comes_too_late_is_unroutable(end: Step) -> None:
     client = asking()
     address = address_of(client)
-    server = client.peer.world.channel()
+    server = channel_of(client.peer.bench)
     end(client)
     server.publish("", address, b"late", mandatory=True)
     [returned] = server.all()
     assert returned.method == m.BasicReturn(312, "NO_ROUTE", "", address)
-    assert server.peer.world.host.hidden_queues == {}
+    assert server.peer.bench.host.hidden_queues == {}
 
 
 def test_s094_a_server_can_ask_whether_somebody_still_waits() -> None:
     client = asking()
     address = address_of(client)
-    server = client.peer.world.channel()
+    server = channel_of(client.peer.bench)
     assert server.does(m.QueueDeclare(address, passive=True)) == m.QueueDeclareOk(address, 0, 1)
     cancel(client)
     text = f"404 NOT_FOUND - no queue '{address}' in vhost '/'"
@@ -125,7 +127,7 @@ def test_s094_a_server_can_ask_whether_somebody_still_waits() -> None:
 def test_s094_nobody_else_can_take_the_replies() -> None:
     client = asking()
     address = address_of(client)
-    other = client.peer.world.channel()
+    other = channel_of(client.peer.bench)
     for method in (m.BasicConsume(address), m.BasicGet(address), m.QueuePurge(address)):
         assert other.refused(method) == f"404 NOT_FOUND - no queue '{address}' in vhost '/'"
 

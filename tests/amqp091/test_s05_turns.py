@@ -6,8 +6,10 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, World
+from .peer import ClientChannel
 
 SINGLE = {"x-single-active-consumer": True}
 
@@ -19,7 +21,7 @@ def publish(channel: ClientChannel, body: str, priority: int | None = None, sett
 def fill(channel: ClientChannel, count: int) -> None:
     for number in range(count):
         publish(channel, str(number), settle=False)
-    channel.peer.world.settle()
+    channel.peer.bench.settle()
 
 
 def bodies(channel: ClientChannel) -> list[str]:
@@ -34,7 +36,7 @@ def by_consumer(channel: ClientChannel) -> dict[str, list[str]]:
 
 
 def priority_queue(most: int = 10) -> ClientChannel:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q", arguments={"x-max-priority": most})
     return channel
 
@@ -62,7 +64,7 @@ def test_s114_priorities_above_the_maximum_are_the_maximum() -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 0}])
 def test_s114_without_a_maximum_priorities_mean_nothing(arguments: dict[str, int]) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q", arguments=arguments)
     for body, priority in (("a", 1), ("b", 9), ("c", 5)):
         publish(channel, body, priority)
@@ -95,7 +97,7 @@ def test_s114_consumers_are_served_by_priority_as_their_credit_comes_back() -> N
 
 
 def test_a_full_priority_queue_drops_the_oldest_of_the_lowest() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q", arguments={"x-max-priority": 5, "x-max-length": 3})
     for body, priority in (("a", 1), ("b", 5), ("c", 1), ("d", 3), ("e", 5)):
         publish(channel, body, priority)
@@ -106,7 +108,7 @@ def test_a_full_priority_queue_drops_the_oldest_of_the_lowest() -> None:
 
 
 def test_s115_consumers_of_higher_priority_with_credit_get_everything() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.prefetch(2)
     channel.consume("q", "low")
@@ -120,7 +122,7 @@ def test_s115_consumers_of_higher_priority_with_credit_get_everything() -> None:
 
 
 def test_s115_equals_take_turns_below_those_without_credit() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.prefetch(1)
     channel.consume("q", "high", arguments={"x-priority": 1})
@@ -145,7 +147,7 @@ def test_s115_message_and_consumer_priorities_work_together() -> None:
 
 
 def test_s115_a_priority_that_is_no_number_is_refused() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     method = m.BasicConsume("q", arguments={"x-priority": "high"})
     assert channel.closed_with(method).startswith("406 PRECONDITION_FAILED - invalid arg 'x-priority'")
@@ -153,7 +155,7 @@ def test_s115_a_priority_that_is_no_number_is_refused() -> None:
 
 @pytest.mark.parametrize("batch", [1, 3, 12])
 def test_consumers_take_turns(batch: int) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     for tag in "abc":
         channel.consume("q", tag)
@@ -163,8 +165,8 @@ def test_consumers_take_turns(batch: int) -> None:
 
 
 def test_consumers_of_several_connections_take_turns() -> None:
-    world = World()
-    channels = [world.channel() for _ in range(4)]
+    bench = ClientBench()
+    channels = [channel_of(bench) for _ in range(4)]
     channels[0].declare("q")
     for channel in channels:
         channel.prefetch(2)
@@ -174,7 +176,7 @@ def test_consumers_of_several_connections_take_turns() -> None:
 
 
 def test_consumers_that_share_a_prefetch_take_turns_also_over_several_queues() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.does(m.BasicQos(0, 1, True))
     for name in "pq":
         channel.declare(name)
@@ -191,8 +193,8 @@ def test_consumers_that_share_a_prefetch_take_turns_also_over_several_queues() -
 
 
 def test_a_slow_consumer_does_not_hold_up_a_fast_one() -> None:
-    world = World()
-    slow, fast = world.channel(), world.channel()
+    bench = ClientBench()
+    slow, fast = channel_of(bench), channel_of(bench)
     slow.declare("q")
     for channel in (slow, fast):
         channel.prefetch(1)
@@ -209,7 +211,7 @@ def test_a_slow_consumer_does_not_hold_up_a_fast_one() -> None:
 
 
 def test_a_paused_channel_gets_no_deliveries_and_others_do() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.consume("q", "a")
     assert channel.does(m.ChannelFlow(False)) == m.ChannelFlowOk(False)
@@ -230,16 +232,16 @@ def test_a_paused_channel_gets_no_deliveries_and_others_do() -> None:
 
 
 def test_a_client_that_does_not_read_is_passed_over_until_it_does() -> None:
-    world = World("[limits]\noutbox_size_max = 10000")
-    idle, reading = world.channel(), world.channel()
+    bench = ClientBench("[limits]\noutbox_size_max = 10000")
+    idle, reading = channel_of(bench), channel_of(bench)
     idle.declare("q")
     idle.consume("q")
     for _ in range(10):
         reading.publish("", "q", b"x" * 5000)
-    assert world.queue("q").ready > 0
+    assert bench.queue("q").ready > 0
     reading.consume("q")
     read = len(reading.deliveries())
-    assert world.queue("q").ready == 0
+    assert bench.queue("q").ready == 0
     assert read > 0
     assert read + len(idle.deliveries()) == 10
     reading.publish("", "q", b"again")
@@ -251,10 +253,10 @@ def test_a_client_that_does_not_read_is_passed_over_until_it_does() -> None:
 
 
 def single_active() -> tuple[ClientChannel, list[ClientChannel]]:
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.declare("q", arguments=SINGLE)
-    return channel, [world.channel() for _ in range(4)]
+    return channel, [channel_of(bench) for _ in range(4)]
 
 
 def test_s083_one_consumer_gets_everything_and_the_first_of_the_highest_priority_follows() -> None:

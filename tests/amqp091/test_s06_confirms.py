@@ -8,28 +8,23 @@ from hypothesis import strategies as st
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, method_frame
+from tests.amqp091.peer import channel_of, confirming
 
-from .peer import ClientChannel, Content, World
+from .peer import ClientChannel, Content
 
 PERSISTENT = BasicProperties(delivery_mode=2)
 REJECTING = {"x-max-length": 1, "x-overflow": "reject-publish"}
-
-
-def confirming(world: World | None = None) -> ClientChannel:
-    channel = (world or World()).channel()
-    channel.confirms()
-    return channel
 
 
 def batch(channel: ClientChannel, keys: list[str]) -> None:
     """Publish to these queues, all in one read."""
     for key in keys:
         channel.publish("", key, key.encode(), PERSISTENT, settle=False)
-    channel.peer.world.settle()
+    channel.peer.bench.settle()
 
 
 def test_s117_the_first_publish_after_select_has_number_1() -> None:
-    channel = World().channel()
+    channel = channel_of()
     for _ in range(3):
         channel.publish("", "nowhere")
     assert channel.all() == []
@@ -49,14 +44,14 @@ def test_s117_every_channel_counts_for_itself() -> None:
 
 
 def test_s117_select_without_wait_is_not_answered() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.send(m.ConfirmSelect(no_wait=True))
     channel.publish("", "nowhere")
     assert channel.all() == [m.BasicAck(1, False)]
 
 
 def test_s118_a_channel_has_one_mode() -> None:
-    transactional = World().channel()
+    transactional = channel_of()
     transactional.does(m.TxSelect())
     text = "406 PRECONDITION_FAILED - cannot switch from tx to confirm mode"
     assert transactional.closed_with(m.ConfirmSelect()) == text
@@ -71,7 +66,7 @@ def test_s118_choosing_it_again_changes_nothing() -> None:
     channel.does(m.ConfirmSelect())
     channel.publish("", "nowhere")
     assert channel.all() == [m.BasicAck(2, False)]
-    channel = World().channel()
+    channel = channel_of()
     channel.does(m.TxSelect())
     channel.publish("", "nowhere", mandatory=True)
     channel.does(m.TxSelect())
@@ -102,7 +97,7 @@ def test_s119_one_queue_that_refuses_makes_it_a_nack_and_the_others_have_it() ->
 
 
 def test_s119_without_confirms_a_refused_message_is_dropped_silently() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("full", arguments=REJECTING)
     for body in (b"1", b"2"):
         channel.publish("", "full", body, mandatory=True)
@@ -186,7 +181,7 @@ def test_a_lost_connection_keeps_what_it_published() -> None:
     channel.declare("q")
     channel.publish("", "q", b"x", settle=False)
     channel.peer.drop()
-    assert channel.peer.world.channel().bodies("q") == [b"x"]
+    assert channel_of(channel.peer.bench).bodies("q") == [b"x"]
 
 
 def test_consuming_on_the_channel_that_confirms() -> None:

@@ -8,16 +8,18 @@ from broker_core.exchanges.standard import STANDARD
 from plugins.delayed_message import DelayedMessage
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
 from .endings import Step, close_channel, close_connection, lose_connection
-from .peer import ClientChannel, World
+from .peer import ClientChannel
 
 REJECTING = {"x-max-length": 1, "x-overflow": "reject-publish"}
 
 
-def transactional(world: World | None = None) -> ClientChannel:
+def transactional(bench: ClientBench | None = None) -> ClientChannel:
     """A channel with a transaction, and the queue `q`."""
-    channel = (world or World()).channel()
+    channel = channel_of(bench)
     channel.declare("q")
     channel.does(m.TxSelect())
     return channel
@@ -25,13 +27,13 @@ def transactional(world: World | None = None) -> ClientChannel:
 
 def watcher(channel: ClientChannel) -> ClientChannel:
     """Somebody else's channel."""
-    return channel.peer.world.channel()
+    return channel_of(channel.peer.bench)
 
 
 @pytest.mark.parametrize("method", [m.TxCommit(), m.TxRollback()])
 def test_s121_there_must_be_a_transaction(method: m.Method) -> None:
     text = "406 PRECONDITION_FAILED - channel is not transactional"
-    assert World().channel().closed_with(method) == text
+    assert channel_of().closed_with(method) == text
 
 
 @pytest.mark.parametrize("method", [m.TxCommit(), m.TxRollback()])
@@ -76,9 +78,9 @@ def test_s122_a_queue_that_is_gone_at_commit_gets_nothing() -> None:
 
 
 def test_s122_missing_exchanges_and_permissions_are_found_when_publishing() -> None:
-    world = World()
-    world.user("u", write="^q$")
-    channel = world.channel("u")
+    bench = ClientBench()
+    bench.user("u", write="^q$")
+    channel = channel_of(bench, "u")
     channel.does(m.TxSelect())
     channel.publish("amq.direct", "k")
     assert channel.refusal().startswith("403 ACCESS_REFUSED - write access to exchange 'amq.direct'")
@@ -120,7 +122,7 @@ def test_s124_answers_take_effect_at_commit() -> None:
     channel.ack(1)
     channel.reject(2)
     channel.nack(3)
-    queue = channel.peer.world.queue("q")
+    queue = channel.peer.bench.queue("q")
     assert (queue.ready, queue.unsettled) == (0, 4)
     channel.does(m.TxCommit())
     assert (queue.ready, queue.unsettled) == (1, 1)
@@ -137,11 +139,11 @@ def test_s124_rollback_makes_them_unanswered_and_redelivers_nothing() -> None:
     channel.ack(3, multiple=True)
     channel.does(m.TxRollback())
     assert channel.all() == []
-    assert channel.peer.world.queue("q").unsettled == 3
+    assert channel.peer.bench.queue("q").unsettled == 3
     channel.nack(2, multiple=True, requeue=False)
     channel.ack(3)
     channel.does(m.TxCommit())
-    assert channel.peer.world.queue("q").unsettled == 0
+    assert channel.peer.bench.queue("q").unsettled == 0
 
 
 @pytest.mark.parametrize("between", [0, 1300])
@@ -157,7 +159,7 @@ def test_s124_after_a_rollback_multiple_covers_what_was_answered_before_it(betwe
     channel.does(m.TxRollback())
     channel.ack(between + 2, multiple=True)
     channel.does(m.TxCommit())
-    assert channel.peer.world.queue("q").accepted == between + 2
+    assert channel.peer.bench.queue("q").accepted == between + 2
     assert channel.closed_with(m.BasicAck(1)) == "406 PRECONDITION_FAILED - unknown delivery tag 1"
 
 
@@ -273,7 +275,7 @@ def test_x029_a_queue_that_refuses_makes_the_commit_fail() -> None:
 
 
 def delaying() -> ClientChannel:
-    channel = transactional(World(exchange_types={**STANDARD, "x-delayed-message": DelayedMessage}))
+    channel = transactional(ClientBench(exchange_types={**STANDARD, "x-delayed-message": DelayedMessage}))
     channel.exchange("later", "x-delayed-message", arguments={"x-delayed-type": "fanout"})
     channel.bind("q", "later")
     return channel
@@ -285,13 +287,13 @@ LATER = BasicProperties(headers={"x-delay": 1000})
 def test_an_exchange_that_holds_messages_gets_them_at_commit_and_counts_from_there() -> None:
     channel = delaying()
     channel.publish("later", "", b"x", LATER, mandatory=True)
-    world = channel.peer.world
-    world.advance(5)
+    bench = channel.peer.bench
+    bench.advance(5)
     channel.send(m.TxCommit())
     assert channel.all() == [m.TxCommitOk()]
-    world.advance(0.999)
+    bench.advance(0.999)
     assert channel.get("q") is None
-    world.advance(0.001)
+    bench.advance(0.001)
     assert channel.bodies("q") == [b"x"]
 
 
@@ -300,7 +302,7 @@ def test_an_exchange_that_holds_messages_does_not_get_those_of_a_rollback() -> N
     channel.publish("later", "", b"x", LATER)
     channel.does(m.TxRollback())
     channel.does(m.TxCommit())
-    channel.peer.world.advance(5)
+    channel.peer.bench.advance(5)
     assert channel.get("q") is None
 
 
@@ -309,7 +311,7 @@ def test_an_exchange_that_is_gone_at_commit_holds_nothing() -> None:
     channel.publish("later", "", b"x", LATER)
     channel.does(m.ExchangeDelete("later"))
     channel.does(m.TxCommit())
-    assert channel.peer.world.broker.timers.next_at() is None
+    assert channel.peer.bench.broker.timers.next_at() is None
 
 
 def test_large_messages_and_many_frames_are_held_too() -> None:

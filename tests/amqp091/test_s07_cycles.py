@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp091.codec.wire import FieldTable
+from tests.amqp091.peer import channel_of
 
-from .peer import World
 from .test_s07_dead_letters import deaths, dying, publish, reject
 
 
@@ -19,7 +19,7 @@ def test_x037_a_cycle_that_nobody_has_a_hand_in_ends(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING, "leveret"):
         for _ in range(3):
             publish(channel)
-            channel.peer.world.advance(1)
+            channel.peer.bench.advance(1)
     assert channel.get("q") is None
     assert [record.getMessage() for record in caplog.records] == [
         "dead-letter cycle at queue 'q' in vhost '/': messages dropped"
@@ -34,9 +34,9 @@ def test_x037_over_several_queues_and_for_the_queue_concerned_only() -> None:
         channel.bind(queue, "second")
     channel.bind("dead", "amq.direct", "k")
     publish(channel, b"x")
-    channel.peer.world.advance(0.015)
-    channel.peer.world.advance(0.015)
-    assert channel.peer.world.queue("q").ready == 0  # it has been there
+    channel.peer.bench.advance(0.015)
+    channel.peer.bench.advance(0.015)
+    assert channel.peer.bench.queue("q").ready == 0  # it has been there
     assert len(channel.bodies("dead")) == 3  # published, from q, from back
 
 
@@ -50,7 +50,7 @@ def test_x037_a_rejection_on_the_way_makes_it_a_wish() -> None:
     for count in range(1, 6):
         content = reject(channel)
         assert len((content.properties.headers or {}).get("x-death", [])) == (2 if count > 1 else 0)
-        channel.peer.world.advance(1)
+        channel.peer.bench.advance(1)
     assert [death["count"] for death in deaths(channel, "q")] == [5, 5]
 
 
@@ -80,13 +80,13 @@ LIMITS = st.sampled_from(
 def test_x037_whatever_leads_where_it_comes_to_an_end(
     queues: list[tuple[FieldTable, int]], steps: list[int | str]
 ) -> None:
-    channel = World().channel()
+    channel = channel_of()
     for number, (arguments, target) in enumerate(queues):
         to = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": str(target)}
         channel.declare(str(number), arguments={**arguments, **to})
     for step in steps:
         if step == "wait":
-            channel.peer.world.advance(0.5)
+            channel.peer.bench.advance(0.5)
         elif step == "reject":
             for number in range(4):
                 if (content := channel.get(str(number), no_ack=False)) is not None:
@@ -94,6 +94,6 @@ def test_x037_whatever_leads_where_it_comes_to_an_end(
         else:
             channel.publish("", str(step))
     for _ in range(20):  # each step of a chain lives for at most 0.1 s
-        channel.peer.world.advance(0.5)
-    left = [queue for queue in channel.peer.world.host.queues.values() if queue.ready]
+        channel.peer.bench.advance(0.5)
+    left = [queue for queue in channel.peer.bench.host.queues.values() if queue.ready]
     assert all(queue.limits.max_length == 1 and queue.ready == 1 for queue in left)

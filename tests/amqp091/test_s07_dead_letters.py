@@ -8,18 +8,23 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, ByteArray, FieldTable, FieldValue, Timestamp
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
 from .endings import Step
-from .peer import ClientChannel, Content, World
+from .peer import ClientChannel, Content
 
-WALL = 1_000_000_000  # the time at which a world begins, seconds since 1970
+WALL = 1_000_000_000  # the time at which a bench begins, seconds since 1970
 
 
 def dying(
-    arguments: FieldTable | None = None, world: World | None = None, name: str = "q", **properties: object
+    arguments: FieldTable | None = None,
+    bench: ClientBench | None = None,
+    name: str = "q",
+    **properties: object,
 ) -> ClientChannel:
     """A channel, the queue `q` bound to amq.direct, and `dead`, which gets its dead letters through `dlx`."""
-    channel = (world or World()).channel()
+    channel = channel_of(bench)
     channel.exchange("dlx", "fanout")
     channel.declare("dead")
     channel.bind("dead", "dlx")
@@ -61,7 +66,7 @@ def rejected(channel: ClientChannel) -> None:
 
 def expired(channel: ClientChannel) -> None:
     publish(channel, expiration="1000")
-    channel.peer.world.advance(1)
+    channel.peer.bench.advance(1)
 
 
 def too_many(channel: ClientChannel) -> None:
@@ -114,7 +119,7 @@ def test_dead_letters_arrive_in_the_order_of_dying() -> None:
         publish(channel, str(number).encode())
     for _ in range(2):
         reject(channel)
-    channel.peer.world.advance(5)
+    channel.peer.bench.advance(5)
     assert b"".join(channel.bodies("dead")) == b"0123456789"
 
 
@@ -122,7 +127,7 @@ def test_dead_letters_arrive_in_the_order_of_dying() -> None:
 
 
 def test_x031_the_original_keys_hold_also_those_of_cc_and_bcc() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("dlx", "direct")
     channel.declare("q", arguments={"x-dead-letter-exchange": "dlx"})
     for key in ("q", "cc", "bcc", "other"):
@@ -144,7 +149,7 @@ def test_x031_x036_the_keys_on_record_are_those_one_can_see() -> None:
 
 
 def test_x031_a_routing_key_of_the_queue_replaces_them_all_and_cc_goes() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("dlx", "direct")
     channel.declare("q", arguments={"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "new"})
     for key in ("q", "cc", "bcc", "new"):
@@ -152,7 +157,7 @@ def test_x031_a_routing_key_of_the_queue_replaces_them_all_and_cc_goes() -> None
         channel.bind(f"dead-{key}", "dlx", key)
     channel.publish("", "q", b"x", BasicProperties(headers={"a": 1, "CC": ["cc"], "BCC": ["bcc"]}))
     reject(channel)
-    assert [channel.peer.world.queue(f"dead-{key}").ready for key in ("q", "cc", "bcc")] == [0, 0, 0]
+    assert [channel.peer.bench.queue(f"dead-{key}").ready for key in ("q", "cc", "bcc")] == [0, 0, 0]
     content = channel.get("dead-new")
     assert content is not None
     assert (content.method.exchange, content.method.routing_key) == ("dlx", "new")
@@ -163,9 +168,9 @@ def test_x031_a_routing_key_of_the_queue_replaces_them_all_and_cc_goes() -> None
 
 
 def test_x031_the_argument_beats_the_policy() -> None:
-    world = World()
-    world.policy("^q", {"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "of policy"})
-    channel = dying(world=world)
+    bench = ClientBench()
+    bench.policy("^q", {"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "of policy"})
+    channel = dying(bench=bench)
     channel.declare("by policy")
     channel.bind("by policy", "amq.fanout")
     publish(channel)
@@ -181,13 +186,13 @@ def test_x031_the_argument_beats_the_policy() -> None:
 
 
 def test_a_policy_holds_for_what_dies_after_it() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("q")
     channel.declare("dead")
     for _ in range(2):
         channel.publish("", "q")
     reject(channel)
-    channel.peer.world.policy("^q$", {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"})
+    channel.peer.bench.policy("^q$", {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"})
     reject(channel)
     assert len(channel.bodies("dead")) == 1
 
@@ -202,7 +207,7 @@ def test_x038_a_missing_dead_letter_exchange_drops_the_message() -> None:
 
 
 def test_x039_dead_letters_take_the_alternate_like_a_publish() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("ae", "fanout")
     channel.exchange("dlx", "direct", arguments={"alternate-exchange": "ae"})
     channel.declare("dead")
@@ -216,14 +221,14 @@ def test_x039_dead_letters_take_the_alternate_like_a_publish() -> None:
 
 
 def test_dead_letters_pass_an_internal_exchange_and_need_no_permission_of_anybody() -> None:
-    world = World()
-    channel = world.channel()
+    bench = ClientBench()
+    channel = channel_of(bench)
     channel.exchange("hidden", "fanout", internal=True)
     channel.declare("dead")
     channel.bind("dead", "hidden")
     channel.declare("q", arguments={"x-dead-letter-exchange": "hidden"})
     channel.publish("", "q")
-    consumer = world.channel(world.user("u", configure="^$", write="^$", read="^q$"))
+    consumer = channel_of(bench, bench.user("u", configure="^$", write="^$", read="^q$"))
     reject(consumer)
     assert len(channel.bodies("dead")) == 1
 
@@ -233,10 +238,10 @@ def test_x040_deletion_and_disuse_of_a_queue_do_not_dead_letter(arguments: Field
     channel = dying(arguments)
     publish(channel)
     if arguments:
-        channel.peer.world.advance(1)
+        channel.peer.bench.advance(1)
     else:
         channel.does(m.QueueDelete("q"))
-    assert "q" not in channel.peer.world.host.queues
+    assert "q" not in channel.peer.bench.host.queues
     assert channel.get("dead") is None
 
 
@@ -248,7 +253,7 @@ def test_x040_purging_does_not_either() -> None:
 
 
 def test_x040_in_the_spec_profile_deletion_does() -> None:
-    channel = dying(world=World('[compat]\nprofile = "spec"'))
+    channel = dying(bench=ClientBench('[compat]\nprofile = "spec"'))
     for body in (b"1", b"2"):
         publish(channel, body)
     channel.does(m.QueueDelete("q"))
@@ -260,9 +265,9 @@ def test_x040_in_the_spec_profile_deletion_does() -> None:
 
 def test_x032_the_record_of_a_death() -> None:
     channel = dying()
-    channel.peer.world.advance(7)
+    channel.peer.bench.advance(7)
     publish(channel, expiration="2000", headers={"a": 1})
-    channel.peer.world.advance(3)
+    channel.peer.bench.advance(3)
     assert deaths(channel) == [
         {
             "count": 1,
@@ -300,7 +305,7 @@ def test_x032_the_newest_death_comes_first() -> None:
     )
     publish(channel)
     reject(channel)
-    channel.peer.world.advance(1)
+    channel.peer.bench.advance(1)
     first, second = deaths(channel)
     assert (first["queue"], first["reason"], first["exchange"], first["routing-keys"]) == (
         "second",
@@ -322,9 +327,9 @@ def test_x033_dying_again_the_same_way_counts_and_comes_to_the_front() -> None:
     publish(channel)
     for _ in range(3):
         reject(channel)
-        channel.peer.world.advance(1)
+        channel.peer.bench.advance(1)
         reject(channel, "second")
-        channel.peer.world.advance(1)
+        channel.peer.bench.advance(1)
     last, before = deaths(channel, "q")
     assert (last["queue"], last["count"], last["time"]) == ("second", 3, WALL + 1)
     assert (before["queue"], before["count"], before["time"]) == ("q", 3, WALL)
@@ -355,7 +360,7 @@ def test_x034_the_first_death_stays_and_the_last_one_changes() -> None:
     channel.declare("second", arguments={"x-dead-letter-exchange": "dlx", "x-message-ttl": 5})
     publish(channel)
     reject(channel)
-    channel.peer.world.advance(1)
+    channel.peer.bench.advance(1)
     found = headers(channel)
     assert {name: value for name, value in found.items() if name != "x-death"} == {
         "x-first-death-reason": "rejected",
@@ -370,8 +375,8 @@ def test_x034_the_first_death_stays_and_the_last_one_changes() -> None:
 def test_x035_the_expiration_is_gone_and_kept_on_record() -> None:
     channel = dying()
     publish(channel, expiration="1000", message_id="7")
-    channel.peer.world.advance(1)
-    channel.peer.world.advance(100)  # it does not die again
+    channel.peer.bench.advance(1)
+    channel.peer.bench.advance(100)  # it does not die again
     content = channel.get("dead")
     assert content is not None
     assert (content.properties.expiration, content.properties.message_id) == (None, "7")
@@ -382,7 +387,7 @@ def test_x035_also_if_it_died_of_something_else() -> None:
     channel = dying()
     publish(channel, expiration="1000")
     reject(channel)
-    channel.peer.world.advance(100)
+    channel.peer.bench.advance(100)
     [death] = deaths(channel)
     assert (death["reason"], death["original-expiration"]) == ("rejected", "1000")
 
@@ -412,9 +417,9 @@ def test_a_message_published_again_by_a_client_begins_a_new_life() -> None:
 
 @pytest.mark.parametrize("name", ["dlx", ByteArray(b"dlx")])
 def test_s079_however_the_exchange_is_written_its_permissions_are_asked_for(name: FieldValue) -> None:
-    world = World()
-    world.channel().exchange("dlx")
-    channel = world.channel(world.user("u", write="^q$"))
+    bench = ClientBench()
+    channel_of(bench).exchange("dlx")
+    channel = channel_of(bench, bench.user("u", write="^q$"))
     method = m.QueueDeclare("q", arguments={"x-dead-letter-exchange": name})
     text = "403 ACCESS_REFUSED - write access to exchange 'dlx' in vhost '/' refused for user 'u'"
     assert channel.closed_with(method) == text

@@ -11,17 +11,19 @@ from broker_core.exchanges.standard import STANDARD
 from plugins.delayed_message import DelayedMessage
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, Content, World
+from .peer import ClientChannel, Content
 
 
 def alternate(name: str | None) -> FieldTable:
     return {} if name is None else {"alternate-exchange": name}
 
 
-def chained(*names: str, world: World | None = None, type_: str = "direct") -> ClientChannel:
+def chained(*names: str, bench: ClientBench | None = None, type_: str = "direct") -> ClientChannel:
     """Exchanges of which each has the next as its alternate; the last is a fanout with the queue `end`."""
-    channel = (world or World()).channel()
+    channel = channel_of(bench)
     for name, following in zip(names, [*names[1:], None], strict=True):
         channel.exchange(name, type_ if following else "fanout", arguments=alternate(following))
     channel.declare("end")
@@ -40,7 +42,7 @@ def publish(
         assert isinstance(content, Content)
         assert content.method == m.BasicReturn(312, "NO_ROUTE", exchange, key)
         return "returned"
-    queues = channel.peer.world.host.queues
+    queues = channel.peer.bench.host.queues
     return " ".join(f"{name}" for name in sorted(queues) for _ in channel.bodies(name))
 
 
@@ -52,7 +54,7 @@ def publish(
 )
 def test_s127_the_argument_is_a_name(value: object, type_: str) -> None:
     method = m.ExchangeDeclare("x", "direct", arguments={"alternate-exchange": value})  # type: ignore[dict-item]
-    assert World().channel().closed_with(method) == (
+    assert channel_of().closed_with(method) == (
         f"406 PRECONDITION_FAILED - invalid type '{type_}' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
     )
 
@@ -62,7 +64,7 @@ def test_s127_the_argument_sets_the_alternate() -> None:
 
 
 def test_s127_a_name_keeps_its_octets() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("\udcff", "fanout")  # one octet, 0xff, which is no UTF-8
     channel.exchange("x", arguments={"alternate-exchange": b"\xff"})
     channel.declare("end")
@@ -73,7 +75,7 @@ def test_s127_a_name_keeps_its_octets() -> None:
 def test_s128_a_policy_sets_it_too() -> None:
     channel = chained("x")
     channel.exchange("y")
-    channel.peer.world.policy("^y$", alternate("x"))
+    channel.peer.bench.policy("^y$", alternate("x"))
     assert publish(channel, "y") == "end"
 
 
@@ -82,34 +84,34 @@ def test_s128_the_argument_wins_if_there_are_both() -> None:
     channel.exchange("of policy", "fanout")
     channel.declare("policy")
     channel.bind("policy", "of policy")
-    channel.peer.world.policy("^x$", alternate("of policy"))
+    channel.peer.bench.policy("^x$", alternate("of policy"))
     assert publish(channel, "x") == "end"
 
 
 def test_s128_the_policy_of_the_highest_priority_counts() -> None:
     channel = chained("ae")
     channel.exchange("x")
-    channel.peer.world.policy(".*", alternate("missing"), priority=1)
-    channel.peer.world.policy("^x$", alternate("ae"), priority=2)
+    channel.peer.bench.policy(".*", alternate("missing"), priority=1)
+    channel.peer.bench.policy("^x$", alternate("ae"), priority=2)
     assert publish(channel, "x") == "end"
 
 
 def test_s129_a_new_policy_holds_for_the_next_publish() -> None:
     channel = chained("ae")
     channel.exchange("x")
-    world = channel.peer.world
+    bench = channel.peer.bench
     assert publish(channel, "x") == "returned"
-    world.policy("^x$", alternate("ae"))
+    bench.policy("^x$", alternate("ae"))
     assert publish(channel, "x") == "end"
-    world.policy("^x$", alternate("amq.fanout"))
+    bench.policy("^x$", alternate("amq.fanout"))
     assert publish(channel, "x") == "returned"
-    world.broker.policies.clear("/", "^x$")
-    world.host.apply_policies()
+    bench.broker.policies.clear("/", "^x$")
+    bench.host.apply_policies()
     assert publish(channel, "x") == "returned"
 
 
 def test_s130_the_alternate_need_not_exist_yet() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("x", arguments=alternate("later"))
     assert publish(channel, "x") == "returned"
     channel.exchange("later", "fanout")
@@ -122,7 +124,7 @@ def test_s130_the_alternate_need_not_exist_yet() -> None:
 def test_s131_a_missing_alternate_is_none_and_said_once(
     profile: str, lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    channel = World(f'[compat]\nprofile = "{profile}"').channel()
+    channel = channel_of(ClientBench(f'[compat]\nprofile = "{profile}"'))
     for name in ("x", "y"):
         channel.exchange(name, arguments=alternate("missing"))
     with caplog.at_level(logging.WARNING, "leveret"):
@@ -189,16 +191,16 @@ def test_s134_the_first_that_finds_a_queue_ends_it() -> None:
 
 @pytest.mark.parametrize("ring", [("a", "b"), ("a", "b", "c"), ("a",)])
 def test_s135_s136_a_ring_ends_when_each_was_asked(ring: tuple[str, ...]) -> None:
-    channel = World().channel()
+    channel = channel_of()
     for at, name in enumerate(ring):
         channel.exchange(name, arguments=alternate(ring[(at + 1) % len(ring)]))
     for name in ring:
         assert publish(channel, name) == "returned"
-        assert channel.peer.world.host.exchanges[name].unroutable == 1
+        assert channel.peer.bench.host.exchanges[name].unroutable == 1
 
 
 def test_s135_a_ring_can_be_left() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("a", arguments=alternate("b"))
     channel.exchange("b", arguments=alternate("a"))
     channel.declare("q")
@@ -207,7 +209,7 @@ def test_s135_a_ring_can_be_left() -> None:
 
 
 def test_s137_an_exchange_reached_in_two_ways_is_asked_once() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("x", "fanout")
     channel.exchange("y", arguments=alternate("z"))
     channel.exchange("z", "fanout")
@@ -219,7 +221,7 @@ def test_s137_an_exchange_reached_in_two_ways_is_asked_once() -> None:
 
 
 def test_s137_an_alternate_that_was_asked_before_is_not_asked_again() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("x", "topic", arguments=alternate("y"))
     channel.exchange("y", arguments=alternate("x"))
     channel.link("x", "y", "#")
@@ -260,7 +262,7 @@ def test_s141_a_persistent_message_is_persistent_behind_the_alternate() -> None:
     channel.declare("kept", durable=True)
     channel.bind("kept", "ae")
     channel.publish("x", "k", b"body", BasicProperties(delivery_mode=2))
-    [delivery] = channel.peer.world.queue("kept").waiting()
+    [delivery] = channel.peer.bench.queue("kept").waiting()
     assert delivery.message.facts.durable
 
 
@@ -289,14 +291,14 @@ def test_s142_and_is_returned_if_nobody_is_ready_there_either() -> None:
 
 @pytest.mark.parametrize("profile", ["rabbitmq-3.13", "rabbitmq-4"])
 def test_s142_not_where_immediate_is_not_implemented(profile: str) -> None:
-    channel = World(f'[compat]\nprofile = "{profile}"').channel()
+    channel = channel_of(ClientBench(f'[compat]\nprofile = "{profile}"'))
     channel.exchange("x", arguments=alternate("amq.fanout"))
     channel.publish("x", "k", b"now", immediate=True)
     assert channel.peer.refusal() == "540 NOT_IMPLEMENTED - immediate=true"
 
 
 def test_s143_the_alternate_may_be_internal() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("hidden", "fanout", internal=True)
     channel.exchange("x", arguments=alternate("hidden"))
     channel.declare("q")
@@ -305,7 +307,7 @@ def test_s143_the_alternate_may_be_internal() -> None:
 
 
 def test_s144_a_fanout_catches_everything_and_a_direct_one_what_it_is_bound_for() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("ae")
     channel.exchange("x", arguments=alternate("ae"))
     channel.declare("q")
@@ -318,12 +320,12 @@ def test_s144_a_fanout_catches_everything_and_a_direct_one_what_it_is_bound_for(
 def test_s145_the_default_exchange_takes_no_alternate_by_argument() -> None:
     method = m.ExchangeDeclare("", "direct", arguments=alternate("amq.fanout"))
     text = "403 ACCESS_REFUSED - operation not permitted on the default exchange"
-    assert World().channel().closed_with(method) == text
+    assert channel_of().closed_with(method) == text
 
 
 def test_s145_s146_nor_by_policy() -> None:
     channel = chained("ae")
-    channel.peer.world.policy(".*", alternate("ae"))
+    channel.peer.bench.policy(".*", alternate("ae"))
     assert publish(channel, "", "nowhere") == "returned"
     assert publish(channel, "amq.direct", "nowhere") == "end"
 
@@ -342,24 +344,24 @@ def test_s145_s146_nor_by_policy() -> None:
 def test_s147_declaring_with_an_alternate_needs_three_permissions(
     permissions: dict[str, str], refused: str
 ) -> None:
-    world = World()
-    channel = world.channel(world.user("u", **permissions))
+    bench = ClientBench()
+    channel = channel_of(bench, bench.user("u", **permissions))
     method = m.ExchangeDeclare("x", "direct", arguments=alternate("ae"))
     assert channel.closed_with(method) == f"403 ACCESS_REFUSED - {refused} in vhost '/' refused for user 'u'"
-    assert "x" not in world.host.exchanges
+    assert "x" not in bench.host.exchanges
 
 
 def test_s147_without_one_configure_is_enough() -> None:
-    world = World()
-    channel = world.channel(world.user("u", configure="^x$", write="^$", read="^$"))
+    bench = ClientBench()
+    channel = channel_of(bench, bench.user("u", configure="^x$", write="^$", read="^$"))
     channel.exchange("x")
 
 
 def test_s148_permissions_are_asked_for_when_it_is_made_and_not_again() -> None:
-    world = World()
-    owner = chained("x", "ae", world=world)
-    user = world.user("u", configure="^x$", write="^x$", read="^$")
-    channel = world.channel(user)
+    bench = ClientBench()
+    owner = chained("x", "ae", bench=bench)
+    user = bench.user("u", configure="^x$", write="^x$", read="^$")
+    channel = channel_of(bench, user)
     channel.exchange("x", arguments=alternate("ae"))  # equal to what is there
     channel.publish("x", "k", b"x", mandatory=True)
     assert channel.all() == []
@@ -367,11 +369,11 @@ def test_s148_permissions_are_asked_for_when_it_is_made_and_not_again() -> None:
 
 
 def test_s148_not_for_policies() -> None:
-    world = World()
-    owner = chained("ae", world=world)
-    channel = world.channel(world.user("u", configure="^x$", write="^x$", read="^$"))
+    bench = ClientBench()
+    owner = chained("ae", bench=bench)
+    channel = channel_of(bench, bench.user("u", configure="^x$", write="^x$", read="^$"))
     channel.exchange("x")
-    world.policy("^x$", alternate("ae"))
+    bench.policy("^x$", alternate("ae"))
     channel.publish("x", "k", b"x", mandatory=True)
     assert channel.all() == []
     assert owner.bodies("end") == [b"x"]
@@ -383,7 +385,7 @@ def value(name: str | None) -> str:
 
 @pytest.mark.parametrize(("current", "new"), [("a", "b"), (None, "b"), ("a", None)])
 def test_s149_another_alternate_is_another_exchange(current: str | None, new: str | None) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("x", arguments=alternate(current))
     method = m.ExchangeDeclare("x", "direct", arguments=alternate(new))
     assert channel.closed_with(method) == (
@@ -395,7 +397,7 @@ def test_s149_another_alternate_is_another_exchange(current: str | None, new: st
 def test_s149_what_a_policy_says_is_no_argument() -> None:
     channel = chained("ae")
     channel.exchange("x")
-    channel.peer.world.policy("^x$", alternate("ae"))
+    channel.peer.bench.policy("^x$", alternate("ae"))
     channel.exchange("x")
     assert publish(channel, "x") == "end"
 
@@ -404,15 +406,15 @@ def test_s149_what_a_policy_says_is_no_argument() -> None:
 
 
 def test_s151_what_an_exchange_holds_is_not_for_its_alternate() -> None:
-    world = World(exchange_types={**STANDARD, "x-delayed-message": DelayedMessage})
-    channel = chained("ae", world=world)
+    bench = ClientBench(exchange_types={**STANDARD, "x-delayed-message": DelayedMessage})
+    channel = chained("ae", bench=bench)
     arguments: FieldTable = {"x-delayed-type": "direct", **alternate("ae")}
     channel.exchange("later", "x-delayed-message", arguments=arguments)
     channel.declare("q")
     channel.bind("q", "later", "k")
     for key in ("k", "other"):
         assert publish(channel, "later", key, headers={"x-delay": 1000}) == ""  # and nothing is returned
-    world.advance(1)
+    bench.advance(1)
     assert [len(channel.bodies(queue)) for queue in ("q", "end")] == [1, 1]  # routed, and then the alternate
     assert publish(channel, "later", "other") == "end"
 
@@ -420,7 +422,7 @@ def test_s151_what_an_exchange_holds_is_not_for_its_alternate() -> None:
 def test_s152_an_explanation_tells_every_exchange_asked_and_every_hop() -> None:
     channel = chained("x", "y", "z")
     channel.exchange("ring", arguments=alternate("ring"))
-    host = channel.peer.world.host
+    host = channel.peer.bench.host
     told = explain(host, "x", "k")
     steps = [(step.exchange, step.via, step.alternate, step.outcome) for step in told.steps]
     assert steps == [
@@ -461,7 +463,7 @@ def test_x042_confirms_wait_for_the_queues_of_the_alternate() -> None:
 
 
 def test_x043_the_default_exchange_as_alternate_leads_to_the_queue_of_that_name() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.exchange("x", arguments=alternate(""))
     channel.declare("k")
     assert publish(channel, "x", "k") == "k"
@@ -472,8 +474,8 @@ def test_x043_the_default_exchange_as_alternate_leads_to_the_queue_of_that_name(
 
 
 def test_x043_it_needs_write_on_the_default_exchange() -> None:
-    world = World()
-    channel = world.channel(world.user("u", write="^x$"))
+    bench = ClientBench()
+    channel = channel_of(bench, bench.user("u", write="^x$"))
     method = m.ExchangeDeclare("x", "direct", arguments=alternate(""))
     text = "403 ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'u'"
     assert channel.closed_with(method) == text

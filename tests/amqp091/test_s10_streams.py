@@ -7,17 +7,19 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
+from tests.amqp091.peer import channel_of
+from tests.harness.bench import ClientBench
 
-from .peer import ClientChannel, World
+from .peer import ClientChannel
 from .test_habits_of_clients import kombu
 
 STREAM: FieldTable = {"x-queue-type": "stream"}
 FROM_FIRST: FieldTable = {"x-stream-offset": "first"}
 
 
-def stream(*bodies: bytes, world: World | None = None, prefetch: int = 100) -> ClientChannel:
+def stream(*bodies: bytes, bench: ClientBench | None = None, prefetch: int = 100) -> ClientChannel:
     """A channel with a prefetch, and the stream `s` with these messages."""
-    channel = (world or World()).channel()
+    channel = channel_of(bench)
     channel.declare("s", durable=True, arguments=STREAM)
     for body in bodies:
         channel.publish("", "s", body)
@@ -43,7 +45,7 @@ def test_x018_a_stream_is_not_purged() -> None:
     channel = stream(b"a")
     text = ended_with(channel, m.QueuePurge("s"))
     assert text == "540 NOT_IMPLEMENTED - queue.purge not supported by stream queues queue 's' in vhost '/'"
-    assert channel.peer.world.queue("s").ready == 1
+    assert channel.peer.bench.queue("s").ready == 1
 
 
 def test_x026_a_stream_is_not_fetched_from() -> None:
@@ -72,7 +74,7 @@ def test_x026_a_reader_acknowledges(prefetch: int) -> None:
 
 @pytest.mark.parametrize("type_", ["stream", "quorum"])
 def test_x027_streams_and_quorum_queues_do_not_share_a_prefetch(type_: str) -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("s", durable=True, arguments={"x-queue-type": type_})
     channel.declare("q")
     channel.prefetch(10)
@@ -85,7 +87,7 @@ def test_x027_streams_and_quorum_queues_do_not_share_a_prefetch(type_: str) -> N
 @pytest.mark.parametrize("type_", ["stream", "quorum"])
 def test_x027_kombu_does_not_say_global_and_is_served(type_: str) -> None:
     """Its prefetch is the channel's all the same (docs/decisions/0009-the-prefetch-of-kombu.md)."""
-    channel = kombu(World()).channel()
+    channel = kombu(ClientBench()).channel()
     channel.declare("s", durable=True, arguments={"x-queue-type": type_})
     channel.prefetch(1)
     channel.consume("s")
@@ -145,13 +147,13 @@ def test_without_an_offset_a_reader_gets_what_comes_next() -> None:
     ],
 )
 def test_a_reader_begins_where_it_asks(start: FieldValue, bodies: list[bytes]) -> None:
-    world = World()
-    channel = stream(world=world)
+    bench = ClientBench()
+    channel = stream(bench=bench)
     for body in (b"a", b"b", b"c"):
         channel.publish("", "s", body)
-        world.advance(60)
-    world.clock.advance(-60)
-    world.settle()
+        bench.advance(60)
+    bench.clock.advance(-60)
+    bench.settle()
     assert read(channel, start) == bodies
 
 
@@ -199,13 +201,13 @@ def test_an_ack_gives_credit_and_a_reject_does_no_more() -> None:
 
 
 def test_what_was_not_acknowledged_is_read_again_by_offset_and_not_by_itself() -> None:
-    world = World()
-    first = stream(b"a", b"b", world=world)
+    bench = ClientBench()
+    first = stream(b"a", b"b", bench=bench)
     assert read(first) == [b"a", b"b"]
     first.peer.drop()
-    queue = world.queue("s")
+    queue = bench.queue("s")
     assert (queue.ready, queue.unsettled, len(queue.consumers)) == (2, 0, 0)
-    second = stream(world=world)
+    second = stream(bench=bench)
     second.consume("s", arguments={"x-stream-offset": 1})
     assert [(c.body, c.method.redelivered) for c in second.deliveries()] == [(b"b", False)]
 
@@ -214,7 +216,7 @@ def test_recover_asks_a_stream_for_nothing() -> None:
     channel = stream(b"a")
     read(channel)
     channel.does(m.BasicRecover(True))
-    assert (channel.deliveries(), channel.peer.world.queue("s").unsettled) == ([], 0)
+    assert (channel.deliveries(), channel.peer.bench.queue("s").unsettled) == ([], 0)
 
 
 def test_answers_in_a_transaction_count_at_its_commit() -> None:
@@ -237,8 +239,8 @@ def test_a_cancelled_reader_gets_nothing_more_and_may_still_acknowledge() -> Non
 
 
 def test_readers_of_a_deleted_stream_are_told() -> None:
-    world = World()
-    channel, other = stream(b"a", b"b", world=world), world.channel()
+    bench = ClientBench()
+    channel, other = stream(b"a", b"b", bench=bench), channel_of(bench)
     read(channel, tag="t")
     answer = other.does(m.QueueDelete("s"))
     assert answer == m.QueueDeleteOk(2)
@@ -259,8 +261,8 @@ def test_a_paused_channel_gets_the_rest_when_it_goes_on() -> None:
 
 
 def test_a_reader_far_behind_gets_no_more_at_once_than_its_outbox_holds() -> None:
-    world = World("[limits]\noutbox_size_max = 65536\n")
-    channel = stream(*[bytes(10_000)] * 50, world=world, prefetch=1000)
+    bench = ClientBench("[limits]\noutbox_size_max = 65536\n")
+    channel = stream(*[bytes(10_000)] * 50, bench=bench, prefetch=1000)
     channel.send(m.BasicConsume("s", "t", arguments=FROM_FIRST))
     assert 0 < channel.peer.outbox.size < 90_000
     assert len([what for what in channel.all() if not isinstance(what, m.BasicConsumeOk)]) == 50
@@ -270,12 +272,12 @@ def test_a_reader_far_behind_gets_no_more_at_once_than_its_outbox_holds() -> Non
 
 
 def test_retention_by_argument() -> None:
-    channel = World().channel()
+    channel = channel_of()
     channel.declare("s", durable=True, arguments={**STREAM, "x-max-length-bytes": 4, "x-max-age": "1h"})
     for body in (b"aa", b"bb", b"cc"):
         channel.publish("", "s", body)
     assert channel.declare("s", passive=True).message_count == 2
-    channel.peer.world.advance(3600)
+    channel.peer.bench.advance(3600)
     assert channel.declare("s", passive=True).message_count == 0
 
 
@@ -290,7 +292,7 @@ def test_retention_by_argument() -> None:
     ],
 )
 def test_x021_arguments_that_a_stream_does_not_obey_are_refused(refused: FieldTable) -> None:
-    channel = World().channel()
+    channel = channel_of()
     text = channel.refused(m.QueueDeclare("s", durable=True, arguments={**STREAM, **refused}))
     (name,) = refused
     assert text == (

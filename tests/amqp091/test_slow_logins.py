@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.observability.events import Event, Listener
 from broker_core.security.passwords import PasswordHash
 from protocols.amqp091.codec import methods as m
-from tests.amqp091.peer import Peer, World, start_ok
+from tests.amqp091.peer import Peer, start_ok
 from tests.core.test_scram import final
-from tests.core.threads import Threads, make_slow
+from tests.harness.bench import ClientBench
+from tests.harness.threads import LoginEvents, Threads, make_slow, slow_bench
 
 SCRAM = '[protocols.amqp091]\nmechanisms = ["SCRAM-SHA-256", "PLAIN"]\n'
 
 
-class Told(Listener):
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def on_event(self, event: Event) -> None:
-        if event.name.startswith("user.authentication"):
-            self.events.append(event)
-
-
-def slow_world(toml: str = "") -> tuple[World, Threads]:
-    """`ann`, whose password is `secret`, and threads that work when told."""
-    world = World(toml)
-    world.user("ann")
-    make_slow(world.broker.access, ann="secret")
-    world.broker.access.off_thread = threads = Threads()
-    return world, threads
-
-
-def asking(world: World, password: str = "secret", user: str = "ann") -> Peer:
+def asking(bench: ClientBench, password: str = "secret", user: str = "ann") -> Peer:
     """A client whose password is being checked."""
-    peer = Peer(world)
+    peer = Peer(bench)
     peer.start()
     peer.send(0, start_ok("PLAIN", f"\0{user}\0{password}".encode()))
     assert peer.next() is None
@@ -51,20 +33,20 @@ def told_by(peer: Peer) -> m.Method | object | None:
 
 
 def test_the_first_login_waits_for_a_thread_and_the_next_does_not() -> None:
-    world, threads = slow_world()
-    peer = asking(world)
+    bench, threads = slow_bench()
+    peer = asking(bench)
     woken: list[str] = []
     peer.front.on_wake = lambda: woken.append("woken")
     threads.run()
     assert (woken, peer.front.waits, peer.front.halted) == (["woken"], False, True)
     assert isinstance(told_by(peer), m.ConnectionTune)
-    assert isinstance(Peer(world).log_in("ann", "secret"), m.ConnectionTune)
+    assert isinstance(Peer(bench).log_in("ann", "secret"), m.ConnectionTune)
     assert threads.run() == 0
 
 
 def test_what_a_client_says_meanwhile_is_answered_then() -> None:
-    world, threads = slow_world()
-    peer = asking(world)
+    bench, threads = slow_bench()
+    peer = asking(bench)
     peer.tune()
     peer.send(0, m.ConnectionOpen("/"))
     assert peer.next() is None
@@ -75,8 +57,8 @@ def test_what_a_client_says_meanwhile_is_answered_then() -> None:
 
 @pytest.mark.parametrize(("user", "password"), [("ann", "wrong"), ("nobody", "secret"), ("guest", "wrong")])
 def test_a_refusal_says_the_same_of_everybody_and_takes_as_long(user: str, password: str) -> None:
-    world, threads = slow_world()
-    peer = asking(world, password, user)
+    bench, threads = slow_bench()
+    peer = asking(bench, password, user)
     assert threads.run() == 1
     peer.send_bytes(b"")
     assert peer.refusal() == (
@@ -86,17 +68,17 @@ def test_a_refusal_says_the_same_of_everybody_and_takes_as_long(user: str, passw
 
 
 def test_nothing_is_checked_for_a_client_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, threads = slow_world()
-    peer = asking(world)
+    bench, threads = slow_bench()
+    peer = asking(bench)
     peer.drop()
     monkeypatch.setattr(PasswordHash, "matches", lambda *_: pytest.fail("for nobody"))
     assert threads.run() == 1
 
 
 def test_a_client_that_takes_too_long_is_let_go_though_the_check_is_ours() -> None:
-    world, threads = slow_world()
-    peer = asking(world)
-    world.advance(10)
+    bench, threads = slow_bench()
+    peer = asking(bench)
+    bench.advance(10)
     assert (peer.front.closed, peer.front.waits) == (True, False)
     threads.run()
     peer.send_bytes(b"")
@@ -104,11 +86,11 @@ def test_a_client_that_takes_too_long_is_let_go_though_the_check_is_ours() -> No
 
 
 def test_who_logs_in_and_who_does_not_is_told() -> None:
-    world, threads = slow_world()
-    told = Told()
-    world.broker.events.listeners.append(told)
+    bench, threads = slow_bench()
+    told = LoginEvents()
+    bench.broker.events.listeners.append(told)
     for password in ("secret", "wrong"):
-        peer = asking(world, password)
+        peer = asking(bench, password)
         threads.run()
         peer.send_bytes(b"")
     success, failure = told.events
@@ -138,10 +120,10 @@ def test_who_logs_in_and_who_does_not_is_told() -> None:
     ],
 )
 def test_why_a_login_failed_is_one_word(mechanism: str, response: bytes, name: str, error: str) -> None:
-    world = World()
-    told = Told()
-    world.broker.events.listeners.append(told)
-    peer = Peer(world)
+    bench = ClientBench()
+    told = LoginEvents()
+    bench.broker.events.listeners.append(told)
+    peer = Peer(bench)
     peer.start()
     peer.send(0, start_ok(mechanism, response))
     [event] = told.events
@@ -151,46 +133,46 @@ def test_why_a_login_failed_is_one_word(mechanism: str, response: bytes, name: s
 # A new secret.
 
 
-def renewing(world: World) -> Peer:
+def renewing(bench: ClientBench) -> Peer:
     """A client whose new secret is being checked."""
-    peer = Peer(world)
+    peer = Peer(bench)
     peer.log_in("ann", "secret")
     peer.tune()
     peer.call(0, m.ConnectionOpen("/"))
-    make_slow(world.broker.access, ann="fresh")
+    make_slow(bench.broker.access, ann="fresh")
     peer.send(0, m.ConnectionUpdateSecret(b"fresh", "rotation"))
     assert peer.next() is None
     return peer
 
 
-def opened_world() -> tuple[World, Threads]:
-    world, threads = slow_world()
-    asking(world)
+def opened_bench() -> tuple[ClientBench, Threads]:
+    bench, threads = slow_bench()
+    asking(bench)
     threads.run()
-    return world, threads
+    return bench, threads
 
 
 def test_x008_a_secret_is_confirmed_when_it_has_been_checked_and_others_go_on() -> None:
-    world, threads = opened_world()
-    peer = renewing(world)
+    bench, threads = opened_bench()
+    peer = renewing(bench)
     peer.channel()
     threads.run()
     assert isinstance(told_by(peer), m.ConnectionUpdateSecretOk)
-    assert peer.front.client.user is world.broker.access.user("ann")
+    assert peer.front.client.user is bench.broker.access.user("ann")
 
 
 def test_x008_a_secret_that_is_wrong_by_then_ends_the_connection() -> None:
-    world, threads = opened_world()
-    peer = renewing(world)
-    make_slow(world.broker.access, ann="fresher")
+    bench, threads = opened_bench()
+    peer = renewing(bench)
+    make_slow(bench.broker.access, ann="fresher")
     threads.run()
     peer.send_bytes(b"")
     assert peer.refusal() == "530 NOT_ALLOWED - New secret was refused by one of the backends"
 
 
 def test_x008_one_new_secret_at_a_time() -> None:
-    world, _ = opened_world()
-    peer = renewing(world)
+    bench, _ = opened_bench()
+    peer = renewing(bench)
     text = peer.closed_with(0, m.ConnectionUpdateSecret(b"fresh", "again"))
     assert text == "530 NOT_ALLOWED - another new secret is being checked"
     assert not peer.front.waits
@@ -200,9 +182,9 @@ def test_x008_one_new_secret_at_a_time() -> None:
 
 
 def test_scram_logs_in_and_shows_that_the_broker_knows_the_password() -> None:
-    world = World(SCRAM)
-    world.user("ann")
-    peer = Peer(world)
+    bench = ClientBench(SCRAM)
+    bench.user("ann")
+    peer = Peer(bench)
     assert peer.start().mechanisms == b"SCRAM-SHA-256 PLAIN"
     secure = peer.call(0, start_ok("SCRAM-SHA-256", b"n,,n=ann,r=client"))
     assert isinstance(secure, m.ConnectionSecure)
@@ -215,9 +197,9 @@ def test_scram_logs_in_and_shows_that_the_broker_knows_the_password() -> None:
 
 @pytest.mark.parametrize(("user", "password"), [("ann", b"wrong"), ("nobody", b"ann")])
 def test_scram_says_the_same_of_everybody_who_does_not_know_the_password(user: str, password: bytes) -> None:
-    world = World(SCRAM)
-    world.user("ann")
-    peer = Peer(world)
+    bench = ClientBench(SCRAM)
+    bench.user("ann")
+    peer = Peer(bench)
     peer.start()
     secure = peer.call(0, start_ok("SCRAM-SHA-256", f"n,,n={user},r=client".encode()))
     assert isinstance(secure, m.ConnectionSecure)
@@ -228,9 +210,9 @@ def test_scram_says_the_same_of_everybody_who_does_not_know_the_password(user: s
 
 
 def test_scram_has_nothing_to_hear_behind_its_last_words() -> None:
-    world = World(SCRAM)
-    world.user("ann")
-    peer = Peer(world)
+    bench = ClientBench(SCRAM)
+    bench.user("ann")
+    peer = Peer(bench)
     peer.start()
     secure = peer.call(0, start_ok("SCRAM-SHA-256", b"n,,n=ann,r=client"))
     assert isinstance(secure, m.ConnectionSecure)
@@ -239,4 +221,4 @@ def test_scram_has_nothing_to_hear_behind_its_last_words() -> None:
 
 
 def test_scram_is_off_unless_it_is_asked_for() -> None:
-    assert b"SCRAM" not in Peer(World()).start().mechanisms
+    assert b"SCRAM" not in Peer().start().mechanisms

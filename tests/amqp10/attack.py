@@ -1,47 +1,27 @@
-"""An attacker in every state of a 1.0 connection, and what must hold after it.
-
-An attacker is brought into a state and sends what it likes. Then everything it was sent must be frames that a client
-can read, with the conditions of the specification; what is kept of it must have its bounds; the books of the broker
-must balance, and an honest neighbour must still be served.
-"""
+"""The states of an attacker over 1.0, and what must hold after an attack."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from struct import unpack_from
 from typing import Final
 
-from broker_core.clock import NEVER
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
 from protocols.amqp10.machine.contract import FRAME_SIZE_MIN
 from protocols.amqp10.machine.receiving import IncomingLink
+from tests.harness.attack import SMALL, Attack, Neighbour, must_balance, queues_of
+from tests.harness.bench import ClientBench
 
 from .controller import Control, in_tx
 from .parts import AMQP, SASL
-from .peer import (
-    HEADER,
-    SASL_HEADER,
-    SECOND,
-    SETTLED,
-    Peer,
-    Session,
-    World,
-    data,
-    frame,
-    session_of,
-)
+from .peer import HEADER, SASL_HEADER, SECOND, SETTLED, Peer, Session, data, frame, session_of
 
-SETTINGS: Final = """
-limits.message_size_max = "64KiB"
-protocols.amqp10.frame_max = "4KiB"
+SETTINGS: Final = f"""{SMALL}protocols.amqp10.frame_max = "4KiB"
 protocols.amqp10.initial_frame_max = "4KiB"
 protocols.amqp10.addresses.v1 = true
 """
 FRAME_MAX: Final = 4096
-PLENTY_S: Final = 100_000  # by then every deadline has passed
 CONDITIONS: Final = frozenset(
     value for name, value in vars(p).items() if name.isupper() and str(value).startswith("amqp:")
 ) - {p.INTERNAL_ERROR}
@@ -51,86 +31,86 @@ WAITING: Final = 5  # messages, for a receiver
 # States.
 
 
-def greeted(world: World) -> Peer:
-    peer = Peer(world)
+def greeted(bench: ClientBench) -> Peer:
+    peer = Peer(bench)
     peer.greet()
     return peer
 
 
-def logged_in(world: World) -> Peer:
-    return Peer(world).log_in()
+def logged_in(bench: ClientBench) -> Peer:
+    return Peer(bench).log_in()
 
 
-def header_sent(world: World) -> Peer:
-    peer = logged_in(world)
+def header_sent(bench: ClientBench) -> Peer:
+    peer = logged_in(bench)
     peer.send_bytes(HEADER)
     return peer
 
 
-def opened(world: World) -> Peer:
-    return Peer(world).open(max_frame_size=FRAME_SIZE_MIN)
+def opened(bench: ClientBench) -> Peer:
+    return Peer(bench).open(max_frame_size=FRAME_SIZE_MIN)
 
 
-def begun(world: World) -> Peer:
-    opened_ = opened(world)
+def begun(bench: ClientBench) -> Peer:
+    opened_ = opened(bench)
     opened_.begin(0)
     return opened_
 
 
-def with_queue(world: World) -> Session:
+def with_queue(bench: ClientBench) -> Session:
     """A session on channel 0, and messages in the queue `q`."""
-    world.host.declare_queue("q")
-    filler = session_of(world)
+    bench.host.declare_queue("q")
+    filler = session_of(bench)
     sender = filler.sender("/queues/q")
     for number in range(WAITING):
         sender.publish(data(str(number).encode()))
     filler.peer.drop()
-    return opened(world).begin(0)
+    return opened(bench).begin(0)
 
 
-def sending(world: World) -> Peer:
+def sending(bench: ClientBench) -> Peer:
     """Handle 0 sends to a queue, handle 1 where each message says."""
-    session = with_queue(world)
+    session = with_queue(bench)
     session.sender("/queues/q").publish(data(b"hello"))
     session.sender(None)
     return session.peer
 
 
-def half_a_message(world: World) -> Peer:
+def half_a_message(bench: ClientBench) -> Peer:
     """The transfer says that there is more."""
-    peer = sending(world)
+    peer = sending(bench)
     peer.send(0, p.Transfer(handle=0, delivery_id=50, delivery_tag=b"half", more=True), data(b"x" * 50)[:20])
     return peer
 
 
-def settling_second(world: World) -> Peer:
+def settling_second(bench: ClientBench) -> Peer:
     """The broker has told an outcome and waits for the sender to settle."""
-    session = with_queue(world)
+    session = with_queue(bench)
     sender = session.sender("/queues/q", rcv_settle_mode=SECOND)
     number = sender.send(data(b"hello"))
     assert sender.outcome(number) == p.Accepted()
     return session.peer
 
 
-def receiving(world: World) -> Peer:
+def receiving(bench: ClientBench) -> Peer:
     """Three deliveries are out, the credit is used up, more wait."""
-    session = with_queue(world)
+    session = with_queue(bench)
     session.receiver("/queues/q", credit=3)
     return session.peer
 
 
-def browsing(world: World) -> Peer:
+def browsing(bench: ClientBench) -> Peer:
     """One receiver copies, another selects."""
-    session = with_queue(world)
+    session = with_queue(bench)
     session.receiver(p.Source(address="/queues/q", distribution_mode="copy"), credit=100)
     wanted = Described(Symbol("apache.org:selector-filter:string"), "n > 3 AND colour LIKE 'r%'")
     session.receiver(p.Source(address="/queues/q", filter={"selector": wanted}), credit=2)
     return session.peer
 
 
-def in_transaction(world: World) -> Peer:
+def in_transaction(bench: ClientBench) -> Peer:
     """One message is published and one of three is accepted, neither for good."""
-    peer = receiving(world)
+    peer = receiving(bench)
     session = peer.sessions[0]
     control = Control(session)
     tx = control.declare()
@@ -140,9 +120,9 @@ def in_transaction(world: World) -> Peer:
     return peer
 
 
-def managing(world: World) -> Peer:
+def managing(bench: ClientBench) -> Peer:
     """Both links of a pair, with credit for answers."""
-    session = with_queue(world)
+    session = with_queue(bench)
     node, mode, paired = "/management", SETTLED, {"paired": True}
     session.sender(
         p.Target(address=node), "pair", source=p.Source(address=node), snd_settle_mode=mode, properties=paired
@@ -158,49 +138,49 @@ def managing(world: World) -> Peer:
     return session.peer
 
 
-def subscribed(world: World) -> Peer:
+def subscribed(bench: ClientBench) -> Peer:
     """A durable subscription."""
-    session = with_queue(world)
+    session = with_queue(bench)
     source = p.Source(address="/exchanges/amq.topic/a.%23", durable=2, expiry_policy=Symbol("never"))
     session.receiver(source, name="news", credit=3)
     session.sender("/exchanges/amq.topic/a.b").publish(data(b"news"))
     return session.peer
 
 
-def in_half_a_frame(world: World) -> Peer:
-    peer = begun(world)
+def in_half_a_frame(bench: ClientBench) -> Peer:
+    peer = begun(bench)
     peer.send_bytes(frame(0, p.Attach(name="link", handle=0, role=False, initial_delivery_count=0))[:-5])
     return peer
 
 
-def link_refused(world: World) -> Peer:
+def link_refused(bench: ClientBench) -> Peer:
     """The broker has detached handle 0 and waits for the same."""
-    peer = begun(world)
+    peer = begun(bench)
     peer.sessions[0].ask_sender("/queues/missing")
     return peer
 
 
-def session_failed(world: World) -> Peer:
+def session_failed(bench: ClientBench) -> Peer:
     """The broker has ended the session and waits for the same."""
-    peer = begun(world)
+    peer = begun(bench)
     peer.send(0, p.Detach(handle=99, closed=True))
     return peer
 
 
-def connection_failed(world: World) -> Peer:
+def connection_failed(bench: ClientBench) -> Peer:
     """The broker has closed the connection and waits for the same."""
-    peer = opened(world)
+    peer = opened(bench)
     peer.send(65_000, p.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     return peer
 
 
-def ended(world: World) -> Peer:
-    peer = opened(world)
+def ended(bench: ClientBench) -> Peer:
+    peer = opened(bench)
     peer.close()
     return peer
 
 
-STATES: Final[dict[str, Callable[[World], Peer]]] = {
+STATES: Final[dict[str, Callable[[ClientBench], Peer]]] = {
     "before the header": Peer,
     "logging in": greeted,
     "logged in": logged_in,
@@ -226,70 +206,29 @@ STATES: Final[dict[str, Callable[[World], Peer]]] = {
 # The attack and what must hold after it.
 
 
-class Neighbour:
-    """An honest client: what it publishes is accepted, and comes to it."""
+class Neighbour10(Neighbour):
+    """It publishes to a dynamic node of its own."""
 
-    def __init__(self, world: World) -> None:
-        world.user("neighbour")
-        self.peer = Peer(world).open("neighbour", idle_time_out=None)
+    def enter(self, bench: ClientBench) -> None:
+        bench.user("neighbour")
+        self.peer = Peer(bench).open("neighbour", idle_time_out=None)
         session = self.peer.begin()
         self.receiver = session.receiver(
             p.Source(dynamic=True, capabilities=(Symbol("temporary-queue"),)), credit=1000
         )
         self.sender = session.sender(self.receiver.attached.source.address)
-        (self.queue,) = world.host.queues
-        self.sent = 0
+        (self.queue,) = bench.host.queues
 
-    def must_be_served(self) -> None:
-        self.sent += 1
-        body = str(self.sent).encode()
+    def publish(self, body: bytes) -> None:
         assert self.sender.publish(data(body)) == p.Accepted()
         assert self.receiver.bodies() == [body]
         self.receiver.accept()
         self.peer.taken()
 
 
-@contextmanager
-def nothing_logged() -> Iterator[None]:
-    """The broker logs no mistake of its own."""
-    texts: list[str] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: texts.append(handler.format(record))  # type: ignore[method-assign]
-    logger = logging.getLogger("leveret")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-    assert texts == []
-
-
-def attack(state: Callable[[World], Peer], chunks: list[bytes]) -> None:
-    """Bring an attacker into a state and let it send these, each read by itself."""
-    world = World(SETTINGS + "protocols.amqp10.idle_timeout_s = 0\n")
-    neighbour = Neighbour(world)
-    with nothing_logged():
-        attacker = state(world)
-        attacker.read()
-        for chunk in chunks:
-            attacker.send_bytes(chunk)
-            must_be_protocol(attacker)
-            must_be_bounded(attacker)
-        neighbour.must_be_served()
-        must_balance(world)
-        world.advance(PLENTY_S)
-        must_be_protocol(attacker)
-        neighbour.must_be_served()
-        attacker.drop()
-        must_balance(world)
-        neighbour.must_be_served()
-    must_have_gone(world, neighbour)
-
-
-def must_have_gone(world: World, neighbour: Neighbour) -> None:
+def must_have_gone(bench: ClientBench, neighbour: Neighbour10) -> None:
     """Nothing is left of the attacker but what it published, declared and subscribed to."""
-    assert list(world.broker.clients) == [neighbour.peer.front.client]
-    for queue in (*world.host.queues.values(), *world.host.hidden_queues.values()):
+    for queue in queues_of(bench):
         assert queue.unsettled == 0
         assert len(queue.consumers) == (queue.name == neighbour.queue)
 
@@ -307,7 +246,7 @@ def must_be_protocol(attacker: Peer) -> None:
             )
             assert error is None or error.condition in CONDITIONS
     if was_closed:
-        attacker.front.receive(frame(0, p.Close()) * 3, attacker.world.broker.tick())
+        attacker.front.receive(frame(0, p.Close()) * 3, attacker.bench.broker.tick())
         assert attacker.take_bytes() == b""
 
 
@@ -324,7 +263,7 @@ def everything_sent(attacker: Peer) -> bytes:
     sent = b""
     while octets := attacker.take_bytes():
         sent += octets
-        attacker.world.settle()
+        attacker.bench.settle()
         if attacker.front.halted:
             attacker.send_bytes(b"")
     return sent
@@ -368,15 +307,11 @@ def must_be_bounded(attacker: Peer) -> None:
     assert machine.partial_size == unfinished
 
 
-def must_balance(world: World) -> None:
-    """Every queue counts what it holds; nothing is left to do."""
-    host = world.host
-    for queue in (*host.queues.values(), *host.hidden_queues.values()):
-        waiting = list(queue.waiting())
-        assert queue.ready == len(waiting)
-        assert queue.ready_bytes == sum(delivery.message.size for delivery in waiting)
-        assert queue.expiring == sum(delivery.expires_at != NEVER for delivery in waiting)
-        assert not queue.touched
-    broker = world.broker
-    assert (broker.touched, list(broker.dying), broker.publishers) == ([], [], [])
-    assert host.connections == len(broker.clients)
+attack: Final = Attack(
+    SETTINGS + "protocols.amqp10.idle_timeout_s = 0\n",
+    Neighbour10,
+    must_be_protocol,
+    must_be_bounded,
+    must_balance,
+    must_have_gone,
+)

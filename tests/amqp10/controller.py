@@ -9,7 +9,8 @@ control.commit(tx) == p.Accepted()
 from __future__ import annotations
 
 from protocols.amqp10.codec import performatives as p
-from tests.amqp10.peer import VALUE, Delivery, Session, World, data, section, session_of, waiting
+from tests.amqp10.peer import VALUE, Delivery, Session, data, section, session_of, waiting
+from tests.harness.bench import ClientBench
 
 
 class Control:
@@ -39,12 +40,12 @@ def in_tx(tx: bytes, outcome: p.DeliveryState | None = None) -> p.TransactionalS
     return p.TransactionalState(txn_id=tx, outcome=outcome)
 
 
-def fill(world: World, queue: str, *bodies: bytes) -> None:
-    sender = session_of(world).sender(f"/queues/{queue}")
+def fill(bench: ClientBench, queue: str, *bodies: bytes) -> None:
+    sender = session_of(bench).sender(f"/queues/{queue}")
     for body in bodies:
         assert sender.publish(data(body)) == p.Accepted()
 
 
-def bodies_of(world: World, queue: str) -> list[bytes]:
+def bodies_of(bench: ClientBench, queue: str) -> list[bytes]:
     """The bodies that wait in a queue."""
-    return [Delivery(0, b"", True, octets).body for octets in waiting(world, queue)]
+    return [Delivery(0, b"", True, octets).body for octets in waiting(bench, queue)]

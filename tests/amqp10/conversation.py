@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
+from struct import unpack_from
+
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
 from protocols.amqp10.machine.contract import FRAME_SIZE_MIN
+from tests.harness.attack import Recording, split
+from tests.harness.bench import ClientBench
 
 from .attack import SETTINGS
 from .controller import Control, in_tx
-from .peer import (
-    HEADER,
-    SECOND,
-    SETTLED,
-    Peer,
-    Session,
-    World,
-    annotations,
-    application_properties,
-    data,
-    section,
-)
+from .peer import SECOND, SETTLED, Peer, Session, annotations, application_properties, data, section
 
 
-class Recorded(Peer):
+class Recorded(Recording, Peer):
     """A client that remembers what it said."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.said: list[bytes] = []
-
-    def send_bytes(self, octets: bytes, settle: bool = True) -> None:
-        if octets:
-            self.said.append(octets)
-        super().send_bytes(octets, settle)
 
 
 def transcript() -> tuple[bytes, ...]:
     """A long conversation in headers and frames: a bit of everything that a client can say."""
-    world = World(SETTINGS)
-    peer = Recorded(world)
+    bench = ClientBench(SETTINGS)
+    peer = Recorded(bench)
     peer.open(max_frame_size=FRAME_SIZE_MIN, idle_time_out=60_000)
     manage(peer.begin(0))
     publish(peer.begin(1))
@@ -48,10 +32,7 @@ def transcript() -> tuple[bytes, ...]:
     peer.send_bytes(b"\0\0\0\x08\x02\0\0\0")
     peer.sessions[1].end()
     peer.close()
-    said = peer.said[:1] + [HEADER if each.startswith(HEADER) else each for each in peer.said[1:]]
-    at = said.index(HEADER)
-    opening = next(each for each in peer.said[1:] if each.startswith(HEADER))[len(HEADER) :]
-    return (*said[: at + 1], opening, *said[at + 1 :])
+    return split(peer.said, lambda said, at: unpack_from(">I", said, at)[0])
 
 
 def manage(session: Session) -> None:

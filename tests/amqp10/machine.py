@@ -1,12 +1,11 @@
 """The other end of a 1.0 connection under test, joined in memory: it says performatives and reads what comes back.
 
-Its owners note every call. They raise what `refusals` has for the name of the call, and do what `doings` has for it.
+Its owners note every call.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import pack, unpack_from
 
 from protocols.amqp10.codec import performatives as p
@@ -24,7 +23,7 @@ from protocols.amqp10.machine.receiving import IncomingLink
 from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session
 from protocols.shared.machine.contract import Wait
-from tests.shared.pieces import Pieces
+from tests.harness.machine import Call, Logins, Notes, Pieces
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -33,7 +32,6 @@ SENDER, RECEIVER = False, True  # roles
 FIRST, SECOND = 0, 1  # rcv-settle-mode
 MANY = 0x7FFF_FFFF
 LAST = 0xFFFF_FFFF
-Call = tuple[object, ...]
 Said = bytes | p.Record | tuple[int, p.Record]
 
 
@@ -54,60 +52,31 @@ def sasl(performative: p.Record) -> bytes:
     return frame(performative, kind=SASL)
 
 
-class Notes:
-    """What was called, in order; and what is to come of that."""
+class Recorder(Logins, Handler):
+    """Owner of a connection."""
+
+    wait = Wait.WAIT
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.refusals: dict[str, AmqpError] = {}
-        self.refused: Counter[str] = Counter()  # calls that were answered with a refusal
-        self.doings: dict[str, Callable[[], object]] = {}
-
-    def note(self, *call: object) -> None:
-        self.calls.append(call)
-        name = str(call[0])
-        doing = self.doings.get(name)
-        if doing is not None:
-            doing()
-        refusal = self.refusals.get(name)
-        if refusal is not None:
-            self.refused[name] += 1
-            raise refusal
-
-    def taken(self) -> list[Call]:
-        calls, self.calls = self.calls, []
-        return calls
-
-
-class Recorder(Handler):
-    """Owner of a connection; answers logins with the next of `challenges`. While `checking`, a password is checked."""
-
-    def __init__(self) -> None:
+        super().__init__()
         self.notes = Notes()
-        self.challenges: list[bytes] = []
-        self.checking = False
         self.last: bytes | None = None  # words
         self.sessions: list[Session] = []
         self.owners: list[SessionRecorder] = []
 
     def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | Wait | None:
         self.notes.note("init", mechanism, response)
-        return self._answer()
+        return self.next_answer()
 
     def on_sasl_response(self, response: bytes) -> bytes | Wait | None:
         self.notes.note("response", response)
-        return self._answer()
+        return self.next_answer()
 
     def on_sasl_checked(self) -> bytes | Wait | None:
         if self.checking:
             return Wait.WAIT
         self.notes.note("checked")
-        return self._answer()
-
-    def _answer(self) -> bytes | Wait | None:
-        if self.checking:
-            return Wait.WAIT
-        return self.challenges.pop(0) if self.challenges else None
+        return self.next_answer()
 
     def last_words(self) -> bytes | None:
         return self.last

@@ -1,6 +1,6 @@
 """A 1.0 client in memory: performatives in, performatives out, against a real broker and no socket.
 
-peer = Peer(World()).open()           # a world is a broker with a clock that moves when told
+peer = Peer().open()                  # on a bench of its own: see tests/harness/bench.py
 session = peer.begin()
 sender = session.sender("/queues/q")  # refused? sender.refusal() is the text
 sender.send(data(b"hello"))           -> the delivery's id; sender.outcome(id) == p.Accepted()
@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from struct import unpack_from
 
 from broker_core.frontend import Peer as Address
-from broker_core.outbox import Outbox
 from protocols.amqp10.broker.adapter import Connection10
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol
-from tests.amqp091.peer import ELSEWHERE, LOOPBACK, World
+from tests.harness.bench import ClientBench
+from tests.harness.peer import LOOPBACK, JoinedPeer
 
 from .client import MIXED, RECEIVER, SENDER, SETTLED, UNSETTLED, Link, Receiver, Sender, Session
 from .parts import (
@@ -48,11 +48,9 @@ __all__ = [
     "APPLICATION_PROPERTIES",
     "DATA",
     "DELIVERY_ANNOTATIONS",
-    "ELSEWHERE",
     "FIRST",
     "FOOTER",
     "HEADER",
-    "LOOPBACK",
     "MANY",
     "MESSAGE_ANNOTATIONS",
     "MIXED",
@@ -70,7 +68,6 @@ __all__ = [
     "Receiver",
     "Sender",
     "Session",
-    "World",
     "annotations",
     "application_properties",
     "bind",
@@ -92,14 +89,13 @@ FIRST, SECOND = 0, 1  # rcv-settle-mode
 MANY = 0xFFFF_FFFF
 
 
-class Peer:
+class Peer(JoinedPeer):
     """One connection, seen from the client."""
 
-    def __init__(self, world: World | None = None, address: Address = LOOPBACK) -> None:
-        self.world = world = world or World()
-        limits = world.config.limits
-        self.outbox = Outbox(world.ready, limits.outbox_size_max, limits.message_size_max)
-        self.front = Connection10(world.broker, world.config, self.outbox, address, world.broker.tick())
+    adapter = Connection10
+
+    def __init__(self, bench: ClientBench | None = None, address: Address = LOOPBACK) -> None:
+        super().__init__(bench, address)
         self.headers: list[bytes] = []  # protocol headers that came
         self.mechanisms: p.SaslMechanisms | None = None
         self.sasl: deque[object] = deque()  # challenges and the outcome
@@ -109,42 +105,6 @@ class Peer:
         self.sessions: dict[int, Session] = {}  # by the channel, the same in both directions
         self.frame_size_max = 131_072  # what we send at most in one frame
         self._heard: list[tuple[int, object]] = []  # channel and performative
-        self._buffer = b""
-        self._unread: list[bytes] = []  # sent while the broker did not read from us
-        world.peers.append(self)
-
-    # Bytes.
-
-    def send_bytes(self, octets: bytes, settle: bool = True) -> None:
-        if self.front.blocked:
-            self._unread.append(octets)
-            return
-        self.front.receive(octets, self.world.broker.tick())
-        if settle:
-            self.world.settle()
-        if self.front.halted and not self.outbox.full:
-            self.send_bytes(b"", settle)
-
-    def read_on(self) -> None:
-        """What was sent while the broker did not read from us, as far as it reads now."""
-        unread, self._unread = self._unread, []
-        for octets in unread:
-            self.send_bytes(octets)
-
-    def take_bytes(self) -> bytes:
-        """Everything sent since the last time; as if the operating system had taken it."""
-        octets = b"".join(self.outbox.take())
-        if self.outbox in self.world.ready:
-            self.world.ready.remove(self.outbox)
-        if self.outbox.sent(len(octets)):
-            self.front.drained()
-        return octets
-
-    def read(self) -> None:
-        """Work in what the broker has sent."""
-        while octets := self.take_bytes():
-            self.hear(octets)
-            self.world.settle()
 
     def hear(self, octets: bytes) -> None:
         """Work in what has come, as far as it is whole."""
@@ -273,43 +233,36 @@ class Peer:
         assert self.closed == p.Close(), self.closed
         assert self.front.closed
 
-    def drop(self) -> None:
-        """The transport is gone."""
-        self.world.broker.tick()
-        self.front.lost()
-        self.world.peers.remove(self)
-        self.world.settle()
 
-
-# Parts of a world.
+# Parts of a bench.
 
 
 def plain(user: str, password: str) -> bytes:
     return b"\0" + user.encode() + b"\0" + password.encode()
 
 
-def session_of(world: World, user: str = "guest") -> Session:
+def session_of(bench: ClientBench, user: str = "guest") -> Session:
     """A session on a connection of its own; everybody's password is his name."""
-    return Peer(world).open(user).begin()
+    return Peer(bench).open(user).begin()
 
 
-def declare(world: World, name: str, **properties: object) -> str:
+def declare(bench: ClientBench, name: str, **properties: object) -> str:
     """A queue in the default virtual host."""
-    world.host.declare_queue(name, **properties)
+    bench.host.declare_queue(name, **properties)
     return name
 
 
-def bind(world: World, exchange: str, queue: str, key: str = "") -> None:
-    host = world.host
+def bind(bench: ClientBench, exchange: str, queue: str, key: str = "") -> None:
+    host = bench.host
     host.bind(host.exchange(exchange), host.queue(queue), key)
 
 
-def waiting(world: World, queue: str) -> list[bytes]:
+def waiting(bench: ClientBench, queue: str) -> list[bytes]:
     """The bodies that wait in a queue, as the publisher's protocol wrote them."""
-    return [delivery.message.body for delivery in world.queue(queue).waiting()]
+    return [delivery.message.body for delivery in bench.queue(queue).waiting()]
 
 
-def declared(world: World, names: Iterable[str]) -> World:
+def declared(bench: ClientBench, names: Iterable[str]) -> ClientBench:
     for name in names:
-        declare(world, name)
-    return world
+        declare(bench, name)
+    return bench

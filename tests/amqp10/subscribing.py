@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
-from tests.amqp10.peer import (
-    Peer,
-    Receiver,
-    Sender,
-    Session,
-    World,
-    data,
-    session_of,
-)
+from tests.amqp10.peer import Peer, Receiver, Sender, Session, data, session_of
+from tests.harness.bench import ClientBench
 
 PATIENT = "[protocols.amqp10]\nidle_timeout_s = 0\n"
 V1 = "[protocols.amqp10.addresses]\nv1 = true\n"
@@ -22,21 +15,21 @@ LINK, SESSION, CONNECTION = "link-detach", "session-end", "connection-close"
 CONFIGURATION, UNSETTLED_STATE = p.TERMINUS_DURABILITY_CONFIGURATION, p.TERMINUS_DURABILITY_UNSETTLED_STATE
 
 
-def subscribed(world: World) -> list[str]:
+def subscribed(bench: ClientBench) -> list[str]:
     """The queues that subscriptions have."""
-    return sorted(name for name in world.host.queues if name.startswith("amq."))
+    return sorted(name for name in bench.host.queues if name.startswith("amq."))
 
 
 def publish(
-    world: World, *bodies: bytes, key: str = "a.b", exchange: str = "amq.topic", **fields: object
+    bench: ClientBench, *bodies: bytes, key: str = "a.b", exchange: str = "amq.topic", **fields: object
 ) -> None:
-    sender: Sender = session_of(world).sender(f"/exchanges/{exchange}/{key}")
+    sender: Sender = session_of(bench).sender(f"/exchanges/{exchange}/{key}")
     for body in bodies:
         sender.publish(data(body), **fields)
 
 
-def session_named(world: World, container: str = "jms", user: str = "guest") -> Session:
-    return Peer(world).open(user, container_id=container).begin()
+def session_named(bench: ClientBench, container: str = "jms", user: str = "guest") -> Session:
+    return Peer(bench).open(user, container_id=container).begin()
 
 
 def source(

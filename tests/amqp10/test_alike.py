@@ -11,8 +11,9 @@ from protocols.amqp10.broker.encoding import project
 from protocols.amqp10.broker.publishing import REMEMBERED_MAX, Projection
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.wire import EMPTY_FRAME
+from tests.harness.bench import ClientBench
 
-from .peer import SECOND, SETTLED, VALUE, Sender, World, bind, data, declare, frame, section, session_of
+from .peer import SECOND, SETTLED, VALUE, Sender, bind, data, declare, frame, section, session_of
 
 SETTINGS = "protocols.amqp10.link_credit = 60\nprotocols.amqp10.incoming_window = 80"
 FULL = {"x-max-length": 5, "x-overflow": "reject-publish"}
@@ -20,26 +21,26 @@ MESSAGES = 24
 
 
 class Case:
-    """A world with two senders in one session, before anything is sent."""
+    """A bench with two senders in one session, before anything is sent."""
 
     def __init__(self, address: str | None = "/queues/q", settings: str = SETTINGS, **link: object) -> None:
-        self.world = World(settings)
+        self.bench = ClientBench(settings)
         for name in ("q", "r", "fan1", "fan2"):
-            declare(self.world, name)
-        declare(self.world, "full", arguments=FULL)
+            declare(self.bench, name)
+        declare(self.bench, "full", arguments=FULL)
         for name in ("fan1", "fan2"):
-            bind(self.world, "amq.fanout", name)
-        self.session = session_of(self.world)
+            bind(self.bench, "amq.fanout", name)
+        self.session = session_of(self.bench)
         self.sender = self.session.sender(address, **link)
         self.other = self.session.sender("/queues/r")
 
     def read(self, octets: bytes) -> None:
         """The node reads this, and takes its turns until there is nothing left of it."""
         front = self.session.peer.front
-        front.receive(octets, self.world.broker.tick())
+        front.receive(octets, self.bench.broker.tick())
         while front.halted:
-            front.receive(b"", self.world.broker.tick())
-        self.world.settle()
+            front.receive(b"", self.bench.broker.tick())
+        self.bench.settle()
 
     def outcome(self) -> tuple[object, ...]:
         """What became of it, as everybody sees it."""
@@ -50,7 +51,7 @@ class Case:
             [
                 [
                     (each.message.body, each.message.properties, each.message.facts.durable, each.message.key)
-                    for each in self.world.queue(name).waiting()
+                    for each in self.bench.queue(name).waiting()
                 ]
                 for name in ("q", "r", "fan1", "fan2", "full")
             ],
@@ -215,7 +216,7 @@ def test_an_anonymous_sender_says_the_same_address_many_times() -> None:
         )
     )
     case.session.peer.read()
-    assert [case.world.queue(name).ready for name in "qr"] == [16, 8]
+    assert [case.bench.queue(name).ready for name in "qr"] == [16, 8]
     assert len(case.session.settled) == MESSAGES
 
 
@@ -231,13 +232,13 @@ def test_many_copies_are_made_in_turns() -> None:
     """So many at once that others would wait for long: a run is cut where its turn ends."""
     case = Case("/exchanges/amq.fanout")
     for number in range(998):
-        bind(case.world, "amq.fanout", declare(case.world, f"fan-{number}"))
+        bind(case.bench, "amq.fanout", declare(case.bench, f"fan-{number}"))
     front = case.session.peer.front
-    front.receive(b"".join(alike(case)), case.world.broker.tick())
+    front.receive(b"".join(alike(case)), case.bench.broker.tick())
     assert front.halted
-    assert case.world.queue("fan1").ready < MESSAGES
+    assert case.bench.queue("fan1").ready < MESSAGES
     case.read(b"")
-    assert case.world.queue("fan1").ready == MESSAGES
+    assert case.bench.queue("fan1").ready == MESSAGES
 
 
 # What was read of one message holds for another.

@@ -20,7 +20,6 @@ from tests.amqp10.peer import (
     Peer,
     Receiver,
     Session,
-    World,
     bind,
     data,
     declare,
@@ -28,17 +27,11 @@ from tests.amqp10.peer import (
     section,
     session_of,
 )
+from tests.harness.bench import ClientBench
 
 MARKER = Described(Symbol("of a peer"), None)
 FIRST_TAG = bytes(4)  # of the client in memory
 MARKED = {Symbol("x"): MARKER}
-
-
-@pytest.fixture
-def world() -> World:
-    world = World()
-    declare(world, "q")
-    return world
 
 
 def kept() -> int:
@@ -50,36 +43,36 @@ def kept() -> int:
 # What links keep of their attach.
 
 
-def test_what_a_receiver_asks_for_and_does_not_get_is_not_kept(world: World) -> None:
+def test_what_a_receiver_asks_for_and_does_not_get_is_not_kept(bench: ClientBench) -> None:
     source = p.Source(address=QUEUE, filter=MARKED, dynamic_node_properties=MARKED)
-    session_of(world).receiver(source, properties=MARKED, unsettled=None)
+    session_of(bench).receiver(source, properties=MARKED, unsettled=None)
     assert kept() == 0
 
 
-def test_what_a_subscription_does_not_heed_is_not_kept(world: World) -> None:
+def test_what_a_subscription_does_not_heed_is_not_kept(bench: ClientBench) -> None:
     source = p.Source(
         address="/exchanges/amq.topic/k", durable=2, filter=MARKED, dynamic_node_properties=MARKED
     )
-    session_of(world).receiver(source, properties=MARKED)
+    session_of(bench).receiver(source, properties=MARKED)
     assert kept() == 0
 
 
-def test_what_a_sender_says_besides_is_not_kept(world: World) -> None:
+def test_what_a_sender_says_besides_is_not_kept(bench: ClientBench) -> None:
     target = p.Target(address=QUEUE, dynamic_node_properties=MARKED)
-    session_of(world).sender(target, properties=MARKED, rcv_settle_mode=SECOND)
+    session_of(bench).sender(target, properties=MARKED, rcv_settle_mode=SECOND)
     # our attach repeats the target, and the client in memory has heard it
     assert kept() == 1
 
 
-def test_the_name_of_a_link_is_short(world: World) -> None:
-    session = session_of(world)
+def test_the_name_of_a_link_is_short(bench: ClientBench) -> None:
+    session = session_of(bench)
     session.receiver(QUEUE, name="n" * 1024)
     session.ask_receiver(QUEUE, name="n" * 1025)
     assert session.refusal() == "amqp:invalid-field the name of a link has more than 1024 characters"
 
 
-def test_the_address_that_a_management_pair_keeps_is_short(world: World) -> None:
-    session = session_of(world)
+def test_the_address_that_a_management_pair_keeps_is_short(bench: ClientBench) -> None:
+    session = session_of(bench)
     link = session.ask_sender(
         "/management",
         source=p.Source(address="a" * 1025),
@@ -89,8 +82,8 @@ def test_the_address_that_a_management_pair_keeps_is_short(world: World) -> None
     assert link.refusal() == "amqp:invalid-field an address has more than 1024 characters"
 
 
-def test_what_is_said_of_an_unfinished_message_is_not_kept_unless_it_counts(world: World) -> None:
-    session = session_of(world)
+def test_what_is_said_of_an_unfinished_message_is_not_kept_unless_it_counts(bench: ClientBench) -> None:
+    session = session_of(bench)
     link = session.sender(QUEUE)
     state = p.Modified(message_annotations={Symbol("x-a"): MARKER})
     session.send(
@@ -99,8 +92,8 @@ def test_what_is_said_of_an_unfinished_message_is_not_kept_unless_it_counts(worl
     assert kept() == 0
 
 
-def test_no_message_is_part_of_a_transaction_with_a_long_name(world: World) -> None:
-    session = session_of(world)
+def test_no_message_is_part_of_a_transaction_with_a_long_name(bench: ClientBench) -> None:
+    session = session_of(bench)
     link = session.sender(QUEUE)
     state = in_tx(b"t" * 33)
     session.send(
@@ -113,13 +106,13 @@ def test_no_message_is_part_of_a_transaction_with_a_long_name(world: World) -> N
 
 
 def test_a_default_outcome_that_could_not_be_applied_is_refused() -> None:
-    world = filled(1)
-    session = session_of(world)
+    bench = filled(1)
+    session = session_of(bench)
     session.ask_receiver(
         p.Source(address=QUEUE, default_outcome=p.Modified(message_annotations={Symbol("a"): 1}))
     )
     assert session.refusal().startswith("amqp:invalid-field reserved annotation key")
-    assert not world.queue("q").consumers
+    assert not bench.queue("q").consumers
 
 
 def test_a_default_outcome_is_short() -> None:
@@ -131,9 +124,9 @@ def test_a_default_outcome_is_short() -> None:
 
 
 def test_outcomes_count_with_what_they_say_towards_what_transactions_hold() -> None:
-    world = filled(1)
-    peer = Peer(world).open()
-    peer.front.transactions = Transactions(world.broker, held_size_max=10_000)
+    bench = filled(1)
+    peer = Peer(bench).open()
+    peer.front.transactions = Transactions(bench.broker, held_size_max=10_000)
     session = peer.begin()
     control = Control(session)
     tx = control.declare()
@@ -145,12 +138,12 @@ def test_outcomes_count_with_what_they_say_towards_what_transactions_hold() -> N
     assert outcome.error.condition == "amqp:transaction:rollback"
 
 
-def test_every_queue_that_a_message_is_for_counts_towards_what_transactions_hold(world: World) -> None:
+def test_every_queue_that_a_message_is_for_counts_towards_what_transactions_hold(bench: ClientBench) -> None:
     for number in range(20):
-        declare(world, f"q{number}")
-        bind(world, "amq.fanout", f"q{number}")
-    peer = Peer(world).open()
-    peer.front.transactions = Transactions(world.broker, held_size_max=10_000)
+        declare(bench, f"q{number}")
+        bind(bench, "amq.fanout", f"q{number}")
+    peer = Peer(bench).open()
+    peer.front.transactions = Transactions(bench.broker, held_size_max=10_000)
     session = peer.begin()
     control = Control(session)
     link = session.sender("/exchanges/amq.fanout")
@@ -172,8 +165,8 @@ def unread(session: Session, *frames: bytes) -> bool:
     return session.peer.front.halted
 
 
-def test_one_request_to_the_management_is_worked_off_at_a_time(world: World) -> None:
-    session = session_of(world)
+def test_one_request_to_the_management_is_worked_off_at_a_time(bench: ClientBench) -> None:
+    session = session_of(bench)
     paired = {Symbol("paired"): True}
     source, target = p.Source(address="me"), p.Target(address="me")
     link = session.sender("/management", "m", source=source, snd_settle_mode=SETTLED, properties=paired)
@@ -186,24 +179,24 @@ def test_one_request_to_the_management_is_worked_off_at_a_time(world: World) -> 
     assert not unread(session)
 
 
-def test_many_searches_through_a_long_queue_are_more_than_one_turn(world: World) -> None:
-    session = session_of(world)
+def test_many_searches_through_a_long_queue_are_more_than_one_turn(bench: ClientBench) -> None:
+    session = session_of(bench)
     copy = p.Source(address=QUEUE, distribution_mode=Symbol("copy"))
     attach = p.Attach(name="b", handle=0, role=True, source=copy, target=p.Target())
     frames = [frame(0, attach), frame(0, p.Detach(handle=0, closed=True))]
     assert not unread(session, *frames, *frames)
-    world.queue("q").ready = 6_000_000  # as if so many waited
+    bench.queue("q").ready = 6_000_000  # as if so many waited
     assert unread(session, *frames, *frames)
 
 
-def test_what_a_selector_reads_of_a_message_counts_as_work(world: World) -> None:
+def test_what_a_selector_reads_of_a_message_counts_as_work(bench: ClientBench) -> None:
     source = p.Source(
         address="/exchanges/amq.topic/k",
         capabilities=[Symbol("topic")],
         filter={Symbol("jms-selector"): Described(Symbol("apache.org:selector-filter:string"), "a = 'b'")},
     )
-    session_of(world).receiver(source)
-    session = session_of(world)
+    session_of(bench).receiver(source)
+    session = session_of(bench)
     link = session.sender("/exchanges/amq.topic/k")
     transfer = p.Transfer(handle=link.handle, delivery_id=0, delivery_tag=b"t", settled=True)
     small, large = (section(APPLICATION_PROPERTIES, {"a": "a" * size}) + data(b"") for size in (1, 100_000))
@@ -214,11 +207,11 @@ def test_what_a_selector_reads_of_a_message_counts_as_work(world: World) -> None
 # What is another user's.
 
 
-def test_what_a_sender_left_behind_is_not_another_users(world: World) -> None:
+def test_what_a_sender_left_behind_is_not_another_users(bench: ClientBench) -> None:
     target = p.Target(address=QUEUE, expiry_policy=Symbol(p.TERMINUS_EXPIRY_POLICY_NEVER))
 
     def sender_of(user: str, **fields: object) -> p.Attach:
-        session = session_of(world, user)
+        session = session_of(bench, user)
         link = session.sender(target, name="s", rcv_settle_mode=SECOND, **fields)
         if not fields:
             link.send(data(b"a"))
@@ -226,7 +219,7 @@ def test_what_a_sender_left_behind_is_not_another_users(world: World) -> None:
         session.peer.drop()
         return link.attached
 
-    world.user("ann")
+    bench.user("ann")
     sender_of("guest")
     tag = FIRST_TAG
     assert not sender_of("ann", unsettled={tag: None}).unsettled
@@ -234,10 +227,10 @@ def test_what_a_sender_left_behind_is_not_another_users(world: World) -> None:
 
 
 @pytest.mark.parametrize("lacking", ["configure", "write"])
-def test_who_may_not_make_a_subscription_does_not_come_back_to_one(world: World, lacking: str) -> None:
+def test_who_may_not_make_a_subscription_does_not_come_back_to_one(bench: ClientBench, lacking: str) -> None:
     source = p.Source(address="/exchanges/amq.topic/k", durable=2, capabilities=[Symbol("topic")])
-    mine = session_of(world).receiver(source, name="sub")
-    session = session_of(world, world.user("ann", **{lacking: "other"}))
+    mine = session_of(bench).receiver(source, name="sub")
+    session = session_of(bench, bench.user("ann", **{lacking: "other"}))
     session.attach(Receiver(session, "sub"), source=None, target=p.Target())
     assert session.refusal().startswith(
         f"amqp:unauthorized-access {lacking} access to queue 'amq.sub-test/sub'"

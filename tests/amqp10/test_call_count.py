@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from types import FrameType
-
 import pytest
 
 from protocols.amqp10.codec import performatives as p
+from tests.harness.bench import ClientBench
+from tests.harness.call_count import calls
 from tests.plain import calls_under, plain_only
 
-from .peer import Sender, World, data, declared, frame, session_of
+from .peer import Sender, data, declared, frame, session_of
 
 MESSAGES = 150
 
@@ -47,46 +45,35 @@ def batch(sender: Sender, first: int, settled: bool, *sections: bytes, count: in
 def test_a_published_message_costs_few_python_calls(
     address: str | None, sections: tuple[bytes, ...], settled: bool, at_most: float
 ) -> None:
-    world = declared(World("protocols.amqp10.link_credit = 1000"), ["q"])
-    sender = session_of(world).sender(address)
+    bench = declared(ClientBench("protocols.amqp10.link_credit = 1000"), ["q"])
+    sender = session_of(bench).sender(address)
     front = sender.peer.front
 
     def publish(octets: bytes) -> None:
-        front.receive(octets, world.broker.tick())
-        world.broker.settle()
+        front.receive(octets, bench.broker.tick())
+        bench.broker.settle()
 
     publish(batch(sender, 0, settled, *sections))
     octets = batch(sender, MESSAGES, settled, *sections)
-    calls: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            calls[frame.f_code.co_qualname] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        publish(octets)
-    finally:
-        sys.setprofile(before)
-    assert world.queue("q").ready == 2 * MESSAGES
+    cost = calls(lambda: publish(octets))
+    assert bench.queue("q").ready == 2 * MESSAGES
     sender.peer.read()
     assert len(sender.session.settled) == (0 if settled else 2 * MESSAGES)
-    assert calls.total() / MESSAGES < at_most, calls.most_common(20)
+    assert cost.total() / MESSAGES < at_most, cost.most_common(20)
 
 
-def one_sender() -> tuple[World, Sender]:
-    """A world with a queue, and a sender from whom it has a message."""
-    world = declared(World("protocols.amqp10.link_credit = 1000"), ["q"])
-    sender = session_of(world).sender("/queues/q")
-    take_in(world, sender, batch(sender, 0, False, *with_id(0), count=1))
+def one_sender() -> tuple[ClientBench, Sender]:
+    """A bench with a queue, and a sender from whom it has a message."""
+    bench = declared(ClientBench("protocols.amqp10.link_credit = 1000"), ["q"])
+    sender = session_of(bench).sender("/queues/q")
+    take_in(bench, sender, batch(sender, 0, False, *with_id(0), count=1))
     sender.peer.read()
-    return world, sender
+    return bench, sender
 
 
-def take_in(world: World, sender: Sender, octets: bytes) -> None:
-    sender.peer.front.receive(octets, world.broker.tick())
-    world.broker.settle()
+def take_in(bench: ClientBench, sender: Sender, octets: bytes) -> None:
+    sender.peer.front.receive(octets, bench.broker.tick())
+    bench.broker.settle()
 
 
 def with_id(number: int) -> tuple[bytes, bytes, bytes]:
@@ -96,11 +83,11 @@ def with_id(number: int) -> tuple[bytes, bytes, bytes]:
 
 @plain_only
 def test_a_message_unlike_the_one_before_is_read_straight_down() -> None:
-    world, sender = one_sender()
-    take_in(world, sender, batch(sender, 1, False, *with_id(1), count=1))
+    bench, sender = one_sender()
+    take_in(bench, sender, batch(sender, 1, False, *with_id(1), count=1))
     octets = batch(sender, 2, False, *with_id(2), count=1)
-    calls, modules = calls_under("Publishing._project", lambda: take_in(world, sender, octets))
-    assert calls == [
+    called, modules = calls_under("Publishing._project", lambda: take_in(bench, sender, octets))
+    assert called == [
         "Publishing._project",
         "Projection.holds_for",  # it does not hold for this one
         "Projection.__init__",
@@ -116,10 +103,10 @@ def test_a_message_unlike_the_one_before_is_read_straight_down() -> None:
 @pytest.mark.parametrize("messages", [1, MESSAGES])
 def test_an_accepted_message_is_answered_straight_down(messages: int) -> None:
     """From being told that all is safe to the disposition: twelve calls, for one message and for a batch."""
-    world, sender = one_sender()
+    bench, sender = one_sender()
     octets = batch(sender, 1, False, *with_id(0), count=messages)
-    calls, _ = calls_under("ServedSession.taken", lambda: take_in(world, sender, octets))
-    assert calls == [
+    called, _ = calls_under("ServedSession.taken", lambda: take_in(bench, sender, octets))
+    assert called == [
         *("ServedSession.taken", "Publishing.answer", "IncomingLink.accept_all"),
         *("Session.accept", "Session.become_due"),
         *("Session.flush", "Answers.tell", "runs", "disposition_frame", "frame"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
 from uuid import UUID
 
 import pytest
@@ -13,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import values
-from broker_core.message import Death, Encoding, Facts, Message, Notes
-from broker_core.values import Properties, Table
+from broker_core.message import Death, Facts, Message, Notes
+from broker_core.values import Properties
 from protocols.amqp10.broker import encoding, envelope
 from protocols.amqp10.broker.encoding import ENCODING, LOOKED_INTO_MAX, annotated, pieces, project
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.types import Array, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
 from tests.core.fakes import lone
+from tests.harness.call_count import calls
+from tests.harness.foreign import ForeignEncoding
 from tests.plain import plain_only
 
 from . import messages, peer
@@ -469,31 +469,8 @@ def test_annotations_do_not_grow_without_end() -> None:
 # From elsewhere.
 
 
-class Foreign(Encoding):
-    """Another protocol, of one message."""
-
-    name = "foreign"
-
-    def __init__(self, properties: Properties | None) -> None:
-        self.properties = properties
-        self.reads = 0
-
-    def headers(self, properties: bytes) -> Table:
-        return self.read(properties).headers or {}
-
-    def read(self, properties: bytes) -> Properties:
-        self.reads += 1
-        if self.properties is None:
-            raise ValueError("a mistake in another protocol")
-        return self.properties
-
-    def write(self, properties: Properties) -> bytes:
-        self.properties = properties
-        return b"written"
-
-
 def foreign(properties: Properties | None, body: bytes = b"hello", notes: Notes | None = None) -> Message:
-    return Message(Foreign(properties), "x", "k", b"", body, Facts(), notes)
+    return Message(ForeignEncoding(properties), "x", "k", b"", body, Facts(), notes)
 
 
 def test_s231_a_foreign_body_is_one_data_section_and_never_copied() -> None:
@@ -508,7 +485,7 @@ def test_one_conversion_serves_all_consumers() -> None:
     for redelivered in (False, True):
         assert shown(message, redelivered).properties.message_id == "m"
     encoding = message.encoding
-    assert isinstance(encoding, Foreign)
+    assert isinstance(encoding, ForeignEncoding)
     assert encoding.reads == 1
 
 
@@ -546,19 +523,7 @@ def test_x068_a_foreign_message_gets_headers() -> None:
 
 def calls_of(run: Callable[[], object]) -> int:
     """The Python calls that `run` makes."""
-    made = 0
-
-    def counted(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal made
-        made += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        run()
-    finally:
-        sys.setprofile(before)
-    return made - 1
+    return calls(run).total() - 1
 
 
 @plain_only

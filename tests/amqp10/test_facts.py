@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_core.observability.connection_stats import ChannelFacts, ConsumerFacts
 from protocols.amqp10.codec import performatives as p
-from tests.amqp091.peer import World
+from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Session
 from .parts import data
@@ -17,15 +17,15 @@ def told(session: Session) -> ChannelFacts:
 
 
 def session_with_queue() -> Session:
-    world = World()
-    declare(world, "q")
-    return session_of(world)
+    bench = ClientBench()
+    declare(bench, "q")
+    return session_of(bench)
 
 
 def test_a_connection_is_told_once_it_is_open_and_until_it_ends() -> None:
-    peer = Peer(World()).log_in()
+    peer = Peer().log_in()
     assert peer.front.facts() is None
-    peer = Peer(World()).open()
+    peer = Peer().open()
     facts = peer.front.facts()
     assert facts is not None
     assert (facts.protocol, facts.user, facts.virtual_host, facts.mechanism) == (
@@ -52,7 +52,7 @@ def test_what_comes_is_counted_over_all_links() -> None:
         settled.send(data(b"hello"))
     facts = told(session)
     assert (facts.published, facts.confirmed, facts.unconfirmed, facts.confirming) == (5, 3, 0, True)
-    assert session.peer.world.broker.confirmed == 3
+    assert session.peer.bench.broker.confirmed == 3
 
 
 def test_credit_that_a_sender_passes_over_is_no_message() -> None:
@@ -77,7 +77,7 @@ def test_what_finds_no_queue_is_returned() -> None:
     sender = session.sender("/exchanges/amq.direct/nobody")
     assert sender.publish(data(b"hello")) == p.Released()
     assert told(session).returned == 1
-    assert session.peer.world.broker.returned == 1
+    assert session.peer.bench.broker.returned == 1
 
 
 def test_deliveries_and_what_is_accepted_of_them_are_counted() -> None:
@@ -99,6 +99,6 @@ def test_deliveries_and_what_is_accepted_of_them_are_counted() -> None:
 def test_a_link_tells_where_it_is() -> None:
     session = session_with_queue()
     session.receiver("/queues/q", name="reader")
-    (consumer,) = session.peer.world.queue("q").consumers
+    (consumer,) = session.peer.bench.queue("q").consumers
     where = "127.0.0.1:40000 -> 127.0.0.1:5672"
     assert consumer.facts() == ConsumerFacts(tag="reader", connection=where, channel=session.channel)

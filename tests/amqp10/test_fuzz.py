@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import pack, pack_into
+from struct import pack
 from typing import Final
 
 import pytest
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec import types
 from protocols.amqp10.codec.types import Described, Symbol, UByte, UInt, ULong, UShort
-from tests.mutation import POSITIONS, Mutation, mutated, mutations, reads
+from tests.harness.bench import ClientBench
+from tests.harness.mutation import POSITIONS, Mutation, mutated, mutations, reads, with_number
 
 from .attack import (
     FRAME_MAX,
@@ -29,7 +30,7 @@ from .attack import (
 )
 from .conversation import transcript
 from .parts import AMQP, SASL
-from .peer import HEADER, SASL_HEADER, Peer, World, data, frame
+from .peer import HEADER, SASL_HEADER, Peer, data, frame
 
 each_state: Final = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 a_share: Final = settings(max_examples=settings().max_examples // 4)  # the states together try hard enough
@@ -190,28 +191,28 @@ FRAMES: Final = st.builds(
 @each_state
 @a_share
 @given(chunks=st.lists(st.binary(max_size=200), max_size=4))
-def test_random_bytes(state: Callable[[World], Peer], chunks: list[bytes]):
+def test_random_bytes(state: Callable[[ClientBench], Peer], chunks: list[bytes]):
     attack(state, chunks)
 
 
 @each_state
 @a_share
 @given(frames=st.lists(FRAMES, min_size=1, max_size=8), at_once=st.booleans())
-def test_random_frames(state: Callable[[World], Peer], frames: list[bytes], at_once: bool):
+def test_random_frames(state: Callable[[ClientBench], Peer], frames: list[bytes], at_once: bool):
     attack(state, [b"".join(frames)] if at_once else frames)
 
 
 @each_state
 @a_share
 @given(said=st.lists(st.tuples(PLAUSIBLE, PAYLOADS), min_size=1, max_size=12))
-def test_plausible_frames(state: Callable[[World], Peer], said: list[tuple[p.Record, bytes]]):
+def test_plausible_frames(state: Callable[[ClientBench], Peer], said: list[tuple[p.Record, bytes]]):
     """Whole performatives with fields of the right types, in any order."""
     attack(state, [frame(0, record, payload) for record, payload in said])
 
 
 @pytest.mark.parametrize("state", [Peer, greeted])
 @given(bodies=st.lists(composites(VALUES).map(types.encode) | st.binary(max_size=60), max_size=4))
-def test_random_logins(state: Callable[[World], Peer], bodies: list[bytes]):
+def test_random_logins(state: Callable[[ClientBench], Peer], bodies: list[bytes]):
     header = SASL_HEADER if state is Peer else b""
     attack(state, [header + b"".join(frame_of(body, b"", 0, SASL, 2, None) for body in bodies)])
 
@@ -245,13 +246,6 @@ def give_descriptor(frames: list[bytes], at: int, value: int) -> None:
     frames[at] = with_number(frames[at], ">B", 10, CODES[value % len(CODES)] & 0xFF)
 
 
-def with_number(octets: bytes, form: str, at: int, number: int) -> bytes:
-    changed = bytearray(octets)
-    if len(changed) > 10:
-        pack_into(form, changed, at, number)
-    return bytes(changed)
-
-
 MUTATED: Final = mutations(
     {
         "another channel": move_to_channel,
@@ -274,7 +268,7 @@ def test_mutated_conversations(changes: list[Mutation], size: int):
 @a_share
 @given(start=POSITIONS, count=st.integers(1, 30), changes=st.just([]) | MUTATED, size=READ_SIZES)
 def test_parts_of_conversations(
-    state: Callable[[World], Peer], start: int, count: int, changes: list[Mutation], size: int
+    state: Callable[[ClientBench], Peer], start: int, count: int, changes: list[Mutation], size: int
 ):
     """The right words at the wrong time: some frames from the middle of a conversation, on channel 0."""
     at = start % len(FRAMES_SAID)
@@ -288,7 +282,7 @@ def on_channel_0(said: bytes) -> bytes:
 
 def test_the_conversation_is_a_good_one():
     """Mutations of what is refused from the start would test little."""
-    peer = Peer(World(SETTINGS))
+    peer = Peer(ClientBench(SETTINGS))
     for said in FRAMES_SAID:
         peer.send_bytes(said)
     ends = [p.decode(body, 0, len(body))[0] for _, _, body in frames_of(peer.take_bytes()) if body]
@@ -302,15 +296,17 @@ def test_the_conversation_is_a_good_one():
 
 @pytest.mark.parametrize("kind", [AMQP, SASL])
 @pytest.mark.parametrize("state", [greeted, opened, begun])
-def test_a_frame_beyond_the_limit_is_refused_at_its_first_octets(state: Callable[[World], Peer], kind: int):
-    attacker = state(World(SETTINGS))
+def test_a_frame_beyond_the_limit_is_refused_at_its_first_octets(
+    state: Callable[[ClientBench], Peer], kind: int
+):
+    attacker = state(ClientBench(SETTINGS))
     attacker.send_bytes(pack(">IBBH", FRAME_MAX + 1, 2, kind, 0) + b"x")
     assert attacker.front.wire._tail_size == 0
     assert attacker.front.closed
 
 
 def test_an_endless_frame_in_small_pieces_is_kept_up_to_its_size():
-    attacker = begun(World(SETTINGS))
+    attacker = begun(ClientBench(SETTINGS))
     attacker.send_bytes(pack(">IBBH", FRAME_MAX, 2, AMQP, 0))
     for _ in range(FRAME_MAX - 8):
         attacker.send_bytes(b"\x40")
@@ -323,7 +319,7 @@ def test_an_endless_frame_in_small_pieces_is_kept_up_to_its_size():
 
 def test_a_message_that_never_ends_is_kept_up_to_the_largest_one():
     """S172."""
-    attacker = sending(World(SETTINGS))
+    attacker = sending(ClientBench(SETTINGS))
     session = attacker.sessions[0]
     for _ in range(100):
         session.send(p.Transfer(handle=0, delivery_id=90, delivery_tag=b"endless", more=True), b"x" * 1000)

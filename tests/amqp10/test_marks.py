@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol
 from tests.amqp10.controller import Control, in_tx
-from tests.amqp10.peer import SECOND, Sender, Session, World, data, declare, session_of
+from tests.amqp10.peer import SECOND, Sender, Session, data, declare, session_of
 from tests.core.slow_disk import SlowDisk
+from tests.harness.bench import ClientBench
 
 DURABLE: Final = p.Header(durable=True)
 NO_ROOM: Final = {"x-max-length": 0, "x-overflow": "reject-publish"}
@@ -21,21 +22,19 @@ ACCEPTED: Final = p.Accepted()
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    declare(world, "q")
-    declare(world, "full", arguments=NO_ROOM)
-    return world
+def bench(bench: ClientBench) -> ClientBench:
+    declare(bench, "full", arguments=NO_ROOM)
+    return bench
 
 
 @pytest.fixture
-def disk(world: World) -> SlowDisk:
-    return SlowDisk(world.broker)
+def disk(bench: ClientBench) -> SlowDisk:
+    return SlowDisk(bench.broker)
 
 
 @pytest.fixture
-def sender(world: World, disk: SlowDisk) -> Sender:
-    return session_of(world).sender("/queues/q")
+def sender(bench: ClientBench, disk: SlowDisk) -> Sender:
+    return session_of(bench).sender("/queues/q")
 
 
 def send(sender: Sender, durable: bool = True, to: str | None = None, **fields: object) -> int:
@@ -51,21 +50,21 @@ def test_s226_a_durable_message_is_accepted_when_it_is_on_disk(sender: Sender, d
     assert number in sender.session.settled
 
 
-def test_s226_what_need_not_be_on_disk_is_answered_at_once(world: World, disk: SlowDisk) -> None:
+def test_s226_what_need_not_be_on_disk_is_answered_at_once(bench: ClientBench, disk: SlowDisk) -> None:
     """Messages that are not durable, that no queue has, and that a full queue has refused."""
-    sender = session_of(world).sender(None)
+    sender = session_of(bench).sender(None)
     numbers = [send(sender, False, "q"), send(sender, True, "nowhere"), send(sender, True, "full")]
     assert [type(sender.outcome(number)) for number in numbers] == [p.Accepted, p.Released, p.Rejected]
     assert not disk.commits
 
 
 def test_s226_what_comes_while_the_disk_works_is_not_answered_by_that(
-    world: World, sender: Sender, disk: SlowDisk
+    bench: ClientBench, sender: Sender, disk: SlowDisk
 ) -> None:
     numbers = [send(sender, settle=False) for _ in range(3)]
-    world.settle()
+    bench.settle()
     numbers += [send(sender, settle=False) for _ in range(2)]
-    world.settle()
+    bench.settle()
     disk.land()
     sender.peer.read()
     assert sorted(sender.session.outcomes) == numbers[:3]
@@ -80,7 +79,7 @@ def test_s226_a_settled_message_keeps_nobody_waiting(sender: Sender, disk: SlowD
     assert sender.outcome(send(sender, durable=False)) == ACCEPTED
 
 
-def test_s226_another_session_does_not_wait(world: World, sender: Sender, disk: SlowDisk) -> None:
+def test_s226_another_session_does_not_wait(bench: ClientBench, sender: Sender, disk: SlowDisk) -> None:
     waits = send(sender)
     other = sender.peer.begin().sender("/queues/q")
     assert other.outcome(send(other, durable=False)) == ACCEPTED
@@ -88,12 +87,12 @@ def test_s226_another_session_does_not_wait(world: World, sender: Sender, disk: 
 
 
 def test_s226_a_link_that_has_gone_is_not_answered_others_of_its_mark_are(
-    world: World, sender: Sender, disk: SlowDisk
+    bench: ClientBench, sender: Sender, disk: SlowDisk
 ) -> None:
     session = sender.session
     other = session.sender("/queues/q")
     gone, stays = send(sender, settle=False), send(other, settle=False)
-    world.settle()
+    bench.settle()
     sender.detach()
     again = session.sender("/queues/q", name=sender.name)
     disk.land()
@@ -103,7 +102,9 @@ def test_s226_a_link_that_has_gone_is_not_answered_others_of_its_mark_are(
     assert again.outcome(later) == ACCEPTED
 
 
-def test_s226_a_session_that_has_ended_is_told_nothing(world: World, sender: Sender, disk: SlowDisk) -> None:
+def test_s226_a_session_that_has_ended_is_told_nothing(
+    bench: ClientBench, sender: Sender, disk: SlowDisk
+) -> None:
     send(sender)
     sender.session.end()
     again = sender.peer.begin(sender.session.channel)
@@ -116,7 +117,9 @@ def test_s226_a_session_that_has_ended_is_told_nothing(world: World, sender: Sen
     assert other.outcome(number) == ACCEPTED
 
 
-def test_a_connection_that_has_gone_is_told_nothing(world: World, sender: Sender, disk: SlowDisk) -> None:
+def test_a_connection_that_has_gone_is_told_nothing(
+    bench: ClientBench, sender: Sender, disk: SlowDisk
+) -> None:
     send(sender)
     sender.peer.drop()
     disk.land()
@@ -124,12 +127,12 @@ def test_a_connection_that_has_gone_is_told_nothing(world: World, sender: Sender
 
 
 def test_s206_a_message_without_a_target_is_released_though_others_wait_for_the_disk(
-    world: World, disk: SlowDisk
+    bench: ClientBench, disk: SlowDisk
 ) -> None:
     """The link ends. What waits has no outcome: that is for the sender to resolve."""
-    host = world.host
-    host.bind(host.declare_exchange("x", "fanout"), world.queue("q"), "")
-    sender = session_of(world).sender("/exchanges/x/k")
+    host = bench.host
+    host.bind(host.declare_exchange("x", "fanout"), bench.queue("q"), "")
+    sender = session_of(bench).sender("/exchanges/x/k")
     waits = send(sender)
     host.delete_exchange("x")
     released = send(sender)
@@ -140,9 +143,9 @@ def test_s206_a_message_without_a_target_is_released_though_others_wait_for_the_
     assert sender.outcome(waits) is None
 
 
-def test_s180_to_drain_does_not_wait_for_the_disk(world: World, sender: Sender, disk: SlowDisk) -> None:
+def test_s180_to_drain_does_not_wait_for_the_disk(bench: ClientBench, sender: Sender, disk: SlowDisk) -> None:
     send(sender)
-    receiver = session_of(world).receiver("/queues/q", credit=5)
+    receiver = session_of(bench).receiver("/queues/q", credit=5)
     receiver.get()
     receiver.want(5, drain=True)
     assert receiver.drained
@@ -152,9 +155,9 @@ def test_s180_to_drain_does_not_wait_for_the_disk(world: World, sender: Sender, 
 # What waits in the connection.
 
 
-def test_s175_a_commit_is_answered_when_it_is_on_disk(world: World, disk: SlowDisk) -> None:
+def test_s175_a_commit_is_answered_when_it_is_on_disk(bench: ClientBench, disk: SlowDisk) -> None:
     """The whole connection waits: the outcomes that take effect are told by other links."""
-    session = session_of(world)
+    session = session_of(bench)
     control, sender = Control(session), session.sender("/queues/q")
     tx = control.declare()
     sender.send(DURABLE, data(b"x"), state=in_tx(tx))
@@ -167,10 +170,10 @@ def test_s175_a_commit_is_answered_when_it_is_on_disk(world: World, disk: SlowDi
     assert disk.holds
 
 
-def test_a_sender_that_comes_back_is_told_what_is_on_disk_only(world: World, disk: SlowDisk) -> None:
+def test_a_sender_that_comes_back_is_told_what_is_on_disk_only(bench: ClientBench, disk: SlowDisk) -> None:
     """It left before the outcome was known; our attach tells it, and waits."""
     target = p.Target(address="/queues/q", expiry_policy=Symbol(p.TERMINUS_EXPIRY_POLICY_NEVER), timeout=0)
-    session = session_of(world)
+    session = session_of(bench)
     sender = session.sender(target, name="s", rcv_settle_mode=SECOND)
     send(sender, tag=b"one")
     sender.detach(closed=False)
@@ -213,14 +216,14 @@ class Marks(RuleBasedStateMachine):
 
     @initialize(second=st.booleans())
     def begin(self, second: bool) -> None:
-        self.world = World()
-        declare(self.world, "q")
-        declare(self.world, "full", arguments=NO_ROOM)
-        self.disk = SlowDisk(self.world.broker)
+        self.bench = ClientBench()
+        declare(self.bench, "q")
+        declare(self.bench, "full", arguments=NO_ROOM)
+        self.disk = SlowDisk(self.bench.broker)
         self.fields = {"rcv_settle_mode": SECOND} if second else {}
         self.commits = self.landed = 0
         self.published: list[Published] = []
-        self.sessions = [session_of(self.world) for _ in range(2)]
+        self.sessions = [session_of(self.bench) for _ in range(2)]
         self.links = [[self._sender(session) for _ in range(2)] for session in self.sessions]
 
     def _sender(self, session: Session) -> Sender:
@@ -232,7 +235,7 @@ class Marks(RuleBasedStateMachine):
             queue, durable, _ = KINDS[kind]
             number = send(self.links[at][link], durable, queue, settle=False)
             self.published.append(Published(at, link, number, kind))
-        self.world.settle()
+        self.bench.settle()
         waits = [self._waits(at) for at in range(2)]
         for each in self.published:
             if each.commit < 0:

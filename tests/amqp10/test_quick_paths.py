@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
-from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -17,6 +16,7 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.machine.contract import Tuning
 from protocols.amqp10.machine.receiving import IncomingLink
 from protocols.amqp10.machine.session import Session
+from tests.harness.call_count import calls
 from tests.plain import plain_only
 
 from .machine import (
@@ -222,21 +222,7 @@ class Unheeding(OutgoingRecorder):
 
 def calls_of(peer: Peer, *data: bytes) -> Counter[str]:
     """The Python functions called while the machine takes this, by their qualified names."""
-    calls: Counter[str] = Counter()
-
-    def count(called: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            calls[called.f_code.co_qualname] += 1
-
-    whole = b"".join(data)
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        peer.connection.receive(whole, 0.0)
-        peer.connection.flush()
-    finally:
-        sys.setprofile(before)
-    return calls
+    return calls(partial(peer.connection.receive, b"".join(data), 0.0)) + calls(peer.connection.flush)
 
 
 MESSAGES = 100
@@ -248,15 +234,13 @@ def test_a_transfer_that_comes_costs_two_calls_of_ours_and_one_of_its_owner() ->
     peer.incoming.owner = owner = Gathering(peer.notes, peer.incoming)
     owner.ids = []
     peer.outbox.take()
-    calls = calls_of(
-        peer, *(transfer(number, bytes(100), tag=bytes((number,))) for number in range(MESSAGES))
-    )
+    cost = calls_of(peer, *(transfer(number, bytes(100), tag=bytes((number,))) for number in range(MESSAGES)))
     for each in (Session.take_transfer_at, IncomingLink.take, Gathering.on_message):
-        assert calls[each.__qualname__] == MESSAGES
-    assert calls.total() - 3 * MESSAGES < 25, calls.most_common(20)
+        assert cost[each.__qualname__] == MESSAGES
+    assert cost.total() - 3 * MESSAGES < 25, cost.most_common(20)
     peer.incoming.accept_all(owner.ids)
-    calls = calls_of(peer)
-    assert calls.total() < 20, calls.most_common(20)
+    cost = calls_of(peer)
+    assert cost.total() < 20, cost.most_common(20)
     assert peer.hears() == [p.Disposition(role=True, first=0, last=99, settled=True, state=p.Accepted())]
 
 
@@ -280,29 +264,17 @@ OF_CLIENTS = [
 def test_what_clients_send_all_the_time_is_not_decoded(code: int, count: int, fields: str, form: int) -> None:
     octets = encoded(code, [bytes.fromhex(fields)], count, form)
     assert p.decode(octets, 0, len(octets))[1] == len(octets)
-    calls = calls_of(linked(), frame(octets, b"body" if code == 0x14 else b""))
-    assert "decode" not in calls
-    assert calls.total() > (4 if built().compiled == 0 else 0)
+    cost = calls_of(linked(), frame(octets, b"body" if code == 0x14 else b""))
+    assert "decode" not in cost
+    assert cost.total() > (4 if built().compiled == 0 else 0)
 
 
 @plain_only
 def test_a_transfer_that_goes_costs_one_call_of_ours_and_two_of_the_outbox() -> None:
     peer = begun().says(receiver(), flow(0, MESSAGES))
-    calls: Counter[str] = Counter()
-
-    def count(called: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            calls[called.f_code.co_qualname] += 1
-
     send, pieces = peer.outgoing.send, [b"head", bytes(100)]
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        for number in range(MESSAGES):
-            send(number, pieces, 104, False)
-    finally:
-        sys.setprofile(before)
-    assert calls.total() == 3 * MESSAGES, calls
+    cost = sum((calls(partial(send, number, pieces, 104, False)) for number in range(MESSAGES)), Counter())
+    assert cost.total() == 3 * MESSAGES, cost
 
 
 def test_a_disposition_of_a_hundred_deliveries_costs_a_call_for_all_of_them() -> None:
@@ -310,7 +282,7 @@ def test_a_disposition_of_a_hundred_deliveries_costs_a_call_for_all_of_them() ->
     peer.outgoing.owner = Unheeding(peer.notes, peer.outgoing)
     for number in range(MESSAGES):
         peer.outgoing.send(number, [b"x"], 1, False)
-    calls = calls_of(peer, frame(disposition(0, MESSAGES - 1)))
-    assert calls["Unheeding.on_outcomes"] == 1
-    assert calls.total() < 20, calls.most_common(20)
+    cost = calls_of(peer, frame(disposition(0, MESSAGES - 1)))
+    assert cost["Unheeding.on_outcomes"] == 1
+    assert cost.total() < 20, cost.most_common(20)
     assert not peer.outgoing.unsettled

@@ -10,34 +10,19 @@ from protocols.amqp10.broker.kept_links import TARGETS_MAX, Termini, Terminus, t
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol, Value, encode
 from tests.amqp10.controller import Control, bodies_of, in_tx
-from tests.amqp10.keeping import KeptWorld
-from tests.amqp10.peer import (
-    SECOND,
-    SENDER,
-    Peer,
-    Sender,
-    Session,
-    World,
-    data,
-    declare,
-    session_of,
-)
+from tests.amqp10.peer import SECOND, SENDER, Peer, Sender, Session, data, declare, session_of
+from tests.harness.bench import ClientBench, StoredBench
 
 NEVER = p.TERMINUS_EXPIRY_POLICY_NEVER
 PATIENT = "[protocols.amqp10]\nidle_timeout_s = 0\n"
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(PATIENT)
-    declare(world, "q")
-    declare(world, "full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
-    return world
-
-
-@pytest.fixture
-def session(world: World) -> Session:
-    return session_of(world)
+def bench() -> ClientBench:
+    bench = ClientBench(PATIENT)
+    declare(bench, "q")
+    declare(bench, "full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    return bench
 
 
 def tag(number: int) -> bytes:
@@ -84,18 +69,18 @@ def sent(session: Session, count: int = 2) -> list[int]:
 
 
 def test_a_sender_that_comes_back_is_told_what_became_of_its_deliveries(
-    world: World, session: Session
+    bench: ClientBench, session: Session
 ) -> None:
     sent(session, 3)
     sender = sender_of(session, {tag(1): None, tag(2): p.Accepted(), tag(7): None})
     assert known_to(sender) == {tag(1): p.Accepted(), tag(2): p.Accepted()}
 
 
-def test_what_is_resumed_is_answered_and_not_published_again(world: World, session: Session) -> None:
+def test_what_is_resumed_is_answered_and_not_published_again(bench: ClientBench, session: Session) -> None:
     """Also from another connection. What we do not know of is sent anew."""
     sent(session)
     session.peer.drop()
-    session = session_of(world)
+    session = session_of(bench)
     sender = sender_of(session, {tag(0): None, tag(1): None, tag(2): None})
     id = resume(sender, tag(0))
     assert sender.outcome(id) == p.Accepted()
@@ -103,20 +88,20 @@ def test_what_is_resumed_is_answered_and_not_published_again(world: World, sessi
     session.dispose(p.Accepted(), id, role=SENDER)
     resume(sender, tag(1), settled=True)
     assert sender.outcome(sender.send(data(b"2"), tag=tag(2))) == p.Accepted()
-    assert bodies_of(world, "q") == [b"0", b"1", b"2"]
+    assert bodies_of(bench, "q") == [b"0", b"1", b"2"]
     sender.detach(closed=False)
     assert known_to(sender_of(session, {tag(0): None, tag(1): None})) is None
 
 
-def test_a_tag_is_free_again_once_it_was_resumed(world: World, session: Session) -> None:
+def test_a_tag_is_free_again_once_it_was_resumed(bench: ClientBench, session: Session) -> None:
     sent(session, 1)
     sender = sender_of(session, {tag(0): None})
     resume(sender, tag(0), settled=True)
     assert sender.outcome(sender.send(data(b"new"), tag=tag(0))) == p.Accepted()
-    assert bodies_of(world, "q") == [b"0", b"new"]
+    assert bodies_of(bench, "q") == [b"0", b"new"]
 
 
-def test_what_is_not_resumed_is_kept_for_the_next_time(world: World, session: Session) -> None:
+def test_what_is_not_resumed_is_kept_for_the_next_time(bench: ClientBench, session: Session) -> None:
     sent(session)
     unsettled = {tag(0): None, tag(1): None}
     sender = sender_of(session, unsettled)
@@ -145,7 +130,7 @@ def test_what_the_sender_has_settled_is_not_kept(session: Session) -> None:
     assert known_to(sender) == {tag(0): p.Accepted(), tag(2): p.Accepted()}
 
 
-def test_every_outcome_is_kept(world: World, session: Session) -> None:
+def test_every_outcome_is_kept(bench: ClientBench, session: Session) -> None:
     sender = sender_of(session, address=None)
     for number, to in enumerate(("/queues/q", "/queues/gone", "/queues/full", "/exchanges/gone")):
         sender.send(p.Properties(to=to), data(b"x"), tag=tag(number))
@@ -155,18 +140,20 @@ def test_every_outcome_is_kept(world: World, session: Session) -> None:
     assert [type(known[each]) for each in unsettled] == [p.Accepted, p.Released, p.Rejected, p.Rejected]
 
 
-def test_a_message_that_was_not_answered_yet_is_not_published_again(world: World, session: Session) -> None:
+def test_a_message_that_was_not_answered_yet_is_not_published_again(
+    bench: ClientBench, session: Session
+) -> None:
     """The link goes in the read in which it came."""
     sender = sender_of(session)
     sender.send(data(b"0"), tag=tag(0), settle=False)
     session.send(p.Detach(handle=sender.handle, closed=False), settle=False)
-    world.settle()
+    bench.settle()
     session.peer.read()
     assert known_to(sender_of(session, {tag(0): None})) == {tag(0): p.Accepted()}
-    assert bodies_of(world, "q") == [b"0"]
+    assert bodies_of(bench, "q") == [b"0"]
 
 
-def test_what_had_come_in_part_is_not_known(world: World, session: Session) -> None:
+def test_what_had_come_in_part_is_not_known(bench: ClientBench, session: Session) -> None:
     sender = sender_of(session)
     transfer = p.Transfer(handle=sender.handle, delivery_id=0, delivery_tag=tag(0), more=True)
     session.next_delivery += 1
@@ -175,15 +162,15 @@ def test_what_had_come_in_part_is_not_known(world: World, session: Session) -> N
     assert known_to(sender_of(session, {tag(0): None})) is None
 
 
-def test_a_link_that_is_closed_leaves_nothing(world: World, session: Session) -> None:
+def test_a_link_that_is_closed_leaves_nothing(bench: ClientBench, session: Session) -> None:
     sender = sender_of(session)
     sender.send(data(b"0"), tag=tag(0))
     sender.detach(closed=True)
     assert known_to(sender_of(session, {tag(0): None})) is None
-    assert not termini_of(world.host).targets
+    assert not termini_of(bench.host).targets
 
 
-def test_with_mode_first_we_have_settled_and_know_of_nothing(world: World, session: Session) -> None:
+def test_with_mode_first_we_have_settled_and_know_of_nothing(bench: ClientBench, session: Session) -> None:
     """The sender sends again what it wonders about. To resume that is a mistake."""
     sender = sender_of(session, mode=0)
     sender.send(data(b"0"), tag=tag(0))
@@ -193,7 +180,7 @@ def test_with_mode_first_we_have_settled_and_know_of_nothing(world: World, sessi
     assert sender.publish(data(b"0"), tag=tag(0)) == p.Accepted()
     resume(sender, tag(0))
     assert sender.refusal() == "amqp:not-implemented Link recovery not supported"
-    assert bodies_of(world, "q") == [b"0", b"0"]
+    assert bodies_of(bench, "q") == [b"0", b"0"]
 
 
 def test_s176_what_cannot_be_recovered_is_refused(session: Session) -> None:
@@ -204,42 +191,44 @@ def test_s176_what_cannot_be_recovered_is_refused(session: Session) -> None:
     assert session.ask_sender("/queues/q", incomplete_unsettled=True).refusal() == text
 
 
-def test_containers_and_links_have_their_own_deliveries(world: World, session: Session) -> None:
+def test_containers_and_links_have_their_own_deliveries(bench: ClientBench, session: Session) -> None:
     sent(session, 1)
     unsettled = {tag(0): None}
     assert known_to(sender_of(session, unsettled, name="other")) is None
-    other = Peer(world).open(container_id="other").begin()
+    other = Peer(bench).open(container_id="other").begin()
     assert known_to(sender_of(other, unsettled)) is None
     assert known_to(sender_of(session, unsettled)) == {tag(0): p.Accepted()}
 
 
 @pytest.mark.parametrize("timeout", [0, 30])
 @pytest.mark.parametrize("expiry", ["link-detach", "session-end", "connection-close"])
-def test_they_are_kept_as_the_target_asks(world: World, session: Session, expiry: str, timeout: int) -> None:
+def test_they_are_kept_as_the_target_asks(
+    bench: ClientBench, session: Session, expiry: str, timeout: int
+) -> None:
     sender = sender_of(session, expiry=expiry, timeout=timeout)
     sender.send(data(b"0"), tag=tag(0))
     sender.detach(closed=False)
-    kept = termini_of(world.host).targets
+    kept = termini_of(bench.host).targets
     if expiry != "link-detach":
-        world.advance(1000)
+        bench.advance(1000)
         assert len(kept) == 1
         session.peer.close() if expiry == "connection-close" else session.end()
     assert len(kept) == (1 if timeout else 0)
-    world.advance(timeout)
+    bench.advance(timeout)
     assert not kept
 
 
-def test_a_link_that_is_kept_under_a_name_is_not_lost_with_another_of_that_name(world: World) -> None:
+def test_a_link_that_is_kept_under_a_name_is_not_lost_with_another_of_that_name(bench: ClientBench) -> None:
     """Two connections, one name: who leaves last is remembered."""
-    first, second = session_of(world), session_of(world)
+    first, second = session_of(bench), session_of(bench)
     senders = [sender_of(each, expiry="session-end") for each in (first, second)]
     for sender in senders:
         sender.send(data(b""), tag=tag(0))
         sender.detach(closed=False)
     first.end()
-    assert len(termini_of(world.host).targets) == 1
+    assert len(termini_of(bench.host).targets) == 1
     second.end()
-    assert not termini_of(world.host).targets
+    assert not termini_of(bench.host).targets
 
 
 class Noted(Terminus):
@@ -258,10 +247,10 @@ class Noted(Terminus):
         self.kept.remove(self.key[-1])
 
 
-def test_only_so_many_links_are_kept_and_the_oldest_goes_first(world: World) -> None:
+def test_only_so_many_links_are_kept_and_the_oldest_goes_first(bench: ClientBench) -> None:
     kept: list[str] = []
     for number in range(TARGETS_MAX + 2):
-        Noted(termini_of(world.host), f"s{number}", kept)
+        Noted(termini_of(bench.host), f"s{number}", kept)
     assert (len(kept), kept[0], kept[-1]) == (TARGETS_MAX, "s2", f"s{TARGETS_MAX + 1}")
 
 
@@ -271,7 +260,7 @@ def test_only_so_many_links_are_kept_and_the_oldest_goes_first(world: World) -> 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("late", [True, False])
 def test_what_a_transaction_promised_is_known_once_it_is_discharged(
-    world: World, session: Session, commit: bool, late: bool
+    bench: ClientBench, session: Session, commit: bool, late: bool
 ) -> None:
     """Rolled back, it is to be sent again. `late`: the sender comes back before the discharge."""
     control = Control(session)
@@ -290,18 +279,20 @@ def test_what_a_transaction_promised_is_known_once_it_is_discharged(
         assert sender.outcome(id) == (p.Accepted() if commit else None)
     elif commit:
         assert sender.outcome(resume(sender, tag(0))) == p.Accepted()
-    assert bodies_of(world, "q") == ([b"0"] if commit else [])
+    assert bodies_of(bench, "q") == ([b"0"] if commit else [])
 
 
-def test_a_link_of_many_messages_keeps_no_more_than_is_unsettled(world: World, session: Session) -> None:
+def test_a_link_of_many_messages_keeps_no_more_than_is_unsettled(
+    bench: ClientBench, session: Session
+) -> None:
     sender = sender_of(session)
     for number in range(500):
         id = sender.send(data(b""), tag=pack(">I", number))
         session.peer.read()
         session.dispose(None, id, role=SENDER)
     sender.detach(closed=False)
-    assert not termini_of(world.host).targets
-    assert world.queue("q").ready == 500
+    assert not termini_of(bench.host).targets
+    assert bench.queue("q").ready == 500
 
 
 # A restart.
@@ -317,12 +308,12 @@ def test_a_target_tells_that_nothing_of_deliveries_outlives_the_node(
 
 
 def test_after_a_restart_we_know_of_none_and_what_was_on_disk_is_there_twice() -> None:
-    world = KeptWorld()
-    declare(world, "q", durable=True)
-    sender = sender_of(session_of(world))
+    bench = StoredBench(PATIENT)
+    declare(bench, "q", durable=True)
+    sender = sender_of(session_of(bench))
     for number in range(2):
         sender.send(p.Header(durable=True), data(b"%d" % number), tag=tag(number))
-    after = world.again()
+    after = bench.again()
     sender = sender_of(session_of(after), {tag(0): None, tag(1): p.Accepted()})
     assert not known_to(sender)
     for number in range(2):

@@ -12,8 +12,10 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.codec.types import UInt
 from tests.amqp091.peer import TWO_HOSTS
+from tests.harness.bench import ClientBench
+from tests.harness.peer import ELSEWHERE
 
-from .peer import ELSEWHERE, HEADER, SASL_HEADER, Peer, World, data, declare, frame, plain
+from .peer import HEADER, SASL_HEADER, Peer, data, declare, frame, plain
 
 OK, AUTH = 0, 1  # codes of an outcome
 
@@ -64,7 +66,7 @@ def test_who_speaks_something_else_is_logged(caplog: pytest.LogCaptureFixture) -
     ],
 )
 def test_s164_the_mechanisms_are_offered_in_the_configured_order(toml: str, offered: list[str]) -> None:
-    assert Peer(World(toml)).greet() == offered
+    assert Peer(ClientBench(toml)).greet() == offered
 
 
 @pytest.mark.parametrize(
@@ -105,13 +107,13 @@ def test_x046_a_mechanism_that_was_not_offered(caplog: pytest.LogCaptureFixture)
 
 
 def test_s008_loopback_users_come_from_this_machine_only(caplog: pytest.LogCaptureFixture) -> None:
-    peer = Peer(World(), ELSEWHERE)
+    peer = Peer(ClientBench(), ELSEWHERE)
     peer.greet()
     refused_login(peer, "PLAIN", plain("guest", "guest"))
     assert "user 'guest' can only connect via localhost" in caplog.text
-    world = World()
-    world.user("ann")
-    Peer(world, ELSEWHERE).open("ann")
+    bench = ClientBench()
+    bench.user("ann")
+    Peer(bench, ELSEWHERE).open("ann")
 
 
 def test_anonymous_is_the_anonymous_user() -> None:
@@ -123,8 +125,8 @@ def test_anonymous_is_the_anonymous_user() -> None:
 
 
 def test_a_mechanism_of_several_steps() -> None:
-    world = World('protocols.amqp10.mechanisms = ["RABBIT-CR-DEMO"]')
-    right, wrong = Peer(world), Peer(world)
+    bench = ClientBench('protocols.amqp10.mechanisms = ["RABBIT-CR-DEMO"]')
+    right, wrong = Peer(bench), Peer(bench)
     for peer in (right, wrong):
         peer.greet()
         challenge = peer.authenticate("RABBIT-CR-DEMO", b"guest")
@@ -152,14 +154,14 @@ def test_a_mechanism_of_several_steps() -> None:
     ],
 )
 def test_s165_the_hostname_may_name_the_virtual_host(hostname: str | None, virtual_host: str) -> None:
-    peer = Peer(World(TWO_HOSTS)).open(hostname=hostname)
+    peer = Peer(ClientBench(TWO_HOSTS)).open(hostname=hostname)
     assert peer.front.client.host.name == virtual_host
 
 
 def test_s165_the_default_virtual_host_is_the_first_configured() -> None:
-    world = World('virtual_hosts = [{name = "green"}, {name = "/"}]')
-    world.broker.access.set_permissions("guest", "green", "", "", "")
-    assert Peer(world).open().front.client.host.name == "green"
+    bench = ClientBench('virtual_hosts = [{name = "green"}, {name = "/"}]')
+    bench.broker.access.set_permissions("guest", "green", "", "", "")
+    assert Peer(bench).open().front.client.host.name == "green"
 
 
 def test_s166_a_virtual_host_that_is_not_there() -> None:
@@ -170,7 +172,7 @@ def test_s166_a_virtual_host_that_is_not_there() -> None:
 
 
 def test_s015_a_virtual_host_that_the_user_may_not_enter() -> None:
-    peer = Peer(World(TWO_HOSTS)).log_in("ann", "secret").ask_open("vhost:blue")
+    peer = Peer(ClientBench(TWO_HOSTS)).log_in("ann", "secret").ask_open("vhost:blue")
     why = "access to vhost 'blue' refused for user 'ann'"
     assert peer.refusal() == f"amqp:unauthorized-access {why}"
 
@@ -185,49 +187,49 @@ def test_s166_the_refusal_comes_behind_our_own_open() -> None:
 
 
 def test_x047_connections_to_the_node() -> None:
-    world = World("limits.connections_max = 1")
-    first = Peer(world).open()
+    bench = ClientBench("limits.connections_max = 1")
+    first = Peer(bench).open()
     why = "connection refused: node connection limit (1) is reached"
-    assert Peer(world).log_in().ask_open().refusal() == f"amqp:resource-limit-exceeded {why}"
+    assert Peer(bench).log_in().ask_open().refusal() == f"amqp:resource-limit-exceeded {why}"
     first.close()
-    Peer(world).open()
+    Peer(bench).open()
 
 
 def test_x047_connections_to_a_virtual_host() -> None:
-    world = World('virtual_hosts = [{name = "/", connections_max = 1}]')
-    first = Peer(world).open()
+    bench = ClientBench('virtual_hosts = [{name = "/", connections_max = 1}]')
+    first = Peer(bench).open()
     why = "access to vhost '/' refused for user 'guest': vhost connection limit (1) is reached"
-    assert Peer(world).log_in().ask_open().refusal() == f"amqp:resource-limit-exceeded {why}"
+    assert Peer(bench).log_in().ask_open().refusal() == f"amqp:resource-limit-exceeded {why}"
     first.drop()
-    Peer(world).open()
+    Peer(bench).open()
 
 
 def test_x047_connections_of_a_user() -> None:
-    world = World()
-    world.broker.access.add_user("ann", "ann", limits=UserLimits(max_connections=1))
-    world.broker.access.set_permissions("ann", "/", "", "", "")
-    Peer(world).open("ann")
+    bench = ClientBench()
+    bench.broker.access.add_user("ann", "ann", limits=UserLimits(max_connections=1))
+    bench.broker.access.set_permissions("ann", "/", "", "", "")
+    Peer(bench).open("ann")
     why = "connection refused for user 'ann': user connection limit (1) is reached"
-    assert Peer(world).log_in("ann", "ann").ask_open().refusal() == f"amqp:resource-limit-exceeded {why}"
-    Peer(world).open()
+    assert Peer(bench).log_in("ann", "ann").ask_open().refusal() == f"amqp:resource-limit-exceeded {why}"
+    Peer(bench).open()
 
 
 def test_sessions_count_as_a_users_channels() -> None:
-    world = World()
-    world.broker.access.add_user("ann", "ann", limits=UserLimits(max_channels=2))
-    world.broker.access.set_permissions("ann", "/", "", "", "")
-    peer = Peer(world).open("ann")
+    bench = ClientBench()
+    bench.broker.access.add_user("ann", "ann", limits=UserLimits(max_channels=2))
+    bench.broker.access.set_permissions("ann", "/", "", "", "")
+    peer = Peer(bench).open("ann")
     first, _ = peer.begin(), peer.begin()
     why = "number of channels opened for user 'ann' has reached the maximum allowed user limit of (2)"
     assert peer.ask_begin().refusal() == f"amqp:resource-limit-exceeded {why}"
     first.end()
     peer.begin()
     peer.drop()
-    assert world.broker.channels_of == {}
+    assert bench.broker.channels_of == {}
 
 
 def test_x051_no_more_sessions_than_were_offered() -> None:
-    peer = Peer(World("protocols.amqp10.session_max = 2")).open()
+    peer = Peer(ClientBench("protocols.amqp10.session_max = 2")).open()
     assert peer.opened.channel_max == 1
     peer.begin()
     peer.begin()
@@ -252,18 +254,18 @@ def test_s167_an_idle_time_out_below_a_second_is_refused(milliseconds: int) -> N
 
 def test_s167_half_of_our_idle_time_out_is_told() -> None:
     assert Peer().open(idle_time_out=1000).opened.idle_time_out == 30_000
-    world = World("protocols.amqp10.idle_timeout_s = 10")
-    assert Peer(world).open().opened.idle_time_out == 5_000
-    world = World("protocols.amqp10.idle_timeout_s = 0")
-    assert Peer(world).open().opened.idle_time_out is None
+    bench = ClientBench("protocols.amqp10.idle_timeout_s = 10")
+    assert Peer(bench).open().opened.idle_time_out == 5_000
+    bench = ClientBench("protocols.amqp10.idle_timeout_s = 0")
+    assert Peer(bench).open().opened.idle_time_out is None
 
 
 def test_x049_who_is_silent_for_too_long_is_given_up() -> None:
-    world = World("protocols.amqp10.idle_timeout_s = 10")
-    silent, alive = Peer(world).open(), Peer(world).open()
-    world.advance(9)
+    bench = ClientBench("protocols.amqp10.idle_timeout_s = 10")
+    silent, alive = Peer(bench).open(), Peer(bench).open()
+    bench.advance(9)
     alive.send_bytes(frame(0, p.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)))
-    world.advance(2)
+    bench.advance(2)
     why = "no frame received from client within idle timeout threshold"
     assert silent.refusal() == f"amqp:resource-limit-exceeded {why}"
     assert not alive.front.closed
@@ -273,7 +275,7 @@ def test_x049_who_is_silent_for_too_long_is_given_up() -> None:
 
 
 def test_x050_the_open_says_what_the_node_is_and_can() -> None:
-    opened = Peer(World('node.name = "east"')).open().opened
+    opened = Peer(ClientBench('node.name = "east"')).open().opened
     assert opened.container_id == "east"
     assert opened.channel_max == 63
     assert opened.max_frame_size == 131_072
@@ -286,7 +288,7 @@ def test_x050_the_open_says_what_the_node_is_and_can() -> None:
 
 
 def test_x050_the_node_says_it_is_rabbitmq_where_the_configuration_wants_that() -> None:
-    properties = Peer(World('compat.product = "rabbitmq-4"')).open().opened.properties
+    properties = Peer(ClientBench('compat.product = "rabbitmq-4"')).open().opened.properties
     assert (properties["product"], properties["version"]) == ("RabbitMQ", "4.1.0")
 
 
@@ -306,12 +308,12 @@ def test_the_log_knows_who_comes_and_goes(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_x086_a_fresh_secret_is_taken() -> None:
-    world = World()
-    world.user("ann")
-    peer = Peer(world).open("ann")
-    world.broker.access.add_user("ann", "fresh")
+    bench = ClientBench()
+    bench.user("ann")
+    peer = Peer(bench).open("ann")
+    bench.broker.access.add_user("ann", "fresh")
     peer.front.change_secret(b"fresh")
-    assert peer.front.client.user is world.broker.access.user("ann")
+    assert peer.front.client.user is bench.broker.access.user("ann")
     peer.begin()
 
 
@@ -324,15 +326,15 @@ def test_x086_a_wrong_secret_is_refused() -> None:
 
 
 def test_x086_receivers_that_may_no_longer_read_end_with_their_session() -> None:
-    world = World()
-    world.user("ann")
-    declare(world, "mine")
-    declare(world, "yours")
-    peer = Peer(world).open("ann")
+    bench = ClientBench()
+    bench.user("ann")
+    declare(bench, "mine")
+    declare(bench, "yours")
+    peer = Peer(bench).open("ann")
     staying, going = peer.begin(), peer.begin()
     staying.receiver("/queues/mine")
     going.receiver("/queues/yours")
-    world.broker.access.set_permissions("ann", "/", "", "", "^mine$")
+    bench.broker.access.set_permissions("ann", "/", "", "", "^mine$")
     peer.front.change_secret(b"ann")
     why = "read access to queue 'yours' in vhost '/' refused for user 'ann'"
     assert going.refusal() == f"amqp:unauthorized-access {why}"
@@ -357,28 +359,28 @@ def test_x009_who_is_not_open_yet_is_left_at_once() -> None:
 
 
 def test_what_a_connection_held_is_free_when_it_has_gone() -> None:
-    world = World()
+    bench = ClientBench()
     for end in (Peer.close, Peer.drop):
-        peer = Peer(world).open()
+        peer = Peer(bench).open()
         peer.begin()
-        world.host.declare_queue("mine", exclusive=True, owner=peer.front.client)
-        peer.front.client.exclusive_queues[world.queue("mine")] = None
-        assert world.host.connections == 1
+        bench.host.declare_queue("mine", exclusive=True, owner=peer.front.client)
+        peer.front.client.exclusive_queues[bench.queue("mine")] = None
+        assert bench.host.connections == 1
         end(peer)
-        assert world.host.connections == 0
-        assert "mine" not in world.host.queues
-        assert world.broker.clients == {}
-        assert world.broker.channels_of == {}
+        assert bench.host.connections == 0
+        assert "mine" not in bench.host.queues
+        assert bench.broker.clients == {}
+        assert bench.broker.channels_of == {}
 
 
 def test_a_connection_that_ends_before_it_was_open_leaves_nothing() -> None:
-    world = World()
+    bench = ClientBench()
     for step in (lambda peer: None, Peer.greet, Peer.log_in):
-        peer = Peer(world)
+        peer = Peer(bench)
         step(peer)
         peer.drop()
-    assert world.broker.clients == {}
-    assert not world.broker.connections_of
+    assert bench.broker.clients == {}
+    assert not bench.broker.connections_of
 
 
 # Many messages.
@@ -386,11 +388,11 @@ def test_a_connection_that_ends_before_it_was_open_leaves_nothing() -> None:
 
 def test_one_read_that_fans_out_widely_stops_for_others() -> None:
     """As in 0-9-1: what one publisher sends in one read may become so many copies that others would wait."""
-    world = World()
+    bench = ClientBench()
     for number in range(100):
-        declare(world, f"q{number}")
-        world.host.bind(world.host.exchange("amq.fanout"), world.queue(f"q{number}"), "")
-    peer = Peer(world).open()
+        declare(bench, f"q{number}")
+        bench.host.bind(bench.host.exchange("amq.fanout"), bench.queue(f"q{number}"), "")
+    peer = Peer(bench).open()
     sender = peer.begin().sender("/exchanges/amq.fanout")
     batch = b"".join(
         frame(
@@ -400,11 +402,11 @@ def test_one_read_that_fans_out_widely_stops_for_others() -> None:
         )
         for number in range(150)
     )
-    peer.front.receive(batch, world.broker.tick())
+    peer.front.receive(batch, bench.broker.tick())
     assert peer.front.halted
-    assert 10_000 <= world.queue("q0").ready * 100 <= 10_200
-    world.broker.settle()
+    assert 10_000 <= bench.queue("q0").ready * 100 <= 10_200
+    bench.broker.settle()
     while peer.front.halted:
-        peer.front.receive(b"", world.broker.tick())
-        world.broker.settle()
-    assert world.queue("q0").ready == 150
+        peer.front.receive(b"", bench.broker.tick())
+        bench.broker.settle()
+    assert bench.queue("q0").ready == 150

@@ -4,61 +4,63 @@ from __future__ import annotations
 
 import pytest
 
+from tests.amqp091.peer import channel_of
 from tests.amqp10.consuming import QUEUE, fill, filled, left, receiver, source, taken
-from tests.amqp10.peer import SETTLED, Peer, World, declare, session_of
+from tests.amqp10.peer import SETTLED, Peer, declare, session_of
+from tests.harness.bench import ClientBench
 
 # Sizes, ranks, turns.
 
 
 def test_s172_a_message_too_large_for_the_receiver_ends_the_session() -> None:
-    world = World()
-    declare(world, "q")
-    channel = world.channel()
+    bench = ClientBench()
+    declare(bench, "q")
+    channel = channel_of(bench)
     channel.publish("", "q", bytes(1000))
     channel.publish("", "q", bytes(3000))
-    link = receiver(world, credit=1, max_message_size=2000)
+    link = receiver(bench, credit=1, max_message_size=2000)
     assert len(link.get().body) == 1000
     link.want(1)
     refusal = link.session.refusal()
     assert refusal.startswith("amqp:link:message-size-exceeded message size (30")
     assert refusal.endswith(" bytes) > maximum message size (2000 bytes)")
-    queue = world.queue("q")
+    queue = bench.queue("q")
     assert (queue.ready, queue.unsettled, len(queue.consumers)) == (2, 0, 0)
-    assert len(receiver(world, credit=2).all()) == 2
+    assert len(receiver(bench, credit=2).all()) == 2
 
 
 def test_s172_a_message_that_is_just_not_too_large_comes() -> None:
-    world = World()
-    declare(world, "q")
-    channel = world.channel()
+    bench = ClientBench()
+    declare(bench, "q")
+    channel = channel_of(bench)
     for _ in range(3):
         channel.publish("", "q", b"x")
-    size = len(receiver(world, credit=1, snd_settle_mode=SETTLED).get().octets)
-    assert receiver(world, credit=1, snd_settle_mode=SETTLED, max_message_size=size).get().body == b"x"
-    refusal = receiver(world, credit=1, max_message_size=size - 1).session.refusal()
+    size = len(receiver(bench, credit=1, snd_settle_mode=SETTLED).get().octets)
+    assert receiver(bench, credit=1, snd_settle_mode=SETTLED, max_message_size=size).get().body == b"x"
+    refusal = receiver(bench, credit=1, max_message_size=size - 1).session.refusal()
     assert refusal.startswith("amqp:link:message-size-exceeded")
 
 
 def test_a_message_too_large_for_one_receiver_is_not_tried_for_ever() -> None:
-    world = World()
-    declare(world, "dead")
+    bench = ClientBench()
+    declare(bench, "dead")
     arguments = {"x-delivery-limit": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-    declare(world, "q", arguments=arguments)
-    world.channel().publish("", "q", bytes(3000))
+    declare(bench, "q", arguments=arguments)
+    channel_of(bench).publish("", "q", bytes(3000))
     for _ in range(2):
-        receiver(world, credit=1, max_message_size=100).session.refusal()
-    assert (world.queue("q").ready, world.queue("dead").ready) == (0, 1)
+        receiver(bench, credit=1, max_message_size=100).session.refusal()
+    assert (bench.queue("q").ready, bench.queue("dead").ready) == (0, 1)
 
 
 def test_a_higher_priority_is_served_first() -> None:
-    world = filled(0)
-    session = session_of(world)
+    bench = filled(0)
+    session = session_of(bench)
     low = session.receiver(QUEUE, credit=10)
     high = session.receiver(QUEUE, credit=2, properties={"rabbitmq:priority": 5})
     artemis = session.receiver(QUEUE, credit=1, properties={"priority": 3})
     both = session.receiver(QUEUE, credit=1, properties={"priority": 7, "rabbitmq:priority": 2})
     assert high.attached.properties == {"rabbitmq:priority": 5}
-    fill(world, range(6))
+    fill(bench, range(6))
     assert (taken(high), taken(artemis), taken(both), taken(low)) == ([0, 1], [2], [3], [4, 5])
 
 
@@ -73,17 +75,17 @@ def test_a_higher_priority_is_served_first() -> None:
     ],
 )
 def test_a_property_that_makes_no_sense_is_refused(properties: dict[str, object]) -> None:
-    world = filled(1)
-    refusal = session_of(world).ask_receiver(QUEUE, properties=properties).refusal()
+    bench = filled(1)
+    refusal = session_of(bench).ask_receiver(QUEUE, properties=properties).refusal()
     [name] = properties
     assert refusal.startswith(f"amqp:invalid-field Attach refused: property '{name}' is n")
-    assert not world.queue("q").consumers
+    assert not bench.queue("q").consumers
 
 
 def test_an_exclusive_receiver_is_the_only_one() -> None:
     """The like of S099."""
-    world = filled(1)
-    session = session_of(world)
+    bench = filled(1)
+    session = session_of(bench)
     first = session.receiver(QUEUE, properties={"exclusive": True})
     refusal = session.ask_receiver(QUEUE).refusal()
     assert refusal == "amqp:resource-locked queue 'q' in vhost '/' in exclusive use"
@@ -95,8 +97,8 @@ def test_an_exclusive_receiver_is_the_only_one() -> None:
 
 
 def test_s083_one_receiver_is_active_and_the_next_one_takes_over() -> None:
-    world = filled(3, arguments={"x-single-active-consumer": True})
-    session = session_of(world)
+    bench = filled(3, arguments={"x-single-active-consumer": True})
+    session = session_of(bench)
     first, second = session.receiver(QUEUE, credit=1), session.receiver(QUEUE, credit=10)
     assert (taken(first), taken(second)) == ([0], [])
     second.want(10, drain=True)
@@ -113,121 +115,121 @@ LATE = "[limits]\nconsumer_timeout_ms = 60000\n[protocols.amqp10]\nidle_timeout_
 
 
 def test_x028_whoever_does_not_answer_in_time_loses_the_link() -> None:
-    world = filled(2, World(LATE))
-    link = receiver(world, credit=1, name="slow")
+    bench = filled(2, ClientBench(LATE))
+    link = receiver(bench, credit=1, name="slow")
     assert taken(link) == [0]
-    world.advance(59)
+    bench.advance(59)
     assert link.detached is None
-    world.advance(2)
+    bench.advance(2)
     refusal = link.refusal()
     assert refusal.startswith("amqp:precondition-failed delivery acknowledgement on link 'slow' timed out. ")
     assert "Timeout value used: 60000 ms" in refusal
-    assert left(world) == [0, 1]
+    assert left(bench) == [0, 1]
     assert taken(link.session.receiver(QUEUE, credit=2)) == [0, 1]
 
 
 def test_x028_answers_in_time_keep_the_link() -> None:
-    world = filled(2, World(LATE))
-    link = receiver(world, credit=1)
+    bench = filled(2, ClientBench(LATE))
+    link = receiver(bench, credit=1)
     first = link.get()
-    world.advance(40)
+    bench.advance(40)
     link.want(1)
     second = link.get()
     link.accept(first)
-    world.advance(40)
+    bench.advance(40)
     link.peer.read()
     assert link.detached is None
     link.accept(second)
-    world.advance(1000)
+    bench.advance(1000)
     link.peer.read()
     assert link.detached is None
-    fill(world, range(2, 3))
+    fill(bench, range(2, 3))
     link.want(1)
     assert taken(link) == [2]
-    world.advance(61)
+    bench.advance(61)
     link.peer.read()
     assert link.detached is not None
 
 
 def test_x028_an_answer_to_the_first_does_not_hide_that_the_second_is_late() -> None:
-    world = filled(2, World(LATE))
-    link = receiver(world, credit=1)
+    bench = filled(2, ClientBench(LATE))
+    link = receiver(bench, credit=1)
     first = link.get()
-    world.advance(40)
+    bench.advance(40)
     link.want(1)
     link.accept(first)
-    world.advance(59)
+    bench.advance(59)
     link.peer.read()
     assert link.detached is None
-    world.advance(2)
+    bench.advance(2)
     link.peer.read()
     assert link.detached is not None
 
 
 def test_x028_a_shorter_timeout_holds_for_what_comes_next() -> None:
-    world = filled(2, World(LATE))
-    link = receiver(world, credit=1)
-    world.policy("q", {"consumer-timeout": 5000})
+    bench = filled(2, ClientBench(LATE))
+    link = receiver(bench, credit=1)
+    bench.policy("q", {"consumer-timeout": 5000})
     link.want(1)
-    world.advance(6)
+    bench.advance(6)
     assert "Timeout value used: 5000 ms" in link.refusal()
 
 
 def test_x028_whoever_shuts_his_window_has_no_more_time() -> None:
-    world = World(LATE)
-    declare(world, "q")
-    channel = world.channel()
+    bench = ClientBench(LATE)
+    declare(bench, "q")
+    channel = channel_of(bench)
     for size in (2000, 1):
         channel.publish("", "q", bytes(size))
-    session = Peer(world).open(max_frame_size=512).begin(incoming_window=5)
+    session = Peer(bench).open(max_frame_size=512).begin(incoming_window=5)
     link = session.receiver(QUEUE, credit=2)
     assert len(link.get().body) == 2000  # in five transfers: the other message waits for the window
     link.accept()
-    assert (link.get(), world.queue("q").unsettled) == (None, 1)
-    world.advance(61)
+    assert (link.get(), bench.queue("q").unsettled) == (None, 1)
+    bench.advance(61)
     assert "Timeout value used: 60000 ms" in link.refusal()
-    assert world.queue("q").ready == 1
+    assert bench.queue("q").ready == 1
 
 
 def test_x028_nothing_is_left_to_watch_when_a_link_has_gone() -> None:
-    world = filled(1, World(LATE))
-    link = receiver(world, credit=1)
-    assert world.broker.timers.next_at() is not None
+    bench = filled(1, ClientBench(LATE))
+    link = receiver(bench, credit=1)
+    assert bench.broker.timers.next_at() is not None
     link.detach()
-    assert world.broker.timers.next_at() is None
+    assert bench.broker.timers.next_at() is None
 
 
 def test_x028_a_receiver_may_have_a_timeout_of_its_own() -> None:
-    world = filled(2, World(LATE))
-    session = session_of(world)
+    bench = filled(2, ClientBench(LATE))
+    session = session_of(bench)
     hasty = session.receiver(QUEUE, credit=1, properties={"rabbitmq:consumer-timeout": 1000})
     calm = session.receiver(QUEUE, credit=1, properties={"rabbitmq:consumer-timeout": 0})
     assert (taken(hasty), taken(calm)) == ([0], [1])
-    world.advance(2)
+    bench.advance(2)
     assert "Timeout value used: 1000 ms" in hasty.refusal()
-    world.advance(3600)
+    bench.advance(3600)
     session.peer.read()
     assert calm.detached is None
 
 
 def test_x028_settled_deliveries_and_browsers_owe_no_answer() -> None:
-    world = filled(2, World(LATE))
-    session = session_of(world)
+    bench = filled(2, ClientBench(LATE))
+    session = session_of(bench)
     browser = session.receiver(source(distribution_mode="copy"), credit=10)
     settled = session.receiver(QUEUE, credit=10, snd_settle_mode=SETTLED)
     assert (taken(browser), taken(settled)) == ([0, 1], [0, 1])
-    world.advance(3600)
+    bench.advance(3600)
     session.peer.read()
     assert browser.detached is settled.detached is None
 
 
 def test_s155_an_alarm_does_not_stop_receivers() -> None:
-    world = filled(2)
-    link = receiver(world, credit=2)
-    for peer in world.peers:
+    bench = filled(2)
+    link = receiver(bench, credit=2)
+    for peer in bench.peers:
         peer.front.alarm("low on memory")
     first, second = link.all()
     link.accept(first)
-    assert world.queue("q").unsettled == 1
+    assert bench.queue("q").unsettled == 1
     link.accept(second)
-    assert world.queue("q").unsettled == 0
+    assert bench.queue("q").unsettled == 0

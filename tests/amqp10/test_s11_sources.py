@@ -9,68 +9,69 @@ import pytest
 from protocols.amqp091.codec.wire import BasicProperties
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value
+from tests.amqp091.peer import channel_of
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, source, stream, taken
 from tests.amqp10.peer import (
     SETTLED,
     Peer,
     Receiver,
     Session,
-    World,
     application_properties,
     data,
     declare,
     session_of,
 )
+from tests.harness.bench import ClientBench
 
 SELECTOR = "apache.org:selector-filter:string"
 SELECTOR_CODE = ULong(0x0000_468C_0000_0004)
 OFFSET = "rabbitmq:stream-offset-spec"
 
 
-def refusal(world: World, address: str | p.Source | None) -> str:
-    return session_of(world).ask_receiver(address).refusal()
+def refusal(bench: ClientBench, address: str | p.Source | None) -> str:
+    return session_of(bench).ask_receiver(address).refusal()
 
 
 # Addresses.
 
 
 def test_s185_a_source_is_an_existing_queue() -> None:
-    world = filled(1)
-    link = session_of(world).receiver(QUEUE, credit=1)
+    bench = filled(1)
+    link = session_of(bench).receiver(QUEUE, credit=1)
     assert link.attached.source.address == QUEUE
     assert link.attached.target == p.Target(address="test")
     assert taken(link) == [0]
 
 
 def test_s193_a_missing_queue_is_not_found() -> None:
-    assert refusal(World(), "/queues/q") == "amqp:not-found no queue 'q' in vhost '/'"
+    assert refusal(ClientBench(), "/queues/q") == "amqp:not-found no queue 'q' in vhost '/'"
 
 
 @pytest.mark.parametrize("name", ["a/b", "a b", "100%", "✋", "ü", "a?b#c", "q" * 255])
 def test_s210_s212_queue_names_are_percent_encoded(name: str) -> None:
-    world = filled(1, queue=name)
+    bench = filled(1, queue=name)
     address = "/queues/" + quote(name, safe="")
-    link = session_of(world).receiver(address, credit=1)
+    link = session_of(bench).receiver(address, credit=1)
     assert link.attached.source.address == address
     assert taken(link) == [0]
 
 
 def test_s212_a_slash_in_a_name_is_encoded_or_it_is_none() -> None:
-    world = filled(1, queue="a/b")
-    assert refusal(world, "/queues/a/b").startswith("amqp:invalid-field Attach refused: bad_address")
+    bench = filled(1, queue="a/b")
+    assert refusal(bench, "/queues/a/b").startswith("amqp:invalid-field Attach refused: bad_address")
 
 
 @pytest.mark.parametrize("address", ["/queues/", "/queues/100%", "/queues/%zz", "/queues/a/b", "/queues/✋"])
 def test_s194_a_badly_encoded_source_is_refused(address: str) -> None:
-    assert refusal(World(), address) == f"amqp:invalid-field Attach refused: bad_address '{address}'"
+    assert refusal(ClientBench(), address) == f"amqp:invalid-field Attach refused: bad_address '{address}'"
 
 
 def test_s195_a_source_without_address_is_refused() -> None:
-    assert refusal(World(), source(None)) == "amqp:invalid-field Attach refused: bad_address undefined"
+    assert refusal(ClientBench(), source(None)) == "amqp:invalid-field Attach refused: bad_address undefined"
 
 
 def test_s196_an_exchange_is_no_source() -> None:
-    error = refusal(World(), "/exchanges/amq.topic/key")
+    error = refusal(ClientBench(), "/exchanges/amq.topic/key")
     assert error.startswith("amqp:invalid-field Attach refused: amqp_address_v1_not_permitted")
 
 
@@ -83,7 +84,7 @@ def test_s197_other_addresses_are_not_permitted(address: str) -> None:
 
 
 def test_x059_a_receiver_needs_a_source() -> None:
-    session = session_of(World())
+    session = session_of(ClientBench())
     link = session.attach(Receiver(session, "nothing"), source=None, target=p.Target(address="test"))
     assert link.refusal() == "amqp:invalid-field Attach refused: source_required"
 
@@ -97,93 +98,93 @@ def dynamic(session: Session, name: str = "replies", **fields: object):
 
 
 def test_s211_a_dynamic_source_is_a_queue_called_after_container_and_link() -> None:
-    world = World()
-    session = Peer(world).open(container_id="shop").begin()
+    bench = ClientBench()
+    session = Peer(bench).open(container_id="shop").begin()
     link = dynamic(session)
     made = link.attached.source
-    [name] = world.host.queues
+    [name] = bench.host.queues
     assert name.startswith("amq.dyn-shop-replies-")
     assert made.address == "/queues/" + quote(name, safe="")
     assert (made.dynamic, made.expiry_policy, made.timeout, made.durable) == (True, "link-detach", 0, 0)
     assert made.capabilities == ["temporary-queue"]
     assert made.dynamic_node_properties["lifetime-policy"] == Described(ULong(p.DeleteOnClose.CODE), [])
-    assert world.queue(name).exclusive
-    assert world.queue(name).type.value == "classic"
+    assert bench.queue(name).exclusive
+    assert bench.queue(name).type.value == "classic"
 
 
 def test_s211_long_names_are_left_out() -> None:
-    world = World()
-    session = Peer(world).open(container_id="c" * 100).begin()
+    bench = ClientBench()
+    session = Peer(bench).open(container_id="c" * 100).begin()
     dynamic(session, name="l" * 50)
-    [name] = world.host.queues
+    [name] = bench.host.queues
     assert name.startswith("amq.dyn.gen-")
     dynamic(session, name="l" * 49)
-    assert len(world.host.queues) == 2
-    assert any(name.startswith("amq.dyn-" + "c" * 100) for name in world.host.queues)
+    assert len(bench.host.queues) == 2
+    assert any(name.startswith("amq.dyn-" + "c" * 100) for name in bench.host.queues)
 
 
 def test_s211_two_links_of_one_name_have_queues_of_their_own() -> None:
-    world = World()
-    dynamic(session_of(world))
-    dynamic(session_of(world))
-    assert len(world.host.queues) == 2
+    bench = ClientBench()
+    dynamic(session_of(bench))
+    dynamic(session_of(bench))
+    assert len(bench.host.queues) == 2
 
 
 def test_s211_what_is_sent_to_the_address_comes_and_the_queue_goes_with_the_link() -> None:
-    world = World()
-    link = dynamic(session_of(world))
+    bench = ClientBench()
+    link = dynamic(session_of(bench))
     address = link.attached.source.address
     link.want(1)
-    session_of(world).sender(address).send(data(b"answer"))
+    session_of(bench).sender(address).send(data(b"answer"))
     assert link.get().body == b"answer"
     link.detach(closed=False)
-    assert not world.host.queues
-    assert refusal(world, address).startswith("amqp:not-found no queue 'amq.dyn")
+    assert not bench.host.queues
+    assert refusal(bench, address).startswith("amqp:not-found no queue 'amq.dyn")
 
 
 @pytest.mark.parametrize("end", ["session", "connection", "transport"])
 def test_s211_the_queue_goes_however_the_link_ends(end: str) -> None:
-    world = World()
-    link = dynamic(session_of(world))
+    bench = ClientBench()
+    link = dynamic(session_of(bench))
     if end == "session":
         link.session.end()
     elif end == "connection":
         link.peer.close()
     else:
         link.peer.drop()
-    assert not world.host.queues
+    assert not bench.host.queues
 
 
 def test_s211_somebody_else_may_not_read_from_it() -> None:
-    world = World()
-    address = dynamic(session_of(world)).attached.source.address
-    assert refusal(world, address).startswith("amqp:resource-locked cannot obtain exclusive access")
+    bench = ClientBench()
+    address = dynamic(session_of(bench)).attached.source.address
+    assert refusal(bench, address).startswith("amqp:resource-locked cannot obtain exclusive access")
 
 
 def test_s211_a_dynamic_source_needs_the_permission_to_configure() -> None:
-    world = World()
-    session = session_of(world, world.user("ann", configure="other"))
+    bench = ClientBench()
+    session = session_of(bench, bench.user("ann", configure="other"))
     session.ask_receiver(p.Source(dynamic=True, capabilities=[Symbol("temporary-queue")]))
     assert session.refusal().startswith("amqp:unauthorized-access configure access to queue 'amq.dyn-")
-    assert not world.host.queues
+    assert not bench.host.queues
 
 
 @pytest.mark.parametrize(
     "bad", [{"outcomes": [Symbol("amqp:strange:list")]}, {"distribution_mode": "sideways"}]
 )
 def test_a_refused_dynamic_source_leaves_no_queue(bad: dict[str, Value]) -> None:
-    world = World()
+    bench = ClientBench()
     asked = p.Source(dynamic=True, capabilities=[Symbol("temporary-queue")], **bad)
-    assert refusal(world, asked).startswith("amqp:not-implemented")
-    assert not world.host.queues
+    assert refusal(bench, asked).startswith("amqp:not-implemented")
+    assert not bench.host.queues
 
 
 @pytest.mark.parametrize("capabilities", [[], [Symbol("temporary-topic")]])
 def test_x062_no_other_dynamic_source_is_supported(capabilities: list[Symbol]) -> None:
-    world = World()
-    error = refusal(world, p.Source(dynamic=True, capabilities=capabilities))
+    bench = ClientBench()
+    error = refusal(bench, p.Source(dynamic=True, capabilities=capabilities))
     assert error.startswith("amqp:not-implemented Dynamic source not supported: ")
-    assert not world.host.queues
+    assert not bench.host.queues
 
 
 # What is in place.
@@ -219,13 +220,13 @@ def browser(session: Session, credit: int = 0):
 
 
 def test_a_copying_receiver_reads_and_takes_nothing() -> None:
-    world = filled(3)
-    session = session_of(world)
+    bench = filled(3)
+    session = session_of(bench)
     link = browser(session, credit=10)
     assert link.attached.source.distribution_mode == "copy"
     assert taken(link) == [0, 1, 2]
-    assert left(world) == [0, 1, 2]
-    fill(world, range(3, 4))
+    assert left(bench) == [0, 1, 2]
+    fill(bench, range(3, 4))
     assert taken(link) == [3]
     assert taken(browser(session, credit=2)) == [0, 1]
 
@@ -234,18 +235,18 @@ def test_a_copying_receiver_reads_and_takes_nothing() -> None:
     "outcome", [p.Accepted(), p.Rejected(), p.Released(), p.Modified(undeliverable_here=True)]
 )
 def test_the_outcomes_of_a_copying_receiver_change_nothing(outcome: p.DeliveryState) -> None:
-    world = filled(2)
-    link = browser(session_of(world), credit=10)
+    bench = filled(2)
+    link = browser(session_of(bench), credit=10)
     first, second = link.all()
     link.answer(outcome, first)
     link.answer(outcome, second, settled=False)
     assert link.session.told[second.id] == outcome
-    assert left(world) == [0, 1]
-    assert world.queue("q").unsettled == 0
-    taker = session_of(world).receiver(QUEUE, credit=2)
+    assert left(bench) == [0, 1]
+    assert bench.queue("q").unsettled == 0
+    taker = session_of(bench).receiver(QUEUE, credit=2)
     assert [delivery.header.first_acquirer for delivery in taker.all()] == [True, True]
     link.detach()
-    assert world.queue("q").unsettled == 2
+    assert bench.queue("q").unsettled == 2
 
 
 def test_a_copying_receiver_is_drained_when_it_has_seen_all() -> None:
@@ -258,13 +259,13 @@ def test_a_copying_receiver_is_drained_when_it_has_seen_all() -> None:
 # Selectors.
 
 
-def coloured(world: World | None = None) -> World:
-    world = world or World()
-    declare(world, "q")
-    sender = session_of(world).sender(QUEUE)
+def coloured(bench: ClientBench | None = None) -> ClientBench:
+    bench = bench or ClientBench()
+    declare(bench, "q")
+    sender = session_of(bench).sender(QUEUE)
     for number, colour in enumerate(("red", "blue", "red", "green")):
         sender.send(application_properties({"colour": colour}), data(str(number).encode()))
-    return world
+    return bench
 
 
 @pytest.mark.parametrize(
@@ -276,12 +277,12 @@ def coloured(world: World | None = None) -> World:
     ],
 )
 def test_a_selector_lets_others_have_what_does_not_match(name: str, value: Value) -> None:
-    world = coloured()
-    session = session_of(world)
+    bench = coloured()
+    session = session_of(bench)
     link = session.receiver(source(filter={name: value}), credit=10)
     assert link.attached.source.filter == {name: value}
     assert taken(link) == [0, 2]
-    assert left(world) == [1, 3]
+    assert left(bench) == [1, 3]
     assert taken(session.receiver(QUEUE, credit=10)) == [1, 3]
 
 
@@ -294,41 +295,41 @@ def test_a_selector_and_drain() -> None:
 
 
 def test_a_copying_receiver_may_have_a_selector() -> None:
-    world = coloured()
+    bench = coloured()
     asked = source(distribution_mode="copy", filter={"s": Described(SELECTOR_CODE, "colour <> 'red'")})
-    assert taken(session_of(world).receiver(asked, credit=10)) == [1, 3]
-    assert left(world) == [0, 1, 2, 3]
+    assert taken(session_of(bench).receiver(asked, credit=10)) == [1, 3]
+    assert left(bench) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("wrong", ["colour =", "colour = 'red", "1 +", Int(5), None])
 def test_a_selector_that_is_none_is_refused(wrong: Value) -> None:
-    world = coloured()
+    bench = coloured()
     asked = source(filter={"s": Described(SELECTOR_CODE, wrong)})
-    assert refusal(world, asked).startswith("amqp:invalid-field Attach refused: ")
-    assert not world.queue("q").consumers
+    assert refusal(bench, asked).startswith("amqp:invalid-field Attach refused: ")
+    assert not bench.queue("q").consumers
 
 
 def test_a_receiver_whose_filters_do_not_fit_its_frames_leaves_nothing_behind() -> None:
     """Our attach repeats them (part 3, section 3.5.3)."""
-    world = coloured()
-    session = Peer(world).open(max_frame_size=512).begin()
+    bench = coloured()
+    session = Peer(bench).open(max_frame_size=512).begin()
     selector = Described(SELECTOR_CODE, f"colour = '{'x' * 600}'")
     session.ask_receiver(source(filter={"s": selector}))
     assert session.refusal().startswith("amqp:frame-size-too-small")
-    assert not world.queue("q").consumers
+    assert not bench.queue("q").consumers
 
 
 def test_s180_a_drain_waits_for_the_end_of_a_long_search() -> None:
-    world = filled(0)
-    channel = world.channel()
+    bench = filled(0)
+    channel = channel_of(bench)
     for number in range(2500):
         channel.publish("", "q", str(number).encode(), settle=False)
     channel.publish("", "q", b"2500", BasicProperties(headers={"colour": "red"}))
-    link = session_of(world).receiver(source(filter={"s": Described(SELECTOR_CODE, "colour = 'red'")}))
+    link = session_of(bench).receiver(source(filter={"s": Described(SELECTOR_CODE, "colour = 'red'")}))
     link.want(10, drain=True)
     assert not link.drained
     for _ in range(5):
-        world.advance(0.1)
+        bench.advance(0.1)
     assert taken(link) == [2500]
     assert link.drained
 
@@ -351,12 +352,12 @@ def offset(spec: Value) -> p.Source:
 
 
 def test_a_stream_is_copied_and_begins_with_what_comes_next() -> None:
-    world = stream(2)
-    link = session_of(world).receiver(QUEUE, credit=10)
+    bench = stream(2)
+    link = session_of(bench).receiver(QUEUE, credit=10)
     assert link.attached.source.distribution_mode == "copy"
-    fill(world, range(2, 4))
+    fill(bench, range(2, 4))
     assert taken(link) == [2, 3]
-    assert left(world) == [0, 1, 2, 3]
+    assert left(bench) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -378,23 +379,23 @@ def test_a_filter_says_where_in_a_stream_to_begin(spec: Value, found: list[int])
 
 
 def test_a_time_says_where_in_a_stream_to_begin() -> None:
-    world = stream(2)
-    world.advance(60)
-    fill(world, range(2, 3))
-    since_ms = 1000 * int(world.clock.wall() - 30)
-    assert taken(session_of(world).receiver(offset(Timestamp(since_ms)), credit=10)) == [2]
+    bench = stream(2)
+    bench.advance(60)
+    fill(bench, range(2, 3))
+    since_ms = 1000 * int(bench.clock.wall() - 30)
+    assert taken(session_of(bench).receiver(offset(Timestamp(since_ms)), credit=10)) == [2]
 
 
 @pytest.mark.parametrize("mode", [None, Symbol("move"), Symbol("copy")])
 def test_a_stream_is_read_alike_in_every_mode(mode: Symbol | None) -> None:
-    world = stream(3)
+    bench = stream(3)
     asked = source(filter=offset("first").filter, distribution_mode=mode)
-    link = session_of(world).receiver(asked, credit=2)
+    link = session_of(bench).receiver(asked, credit=2)
     assert link.attached.source.distribution_mode == "copy"
     assert taken(link) == [0, 1]
-    assert world.queue("q").unsettled == 2
+    assert bench.queue("q").unsettled == 2
     link.accept()
-    assert world.queue("q").unsettled == 1
+    assert bench.queue("q").unsettled == 1
 
 
 def test_an_offset_needs_no_descriptor() -> None:
@@ -405,14 +406,14 @@ def test_an_offset_needs_no_descriptor() -> None:
 
 @pytest.mark.parametrize("spec", ["yesterday", Int(-1), 1.5])
 def test_an_offset_that_is_no_place_is_refused(spec: Value) -> None:
-    world = stream(1)
-    assert refusal(world, offset(spec)).startswith(("amqp:precondition-failed", "amqp:invalid-field"))
-    assert not world.queue("q").consumers
+    bench = stream(1)
+    assert refusal(bench, offset(spec)).startswith(("amqp:precondition-failed", "amqp:invalid-field"))
+    assert not bench.queue("q").consumers
 
 
 def test_readers_of_a_stream_do_not_disturb_each_other() -> None:
-    world = stream(3)
-    session = session_of(world)
+    bench = stream(3)
+    session = session_of(bench)
     first = session.receiver(offset("first"), credit=2)
     second = session.receiver(offset(ULong(1)), credit=10)
     assert (taken(first), taken(second)) == ([0, 1], [1, 2])
@@ -442,12 +443,12 @@ def test_s180_a_stream_is_drained() -> None:
 
 
 def test_s180_a_reader_that_drains_and_goes_in_one_breath_is_let_go() -> None:
-    world = stream(3)
-    session = session_of(world)
+    bench = stream(3)
+    session = session_of(bench)
     link = session.receiver(QUEUE)
     session.flow(settle=False, handle=link.handle, delivery_count=0, link_credit=5, drain=True)
     link.detach()
-    assert not world.queue("q").consumers
+    assert not bench.queue("q").consumers
     assert session.ended is None
 
 
@@ -458,9 +459,9 @@ def test_available_counts_what_is_left_to_read_of_a_stream() -> None:
 
 
 def test_s179_a_deleted_stream_ends_its_readers() -> None:
-    world = stream(1)
-    link = session_of(world).receiver(QUEUE)
-    world.host.delete_queue(world.queue("q"))
+    bench = stream(1)
+    link = session_of(bench).receiver(QUEUE)
+    bench.host.delete_queue(bench.queue("q"))
     assert link.refusal().startswith("amqp:resource-deleted")
 
 

@@ -6,43 +6,28 @@ import pytest
 
 from protocols.amqp10.broker.publishing import AIMS_MAX, aims_of
 from protocols.amqp10.codec import performatives as p
+from tests.harness.bench import ClientBench
 
-from .peer import (
-    SETTLED,
-    Peer,
-    Sender,
-    World,
-    annotations,
-    bind,
-    data,
-    declare,
-    declared,
-    session_of,
-)
+from .peer import SETTLED, Peer, Sender, annotations, bind, data, declare, session_of
 
 HELLO = data(b"hello")
-
-
-@pytest.fixture
-def world() -> World:
-    return declared(World(), ["q"])
 
 
 def to(address: str) -> p.Properties:
     return p.Properties(to=address)
 
 
-def keys(world: World, queue: str = "q") -> list[tuple[str, str]]:
+def keys(bench: ClientBench, queue: str = "q") -> list[tuple[str, str]]:
     """Exchange and routing key of the messages in a queue."""
-    messages = [delivery.message for delivery in world.queue(queue).waiting()]
+    messages = [delivery.message for delivery in bench.queue(queue).waiting()]
     return [(message.exchange, message.key) for message in messages]
 
 
-def catch_all(world: World, exchange: str, type_: str = "fanout") -> str:
+def catch_all(bench: ClientBench, exchange: str, type_: str = "fanout") -> str:
     """An exchange whose messages all go to q."""
-    if exchange not in world.host.exchanges:
-        world.host.declare_exchange(exchange, type_)
-    bind(world, exchange, "q", "#" if type_ == "topic" else "")
+    if exchange not in bench.host.exchanges:
+        bench.host.declare_exchange(exchange, type_)
+    bind(bench, exchange, "q", "#" if type_ == "topic" else "")
     return exchange
 
 
@@ -65,30 +50,30 @@ def catch_all(world: World, exchange: str, type_: str = "fanout") -> str:
     ],
 )
 def test_s183_s184_s186_s187_s188_a_message_goes_where_its_target_says(
-    world: World, address: str, exchange: str, key: str
+    bench: ClientBench, address: str, exchange: str, key: str
 ) -> None:
     """X058: hexadecimal digits of either case."""
-    catch_all(world, "x")
-    sender = session_of(world).sender(address)
+    catch_all(bench, "x")
+    sender = session_of(bench).sender(address)
     assert sender.attached.target.address == address
     assert sender.publish(HELLO) == p.Accepted()
-    assert keys(world) == [(exchange, key)]
+    assert keys(bench) == [(exchange, key)]
 
 
 @pytest.mark.parametrize(
     ("name", "encoded"),
     [("a/b", "a%2Fb"), ("🥕", "%F0%9F%A5%95"), ("50%", "50%25"), (" ", "%20"), ("+", "+")],
 )
-def test_s187_s212_names_are_percent_encoded(world: World, name: str, encoded: str) -> None:
+def test_s187_s212_names_are_percent_encoded(bench: ClientBench, name: str, encoded: str) -> None:
     """S210: in targets, and in `to`."""
-    declare(world, name)
-    world.host.declare_exchange(name, "fanout")
-    bind(world, name, name)
-    session = session_of(world)
+    declare(bench, name)
+    bench.host.declare_exchange(name, "fanout")
+    bind(bench, name, name)
+    session = session_of(bench)
     for address in (f"/queues/{encoded}", f"/exchanges/{encoded}"):
         assert session.sender(address).publish(HELLO) == p.Accepted()
         assert session.sender(None).publish(to(address), HELLO) == p.Accepted()
-    assert world.queue(name).ready == 4
+    assert bench.queue(name).ready == 4
 
 
 BAD = [
@@ -114,35 +99,35 @@ BAD = [
 
 
 @pytest.mark.parametrize("address", BAD)
-def test_s189_s190_s191_bad_addresses_are_refused(world: World, address: str) -> None:
-    sender = session_of(world).ask_sender(address)
+def test_s189_s190_s191_bad_addresses_are_refused(bench: ClientBench, address: str) -> None:
+    sender = session_of(bench).ask_sender(address)
     assert sender.refusal() == f"amqp:invalid-field Attach refused: bad_address_string '{address}'"
 
 
 @pytest.mark.parametrize(
     "address", ["q", "/queue/q", "/exchange/x", "/topic/a", "", "/", "/queues", "/exchanges"]
 )
-def test_s197_x065_other_addresses_are_refused(world: World, address: str) -> None:
-    sender = session_of(world).ask_sender(address)
+def test_s197_x065_other_addresses_are_refused(bench: ClientBench, address: str) -> None:
+    sender = session_of(bench).ask_sender(address)
     assert sender.refusal() == f"amqp:invalid-field Attach refused: amqp_address_v1_not_permitted '{address}'"
 
 
-def test_s192_a_missing_exchange(world: World) -> None:
-    sender = session_of(world).ask_sender("/exchanges/nowhere/key")
+def test_s192_a_missing_exchange(bench: ClientBench) -> None:
+    sender = session_of(bench).ask_sender("/exchanges/nowhere/key")
     assert sender.attached.target is None
     assert sender.refusal() == "amqp:not-found no exchange 'nowhere' in vhost '/'"
 
 
-def test_s193_a_missing_queue(world: World) -> None:
-    sender = session_of(world).ask_sender("/queues/nowhere")
+def test_s193_a_missing_queue(bench: ClientBench) -> None:
+    sender = session_of(bench).ask_sender("/queues/nowhere")
     assert sender.attached.target is None
     assert sender.refusal() == "amqp:not-found no queue 'nowhere' in vhost '/'"
 
 
-def test_s198_an_internal_exchange(world: World) -> None:
-    world.host.declare_exchange("x", "fanout", internal=True)
+def test_s198_an_internal_exchange(bench: ClientBench) -> None:
+    bench.host.declare_exchange("x", "fanout", internal=True)
     why = "amqp:unauthorized-access forbidden to publish to internal exchange 'x' in vhost '/'"
-    session = session_of(world)
+    session = session_of(bench)
     assert session.ask_sender("/exchanges/x").refusal() == why
     sender = session.sender(None)
     sender.send(to("/exchanges/x"), HELLO)
@@ -150,11 +135,11 @@ def test_s198_an_internal_exchange(world: World) -> None:
     assert session.ended is None
 
 
-def test_an_exclusive_queue_can_be_sent_to_by_everybody(world: World) -> None:
+def test_an_exclusive_queue_can_be_sent_to_by_everybody(bench: ClientBench) -> None:
     """As through the default exchange in 0-9-1: exclusive is who consumes."""
-    owner = Peer(world).open()
+    owner = Peer(bench).open()
     owner.front.client.declare_queue("mine", exclusive=True)
-    assert session_of(world).sender("/queues/mine").publish(HELLO) == p.Accepted()
+    assert session_of(bench).sender("/queues/mine").publish(HELLO) == p.Accepted()
 
 
 # Permissions.
@@ -165,12 +150,12 @@ def test_an_exclusive_queue_can_be_sent_to_by_everybody(world: World) -> None:
     [("/exchanges/x/key", "x"), ("/queues/q", "amq.default"), ("/exchanges/nowhere", "nowhere")],
 )
 def test_s182_s184_without_permission_to_write_the_session_ends(
-    world: World, address: str, name: str
+    bench: ClientBench, address: str, name: str
 ) -> None:
-    world.host.declare_exchange("x", "fanout")
-    world.user("ann", write="^$")
+    bench.host.declare_exchange("x", "fanout")
+    bench.user("ann", write="^$")
     why = f"write access to exchange '{name}' in vhost '/' refused for user 'ann'"
-    session = session_of(world, "ann")
+    session = session_of(bench, "ann")
     session.ask_sender(address)
     assert session.refusal() == f"amqp:unauthorized-access {why}"
     session = session.peer.begin()
@@ -178,38 +163,40 @@ def test_s182_s184_without_permission_to_write_the_session_ends(
     assert session.refusal() == f"amqp:unauthorized-access {why}"
 
 
-def test_s182_a_permission_that_is_taken_away_ends_the_session_at_the_next_message(world: World) -> None:
-    world.user("ann")
-    session = session_of(world, "ann")
+def test_s182_a_permission_that_is_taken_away_ends_the_session_at_the_next_message(
+    bench: ClientBench,
+) -> None:
+    bench.user("ann")
+    session = session_of(bench, "ann")
     fixed, anonymous = session.sender("/queues/q"), session.peer.begin().sender(None)
     assert fixed.publish(HELLO) == p.Accepted()
     assert anonymous.publish(to("/queues/q"), HELLO) == p.Accepted()
-    world.user("ann", write="^x$")
+    bench.user("ann", write="^x$")
     why = "write access to exchange 'amq.default' in vhost '/' refused for user 'ann'"
     number = fixed.send(HELLO)
     assert session.refusal() == f"amqp:unauthorized-access {why}"
     assert fixed.outcome(number) is None
     anonymous.send(to("/queues/q"), HELLO)
     assert anonymous.session.refusal() == f"amqp:unauthorized-access {why}"
-    assert world.queue("q").ready == 2
+    assert bench.queue("q").ready == 2
 
 
-def test_s182_what_came_before_the_refusal_is_answered(world: World) -> None:
-    world.user("ann", write="^amq.default$")
-    session = session_of(world, "ann")
+def test_s182_what_came_before_the_refusal_is_answered(bench: ClientBench) -> None:
+    bench.user("ann", write="^amq.default$")
+    session = session_of(bench, "ann")
     sender = session.sender(None)
     good = sender.send(to("/queues/q"), HELLO, settle=False)
     sender.send(to("/exchanges/amq.fanout"), HELLO, settle=False)
-    world.settle()
+    bench.settle()
     assert sender.outcome(good) == p.Accepted()
     assert session.refusal().startswith("amqp:unauthorized-access write access to exchange 'amq.fanout'")
 
 
-def test_s088_s182_topic_permissions_hold_for_each_key(world: World) -> None:
-    world.user("ann")
-    world.broker.access.set_topic_permissions("ann", "/", "amq.topic", "^a[.]", "")
-    bind(world, "amq.topic", "q", "#")
-    peer = Peer(world).open("ann")
+def test_s088_s182_topic_permissions_hold_for_each_key(bench: ClientBench) -> None:
+    bench.user("ann")
+    bench.broker.access.set_topic_permissions("ann", "/", "amq.topic", "^a[.]", "")
+    bind(bench, "amq.topic", "q", "#")
+    peer = Peer(bench).open("ann")
     good = peer.begin()
     assert good.sender("/exchanges/amq.topic/a.b").publish(HELLO) == p.Accepted()
     assert good.sender(None).publish(to("/exchanges/amq.topic/a.c"), HELLO) == p.Accepted()
@@ -222,38 +209,38 @@ def test_s088_s182_topic_permissions_hold_for_each_key(world: World) -> None:
     assert anonymous.refusal() == why
     copied.sender("/exchanges/amq.topic/a.b").send(annotations({"x-cc": ["a.d", "b.a"]}), HELLO)
     assert copied.refusal() == why
-    assert world.queue("q").ready == 2
+    assert bench.queue("q").ready == 2
 
 
 # The anonymous terminus.
 
 
 @pytest.mark.parametrize("target", [p.Target(), p.Target(address=None, capabilities=["x"])])
-def test_s199_a_null_address_is_the_anonymous_terminus(world: World, target: p.Target) -> None:
-    sender = session_of(world).sender(target)
+def test_s199_a_null_address_is_the_anonymous_terminus(bench: ClientBench, target: p.Target) -> None:
+    sender = session_of(bench).sender(target)
     assert sender.attached.target is not None
     assert sender.attached.target.address is None
     assert sender.publish(to("/queues/q"), HELLO) == p.Accepted()
 
 
-def test_s199_so_is_no_target_at_all(world: World) -> None:
-    session = session_of(world)
+def test_s199_so_is_no_target_at_all(bench: ClientBench) -> None:
+    session = session_of(bench)
     sender = Sender(session, "sender")
     session.attach(sender, initial_delivery_count=0)
     assert sender.attached.target == p.Target()
     assert sender.publish(to("/queues/q"), HELLO) == p.Accepted()
 
 
-def test_s200_each_message_names_its_target(world: World) -> None:
-    catch_all(world, "x")
-    sender = session_of(world).sender(None)
+def test_s200_each_message_names_its_target(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    sender = session_of(bench).sender(None)
     for address in ("/exchanges/x/one", "/queues/q", "/exchanges/x", "/exchanges/x/one", "/queues/q"):
         assert sender.publish(to(address), HELLO) == p.Accepted()
-    assert keys(world) == [("x", "one"), ("", "q"), ("x", ""), ("x", "one"), ("", "q")]
+    assert keys(bench) == [("x", "one"), ("", "q"), ("x", ""), ("x", "one"), ("", "q")]
 
 
-def test_s201_a_message_without_a_target_is_rejected_and_the_link_goes_on(world: World) -> None:
-    sender = session_of(world).sender(None)
+def test_s201_a_message_without_a_target_is_rejected_and_the_link_goes_on(bench: ClientBench) -> None:
+    sender = session_of(bench).sender(None)
     why = "amqp:precondition-failed anonymous terminus requires 'to' address to be set"
     assert sender.rejection(HELLO) == why
     assert sender.rejection(p.Properties(subject="q"), HELLO) == why
@@ -261,16 +248,16 @@ def test_s201_a_message_without_a_target_is_rejected_and_the_link_goes_on(world:
 
 
 @pytest.mark.parametrize("address", [*BAD, "q", "/queue/q", "", "/queues"])
-def test_s200_s202_a_bad_target_is_rejected_and_the_link_goes_on(world: World, address: str) -> None:
-    sender = session_of(World("protocols.amqp10.addresses.v1 = true")).sender(None)
+def test_s200_s202_a_bad_target_is_rejected_and_the_link_goes_on(bench: ClientBench, address: str) -> None:
+    sender = session_of(ClientBench("protocols.amqp10.addresses.v1 = true")).sender(None)
     assert (
         sender.rejection(to(address), HELLO) == f"amqp:precondition-failed bad 'to' address string: {address}"
     )
     assert sender.publish(to("/exchanges/amq.fanout"), HELLO) == p.Released()
 
 
-def test_s203_x063_a_missing_exchange_is_rejected_and_the_credit_comes_back(world: World) -> None:
-    sender = session_of(world).sender(None)
+def test_s203_x063_a_missing_exchange_is_rejected_and_the_credit_comes_back(bench: ClientBench) -> None:
+    sender = session_of(bench).sender(None)
     for _ in range(300):
         why = "amqp:not-found no exchange 'nowhere' in vhost '/'"
         assert sender.rejection(to("/exchanges/nowhere/key"), HELLO) == why
@@ -278,12 +265,12 @@ def test_s203_x063_a_missing_exchange_is_rejected_and_the_credit_comes_back(worl
     assert sender.publish(to("/queues/q"), HELLO) == p.Accepted()
 
 
-def test_s203_x063_rejections_of_one_batch_keep_to_their_messages(world: World) -> None:
+def test_s203_x063_rejections_of_one_batch_keep_to_their_messages(bench: ClientBench) -> None:
     """Accepted and rejected in turn, all answered together."""
-    sender = session_of(world).sender(None)
+    sender = session_of(bench).sender(None)
     addresses = ["/queues/q", "/exchanges/nowhere", "/queues/nowhere"]
     ids = [sender.send(to(addresses[at % 3]), HELLO, settle=False) for at in range(150)]
-    world.settle()
+    bench.settle()
     outcomes = [type(sender.outcome(number)) for number in ids]
     assert outcomes == [p.Accepted, p.Rejected, p.Released] * 50
 
@@ -297,132 +284,132 @@ def test_s203_x063_rejections_of_one_batch_keep_to_their_messages(world: World) 
     ],
 )
 def test_s204_a_settled_message_without_a_target_ends_the_link(
-    world: World, sections: tuple, why: str
+    bench: ClientBench, sections: tuple, why: str
 ) -> None:
-    sender = session_of(world).sender(None)
+    sender = session_of(bench).sender(None)
     sender.send(*sections, settled=True, tag=b"its tag")
     assert sender.refusal() == why
     assert sender.detached.error.info == {"delivery-tag": b"its tag"}
 
 
-def test_s205_a_missing_queue_is_no_error_but_nobody_gets_the_message(world: World) -> None:
-    sender = session_of(world).sender(None)
+def test_s205_a_missing_queue_is_no_error_but_nobody_gets_the_message(bench: ClientBench) -> None:
+    sender = session_of(bench).sender(None)
     assert sender.publish(to("/queues/nowhere"), HELLO) == p.Released()
     assert sender.publish(to("/queues/nowhere"), HELLO, settled=True) is None
     assert sender.publish(to("/queues/q"), HELLO) == p.Accepted()
 
 
-def test_what_is_remembered_of_addresses_has_an_end(world: World) -> None:
-    sender = session_of(world).sender(None)
+def test_what_is_remembered_of_addresses_has_an_end(bench: ClientBench) -> None:
+    sender = session_of(bench).sender(None)
     for number in range(AIMS_MAX + 10):
         sender.send(to(f"/queues/{number}"), HELLO, settled=True, settle=False)
     sender.peer.read()
     assert 0 < len(aims_of(sender.peer.front.client).by_address) <= AIMS_MAX
 
 
-def test_s199_a_fixed_target_heeds_no_to(world: World) -> None:
-    catch_all(world, "x")
-    sender = session_of(world).sender("/exchanges/x/key")
+def test_s199_a_fixed_target_heeds_no_to(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    sender = session_of(bench).sender("/exchanges/x/key")
     for address in ("/queues/q", "nonsense", "/exchanges/nowhere"):
         assert sender.publish(to(address), HELLO) == p.Accepted()
-    assert keys(world) == [("x", "key")] * 3
+    assert keys(bench) == [("x", "key")] * 3
 
 
 # Changes.
 
 
-def test_s206_a_deleted_exchange_ends_the_link_at_the_next_message(world: World) -> None:
-    catch_all(world, "x")
-    sender = session_of(world).sender("/exchanges/x/key")
+def test_s206_a_deleted_exchange_ends_the_link_at_the_next_message(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    sender = session_of(bench).sender("/exchanges/x/key")
     assert sender.publish(HELLO) == p.Accepted()
-    world.host.delete_exchange("x")
+    bench.host.delete_exchange("x")
     assert sender.detached is None
     assert sender.publish(HELLO) == p.Released()
     assert sender.refusal() == "amqp:not-found no exchange 'x' in vhost '/'"
 
 
-def test_s206_a_settled_message_to_a_deleted_exchange_ends_the_link_too(world: World) -> None:
-    catch_all(world, "x")
-    sender = session_of(world).sender("/exchanges/x/key", snd_settle_mode=SETTLED)
-    world.host.delete_exchange("x")
+def test_s206_a_settled_message_to_a_deleted_exchange_ends_the_link_too(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    sender = session_of(bench).sender("/exchanges/x/key", snd_settle_mode=SETTLED)
+    bench.host.delete_exchange("x")
     sender.send(HELLO)
     assert sender.refusal() == "amqp:not-found no exchange 'x' in vhost '/'"
 
 
-def test_s206_what_came_before_the_deletion_is_accepted(world: World) -> None:
-    catch_all(world, "x")
-    sender = session_of(world).sender("/exchanges/x/key")
+def test_s206_what_came_before_the_deletion_is_accepted(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    sender = session_of(bench).sender("/exchanges/x/key")
     before = sender.send(HELLO, settle=False)
-    world.host.delete_exchange("x")
+    bench.host.delete_exchange("x")
     after = sender.send(HELLO, settle=False)
-    world.settle()
+    bench.settle()
     assert sender.outcome(before) == p.Accepted()
     assert sender.outcome(after) == p.Released()
     assert sender.refusal().startswith("amqp:not-found")
 
 
-def test_s206_an_exchange_made_again_is_found_again(world: World) -> None:
-    catch_all(world, "x")
-    sender = session_of(world).sender("/exchanges/x/key")
+def test_s206_an_exchange_made_again_is_found_again(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    sender = session_of(bench).sender("/exchanges/x/key")
     anonymous = sender.session.sender(None)
     assert anonymous.publish(to("/exchanges/x/key"), HELLO) == p.Accepted()
-    world.host.delete_exchange("x")
-    catch_all(world, "x", "topic")
+    bench.host.delete_exchange("x")
+    catch_all(bench, "x", "topic")
     assert sender.publish(HELLO) == p.Accepted()
     assert anonymous.publish(to("/exchanges/x/key"), HELLO) == p.Accepted()
-    assert world.host.exchange("x").published == 2
+    assert bench.host.exchange("x").published == 2
 
 
-def test_s203_an_exchange_that_goes_is_missed_on_the_anonymous_terminus(world: World) -> None:
-    catch_all(world, "x")
-    sender = session_of(world).sender(None)
+def test_s203_an_exchange_that_goes_is_missed_on_the_anonymous_terminus(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    sender = session_of(bench).sender(None)
     assert sender.publish(to("/exchanges/x"), HELLO) == p.Accepted()
-    world.host.delete_exchange("x")
+    bench.host.delete_exchange("x")
     assert sender.rejection(to("/exchanges/x"), HELLO) == "amqp:not-found no exchange 'x' in vhost '/'"
 
 
-def test_s179_a_deleted_queue_is_missed_by_its_sender(world: World) -> None:
+def test_s179_a_deleted_queue_is_missed_by_its_sender(bench: ClientBench) -> None:
     """The link goes on: it leads to the default exchange, and there may be such a queue again."""
-    sender = session_of(world).sender("/queues/q")
+    sender = session_of(bench).sender("/queues/q")
     assert sender.publish(HELLO) == p.Accepted()
-    world.host.delete_queue(world.queue("q"))
+    bench.host.delete_queue(bench.queue("q"))
     assert sender.publish(HELLO) == p.Released()
-    declare(world, "q")
+    declare(bench, "q")
     assert sender.publish(HELLO) == p.Accepted()
 
 
-def test_s179_where_another_queue_has_the_message_it_is_accepted(world: World) -> None:
-    catch_all(world, "x")
-    declare(world, "other")
-    bind(world, "x", "other")
-    sender = session_of(world).sender("/exchanges/x")
+def test_s179_where_another_queue_has_the_message_it_is_accepted(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    declare(bench, "other")
+    bind(bench, "x", "other")
+    sender = session_of(bench).sender("/exchanges/x")
     assert sender.publish(HELLO) == p.Accepted()
-    world.host.delete_queue(world.queue("q"))
+    bench.host.delete_queue(bench.queue("q"))
     assert sender.publish(HELLO) == p.Accepted()
-    world.host.delete_queue(world.queue("other"))
+    bench.host.delete_queue(bench.queue("other"))
     assert sender.publish(HELLO) == p.Released()
 
 
 # Annotations.
 
 
-def test_s207_annotations_of_the_brokers_own_do_not_route(world: World) -> None:
-    catch_all(world, "x")
-    declare(world, "other")
-    sender = session_of(world).sender("/exchanges/x/key")
+def test_s207_annotations_of_the_brokers_own_do_not_route(bench: ClientBench) -> None:
+    catch_all(bench, "x")
+    declare(bench, "other")
+    sender = session_of(bench).sender("/exchanges/x/key")
     said = annotations({"x-exchange": "amq.direct", "x-routing-key": "other"})
     assert sender.publish(said, HELLO) == p.Accepted()
     anonymous = sender.session.sender(None)
     assert anonymous.publish(said, to("/exchanges/x/key"), HELLO) == p.Accepted()
-    assert keys(world) == [("x", "key")] * 2
-    assert world.queue("other").ready == 0
+    assert keys(bench) == [("x", "key")] * 2
+    assert bench.queue("other").ready == 0
 
 
-def test_s208_x_cc_adds_routing_keys(world: World) -> None:
+def test_s208_x_cc_adds_routing_keys(bench: ClientBench) -> None:
     for name in ("one", "two", "three"):
-        declare(world, name)
-        bind(world, "amq.direct", name, name)
-    session = session_of(world)
+        declare(bench, name)
+        bind(bench, "amq.direct", name, name)
+    session = session_of(bench)
     copies = annotations({"x-cc": ["two", "three", "nowhere"]})
     for sender, sections in (
         (session.sender("/exchanges/amq.direct/one"), (copies, HELLO)),
@@ -431,26 +418,26 @@ def test_s208_x_cc_adds_routing_keys(world: World) -> None:
         (session.sender("/exchanges/amq.direct/nowhere"), (copies, HELLO)),
     ):
         assert sender.publish(*sections) == p.Accepted()
-    assert [world.queue(name).ready for name in ("one", "two", "three")] == [3, 4, 4]
+    assert [bench.queue(name).ready for name in ("one", "two", "three")] == [3, 4, 4]
 
 
 BAD_COPIES = ["two", 5, {"two": "two"}, [5], ["two", b"three"], [["two"]]]
 
 
 @pytest.mark.parametrize("value", BAD_COPIES)
-def test_s208_any_other_x_cc_is_released_and_ends_a_fixed_link(world: World, value: object) -> None:
-    sender = session_of(world).sender("/queues/q")
+def test_s208_any_other_x_cc_is_released_and_ends_a_fixed_link(bench: ClientBench, value: object) -> None:
+    sender = session_of(bench).sender("/queues/q")
     assert sender.publish(annotations({"x-cc": value}), HELLO) == p.Released()
     assert sender.refusal().startswith("amqp:invalid-field bad value for 'x-cc' message-annotation: ")
     sender = sender.session.sender("/queues/q")
     assert sender.publish(annotations({"x-cc": value}), HELLO, settled=True) is None
     assert sender.refusal().startswith("amqp:invalid-field bad value for 'x-cc' message-annotation: ")
-    assert world.queue("q").ready == 0
+    assert bench.queue("q").ready == 0
 
 
 @pytest.mark.parametrize("value", BAD_COPIES)
-def test_s208_any_other_x_cc_is_rejected_on_the_anonymous_terminus(world: World, value: object) -> None:
-    sender = session_of(world).sender(None)
+def test_s208_any_other_x_cc_is_rejected_on_the_anonymous_terminus(bench: ClientBench, value: object) -> None:
+    sender = session_of(bench).sender(None)
     sections = annotations({"x-cc": value}), to("/queues/q"), HELLO
     assert sender.rejection(*sections).startswith(
         "amqp:invalid-field bad value for 'x-cc' message-annotation: "
@@ -458,12 +445,12 @@ def test_s208_any_other_x_cc_is_rejected_on_the_anonymous_terminus(world: World,
     assert sender.publish(to("/queues/q"), HELLO) == p.Accepted()
     sender.send(*sections, settled=True)
     assert sender.refusal().startswith("amqp:invalid-field bad value for 'x-cc' message-annotation: ")
-    assert world.queue("q").ready == 1
+    assert bench.queue("q").ready == 1
 
 
-def test_s209_reserved_annotation_keys_end_the_link(world: World) -> None:
+def test_s209_reserved_annotation_keys_end_the_link(bench: ClientBench) -> None:
     for target, more in (("/queues/q", ()), (None, (to("/queues/q"),))):
-        sender = session_of(world).sender(target)
+        sender = session_of(bench).sender(target)
         sender.send(annotations({"mine": 1}), *more, HELLO)
         assert sender.refusal().startswith("amqp:decode-error failed to parse message: ")
-    assert world.queue("q").ready == 0
+    assert bench.queue("q").ready == 0

@@ -13,9 +13,11 @@ from broker_core.values import Properties
 from protocols.amqp091.codec.wire import BasicProperties
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import UInt
+from tests.amqp091.peer import channel_of
 from tests.amqp10.consuming import QUEUE, filled, mourned, source, taken
-from tests.amqp10.peer import SETTLED, Peer, Session, World, data, declare, frame, session_of, waiting
-from tests.core.fakes import calls
+from tests.amqp10.peer import SETTLED, Peer, Session, data, declare, frame, session_of, waiting
+from tests.harness.bench import ClientBench
+from tests.harness.call_count import calls
 
 MESSAGES = 100
 
@@ -24,9 +26,9 @@ MESSAGES = 100
 
 
 def test_s228_a_message_without_header_is_transient_and_new() -> None:
-    world = World()
-    declare(world, "q")
-    session = session_of(world)
+    bench = ClientBench()
+    declare(bench, "q")
+    session = session_of(bench)
     session.sender(QUEUE).send(data(b"plain"))
     header = session.receiver(QUEUE, credit=1).get().header
     assert (header.durable, header.priority, header.ttl) == (False, None, None)
@@ -34,18 +36,18 @@ def test_s228_a_message_without_header_is_transient_and_new() -> None:
 
 
 def test_s228_durable_priority_and_ttl_arrive_as_they_were_sent() -> None:
-    world = World()
-    declare(world, "q")
-    session = session_of(world)
+    bench = ClientBench()
+    declare(bench, "q")
+    session = session_of(bench)
     session.sender(QUEUE).send(p.Header(durable=True, priority=7, ttl=90_000), data(b"urgent"))
     header = session.receiver(QUEUE, credit=1).get().header
     assert (header.durable, header.priority, header.ttl) == (True, 7, 90_000)
 
 
 def test_s228_what_a_publisher_claims_of_earlier_deliveries_is_not_believed() -> None:
-    world = World()
-    declare(world, "q")
-    session = session_of(world)
+    bench = ClientBench()
+    declare(bench, "q")
+    session = session_of(bench)
     session.sender(QUEUE).send(p.Header(first_acquirer=False, delivery_count=9), data(b"fresh"))
     header = session.receiver(QUEUE, credit=1).get().header
     assert (header.first_acquirer, header.delivery_count) == (True, None)
@@ -55,11 +57,11 @@ def test_s228_what_a_publisher_claims_of_earlier_deliveries_is_not_believed() ->
 
 
 def test_a_message_of_0_9_1_is_read_over_1_0() -> None:
-    world = World()
-    declare(world, "q")
+    bench = ClientBench()
+    declare(bench, "q")
     properties = BasicProperties(delivery_mode=2, message_id="id", headers={"colour": "red"})
-    world.channel().publish("", "q", b"hello", properties)
-    delivery = session_of(world).receiver(QUEUE, credit=1).get()
+    channel_of(bench).publish("", "q", b"hello", properties)
+    delivery = session_of(bench).receiver(QUEUE, credit=1).get()
     assert delivery.body == b"hello"
     assert delivery.header.durable
     assert delivery.properties.message_id == "id"
@@ -68,11 +70,11 @@ def test_a_message_of_0_9_1_is_read_over_1_0() -> None:
 
 
 def test_a_message_of_1_0_is_read_over_0_9_1() -> None:
-    world = World()
-    declare(world, "q")
-    sender = session_of(world).sender(QUEUE)
+    bench = ClientBench()
+    declare(bench, "q")
+    sender = session_of(bench).sender(QUEUE)
     sender.send(p.Header(durable=True), p.Properties(message_id="id"), data(b"hello"))
-    content = world.channel().get("q")
+    content = channel_of(bench).get("q")
     assert content is not None
     assert (content.body, content.properties.delivery_mode, content.properties.message_id) == (
         b"hello",
@@ -82,12 +84,12 @@ def test_a_message_of_1_0_is_read_over_0_9_1() -> None:
 
 
 def test_what_one_protocol_gives_back_the_other_gets() -> None:
-    world = filled(2)
-    link = session_of(world).receiver(QUEUE, credit=2)
+    bench = filled(2)
+    link = session_of(bench).receiver(QUEUE, credit=2)
     first, second = link.all()
     link.answer(p.Modified(delivery_failed=True), first)
     link.answer(p.Released(), second)
-    channel = world.channel()
+    channel = channel_of(bench)
     channel.consume("q")
     deliveries = channel.deliveries()
     assert [(delivery.body, delivery.method.redelivered) for delivery in deliveries] == [
@@ -102,11 +104,11 @@ def test_what_one_protocol_gives_back_the_other_gets() -> None:
 
 
 def test_a_dead_letter_of_one_protocol_is_read_over_the_other() -> None:
-    world = mourned(1)
-    channel = world.channel()
+    bench = mourned(1)
+    channel = channel_of(bench)
     channel.get("q", no_ack=False)
     channel.reject(1)
-    delivery = session_of(world).receiver("/queues/dead", credit=1).get()
+    delivery = session_of(bench).receiver("/queues/dead", credit=1).get()
     [death] = delivery.annotations["x-opt-deaths"].items
     assert (death["queue"], death["reason"]) == ("q", "rejected")
 
@@ -115,27 +117,27 @@ def test_a_dead_letter_of_one_protocol_is_read_over_the_other() -> None:
 
 
 def test_a_large_message_comes_in_as_many_frames_as_it_takes() -> None:
-    world = World()
-    declare(world, "q")
+    bench = ClientBench()
+    declare(bench, "q")
     body = bytes(range(256)) * 4000
-    world.channel().publish("", "q", body)
-    session = Peer(world).open(max_frame_size=4096).begin()
+    channel_of(bench).publish("", "q", body)
+    session = Peer(bench).open(max_frame_size=4096).begin()
     link = session.receiver(QUEUE, credit=1)
     delivery = link.get()
     assert delivery.body == body
     transfers = session.peer.taken(p.Transfer)
     assert len(transfers) > 250
     link.accept(delivery)
-    assert world.queue("q").unsettled == 0
+    assert bench.queue("q").unsettled == 0
 
 
 def test_a_large_message_waits_for_the_window_and_nobody_comes_between() -> None:
-    world = World()
-    declare(world, "q")
-    declare(world, "small")
-    world.channel().publish("", "q", bytes(100_000))
-    world.channel().publish("", "small", b"0")
-    session = Peer(world).open(max_frame_size=10_000).begin(incoming_window=3)
+    bench = ClientBench()
+    declare(bench, "q")
+    declare(bench, "small")
+    channel_of(bench).publish("", "q", bytes(100_000))
+    channel_of(bench).publish("", "small", b"0")
+    session = Peer(bench).open(max_frame_size=10_000).begin(incoming_window=3)
     large, small = session.receiver(QUEUE, credit=1), session.receiver("/queues/small", credit=1)
     assert (large.get(), small.get()) == (None, None)
     for _ in range(4):
@@ -147,16 +149,16 @@ def test_a_large_message_waits_for_the_window_and_nobody_comes_between() -> None
 
 
 def test_a_large_message_that_was_not_sent_to_its_end_is_not_lost() -> None:
-    world = World()
-    declare(world, "q")
-    world.channel().publish("", "q", bytes(100_000))
-    session = Peer(world).open(max_frame_size=10_000).begin(incoming_window=3)
+    bench = ClientBench()
+    declare(bench, "q")
+    channel_of(bench).publish("", "q", bytes(100_000))
+    session = Peer(bench).open(max_frame_size=10_000).begin(incoming_window=3)
     link = session.receiver(QUEUE, credit=1)
     assert link.get() is None
     link.detach()
-    queue = world.queue("q")
+    queue = bench.queue("q")
     assert (queue.ready, queue.unsettled) == (1, 0)
-    assert len(session_of(world).receiver(QUEUE, credit=1).get().body) == 100_000
+    assert len(session_of(bench).receiver(QUEUE, credit=1).get().body) == 100_000
 
 
 # What cannot be read.
@@ -167,36 +169,36 @@ class Unreadable(FakeEncoding):
         raise ValueError("not ours")
 
 
-def put(world: World, *messages: Message) -> None:
+def put(bench: ClientBench, *messages: Message) -> None:
     for each in messages:
-        world.broker.publish(world.host.default_exchange, each)
-    world.settle()
+        bench.broker.publish(bench.host.default_exchange, each)
+    bench.settle()
 
 
 @pytest.mark.parametrize("mode", ["unsettled", "settled", "copy"])
 def test_a_message_that_cannot_be_read_is_rejected_and_the_others_come(
     mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = mourned(1)
-    put(world, Message(Unreadable(Properties()), "", "q", b"", b"1"))
-    world.channel().publish("", "q", b"2")
+    bench = mourned(1)
+    put(bench, Message(Unreadable(Properties()), "", "q", b"", b"1"))
+    channel_of(bench).publish("", "q", b"2")
     asked = source(distribution_mode="copy" if mode == "copy" else None)
     fields = {"snd_settle_mode": SETTLED} if mode == "settled" else {}
-    link = session_of(world).receiver(asked, credit=3, **fields)
+    link = session_of(bench).receiver(asked, credit=3, **fields)
     with caplog.at_level(logging.ERROR):
-        world.settle()
+        bench.settle()
     assert taken(link) == [0, 2]
     assert "cannot deliver a message of queue 'q'" in caplog.text
-    queue = world.queue("q")
+    queue = bench.queue("q")
     if mode == "unsettled":
-        assert waiting(world, "dead") == [b"1"]
+        assert waiting(bench, "dead") == [b"1"]
         assert (queue.ready, queue.unsettled) == (0, 2)
     elif mode == "settled":
         assert (queue.ready, queue.unsettled) == (0, 0)
     else:
-        assert waiting(world, "q") == [b"0", b"1", b"2"]
-    put(world, Message(Unreadable(Properties()), "", "q", b"", b"3"))
-    world.channel().publish("", "q", b"4")
+        assert waiting(bench, "q") == [b"0", b"1", b"2"]
+    put(bench, Message(Unreadable(Properties()), "", "q", b"", b"3"))
+    channel_of(bench).publish("", "q", b"4")
     assert taken(link) == [4]  # the credit that the unreadable ones did not use
 
 
@@ -220,18 +222,18 @@ def batch(session: Session) -> bytes:
 
 
 def test_a_delivery_and_its_outcome_cost_seven_python_calls_at_most() -> None:
-    world = World()
-    declare(world, "q")
-    publisher, consumer = session_of(world), session_of(world)
+    bench = ClientBench()
+    declare(bench, "q")
+    publisher, consumer = session_of(bench), session_of(bench)
     publisher.sender(QUEUE, snd_settle_mode=SETTLED)
     link = consumer.receiver(QUEUE, credit=1000)
 
     def publish() -> None:
-        publisher.peer.front.receive(batch(publisher), world.broker.tick())
+        publisher.peer.front.receive(batch(publisher), bench.broker.tick())
 
     def round_trip() -> None:
         """Messages that wait are delivered, and accepted with one disposition."""
-        world.broker.settle()
+        bench.broker.settle()
         octets = b"".join(consumer.peer.outbox.take())
         assert len(octets) > MESSAGES * 100
         first = consumer.next_delivery
@@ -239,8 +241,8 @@ def test_a_delivery_and_its_outcome_cost_seven_python_calls_at_most() -> None:
         accepted = p.Disposition(
             role=True, first=first, last=first + MESSAGES - 1, settled=True, state=p.Accepted()
         )
-        consumer.peer.front.receive(frame(consumer.channel, accepted), world.broker.tick())
-        world.broker.settle()
+        consumer.peer.front.receive(frame(consumer.channel, accepted), bench.broker.tick())
+        bench.broker.settle()
 
     publish()
     round_trip()
@@ -249,6 +251,6 @@ def test_a_delivery_and_its_outcome_cost_seven_python_calls_at_most() -> None:
     counted: Counter[str] = calls(round_trip)
     for ours in ("frame", "Record.encode"):
         counted.pop(ours, None)
-    assert world.queue("q").unsettled == 0
-    assert world.queue("q").accepted == 2 * MESSAGES
+    assert bench.queue("q").unsettled == 0
+    assert bench.queue("q").accepted == 2 * MESSAGES
     assert counted.total() / MESSAGES < 7.8, counted.most_common(20)

@@ -29,7 +29,8 @@ from protocols.amqp10.codec.types import (
     Value,
     encode,
 )
-from tests.amqp091.peer import Content
+from tests.amqp091.peer import Content, channel_of
+from tests.harness.bench import ClientBench
 
 from . import messages, samples
 from .messages import Said
@@ -38,7 +39,6 @@ from .peer import (
     SETTLED,
     VALUE,
     Delivery,
-    World,
     annotations,
     application_properties,
     bind,
@@ -54,22 +54,22 @@ HELLO = data(b"hello")
 
 
 @pytest.fixture
-def world() -> World:
-    return declared(World(), ["q", "q2"])
+def bench(bench: ClientBench) -> ClientBench:
+    return declared(bench, ["q2"])
 
 
-def sent(world: World, *sections: bytes | p.Header | p.Properties, to: str = "/queues/q") -> None:
-    assert session_of(world).sender(to).publish(*sections) == p.Accepted()
+def sent(bench: ClientBench, *sections: bytes | p.Header | p.Properties, to: str = "/queues/q") -> None:
+    assert session_of(bench).sender(to).publish(*sections) == p.Accepted()
 
 
-def got(world: World, queue: str = "q") -> Delivery:
-    delivery = session_of(world).receiver(f"/queues/{queue}", credit=1).get()
+def got(bench: ClientBench, queue: str = "q") -> Delivery:
+    delivery = session_of(bench).receiver(f"/queues/{queue}", credit=1).get()
     assert delivery is not None
     return delivery
 
 
-def fetched(world: World, queue: str = "q") -> Content:
-    content = world.channel().get(queue)
+def fetched(bench: ClientBench, queue: str = "q") -> Content:
+    content = channel_of(bench).get(queue)
     assert content is not None
     return content
 
@@ -85,19 +85,19 @@ def test_s229_any_message_is_the_same_to_the_bit_for_all_who_get_it(said: Said) 
     ):
         said = attrs.evolve(said, properties=None)  # somebody else's
     said = attrs.evolve(said, header=None)  # or it would expire
-    world = declared(World(), ["q", "q2"])
+    bench = declared(ClientBench(), ["q", "q2"])
     for queue in ("q", "q2"):
-        bind(world, "amq.fanout", queue)
-    sent(world, said.octets, to="/exchanges/amq.fanout")
+        bind(bench, "amq.fanout", queue)
+    sent(bench, said.octets, to="/exchanges/amq.fanout")
     for queue in ("q", "q2"):
-        assert got(world, queue).octets.endswith(said.bare + (said.footer or b""))
+        assert got(bench, queue).octets.endswith(said.bare + (said.footer or b""))
 
 
 @pytest.mark.parametrize("value", [value for value, _ in samples.VALUES], ids=lambda value: repr(value)[:40])
-def test_s229_every_type_is_the_same_to_the_bit(world: World, value: Value) -> None:
+def test_s229_every_type_is_the_same_to_the_bit(bench: ClientBench, value: Value) -> None:
     bare = application_properties({"k": value}) + section(VALUE, value)
-    sent(world, bare)
-    assert got(world).bare == bare
+    sent(bench, bare)
+    assert got(bench).bare == bare
 
 
 LARGE = 10 * 1024 * 1024
@@ -121,25 +121,25 @@ def listed(code: int, item: bytes) -> bytes:
     ],
     ids=["string", "list of nulls", "list of binaries", "sequence of strings", "data", "property"],
 )
-def test_s229_ten_megabytes_are_the_same_to_the_bit(world: World, body: bytes) -> None:
-    sent(world, body)
-    delivery = got(world)
+def test_s229_ten_megabytes_are_the_same_to_the_bit(bench: ClientBench, body: bytes) -> None:
+    sent(bench, body)
+    delivery = got(bench)
     assert delivery.octets.endswith(body)
     assert len(delivery.octets) < len(body) + 100
 
 
-def test_s228_a_message_is_transient_unless_it_says_otherwise(world: World) -> None:
+def test_s228_a_message_is_transient_unless_it_says_otherwise(bench: ClientBench) -> None:
     for header, durable in ((None, False), (p.Header(), False), (p.Header(durable=True), True)):
-        sent(world, *((header, HELLO) if header else (HELLO,)))
-        [waiting_] = world.queue("q").waiting()
+        sent(bench, *((header, HELLO) if header else (HELLO,)))
+        [waiting_] = bench.queue("q").waiting()
         assert waiting_.message.facts.durable is durable
-        assert got(world).header == p.Header(durable=durable, first_acquirer=True)
-        world.host.queue("q").purge()
+        assert got(bench).header == p.Header(durable=durable, first_acquirer=True)
+        bench.host.queue("q").purge()
 
 
-def test_s228_a_message_that_comes_again_says_so_and_how_often_it_failed(world: World) -> None:
-    sent(world, p.Header(durable=True), HELLO)
-    receiver = session_of(world).receiver("/queues/q", credit=10)
+def test_s228_a_message_that_comes_again_says_so_and_how_often_it_failed(bench: ClientBench) -> None:
+    sent(bench, p.Header(durable=True), HELLO)
+    receiver = session_of(bench).receiver("/queues/q", credit=10)
     for state, redelivered, count in (
         (p.Released(), False, None),
         (p.Modified(delivery_failed=True), True, None),
@@ -153,30 +153,30 @@ def test_s228_a_message_that_comes_again_says_so_and_how_often_it_failed(world: 
     assert receiver.get() is None
 
 
-def test_s207_annotations_of_the_broker_do_not_route(world: World) -> None:
+def test_s207_annotations_of_the_broker_do_not_route(bench: ClientBench) -> None:
     forged = annotations({"x-exchange": "", "x-routing-key": "q2"})
-    sent(world, forged, HELLO)
-    assert world.queue("q2").ready == 0
-    assert got(world).annotations == {"x-exchange": "", "x-routing-key": "q"}
+    sent(bench, forged, HELLO)
+    assert bench.queue("q2").ready == 0
+    assert got(bench).annotations == {"x-exchange": "", "x-routing-key": "q"}
 
 
-def test_s230_annotations_say_where_a_message_was_published_to(world: World) -> None:
-    bind(world, "amq.topic", "q", "#")
-    sent(world, annotations({"x-mine": [1]}), HELLO, to="/exchanges/amq.topic/a.%C3%A9")
-    assert got(world).annotations == {
+def test_s230_annotations_say_where_a_message_was_published_to(bench: ClientBench) -> None:
+    bind(bench, "amq.topic", "q", "#")
+    sent(bench, annotations({"x-mine": [1]}), HELLO, to="/exchanges/amq.topic/a.%C3%A9")
+    assert got(bench).annotations == {
         "x-mine": [1],
         "x-exchange": "amq.topic",
         "x-routing-key": "a.é",
     }
 
 
-def test_s230_deaths_are_told_to_both(world: World) -> None:
+def test_s230_deaths_are_told_to_both(bench: ClientBench) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
-    declare(world, "dying", arguments=arguments)
+    declare(bench, "dying", arguments=arguments)
     for number in range(2):
-        sent(world, p.Header(ttl=UInt(1000)), data(b"%d" % number), to="/queues/dying")
-    world.advance(2.0)
-    delivery, content = got(world), fetched(world)
+        sent(bench, p.Header(ttl=UInt(1000)), data(b"%d" % number), to="/queues/dying")
+    bench.advance(2.0)
+    delivery, content = got(bench), fetched(bench)
     [death] = delivery.annotations["x-opt-deaths"].items
     assert {name: death[name] for name in ("queue", "reason", "count", "exchange", "ttl")} == {
         "queue": "dying",
@@ -200,14 +200,14 @@ def test_s230_deaths_are_told_to_both(world: World) -> None:
     assert content.properties.expiration is None
 
 
-def test_s230_a_death_over_0_9_1_is_told_to_1_0(world: World) -> None:
-    declare(world, "dying", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
-    channel = world.channel()
+def test_s230_a_death_over_0_9_1_is_told_to_1_0(bench: ClientBench) -> None:
+    declare(bench, "dying", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    channel = channel_of(bench)
     channel.publish("", "dying", b"x", BasicProperties(headers={"CC": ["nowhere"]}, expiration="90000"))
     content = channel.get("dying", no_ack=False)
     assert content is not None
     channel.reject(content.method.delivery_tag)
-    delivery = got(world)
+    delivery = got(bench)
     [death] = delivery.annotations["x-opt-deaths"].items
     assert (death["reason"], list(death["routing-keys"].items)) == ("rejected", ["dying", "nowhere"])
     assert "x-cc" not in delivery.annotations
@@ -219,28 +219,28 @@ def test_s230_a_death_over_0_9_1_is_told_to_1_0(world: World) -> None:
 
 
 @pytest.mark.parametrize("target", ["/queues/q", "/exchanges/amq.direct/q", None])
-def test_s208_x_cc_sends_copies(world: World, target: str | None) -> None:
+def test_s208_x_cc_sends_copies(bench: ClientBench, target: str | None) -> None:
     for queue in ("q", "q2"):
-        bind(world, "amq.direct", queue, queue)
+        bind(bench, "amq.direct", queue, queue)
     properties = p.Properties(to=None if target else "/queues/q")
-    sent(world, annotations({"x-cc": ["q2", "q2", "nowhere"]}), properties, HELLO, to=target)
+    sent(bench, annotations({"x-cc": ["q2", "q2", "nowhere"]}), properties, HELLO, to=target)
     for queue in ("q", "q2"):
-        assert got(world, queue).annotations["x-cc"] == ["q2", "q2", "nowhere"]
-        assert world.queue(queue).ready == 0
+        assert got(bench, queue).annotations["x-cc"] == ["q2", "q2", "nowhere"]
+        assert bench.queue(queue).ready == 0
 
 
-def test_s208_a_bad_x_cc_is_released_and_ends_a_link_to_an_address(world: World) -> None:
-    sender = session_of(world).sender("/queues/q")
+def test_s208_a_bad_x_cc_is_released_and_ends_a_link_to_an_address(bench: ClientBench) -> None:
+    sender = session_of(bench).sender("/queues/q")
     number = sender.send(annotations({"x-cc": "q2"}), HELLO)
     text = "bad value for 'x-cc' message-annotation: {utf8,<<\"q2\">>}"
     assert sender.refusal() == f"amqp:invalid-field {text}"
     assert sender.outcome(number) == p.Released()
-    assert waiting(world, "q") == []
+    assert waiting(bench, "q") == []
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_s208_a_bad_x_cc_is_rejected_on_the_anonymous_terminus(world: World, settled: bool) -> None:
-    sender = session_of(world).sender(None, snd_settle_mode=SETTLED if settled else None)
+def test_s208_a_bad_x_cc_is_rejected_on_the_anonymous_terminus(bench: ClientBench, settled: bool) -> None:
+    sender = session_of(bench).sender(None, snd_settle_mode=SETTLED if settled else None)
     bad = (annotations({"x-cc": [1]}), p.Properties(to="/queues/q"), HELLO)
     text = "amqp:invalid-field bad value for 'x-cc' message-annotation: {list,[{int,1}]}"
     if settled:
@@ -248,65 +248,65 @@ def test_s208_a_bad_x_cc_is_rejected_on_the_anonymous_terminus(world: World, set
         assert sender.refusal() == text
     else:
         assert sender.rejection(*bad) == text
-    assert waiting(world, "q") == []
+    assert waiting(bench, "q") == []
 
 
 @pytest.mark.parametrize("key", [Symbol("reserved"), ULong(1)])
-def test_s209_a_reserved_annotation_ends_the_link(world: World, key: Value) -> None:
-    sender = session_of(world).sender("/queues/q")
+def test_s209_a_reserved_annotation_ends_the_link(bench: ClientBench, key: Value) -> None:
+    sender = session_of(bench).sender("/queues/q")
     sender.send(section(0x72, {key: 1}), HELLO)
     said = f'{{symbol,<<"{key}">>}}' if isinstance(key, str) else f"{{ulong,{key}}}"
     text = f"failed to parse message: {{reserved_annotation_key,{said}}}"
     assert sender.refusal() == f"amqp:decode-error {text}"
-    assert waiting(world, "q") == []
+    assert waiting(bench, "q") == []
 
 
 # What the broker acts on.
 
 
-def test_x071_a_message_expires_as_its_header_says(world: World) -> None:
-    sent(world, p.Header(ttl=UInt(1000)), data(b"short"))
-    sent(world, p.Header(ttl=UInt(5000)), data(b"long"))
-    world.advance(2.0)
-    assert got(world).body == b"long"
+def test_x071_a_message_expires_as_its_header_says(bench: ClientBench) -> None:
+    sent(bench, p.Header(ttl=UInt(1000)), data(b"short"))
+    sent(bench, p.Header(ttl=UInt(5000)), data(b"long"))
+    bench.advance(2.0)
+    assert got(bench).body == b"long"
 
 
-def test_x071_a_ttl_goes_to_consumers_as_it_was_published(world: World) -> None:
+def test_x071_a_ttl_goes_to_consumers_as_it_was_published(bench: ClientBench) -> None:
     for _ in range(2):
-        sent(world, p.Header(ttl=UInt(5000)), HELLO)
-    world.advance(2.0)
-    assert got(world).header.ttl == 5000
-    assert fetched(world).properties.expiration == "5000"
+        sent(bench, p.Header(ttl=UInt(5000)), HELLO)
+    bench.advance(2.0)
+    assert got(bench).header.ttl == 5000
+    assert fetched(bench).properties.expiration == "5000"
 
 
 def test_x071_messages_of_higher_priority_come_first() -> None:
-    world = World()
-    declare(world, "q", arguments={"x-max-priority": 10})
+    bench = ClientBench()
+    declare(bench, "q", arguments={"x-max-priority": 10})
     for priority in (None, 3, 9, 0, 5):
-        sent(world, p.Header(priority=None if priority is None else UByte(priority)), HELLO)
-    world.channel().publish("", "q", b"", BasicProperties(priority=7))
-    receiver = session_of(world).receiver("/queues/q", credit=10)
+        sent(bench, p.Header(priority=None if priority is None else UByte(priority)), HELLO)
+    channel_of(bench).publish("", "q", b"", BasicProperties(priority=7))
+    receiver = session_of(bench).receiver("/queues/q", credit=10)
     assert [delivery.header.priority for delivery in receiver.all()] == [9, 7, 5, 3, None, 0]
 
 
 # Between the protocols.
 
 
-def test_s231_s232_each_gets_what_the_other_has_published(world: World) -> None:
-    world.channel().publish(
+def test_s231_s232_each_gets_what_the_other_has_published(bench: ClientBench) -> None:
+    channel_of(bench).publish(
         "",
         "q",
         b"from 0-9-1",
         BasicProperties("a/b", headers={"n": 1, "x-n": 2}, delivery_mode=2, reply_to="q2"),
     )
-    delivery = got(world)
+    delivery = got(bench)
     assert delivery.body == b"from 0-9-1"
     assert delivery.properties == p.Properties(content_type=Symbol("a/b"), reply_to="/queues/q2")
     assert (delivery.application_properties, delivery.annotations["x-n"]) == ({"n": 1}, 2)
     said = p.Properties(reply_to="/queues/q2", group_id="g", subject="s")
     header = p.Header(durable=True, priority=UByte(1))
-    sent(world, header, said, application_properties({"n": UShort(1)}), data(b"from"), data(b" 1.0"))
-    content = fetched(world)
+    sent(bench, header, said, application_properties({"n": UShort(1)}), data(b"from"), data(b" 1.0"))
+    content = fetched(bench)
     assert content.body == b"from 1.0"
     expected = BasicProperties(headers={"n": 1}, delivery_mode=2, priority=1, reply_to="q2", app_id="g")
     assert content.properties == expected
@@ -314,18 +314,18 @@ def test_s231_s232_each_gets_what_the_other_has_published(world: World) -> None:
 
 
 def test_one_message_is_shown_to_each_in_his_own_protocol() -> None:
-    world = declared(World(), ["a", "b"])
+    bench = declared(ClientBench(), ["a", "b"])
     receivers, channels = [], []
     for queue in ("a", "b"):
-        bind(world, "amq.fanout", queue)
+        bind(bench, "amq.fanout", queue)
     for _ in range(2):
-        receivers.append(session_of(world).receiver("/queues/a", credit=10))
-        channel = world.channel()
+        receivers.append(session_of(bench).receiver("/queues/a", credit=10))
+        channel = channel_of(bench)
         channel.consume("b", no_ack=True)
         channels.append(channel)
     for _ in range(2):
-        sent(world, p.Properties(message_id="m"), section(VALUE, "text"), to="/exchanges/amq.fanout")
-        world.channel().publish("amq.fanout", "", b"octets", BasicProperties(message_id="m"))
+        sent(bench, p.Properties(message_id="m"), section(VALUE, "text"), to="/exchanges/amq.fanout")
+        channel_of(bench).publish("amq.fanout", "", b"octets", BasicProperties(message_id="m"))
     shown = [delivery for receiver in receivers for delivery in receiver.all()]
     assert sorted(repr(delivery.body) for delivery in shown) == ["'text'"] * 2 + ["b'octets'"] * 2
     assert all(delivery.properties.message_id == "m" for delivery in shown)
@@ -336,22 +336,22 @@ def test_one_message_is_shown_to_each_in_his_own_protocol() -> None:
     ]
 
 
-def test_a_copy_for_nobody_to_see_is_seen_by_nobody(world: World) -> None:
+def test_a_copy_for_nobody_to_see_is_seen_by_nobody(bench: ClientBench) -> None:
     headers: wire.FieldTable = {"CC": ["q"], "BCC": ["q2"]}
-    world.channel().publish("", "nowhere", b"x", BasicProperties(headers=headers))
+    channel_of(bench).publish("", "nowhere", b"x", BasicProperties(headers=headers))
     for queue in ("q", "q2"):
-        delivery = got(world, queue)
+        delivery = got(bench, queue)
         assert delivery.annotations["x-cc"] == ["q"]
         assert b"q2" not in delivery.octets
 
 
-def test_a_question_over_one_protocol_is_answered_over_the_other(world: World) -> None:
-    channel = world.channel()
+def test_a_question_over_one_protocol_is_answered_over_the_other(bench: ClientBench) -> None:
+    channel = channel_of(bench)
     channel.consume("amq.rabbitmq.reply-to", no_ack=True)
     question = BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id="urn:uuid:" + 36 * "0")
     channel.publish("", "q", b"question", question)
-    asked = got(world).properties
-    session_of(world).sender(None).publish(
+    asked = got(bench).properties
+    session_of(bench).sender(None).publish(
         p.Properties(to=asked.reply_to, correlation_id=asked.correlation_id), data(b"answer")
     )
     [answer] = channel.deliveries()
@@ -371,31 +371,31 @@ MATCHING: list[tuple[Value, wire.FieldValue]] = [
 
 @pytest.mark.parametrize(("value", "wanted"), MATCHING)
 def test_a_headers_exchange_compares_by_value_whatever_the_type(
-    world: World, value: Value, wanted: wire.FieldValue
+    bench: ClientBench, value: Value, wanted: wire.FieldValue
 ) -> None:
-    channel = world.channel()
+    channel = channel_of(bench)
     channel.bind("q", "amq.headers", arguments={"k": wanted})
     channel.bind("q2", "amq.headers", arguments={"x-match": "all-with-x", "x-k": wanted})
-    sender = session_of(world).sender("/exchanges/amq.headers")
+    sender = session_of(bench).sender("/exchanges/amq.headers")
     assert sender.publish(application_properties({"k": value}), HELLO) == p.Accepted()
     assert sender.publish(annotations({"x-k": value}), HELLO) == p.Accepted()
     assert sender.publish(application_properties({"k": "other"}), HELLO) == p.Released()
     assert sender.publish(HELLO) == p.Released()
-    assert (world.queue("q").ready, world.queue("q2").ready) == (1, 1)
+    assert (bench.queue("q").ready, bench.queue("q2").ready) == (1, 1)
 
 
 def test_a_place_in_a_stream_is_told_to_both() -> None:
-    world = World()
-    declare(world, "s", durable=True, arguments={"x-queue-type": "stream"})
+    bench = ClientBench()
+    declare(bench, "s", durable=True, arguments={"x-queue-type": "stream"})
     for number in range(2):
-        sent(world, p.Properties(message_id=str(number)), section(VALUE, number), to="/queues/s")
-    world.channel().publish("", "s", b"2", BasicProperties(message_id="2"))
+        sent(bench, p.Properties(message_id=str(number)), section(VALUE, number), to="/queues/s")
+    channel_of(bench).publish("", "s", b"2", BasicProperties(message_id="2"))
     source = p.Source(
         address="/queues/s",
         filter={Symbol("first"): Described(Symbol("rabbitmq:stream-offset-spec"), "first")},
     )
-    deliveries = session_of(world).receiver(source, credit=10).all()
-    channel = world.channel()
+    deliveries = session_of(bench).receiver(source, credit=10).all()
+    channel = channel_of(bench)
     channel.prefetch(10)
     channel.consume("s", arguments={"x-stream-offset": "first"})
     contents = channel.deliveries()
@@ -405,9 +405,9 @@ def test_a_place_in_a_stream_is_told_to_both() -> None:
     assert [content.properties.message_id for content in contents] == ["0", "1", "2"]
 
 
-def test_a_1_0_message_may_be_returned_to_the_queue_by_a_0_9_1_consumer(world: World) -> None:
-    sent(world, p.Header(durable=True), p.Properties(subject="s"), HELLO)
-    channel = world.channel()
+def test_a_1_0_message_may_be_returned_to_the_queue_by_a_0_9_1_consumer(bench: ClientBench) -> None:
+    sent(bench, p.Header(durable=True), p.Properties(subject="s"), HELLO)
+    channel = channel_of(bench)
     content = channel.get("q", no_ack=False)
     assert content is not None
     channel.nack(content.method.delivery_tag)
@@ -415,26 +415,26 @@ def test_a_1_0_message_may_be_returned_to_the_queue_by_a_0_9_1_consumer(world: W
     assert again is not None
     assert (again.method.redelivered, again.body) == (True, b"hello")
     channel.nack(again.method.delivery_tag)
-    delivery = got(world)
+    delivery = got(bench)
     assert delivery.bare == p.Properties(subject="s").encode() + HELLO
     assert delivery.header == p.Header(durable=True, first_acquirer=False, delivery_count=2)
 
 
 @given(samples.values)
 def test_no_value_keeps_a_message_from_anybody(value: Value) -> None:
-    world = declared(World(), ["q"])
+    bench = declared(ClientBench(), ["q"])
     said = annotations({"x-v": value}), application_properties({"v": value}), section(VALUE, value)
     for _ in range(2):
-        sent(world, *said)
-    assert got(world).octets.endswith(section(VALUE, value))
-    assert fetched(world).body == section(VALUE, value)
+        sent(bench, *said)
+    assert got(bench).octets.endswith(section(VALUE, value))
+    assert fetched(bench).body == section(VALUE, value)
 
 
 @given(st.binary(max_size=30), st.binary(max_size=30))
 def test_no_name_or_body_keeps_a_message_from_anybody(key: bytes, body: bytes) -> None:
-    world = declared(World(), ["q"])
-    bind(world, "amq.fanout", "q")
-    channel = world.channel()
+    bench = declared(ClientBench(), ["q"])
+    bind(bench, "amq.fanout", "q")
+    channel = channel_of(bench)
     name = key.decode("utf-8", "surrogateescape")
     properties = BasicProperties(
         type="amqp-1.0", message_id=name, app_id=name, headers={name: body, "x-" + name: 1}
@@ -443,6 +443,6 @@ def test_no_name_or_body_keeps_a_message_from_anybody(key: bytes, body: bytes) -
     out: list[bytes] = []
     wire.append_content(out, channel.number, publish.encode(), properties.encode(), body, 131_072)
     channel.peer.send_bytes(b"".join(out))
-    delivery = got(world)
+    delivery = got(bench)
     assert delivery.octets.endswith(body)
     assert encode(delivery.annotations["x-routing-key"])

@@ -6,20 +6,22 @@ import pytest
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value, array_of
+from tests.amqp091.peer import channel_of
 from tests.amqp10.consuming import DEAD, QUEUE, fill, filled, left, mourned, numbers, source, stream, taken
-from tests.amqp10.peer import SECOND, Delivery, Receiver, World, annotations, data, declare, session_of
+from tests.amqp10.peer import SECOND, Delivery, Receiver, annotations, data, declare, session_of
+from tests.harness.bench import ClientBench
 
 FAILED = p.Modified(delivery_failed=True)
 HERE = p.Modified(undeliverable_here=True)
 
 
-def receiver(world: World, credit: int = 10, **fields: object) -> Receiver:
-    return session_of(world).receiver(fields.pop("source", QUEUE), credit, **fields)
+def receiver(bench: ClientBench, credit: int = 10, **fields: object) -> Receiver:
+    return session_of(bench).receiver(fields.pop("source", QUEUE), credit, **fields)
 
 
-def reasons(world: World) -> list[str]:
+def reasons(bench: ClientBench) -> list[str]:
     """Numbers and reasons of what died."""
-    found = world.queue("dead").waiting()
+    found = bench.queue("dead").waiting()
     return [
         f"{delivery.message.body.decode()} {delivery.message.notes.deaths[0].reason}" for delivery in found
     ]
@@ -35,23 +37,23 @@ def flags(delivery: Delivery | None) -> tuple[bool, int]:
 
 
 def test_s227_accepted_is_done() -> None:
-    world = mourned(2)
-    link = receiver(world)
+    bench = mourned(2)
+    link = receiver(bench)
     link.accept()
     link.accept()
-    queue = world.queue("q")
+    queue = bench.queue("q")
     assert (queue.ready, queue.unsettled, queue.accepted) == (0, 0, 2)
-    assert reasons(world) == []
+    assert reasons(bench) == []
 
 
 def test_s227_rejected_dies() -> None:
-    world = mourned(2)
-    link = receiver(world)
+    bench = mourned(2)
+    link = receiver(bench)
     error = p.Error(condition=Symbol("amqp:decode-error"), description="not ours")
     link.answer(p.Rejected(error=error))
-    assert reasons(world) == ["0 rejected"]
-    assert world.queue("q").unsettled == 1
-    assert left(world) == []
+    assert reasons(bench) == ["0 rejected"]
+    assert bench.queue("q").unsettled == 1
+    assert left(bench) == []
 
 
 def test_s227_released_comes_again_and_is_no_failure() -> None:
@@ -77,32 +79,32 @@ def test_s227_s228_modified_counts_failed_deliveries() -> None:
 
 @pytest.mark.parametrize("failed", [None, False, True])
 def test_s227_undeliverable_here_dies(failed: bool | None) -> None:
-    world = mourned(1)
-    receiver(world).answer(p.Modified(delivery_failed=failed, undeliverable_here=True))
-    assert reasons(world) == ["0 rejected"]
-    assert left(world) == []
+    bench = mourned(1)
+    receiver(bench).answer(p.Modified(delivery_failed=failed, undeliverable_here=True))
+    assert reasons(bench) == ["0 rejected"]
+    assert left(bench) == []
 
 
 def test_failures_end_at_the_delivery_limit_and_releases_do_not() -> None:
-    world = World()
-    declare(world, "dead")
-    filled(1, world, arguments={**DEAD, "x-delivery-limit": 2})
-    link = receiver(world, credit=20)
+    bench = ClientBench()
+    declare(bench, "dead")
+    filled(1, bench, arguments={**DEAD, "x-delivery-limit": 2})
+    link = receiver(bench, credit=20)
     for _ in range(5):
         link.answer(p.Released(), link.get())
     for _ in range(3):
         link.answer(FAILED, link.get())
-    assert reasons(world) == ["0 delivery_limit"]
+    assert reasons(bench) == ["0 delivery_limit"]
     assert link.get() is None
 
 
 def test_what_comes_back_keeps_its_place() -> None:
-    world = filled(4)
-    link = receiver(world, credit=3)
+    bench = filled(4)
+    link = receiver(bench, credit=3)
     deliveries = link.all()
     link.answer(p.Released(), deliveries[2])
     link.answer(FAILED, deliveries[0])
-    assert left(world) == [0, 2, 3]
+    assert left(bench) == [0, 2, 3]
     link.want(3)
     assert taken(link) == [0, 2, 3]
 
@@ -112,50 +114,50 @@ def test_what_comes_back_keeps_its_place() -> None:
 
 @pytest.mark.parametrize("outcome", [p.Accepted(), p.Rejected(), p.Released(), FAILED, HERE])
 def test_one_disposition_may_be_about_many(outcome: p.DeliveryState) -> None:
-    world = mourned(10)
-    link = receiver(world, credit=10)
+    bench = mourned(10)
+    link = receiver(bench, credit=10)
     ids = [delivery.id for delivery in link.all()]
     link.session.dispose(outcome, ids[2], ids[6])
     back = [2, 3, 4, 5, 6] if outcome in (p.Released(), FAILED) else []
     dead = [2, 3, 4, 5, 6] if outcome in (p.Rejected(), HERE) else []
-    assert left(world) == back
-    assert left(world, "dead") == dead
-    assert world.queue("q").unsettled == 5
+    assert left(bench) == back
+    assert left(bench, "dead") == dead
+    assert bench.queue("q").unsettled == 5
     link.session.dispose(p.Accepted(), ids[0], ids[9])
-    assert world.queue("q").unsettled == 0
-    assert left(world) == back
+    assert bench.queue("q").unsettled == 0
+    assert left(bench) == back
 
 
 def test_outcomes_may_come_in_any_order() -> None:
-    world = filled(5)
-    link = receiver(world)
+    bench = filled(5)
+    link = receiver(bench)
     deliveries = link.all()
     for at in (3, 0, 4, 1, 2):
         link.accept(deliveries[at])
-        assert world.queue("q").unsettled == len(link.unsettled)
-    assert left(world) == []
+        assert bench.queue("q").unsettled == len(link.unsettled)
+    assert left(bench) == []
 
 
 def test_one_disposition_reaches_over_links_and_queues() -> None:
-    world = filled(2)
-    filled(2, world, "other")
-    session = session_of(world)
+    bench = filled(2)
+    filled(2, bench, "other")
+    session = session_of(bench)
     links = [session.receiver(address, credit=2) for address in (QUEUE, "/queues/other")]
     ids = [delivery.id for link in links for delivery in link.all()]
     session.dispose(p.Released(), min(ids), max(ids))
     assert [numbers(link.all()) for link in links] == [[], []]
-    assert (left(world), left(world, "other")) == ([0, 1], [0, 1])
+    assert (left(bench), left(bench, "other")) == ([0, 1], [0, 1])
 
 
 def test_a_second_outcome_for_the_same_delivery_is_passed_over() -> None:
-    world = mourned(1)
-    link = receiver(world)
+    bench = mourned(1)
+    link = receiver(bench)
     delivery = link.get()
     link.answer(p.Accepted(), delivery)
     link.answer(p.Rejected(), delivery)
     link.session.dispose(p.Rejected(), delivery.id, delivery.id + 1000)
-    assert reasons(world) == []
-    assert world.queue("q").unsettled == 0
+    assert reasons(bench) == []
+    assert bench.queue("q").unsettled == 0
 
 
 # Settlement.
@@ -165,53 +167,53 @@ def test_a_second_outcome_for_the_same_delivery_is_passed_over() -> None:
     "outcome", [p.Accepted(), p.Rejected(), p.Released(), p.Modified(delivery_failed=True)]
 )
 def test_x070_an_unsettled_outcome_is_acted_upon_and_settled_by_us(outcome: p.DeliveryState) -> None:
-    world = mourned(1)
-    link = receiver(world, credit=1)
+    bench = mourned(1)
+    link = receiver(bench, credit=1)
     delivery = link.get()
     link.answer(outcome, delivery, settled=False)
     [disposition] = link.peer.taken(p.Disposition)
     assert (disposition.role, disposition.settled, disposition.first) == (False, True, delivery.id)
     assert disposition.state == outcome
-    assert world.queue("q").unsettled == 0
+    assert bench.queue("q").unsettled == 0
     link.answer(outcome, delivery)  # the peer forgets it as well
-    assert world.queue("q").unsettled == 0
+    assert bench.queue("q").unsettled == 0
     assert link.detached is None
 
 
 def test_x070_a_range_is_settled_in_one_disposition() -> None:
-    world = filled(100)
-    link = receiver(world, credit=100)
+    bench = filled(100)
+    link = receiver(bench, credit=100)
     ids = [delivery.id for delivery in link.all()]
     link.peer.taken()
     link.session.dispose(p.Accepted(), ids[0], ids[-1], settled=False)
     [disposition] = link.peer.taken(p.Disposition)
     assert (disposition.first, disposition.last, disposition.settled) == (ids[0], ids[-1], True)
-    assert world.queue("q").unsettled == 0
+    assert bench.queue("q").unsettled == 0
 
 
 def test_s174_a_receiver_that_settles_second_is_served() -> None:
     """The receiver says the outcome, we act and settle, and it forgets (part 2, section 2.6.12)."""
-    world = filled(2)
-    link = receiver(world, credit=2, rcv_settle_mode=SECOND)
+    bench = filled(2)
+    link = receiver(bench, credit=2, rcv_settle_mode=SECOND)
     assert link.attached.rcv_settle_mode == SECOND
     first, second = link.all()
     link.answer(p.Accepted(), first, settled=False)
     assert link.session.told[first.id] == p.Accepted()
     link.answer(p.Released(), second, settled=False)
     assert link.session.told[second.id] == p.Released()
-    assert left(world) == [1]
-    assert world.queue("q").unsettled == 0
+    assert left(bench) == [1]
+    assert bench.queue("q").unsettled == 0
 
 
 def test_a_state_that_is_no_outcome_decides_nothing() -> None:
-    world = filled(1)
-    link = receiver(world, credit=1)
+    bench = filled(1)
+    link = receiver(bench, credit=1)
     delivery = link.get()
     link.answer(p.Received(section_number=UInt(0), section_offset=ULong(0)), delivery, settled=False)
     link.answer(None, delivery, settled=False)
-    assert world.queue("q").unsettled == 1
+    assert bench.queue("q").unsettled == 1
     link.accept(delivery)
-    assert world.queue("q").unsettled == 0
+    assert bench.queue("q").unsettled == 0
 
 
 # Silence.
@@ -220,10 +222,10 @@ def test_a_state_that_is_no_outcome_decides_nothing() -> None:
 @pytest.mark.parametrize("state", [None, p.Received(section_number=UInt(0), section_offset=ULong(0))])
 def test_what_is_settled_without_an_outcome_is_released(state: p.DeliveryState | None) -> None:
     """The default outcome that our attach tells of (part 3, section 3.5.3)."""
-    world = filled(1)
-    link = receiver(world, credit=1)
+    bench = filled(1)
+    link = receiver(bench, credit=1)
     link.answer(state, link.get())
-    assert left(world) == [0]
+    assert left(bench) == [0]
     link.want(1)
     assert flags(link.get()) == (False, 0)
 
@@ -242,17 +244,17 @@ def test_a_receiver_may_choose_the_default_outcome(
     default: p.DeliveryState, waits: list[int], dead: list[str]
 ) -> None:
     """It holds for what is settled without an outcome, and for what the link leaves behind."""
-    world = mourned(2)
-    link = receiver(world, credit=2, source=source(default_outcome=default))
+    bench = mourned(2)
+    link = receiver(bench, credit=2, source=source(default_outcome=default))
     assert link.attached.source.default_outcome == default
     first, _ = link.all()
     link.answer(None, first)
     link.detach()
-    assert left(world) == waits
-    assert reasons(world) == dead
-    assert world.queue("q").unsettled == 0
+    assert left(bench) == waits
+    assert reasons(bench) == dead
+    assert bench.queue("q").unsettled == 0
     if default == FAILED:
-        assert [flags(delivery) for delivery in receiver(world).all()] == [(False, 1), (False, 1)]
+        assert [flags(delivery) for delivery in receiver(bench).all()] == [(False, 1), (False, 1)]
 
 
 # What is no outcome.
@@ -261,14 +263,14 @@ def test_a_receiver_may_choose_the_default_outcome(
 @pytest.mark.parametrize("state", [p.Declared(txn_id=b"1"), Described(Symbol("amqp:strange:list"), [])])
 @pytest.mark.parametrize("settled", [True, False])
 def test_x069_an_unknown_state_ends_the_session(state: p.DeliveryState, settled: bool) -> None:
-    world = filled(2)
-    link = receiver(world, credit=2)
+    bench = filled(2)
+    link = receiver(bench, credit=2)
     link.answer(state, settled=settled)
     refusal = link.session.refusal()
     assert refusal.startswith("amqp:invalid-field Unrecognised state: ")
     assert refusal.endswith(" in DISPOSITION")
-    assert left(world) == [0, 1]
-    assert world.queue("q").unsettled == 0
+    assert left(bench) == [0, 1]
+    assert bench.queue("q").unsettled == 0
 
 
 # Annotations.
@@ -280,10 +282,10 @@ def modified(**values: Value) -> p.Modified:
 
 
 def test_x068_annotations_of_modified_are_merged_into_the_message() -> None:
-    world = World()
-    declare(world, "q")
-    session_of(world).sender(QUEUE).send(annotations({"x-kept": "a", "x-changed": 1}), data(b"0"))
-    link = receiver(world)
+    bench = ClientBench()
+    declare(bench, "q")
+    session_of(bench).sender(QUEUE).send(annotations({"x-kept": "a", "x-changed": 1}), data(b"0"))
+    link = receiver(bench)
     first = link.get()
     reasons = [Symbol("one"), "two"]
     link.answer(
@@ -303,32 +305,32 @@ def test_x068_annotations_of_modified_are_merged_into_the_message() -> None:
 
 
 def test_x068_other_copies_of_the_message_stay_as_they_were() -> None:
-    world = filled(0)
-    filled(0, world, "other")
-    channel = world.channel()
+    bench = filled(0)
+    filled(0, bench, "other")
+    channel = channel_of(bench)
     channel.bind("q", "amq.fanout")
     channel.bind("other", "amq.fanout")
     channel.publish("amq.fanout", "", b"0")
-    link = receiver(world)
+    link = receiver(bench)
     link.answer(modified(x_seen=True), link.get())
     assert link.get().annotations["x-seen"] is True
-    assert "x-seen" not in session_of(world).receiver("/queues/other", credit=1).get().annotations
+    assert "x-seen" not in session_of(bench).receiver("/queues/other", credit=1).get().annotations
 
 
 def test_x068_annotations_go_with_the_dead() -> None:
-    world = mourned(1)
+    bench = mourned(1)
     why = modified(x_why="no customer")
     why.undeliverable_here = True
-    receiver(world).answer(why)
-    dead = session_of(world).receiver("/queues/dead", credit=1).get()
+    receiver(bench).answer(why)
+    dead = session_of(bench).receiver("/queues/dead", credit=1).get()
     assert dead.annotations["x-why"] == "no customer"
 
 
 def test_x068_a_0_9_1_consumer_sees_them_as_headers() -> None:
-    world = filled(1)
-    link = receiver(world, credit=1)
+    bench = filled(1)
+    link = receiver(bench, credit=1)
     link.answer(modified(x_why="busy", x_count=UInt(3)), link.get())
-    content = world.channel().get("q")
+    content = channel_of(bench).get("q")
     assert content is not None
     assert content.properties.headers["x-why"] == "busy"
     assert content.properties.headers["x-count"] == 3
@@ -336,25 +338,25 @@ def test_x068_a_0_9_1_consumer_sees_them_as_headers() -> None:
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_x068_reserved_annotations_end_the_session_and_change_nothing(settled: bool) -> None:
-    world = filled(1)
-    link = receiver(world, credit=1)
+    bench = filled(1)
+    link = receiver(bench, credit=1)
     link.answer(p.Modified(message_annotations={Symbol("why"): "busy"}), settled=settled)
     refusal = link.session.refusal()
     assert refusal == "amqp:invalid-field reserved annotation key 'why' in a modified outcome"
-    again = receiver(world, credit=1).get()
+    again = receiver(bench, credit=1).get()
     assert "why" not in again.annotations
     assert flags(again) == (False, 0)
 
 
 def test_outcomes_change_nothing_in_a_stream() -> None:
-    world = stream(3)
-    link = session_of(world).receiver(source(filter={"rabbitmq:stream-offset-spec": "first"}), credit=3)
+    bench = stream(3)
+    link = session_of(bench).receiver(source(filter={"rabbitmq:stream-offset-spec": "first"}), credit=3)
     link.answer(p.Rejected())
     link.answer(modified(x_why="busy"))
     link.answer(p.Released())
     assert taken(link) == [0, 1, 2]
-    assert left(world) == [0, 1, 2]
-    assert world.queue("q").unsettled == 0
-    fill(world, range(3, 4))
+    assert left(bench) == [0, 1, 2]
+    assert bench.queue("q").unsettled == 0
+    fill(bench, range(3, 4))
     link.want(1)
     assert taken(link) == [3]

@@ -12,6 +12,7 @@ from protocols.amqp10.broker.management.link_pair import REQUEST_SIZE_MAX
 from protocols.amqp10.broker.management.syntax import Refused, digest, location, location_of, split
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value
+from tests.harness.bench import ClientBench
 
 from .peer import (
     MIXED,
@@ -21,7 +22,6 @@ from .peer import (
     Receiver,
     Sender,
     Session,
-    World,
     annotations,
     application_properties,
     data,
@@ -83,30 +83,30 @@ def ask_responses(session: Session, name: str = "pair", **fields: object) -> Rec
     return session.ask_receiver(p.Source(address=NODE), name, **asked)
 
 
-def pair(world: World | None = None, user: str = "guest") -> Pair:
-    return Pair(Peer(world or World()).open(user).begin())
+def pair(bench: ClientBench | None = None, user: str = "guest") -> Pair:
+    return Pair(Peer(bench or ClientBench()).open(user).begin())
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def bench() -> ClientBench:
+    return ClientBench()
 
 
 @pytest.fixture
-def asking(world: World) -> Pair:
-    return pair(world)
+def asking(bench: ClientBench) -> Pair:
+    return pair(bench)
 
 
-def bound(world: World, exchange: str) -> list[tuple[str, str, object]]:
-    found = world.host.exchange(exchange).bindings
+def bound(bench: ClientBench, exchange: str) -> list[tuple[str, str, object]]:
+    found = bench.host.exchange(exchange).bindings
     return [(each.destination.name, each.key, dict(each.arguments)) for each in found]
 
 
 # The pair.
 
 
-def test_x074_both_links_are_answered_as_they_ask(world: World) -> None:
-    made = pair(world)
+def test_x074_both_links_are_answered_as_they_ask(bench: ClientBench) -> None:
+    made = pair(bench)
     for link in (made.requests, made.responses):
         assert link.attached.snd_settle_mode == SETTLED
         assert link.attached.properties == PAIRED
@@ -117,21 +117,21 @@ def test_x074_both_links_are_answered_as_they_ask(world: World) -> None:
 
 @pytest.mark.parametrize("ask", [ask_requests, ask_responses])
 @pytest.mark.parametrize("properties", [None, {}, {"paired": False}, {"paired": 1}, {"pair": True}])
-def test_x074_a_link_that_is_not_paired_is_refused(ask, properties: Names | None, world: World) -> None:
-    link = ask(Peer(world).open().begin(), properties=properties)
+def test_x074_a_link_that_is_not_paired_is_refused(ask, properties: Names | None, bench: ClientBench) -> None:
+    link = ask(Peer(bench).open().begin(), properties=properties)
     assert link.refusal() == "amqp:invalid-field Link property 'paired' is not set to boolean value 'true'"
     assert link.attached.source is None or link.attached.target is None
 
 
 @pytest.mark.parametrize("mode", [UNSETTLED, MIXED])
-def test_x074_requests_that_are_not_sent_settled_are_refused(mode: int, world: World) -> None:
-    link = ask_requests(Peer(world).open().begin(), snd_settle_mode=mode)
+def test_x074_requests_that_are_not_sent_settled_are_refused(mode: int, bench: ClientBench) -> None:
+    link = ask_requests(Peer(bench).open().begin(), snd_settle_mode=mode)
     assert link.refusal().startswith("amqp:invalid-field ")
 
 
 @pytest.mark.parametrize("mode", [UNSETTLED, MIXED])
-def test_x074_responses_are_settled_whatever_the_client_asked_for(mode: int, world: World) -> None:
-    session = Peer(world).open().begin()
+def test_x074_responses_are_settled_whatever_the_client_asked_for(mode: int, bench: ClientBench) -> None:
+    session = Peer(bench).open().begin()
     requests, responses = ask_requests(session), ask_responses(session, snd_settle_mode=mode)
     responses.want(1)
     requests.send(p.Properties(subject="GET", to="/queues/q", reply_to="$me"))
@@ -139,8 +139,8 @@ def test_x074_responses_are_settled_whatever_the_client_asked_for(mode: int, wor
     assert responses.get().settled
 
 
-def test_x074_the_halves_may_attach_in_any_order_and_come_again(world: World) -> None:
-    session = Peer(world).open().begin()
+def test_x074_the_halves_may_attach_in_any_order_and_come_again(bench: ClientBench) -> None:
+    session = Peer(bench).open().begin()
     for first, second in ((ask_responses, ask_requests), (ask_requests, ask_responses)):
         links = [first(session), second(session)]
         assert all(link.attached is not None and link.detached is None for link in links)
@@ -152,8 +152,8 @@ def test_x074_the_halves_may_attach_in_any_order_and_come_again(world: World) ->
     assert Pair(session).ask("GET", "/queues/none")[0] == 404
 
 
-def test_x074_a_half_that_does_not_fit_the_other_is_refused(world: World) -> None:
-    session = Peer(world).open().begin()
+def test_x074_a_half_that_does_not_fit_the_other_is_refused(bench: ClientBench) -> None:
+    session = Peer(bench).open().begin()
     requests = ask_requests(session, source=p.Source(address="one"))
     other = ask_responses(session, target=p.Target(address="another"))
     expected = "amqp:precondition-failed received invalid attach for management link pair 'pair'"
@@ -163,8 +163,8 @@ def test_x074_a_half_that_does_not_fit_the_other_is_refused(world: World) -> Non
     assert fitting.detached is None
 
 
-def test_x074_a_half_that_was_refused_leaves_nothing_behind(world: World) -> None:
-    session = Peer(world).open().begin()
+def test_x074_a_half_that_was_refused_leaves_nothing_behind(bench: ClientBench) -> None:
+    session = Peer(bench).open().begin()
     requests = ask_requests(session, source=p.Source(address="one"))
     ask_responses(session, target=p.Target(address="another")).refusal()
     (served,) = session.peer.front.sessions
@@ -173,16 +173,16 @@ def test_x074_a_half_that_was_refused_leaves_nothing_behind(world: World) -> Non
     assert served.pairs == {}
 
 
-def test_x074_pairs_of_a_session_are_served_side_by_side(world: World) -> None:
-    session = Peer(world).open().begin()
+def test_x074_pairs_of_a_session_are_served_side_by_side(bench: ClientBench) -> None:
+    session = Peer(bench).open().begin()
     one, two = Pair(session, "one"), Pair(session, "two")
     assert one.ask("PUT", "/queues/q", {})[0] == 201
     assert two.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
     assert one.ask("GET", "/queues/q")[0] == 404
 
 
-def test_x074_a_transfer_without_a_link_for_the_answer_ends_the_session(world: World) -> None:
-    session = Peer(world).open().begin()
+def test_x074_a_transfer_without_a_link_for_the_answer_ends_the_session(bench: ClientBench) -> None:
+    session = Peer(bench).open().begin()
     ask_requests(session).send(p.Properties(subject="GET", to="/queues/q", reply_to="$me"))
     expected = "amqp:precondition-failed received transfer on half open management link pair"
     assert session.refusal() == expected
@@ -258,13 +258,13 @@ def test_x076_the_subject_of_a_response_is_its_status(asking: Pair) -> None:
     assert response.settled
 
 
-def test_x088_a_response_needs_credit(world: World) -> None:
-    asking = Pair(Peer(world).open().begin(), credit=1)
+def test_x088_a_response_needs_credit(bench: ClientBench) -> None:
+    asking = Pair(Peer(bench).open().begin(), credit=1)
     assert asking.ask("PUT", "/queues/q", {})[0] == 201
     asking.send("DELETE", "/queues/q")
     text = "insufficient credit (0) for management link from RabbitMQ to client"
     assert asking.broken() == f"amqp:precondition-failed {text}"
-    assert "q" in world.host.queues
+    assert "q" in bench.host.queues
 
 
 def test_x088_credit_that_was_drained_is_no_credit(asking: Pair) -> None:
@@ -274,8 +274,8 @@ def test_x088_credit_that_was_drained_is_no_credit(asking: Pair) -> None:
     assert asking.broken().startswith("amqp:precondition-failed insufficient credit (0) for management link")
 
 
-def test_x088_responses_wait_for_the_window_of_the_session(world: World) -> None:
-    asking = pair(world)
+def test_x088_responses_wait_for_the_window_of_the_session(bench: ClientBench) -> None:
+    asking = pair(bench)
     asking.session.flow(incoming_window=0)
     asking.send("PUT", "/queues/q", {})
     assert asking.responses.get() is None
@@ -303,18 +303,18 @@ def test_a_request_may_come_in_parts_but_not_be_of_any_size(asking: Pair) -> Non
     assert asking.broken().startswith("amqp:link:message-size-exceeded message size (")
 
 
-def test_a_response_that_is_too_large_for_the_client_ends_the_session(world: World) -> None:
-    session = Peer(world).open().begin()
+def test_a_response_that_is_too_large_for_the_client_ends_the_session(bench: ClientBench) -> None:
+    session = Peer(bench).open().begin()
     requests, responses = ask_requests(session), ask_responses(session, max_message_size=60)
     responses.want(1)
     requests.send(p.Properties(subject="GET", to="/queues/" + "q" * 60, reply_to="$me"))
     assert session.refusal().startswith("amqp:link:message-size-exceeded message size (")
 
 
-def test_a_response_may_have_just_the_size_that_the_client_takes(world: World) -> None:
+def test_a_response_may_have_just_the_size_that_the_client_takes(bench: ClientBench) -> None:
     sizes: list[int] = []
     for limit in (0, 1):
-        session = Peer(world).open().begin()
+        session = Peer(bench).open().begin()
         requests, responses = (
             ask_requests(session),
             ask_responses(session, max_message_size=limit and sizes[0]),
@@ -345,13 +345,13 @@ def info(name: str, **other: Value) -> dict[str, Value]:
     }
 
 
-def test_x077_a_queue_is_declared_once_and_found_again(world: World, asking: Pair) -> None:
+def test_x077_a_queue_is_declared_once_and_found_again(bench: ClientBench, asking: Pair) -> None:
     body = {"auto_delete": True, "arguments": {"x-queue-type": "classic", "x-max-length": ULong(5)}}
     described = info("my 🐇", auto_delete=True, arguments=body["arguments"])
     path = "/queues/my%20%F0%9F%90%87"
     assert asking.ask("PUT", path, body) == (201, described)
     assert asking.ask("PUT", path, body) == (200, described)
-    queue = world.queue("my 🐇")
+    queue = bench.queue("my 🐇")
     assert (queue.durable, queue.auto_delete, queue.exclusive) == (True, True, False)
     assert queue.limits.max_length == 5
 
@@ -378,8 +378,8 @@ def test_x077_an_argument_that_its_type_does_not_have_is_409(asking: Pair) -> No
     )
 
 
-def test_x077_a_queue_of_another_connection_is_400(world: World, asking: Pair) -> None:
-    assert pair(world).ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
+def test_x077_a_queue_of_another_connection_is_400(bench: ClientBench, asking: Pair) -> None:
+    assert pair(bench).ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
     for method, target, body in (
         ("PUT", "/queues/q", {"exclusive": True}),
         ("DELETE", "/queues/q", None),
@@ -391,12 +391,12 @@ def test_x077_a_queue_of_another_connection_is_400(world: World, asking: Pair) -
         assert text.startswith("cannot obtain exclusive access to locked queue 'q' in vhost '/'.")
 
 
-def test_x077_an_exclusive_queue_is_the_connections_own_and_goes_with_it(world: World) -> None:
-    asking = pair(world)
+def test_x077_an_exclusive_queue_is_the_connections_own_and_goes_with_it(bench: ClientBench) -> None:
+    asking = pair(bench)
     assert asking.ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
     assert asking.ask("PUT", "/queues/q", {"exclusive": True})[0] == 200
     asking.session.peer.close()
-    assert "q" not in world.host.queues
+    assert "q" not in bench.host.queues
 
 
 def test_x077_names_of_the_broker_are_reserved(asking: Pair) -> None:
@@ -405,7 +405,7 @@ def test_x077_names_of_the_broker_are_reserved(asking: Pair) -> None:
 
 
 def test_x077_more_queues_than_the_virtual_host_may_hold_are_403() -> None:
-    asking = pair(World("[limits]\nqueues_max = 1\n"))
+    asking = pair(ClientBench("[limits]\nqueues_max = 1\n"))
     assert asking.ask("PUT", "/queues/one", {})[0] == 201
     status, text = asking.ask("PUT", "/queues/two", {})
     assert status == 403
@@ -413,11 +413,11 @@ def test_x077_more_queues_than_the_virtual_host_may_hold_are_403() -> None:
     assert asking.ask("PUT", "/queues/one", {})[0] == 200
 
 
-def test_x078_a_queue_is_durable_unless_told_otherwise(world: World, asking: Pair) -> None:
+def test_x078_a_queue_is_durable_unless_told_otherwise(bench: ClientBench, asking: Pair) -> None:
     asking.ask("PUT", "/queues/kept", {})
     asking.ask("PUT", "/queues/lost", {"durable": False, "arguments": None})
-    assert world.queue("kept").durable
-    assert not world.queue("lost").durable
+    assert bench.queue("kept").durable
+    assert not bench.queue("lost").durable
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_x078_a_declaration_needs_a_map(asking: Pair, body: Value) -> None:
         assert asking.ask("PUT", target, body) == (400, "the request needs a map as its body")
 
 
-def test_x078_arguments_keep_their_types(world: World, asking: Pair) -> None:
+def test_x078_arguments_keep_their_types(bench: ClientBench, asking: Pair) -> None:
     arguments = {"x-max-length": ULong(7), "x-single-active-consumer": True, "x-overflow": "reject-publish"}
     assert asking.ask("PUT", "/queues/q", {"arguments": arguments})[0] == 201
     _, described = asking.ask("GET", "/queues/q")
@@ -478,8 +478,8 @@ def test_a_name_must_be_utf_8_and_not_too_long(asking: Pair) -> None:
     assert asking.ask("POST", "/bindings", fields)[0] == 400
 
 
-def test_x080_a_queue_is_shown_with_what_it_holds(world: World, asking: Pair) -> None:
-    declare(world, "q", arguments={"x-queue-type": "quorum"}, durable=True)
+def test_x080_a_queue_is_shown_with_what_it_holds(bench: ClientBench, asking: Pair) -> None:
+    declare(bench, "q", arguments={"x-queue-type": "quorum"}, durable=True)
     asking.session.sender("/queues/q").publish(data(b"hello"))
     asking.session.receiver("/queues/q")
     status, described = asking.ask("GET", "/queues/q")
@@ -494,30 +494,30 @@ def test_x080_a_queue_that_is_not_there_is_404(asking: Pair) -> None:
     assert asking.ask("GET", "/queues/none") == (404, "queue 'none' in vhost '/' not found")
 
 
-def test_x081_deleting_a_queue_says_how_many_messages_it_had(world: World, asking: Pair) -> None:
-    declare(world, "q")
+def test_x081_deleting_a_queue_says_how_many_messages_it_had(bench: ClientBench, asking: Pair) -> None:
+    declare(bench, "q")
     sender = asking.session.sender("/queues/q")
     for _ in range(3):
         sender.publish(data(b"hello"))
     status, body = asking.ask("DELETE", "/queues/q")
     assert (status, body) == (200, {"message_count": 3})
     assert type(body["message_count"]) is ULong
-    assert "q" not in world.host.queues
+    assert "q" not in bench.host.queues
     assert asking.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
 
 
 def test_x081_deleting_what_is_not_there_is_fine_even_where_0_9_1_minds() -> None:
-    asking = pair(World('[compat]\ndelete_missing = "not-found"\n'))
+    asking = pair(ClientBench('[compat]\ndelete_missing = "not-found"\n'))
     assert asking.ask("DELETE", "/queues/none") == (200, {"message_count": 0})
     assert asking.ask("DELETE", "/exchanges/none") == (204, None)
     assert asking.ask("DELETE", "/bindings/src=a;dstq=b;key=c;args=") == (204, None)
 
 
-def test_x081_a_queue_is_emptied(world: World, asking: Pair) -> None:
-    declare(world, "q")
+def test_x081_a_queue_is_emptied(bench: ClientBench, asking: Pair) -> None:
+    declare(bench, "q")
     asking.session.sender("/queues/q").publish(data(b"hello"))
     assert asking.ask("DELETE", "/queues/q/messages") == (200, {"message_count": 1})
-    assert world.queue("q").ready == 0
+    assert bench.queue("q").ready == 0
     assert asking.ask("DELETE", "/queues/none/messages") == (404, MISSING)
 
 
@@ -530,12 +530,12 @@ def test_x081_a_stream_is_not_emptied(asking: Pair) -> None:
 # Exchanges.
 
 
-def test_x082_an_exchange_is_declared_and_deleted(world: World, asking: Pair) -> None:
+def test_x082_an_exchange_is_declared_and_deleted(bench: ClientBench, asking: Pair) -> None:
     body = {"type": "fanout", "auto_delete": True, "internal": True, "arguments": {"x-📥": "📮"}}
     path = "/exchanges/my%20fanout"
     assert asking.ask("PUT", path, body) == (204, None)
     assert asking.ask("PUT", path, body) == (204, None)
-    exchange = world.host.exchange("my fanout")
+    exchange = bench.host.exchange("my fanout")
     assert (exchange.type.name, exchange.durable, exchange.auto_delete) == ("fanout", True, True)
     assert exchange.internal
     described = {"name": "my fanout", "vhost": "/", "durable": True, **body}
@@ -545,24 +545,26 @@ def test_x082_an_exchange_is_declared_and_deleted(world: World, asking: Pair) ->
     assert asking.ask("GET", path) == (404, "exchange 'my fanout' in vhost '/' not found")
 
 
-def test_x082_an_exchange_is_direct_and_durable_unless_told_otherwise(world: World, asking: Pair) -> None:
+def test_x082_an_exchange_is_direct_and_durable_unless_told_otherwise(
+    bench: ClientBench, asking: Pair
+) -> None:
     asking.ask("PUT", "/exchanges/kept", {})
     asking.ask("PUT", "/exchanges/lost", {"durable": False})
-    exchange = world.host.exchange("kept")
+    exchange = bench.host.exchange("kept")
     assert (exchange.type.name, exchange.durable, exchange.auto_delete) == ("direct", True, False)
     assert (exchange.internal, exchange.arguments) == (False, {})
-    assert not world.host.exchange("lost").durable
+    assert not bench.host.exchange("lost").durable
 
 
 @pytest.mark.parametrize("profile", ["", '[compat]\nunknown_exchange_type = "command-invalid"\n'])
 def test_x082_an_unknown_type_is_400(profile: str) -> None:
     expected = "unknown exchange type '🤷'"
-    assert pair(World(profile)).ask("PUT", "/exchanges/x", {"type": "🤷"}) == (400, expected)
+    assert pair(ClientBench(profile)).ask("PUT", "/exchanges/x", {"type": "🤷"}) == (400, expected)
 
 
 @pytest.mark.parametrize("profile", ["", '[compat]\nredeclare_other_type = "not-allowed"\n'])
 def test_x082_an_exchange_that_is_there_but_different_is_a_conflict(profile: str) -> None:
-    asking = pair(World(profile))
+    asking = pair(ClientBench(profile))
     asking.ask("PUT", "/exchanges/x", {"type": "direct"})
     text = "inequivalent arg 'type' for exchange 'x' in vhost '/': received 'fanout' but current is 'direct'"
     assert asking.ask("PUT", "/exchanges/x", {"type": "fanout"}) == (409, text)
@@ -586,7 +588,7 @@ def test_x082_a_property_that_exchanges_do_not_have_is_400(asking: Pair) -> None
 
 
 def test_x082_more_exchanges_than_the_node_may_hold_are_403() -> None:
-    asking = pair(World("[limits]\nexchanges_max = 8\n"))
+    asking = pair(ClientBench("[limits]\nexchanges_max = 8\n"))
     assert asking.ask("PUT", "/exchanges/x", {})[0] == 204
     status, text = asking.ask("PUT", "/exchanges/y", {})
     assert (status, text) == (403, "cannot declare exchange 'y' in vhost '/': exchange limit of 8 is reached")
@@ -604,42 +606,44 @@ def binding(destination: str, key: str = "k", kind: str = "queue", **arguments: 
     }
 
 
-def test_x083_a_queue_is_bound_and_unbound(world: World, asking: Pair) -> None:
-    declare(world, "q")
+def test_x083_a_queue_is_bound_and_unbound(bench: ClientBench, asking: Pair) -> None:
+    declare(bench, "q")
     for _ in range(2):
         assert asking.ask("POST", "/bindings", binding("q", "🗝️ 1")) == (204, None)
-    assert bound(world, "amq.direct") == [("q", "🗝️ 1", {})]
+    assert bound(bench, "amq.direct") == [("q", "🗝️ 1", {})]
     path = "/bindings/src=amq.direct;dstq=q;key=%F0%9F%97%9D%EF%B8%8F%201;args="
     for _ in range(2):
         assert asking.ask("DELETE", path) == (204, None)
-    assert bound(world, "amq.direct") == []
+    assert bound(bench, "amq.direct") == []
 
 
-def test_x083_an_exchange_is_bound_and_unbound(world: World, asking: Pair) -> None:
+def test_x083_an_exchange_is_bound_and_unbound(bench: ClientBench, asking: Pair) -> None:
     assert asking.ask("POST", "/bindings", binding("amq.fanout", "", "exchange")) == (204, None)
-    assert bound(world, "amq.direct") == [("amq.fanout", "", {})]
+    assert bound(bench, "amq.direct") == [("amq.fanout", "", {})]
     assert asking.ask("DELETE", "/bindings/src=amq.direct;dste=amq.fanout;key=;args=") == (204, None)
-    assert bound(world, "amq.direct") == []
+    assert bound(bench, "amq.direct") == []
 
 
-def test_x083_a_location_without_arguments_names_the_binding_without_them(world: World, asking: Pair) -> None:
-    declare(world, "q")
+def test_x083_a_location_without_arguments_names_the_binding_without_them(
+    bench: ClientBench, asking: Pair
+) -> None:
+    declare(bench, "q")
     asking.ask("POST", "/bindings", binding("q"))
     asking.ask("POST", "/bindings", binding("q", a=1))
     assert asking.ask("DELETE", "/bindings/src=amq.direct;dstq=q;key=k;args=") == (204, None)
-    assert bound(world, "amq.direct") == [("q", "k", {"a": 1})]
+    assert bound(bench, "amq.direct") == [("q", "k", {"a": 1})]
 
 
-def test_x083_both_ends_of_a_binding_must_be_there(world: World, asking: Pair) -> None:
+def test_x083_both_ends_of_a_binding_must_be_there(bench: ClientBench, asking: Pair) -> None:
     assert asking.ask("POST", "/bindings", binding("none")) == (400, MISSING)
-    declare(world, "q")
+    declare(bench, "q")
     missing = {**binding("q"), "source": "none"}
     assert asking.ask("POST", "/bindings", missing) == (400, "no exchange 'none' in vhost '/'")
     assert asking.ask("DELETE", "/bindings/src=none;dstq=none;key=k;args=") == (204, None)
 
 
-def test_x083_neither_end_of_a_binding_is_the_default_exchange(world: World, asking: Pair) -> None:
-    declare(world, "q")
+def test_x083_neither_end_of_a_binding_is_the_default_exchange(bench: ClientBench, asking: Pair) -> None:
+    declare(bench, "q")
     expected = (403, "operation not permitted on the default exchange")
     assert asking.ask("POST", "/bindings", {**binding("q"), "source": ""}) == expected
     assert asking.ask("POST", "/bindings", binding("", kind="exchange")) == expected
@@ -679,8 +683,8 @@ def test_x083_a_segment_that_is_no_location_is_400(asking: Pair, segment: str) -
     assert asking.ask("DELETE", f"/bindings/{segment}") == (400, f"bad binding path segment '{segment}'")
 
 
-def test_x084_bindings_are_listed_with_their_location(world: World, asking: Pair) -> None:
-    declare(world, "my q")
+def test_x084_bindings_are_listed_with_their_location(bench: ClientBench, asking: Pair) -> None:
+    declare(bench, "my q")
     other: dict[str, Value] = {
         "x-match": "all",
         "number": UInt(3),
@@ -702,7 +706,7 @@ def test_x084_bindings_are_listed_with_their_location(world: World, asking: Pair
         "location": "/bindings/src=amq.direct;dstq=my%20q;key=a%20b;args=",
     }
     assert asking.ask("DELETE", second["location"]) == (204, None)
-    assert [key for _, key, _ in bound(world, "amq.direct")] == ["a b", "else"]
+    assert [key for _, key, _ in bound(bench, "amq.direct")] == ["a b", "else"]
     assert asking.ask("DELETE", second["location"]) == (204, None)
 
 
@@ -761,10 +765,10 @@ def test_x085_an_unknown_method_is_405(asking: Pair) -> None:
 # Credentials and permissions.
 
 
-def test_x086_a_fresh_token_is_taken(world: World, asking: Pair) -> None:
-    world.broker.access.add_user("guest", "fresh")
+def test_x086_a_fresh_token_is_taken(bench: ClientBench, asking: Pair) -> None:
+    bench.broker.access.add_user("guest", "fresh")
     assert asking.ask("PUT", "/auth/tokens", b"fresh") == (204, None)
-    assert asking.session.peer.front.client.user is world.broker.access.user("guest")
+    assert asking.session.peer.front.client.user is bench.broker.access.user("guest")
     assert asking.ask("PUT", "/auth/tokens", "fresh")[0] == 400
 
 
@@ -791,23 +795,23 @@ REFUSED: dict[str, tuple[str, str, Value, str]] = {
 
 @pytest.mark.parametrize(("method", "target", "body", "what"), REFUSED.values(), ids=REFUSED.keys())
 def test_x087_a_missing_permission_ends_the_session(
-    world: World, method: str, target: str, body: Value, what: str
+    bench: ClientBench, method: str, target: str, body: Value, what: str
 ) -> None:
     """As S182."""
-    declare(world, "q")
-    asking = pair(world, world.user("u", configure="", write="", read=""))
+    declare(bench, "q")
+    asking = pair(bench, bench.user("u", configure="", write="", read=""))
     asking.send(method, target, body)
     assert asking.broken() == f"amqp:unauthorized-access {what} in vhost '/' refused for user 'u'"
-    assert "q" in world.host.queues
-    assert "new" not in {*world.host.queues, *world.host.exchanges}
+    assert "q" in bench.host.queues
+    assert "new" not in {*bench.host.queues, *bench.host.exchanges}
 
 
-def test_x087_dead_letters_and_alternates_need_permissions_of_their_own(world: World) -> None:
+def test_x087_dead_letters_and_alternates_need_permissions_of_their_own(bench: ClientBench) -> None:
     for target, argument, what in (
         ("/queues/q", "x-dead-letter-exchange", "read access to queue 'q'"),
         ("/exchanges/q", "alternate-exchange", "read access to exchange 'q'"),
     ):
-        asking = pair(world, world.user("u", configure="q", write="", read=""))
+        asking = pair(bench, bench.user("u", configure="q", write="", read=""))
         asking.send("PUT", target, {"arguments": {argument: "x"}})
         assert asking.broken() == f"amqp:unauthorized-access {what} in vhost '/' refused for user 'u'"
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from itertools import pairwise
-from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -20,6 +19,7 @@ from protocols.amqp10.codec.sections import (
     value_of,
 )
 from protocols.amqp10.codec.types import Symbol, encode
+from tests.harness.call_count import calls
 
 from . import messages, samples
 from .messages import DATA, FOOTER, SEQUENCE, SYMBOLS, VALUE, Said
@@ -146,22 +146,10 @@ def test_random_octets_are_sections_or_malformed(octets: bytes) -> None:
 
 @pytest.mark.parametrize("descriptor", [b"\0\x53\x75", b"\0\x80" + bytes(7) + b"\x75"])
 def test_many_sections_cost_no_more_each_than_a_few(descriptor: bytes) -> None:
-    def calls(count: int) -> int:
-        octets, made = (descriptor + b"\xa0\0") * count, 0
+    def cost(count: int) -> int:
+        return calls(partial(bounds, (descriptor + b"\xa0\0") * count)).total()
 
-        def counted(frame: FrameType, event: str, argument: object) -> None:
-            nonlocal made
-            made += event == "call"
-
-        before = sys.getprofile()
-        sys.setprofile(counted)
-        try:
-            bounds(octets)
-        finally:
-            sys.setprofile(before)
-        return made
-
-    assert calls(4000) <= 4.1 * calls(1000)
+    assert cost(4000) <= 4.1 * cost(1000)
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=4), st.data())

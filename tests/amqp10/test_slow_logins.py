@@ -5,34 +5,18 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp10.codec import performatives as p
-from tests.amqp091.peer import World
 from tests.amqp10.peer import HEADER, SASL, SASL_HEADER, Peer, frame, plain
 from tests.core.test_scram import final
-from tests.core.threads import Threads, make_slow
+from tests.harness.bench import ClientBench
+from tests.harness.threads import make_slow, slow_bench, woken
 
 SCRAM = '[protocols.amqp10]\nmechanisms = ["SCRAM-SHA-256", "PLAIN"]\n'
 OK, REFUSED = p.SaslOutcome(code=0), p.SaslOutcome(code=1)
 
 
-def slow_world() -> tuple[World, Threads]:
-    """`ann`, whose password is `secret`, and threads that work when told."""
-    world = World()
-    world.user("ann")
-    make_slow(world.broker.access, ann="secret")
-    world.broker.access.off_thread = threads = Threads()
-    return world, threads
-
-
-def woken(peer: Peer) -> None:
-    """The node gives a connection that was woken its turn."""
-    assert (peer.front.waits, peer.front.halted) == (False, True)
-    peer.send_bytes(b"")
-    peer.read()
-
-
 def test_a_client_that_says_all_at_once_is_opened_when_its_password_has_been_checked() -> None:
-    world, threads = slow_world()
-    peer = Peer(world)
+    bench, threads = slow_bench()
+    peer = Peer(bench)
     init = p.SaslInit(mechanism="PLAIN", initial_response=plain("ann", "secret"), hostname="localhost")
     rest = HEADER + frame(0, p.Open(container_id="test", hostname="localhost"))
     peer.send_bytes(SASL_HEADER + frame(0, init, kind=SASL) + rest)
@@ -48,8 +32,8 @@ def test_a_client_that_says_all_at_once_is_opened_when_its_password_has_been_che
 
 @pytest.mark.parametrize(("user", "password"), [("ann", "wrong"), ("nobody", "secret"), ("guest", "wrong")])
 def test_a_refusal_says_the_same_of_everybody_and_takes_as_long(user: str, password: str) -> None:
-    world, threads = slow_world()
-    peer = Peer(world)
+    bench, threads = slow_bench()
+    peer = Peer(bench)
     peer.greet()
     assert peer.authenticate("PLAIN", plain(user, password)) is None
     assert threads.run() == 1
@@ -62,15 +46,15 @@ def test_where_too_many_are_being_checked_the_outcome_says_that_it_will_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("broker_core.security.password_checks.JOBS_MAX", 0)
-    world, _ = slow_world()
-    peer = Peer(world)
+    bench, _ = slow_bench()
+    peer = Peer(bench)
     peer.greet()
     assert peer.authenticate("PLAIN", plain("ann", "secret")) == p.SaslOutcome(code=4)
 
 
 def test_a_client_that_has_gone_is_not_waited_for() -> None:
-    world, threads = slow_world()
-    peer = Peer(world)
+    bench, threads = slow_bench()
+    peer = Peer(bench)
     peer.greet()
     peer.authenticate("PLAIN", plain("ann", "secret"))
     peer.front.lost()
@@ -79,33 +63,33 @@ def test_a_client_that_has_gone_is_not_waited_for() -> None:
 
 
 def test_x086_a_fresh_secret_is_answered_when_it_has_been_checked() -> None:
-    world, threads = slow_world()
-    peer = Peer(world)
+    bench, threads = slow_bench()
+    peer = Peer(bench)
     peer.greet()
     peer.authenticate("PLAIN", plain("ann", "secret"))
     threads.run()
     woken(peer)
     peer.sasl.clear()
     peer.ask_open()
-    make_slow(world.broker.access, ann="fresh")
+    make_slow(bench.broker.access, ann="fresh")
     done: list[str] = []
     assert not peer.front.change_secret(b"fresh", lambda: done.append("renewed"))
     assert done == []
     threads.run()
     woken(peer)
     assert done == ["renewed"]
-    assert peer.front.client.user is world.broker.access.user("ann")
+    assert peer.front.client.user is bench.broker.access.user("ann")
 
 
 def test_x086_a_secret_that_is_wrong_by_then_ends_the_connection() -> None:
-    world, threads = slow_world()
-    peer = Peer(world)
+    bench, threads = slow_bench()
+    peer = Peer(bench)
     peer.greet()
     peer.authenticate("PLAIN", plain("ann", "secret"))
     threads.run()
     woken(peer)
     peer.ask_open()
-    make_slow(world.broker.access, ann="fresh")
+    make_slow(bench.broker.access, ann="fresh")
     peer.front.change_secret(b"stale")
     threads.run()
     woken(peer)
@@ -115,9 +99,9 @@ def test_x086_a_secret_that_is_wrong_by_then_ends_the_connection() -> None:
 
 
 def test_scram_logs_in_and_the_outcome_shows_that_the_broker_knows_the_password() -> None:
-    world = World(SCRAM)
-    world.user("ann")
-    peer = Peer(world)
+    bench = ClientBench(SCRAM)
+    bench.user("ann")
+    peer = Peer(bench)
     assert peer.greet() == ["SCRAM-SHA-256", "PLAIN"]
     challenge = peer.authenticate("SCRAM-SHA-256", b"n,,n=ann,r=client")
     assert isinstance(challenge, p.SaslChallenge)
@@ -132,9 +116,9 @@ def test_scram_logs_in_and_the_outcome_shows_that_the_broker_knows_the_password(
 
 @pytest.mark.parametrize(("user", "password"), [("ann", b"wrong"), ("nobody", b"ann")])
 def test_scram_says_the_same_of_everybody_who_does_not_know_the_password(user: str, password: bytes) -> None:
-    world = World(SCRAM)
-    world.user("ann")
-    peer = Peer(world)
+    bench = ClientBench(SCRAM)
+    bench.user("ann")
+    peer = Peer(bench)
     peer.greet()
     challenge = peer.authenticate("SCRAM-SHA-256", f"n,,n={user},r=client".encode())
     assert peer.respond(final(challenge.challenge, password, user)) == REFUSED

@@ -6,14 +6,7 @@ import pytest
 
 from protocols.amqp10.broker.kept_links import termini_of
 from protocols.amqp10.codec import performatives as p
-from tests.amqp10.peer import (
-    World,
-    application_properties,
-    bind,
-    data,
-    declare,
-    session_of,
-)
+from tests.amqp10.peer import application_properties, bind, data, declare, session_of
 from tests.amqp10.subscribing import (
     ADDRESS,
     CONFIGURATION,
@@ -31,25 +24,26 @@ from tests.amqp10.subscribing import (
     source,
     subscribed,
 )
+from tests.harness.bench import ClientBench
 
 
 @pytest.fixture
-def world() -> World:
-    return World(PATIENT)
+def bench() -> ClientBench:
+    return ClientBench(PATIENT)
 
 
 # Which sources are subscriptions.
 
 
-def test_s196_without_a_word_an_exchange_is_no_source_of_version_2(world: World) -> None:
-    session = session_named(world)
+def test_s196_without_a_word_an_exchange_is_no_source_of_version_2(bench: ClientBench) -> None:
+    session = session_named(bench)
     for plain in (p.Source(address=ADDRESS), source(durable=0, capabilities=())):
         refused = session.ask_receiver(plain)
         assert (
             refused.refusal()
             == f"amqp:invalid-field Attach refused: amqp_address_v1_not_permitted '{ADDRESS}'"
         )
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
 
 
 @pytest.mark.parametrize(
@@ -61,11 +55,13 @@ def test_s196_without_a_word_an_exchange_is_no_source_of_version_2(world: World)
         {"durable": UNSETTLED_STATE, "expiry": SESSION, "capabilities": ("queue",)},
     ],
 )
-def test_who_asks_for_a_topic_or_for_durability_subscribes(world: World, fields: dict[str, object]) -> None:
-    news = receiver(session_named(world), **fields)
-    publish(world, b"1")
-    publish(world, b"other", key="b")
-    publish(world, b"2", key="a.b.c")
+def test_who_asks_for_a_topic_or_for_durability_subscribes(
+    bench: ClientBench, fields: dict[str, object]
+) -> None:
+    news = receiver(session_named(bench), **fields)
+    publish(bench, b"1")
+    publish(bench, b"other", key="b")
+    publish(bench, b"2", key="a.b.c")
     assert news.bodies() == [b"1", b"2"]
     assert news.attached.source.address == ADDRESS
 
@@ -73,233 +69,233 @@ def test_who_asks_for_a_topic_or_for_durability_subscribes(world: World, fields:
 @pytest.mark.parametrize(
     "address", ["/exchanges/", "/exchanges/amq.default/q", "/exchanges/x/%", "/exchanges/x/y/z"]
 )
-def test_a_bad_address_is_refused_also_to_subscribers(world: World, address: str) -> None:
-    refused = session_named(world).ask_receiver(source(address))
+def test_a_bad_address_is_refused_also_to_subscribers(bench: ClientBench, address: str) -> None:
+    refused = session_named(bench).ask_receiver(source(address))
     assert refused.refusal() == f"amqp:invalid-field Attach refused: bad_address '{address}'"
 
 
-def test_s192_a_missing_exchange_is_not_subscribed_to(world: World) -> None:
-    refused = session_named(world).ask_receiver(source("/exchanges/nowhere/k"))
+def test_s192_a_missing_exchange_is_not_subscribed_to(bench: ClientBench) -> None:
+    refused = session_named(bench).ask_receiver(source("/exchanges/nowhere/k"))
     assert refused.refusal() == "amqp:not-found no exchange 'nowhere' in vhost '/'"
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
 
 
-def test_a_queue_is_no_subscription_whatever_is_said_of_it(world: World) -> None:
-    declare(world, "q")
-    session = session_named(world)
+def test_a_queue_is_no_subscription_whatever_is_said_of_it(bench: ClientBench) -> None:
+    declare(bench, "q")
+    session = session_named(bench)
     queue = session.receiver(source("/queues/q", capabilities=("queue",)), name="news")
     queue.detach()
-    assert list(world.host.queues) == ["q"]
+    assert list(bench.host.queues) == ["q"]
 
 
 def test_s219_s220_a_source_of_version_1_is_a_queue_that_goes_with_its_link() -> None:
-    world = World(V1)
-    session = session_named(world)
+    bench = ClientBench(V1)
+    session = session_named(bench)
     for address in ("/topic/a.#", "/exchange/amq.topic/a.#"):
         for closed in (True, False):
             news = session.receiver(address, credit=5)
-            [name] = subscribed(world)
+            [name] = subscribed(bench)
             assert name.startswith("amq.gen-")
-            assert world.queue(name).exclusive
-            publish(world, b"1")
+            assert bench.queue(name).exclusive
+            publish(bench, b"1")
             assert news.bodies() == [b"1"]
             told = news.attached.source
             assert (told.address, told.expiry_policy, told.durable) == (address, LINK, 0)
             news.detach(closed=closed)
-            assert subscribed(world) == []
+            assert subscribed(bench) == []
 
 
 @pytest.mark.parametrize("address", ["/topic/a.#", "/exchange/amq.topic/a.#"])
 def test_s218_a_durable_source_of_version_1_is_found_again(address: str) -> None:
-    world = World(V1)
-    session = session_named(world)
+    bench = ClientBench(V1)
+    session = session_named(bench)
     receiver(session, address=address, capabilities=()).detach(closed=False)
-    publish(world, b"1")
-    assert world.queue(subscribed(world)[0]).durable
+    publish(bench, b"1")
+    assert bench.queue(subscribed(bench)[0]).durable
     assert receiver(session, address=address, capabilities=()).bodies() == [b"1"]
 
 
 # Coming back.
 
 
-def test_a_durable_subscription_waits_for_its_subscriber(world: World) -> None:
+def test_a_durable_subscription_waits_for_its_subscriber(bench: ClientBench) -> None:
     """Also for another connection, as long as its container has that name."""
-    session = session_named(world)
+    session = session_named(bench)
     news = receiver(session)
     told = news.attached.source
     assert (told.durable, told.expiry_policy, told.timeout) == (UNSETTLED_STATE, NEVER, 0)
     assert (told.distribution_mode, told.capabilities) == ("copy", ["topic"])
-    publish(world, b"1")
+    publish(bench, b"1")
     assert news.get().body == b"1"
     news.accept()
     news.detach(closed=False)
-    publish(world, b"2")
+    publish(bench, b"2")
     news = receiver(session)
     assert news.get().body == b"2"
     session.peer.drop()
-    publish(world, b"3")
-    assert receiver(session_named(world)).bodies() == [b"2", b"3"]
+    publish(bench, b"3")
+    assert receiver(session_named(bench)).bodies() == [b"2", b"3"]
 
 
-def test_its_queue_is_named_after_container_and_link(world: World) -> None:
+def test_its_queue_is_named_after_container_and_link(bench: ClientBench) -> None:
     """Whatever those are called, no two have one name; a name that would be too long is told by its digest."""
-    session = session_named(world, "a/b%")
+    session = session_named(bench, "a/b%")
     receiver(session, "c d")
-    assert subscribed(world) == ["amq.sub-a%2Fb%25/c%20d"]
-    [queue] = world.host.queues.values()
+    assert subscribed(bench) == ["amq.sub-a%2Fb%25/c%20d"]
+    [queue] = bench.host.queues.values()
     assert (queue.durable, queue.exclusive, queue.auto_delete) == (True, False, False)
     receiver(session, "x" * 1000)
     receiver(session, "x" * 1001)
-    receiver(session_named(world, "a"), "b%/c d")
-    assert len(subscribed(world)) == 4
-    assert max(map(len, subscribed(world))) < 100
+    receiver(session_named(bench, "a"), "b%/c d")
+    assert len(subscribed(bench)) == 4
+    assert max(map(len, subscribed(bench))) < 100
 
 
-def test_containers_and_links_have_their_own_subscriptions(world: World) -> None:
-    one, other = session_named(world, "one"), session_named(world, "other")
+def test_containers_and_links_have_their_own_subscriptions(bench: ClientBench) -> None:
+    one, other = session_named(bench, "one"), session_named(bench, "other")
     all_of_them = [receiver(one, "x"), receiver(one, "y"), receiver(other, "x")]
-    publish(world, b"1")
+    publish(bench, b"1")
     assert [each.bodies() for each in all_of_them] == [[b"1"]] * 3
     all_of_them[0].detach()
-    publish(world, b"2")
+    publish(bench, b"2")
     assert [each.bodies() for each in all_of_them[1:]] == [[b"2"]] * 2
 
 
-def test_a_subscription_ends_when_its_link_is_closed(world: World) -> None:
-    session = session_named(world)
+def test_a_subscription_ends_when_its_link_is_closed(bench: ClientBench) -> None:
+    session = session_named(bench)
     news = receiver(session)
-    publish(world, b"1")
+    publish(bench, b"1")
     news.detach(closed=True)
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
     assert receiver(session).bodies() == []
 
 
-def test_an_error_of_ours_does_not_end_a_subscription(world: World) -> None:
+def test_an_error_of_ours_does_not_end_a_subscription(bench: ClientBench) -> None:
     """S171 and the like close a link; its subscriber may come back."""
-    session = session_named(world)
+    session = session_named(bench)
     news = receiver(session)
-    publish(world, b"1")
+    publish(bench, b"1")
     news.answer(p.TransactionalState(txn_id=b"?", outcome=p.Accepted()), news.get(), settled=False)
     assert news.refusal().startswith("amqp:transaction:unknown-id")
     assert receiver(session).bodies() == [b"1"]
 
 
-def test_a_null_source_asks_for_what_is_known(world: World) -> None:
+def test_a_null_source_asks_for_what_is_known(bench: ClientBench) -> None:
     """Its source is told; closing the link then ends the subscription: so JMS clients unsubscribe."""
-    session = session_named(world)
+    session = session_named(bench)
     receiver(session).detach(closed=False)
-    publish(world, b"1")
+    publish(bench, b"1")
     found = ask_for(session)
     told = found.attached.source
     assert (told.address, told.durable, told.expiry_policy) == (ADDRESS, UNSETTLED_STATE, NEVER)
     found.want(5)
     assert found.bodies() == [b"1"]
     found.detach(closed=True)
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
 
 
-def test_who_asks_for_a_subscription_in_use_takes_it_over(world: World) -> None:
-    news = receiver(session_named(world), expiry=LINK, timeout=30)
+def test_who_asks_for_a_subscription_in_use_takes_it_over(bench: ClientBench) -> None:
+    news = receiver(session_named(bench), expiry=LINK, timeout=30)
     news.detach(closed=False)
-    found = ask_for(session_named(world))
-    world.advance(60)
-    again = ask_for(session_named(world))
+    found = ask_for(session_named(bench))
+    bench.advance(60)
+    again = ask_for(session_named(bench))
     assert found.refusal() == "amqp:link:stolen link 'news' was attached elsewhere"
     again.detach()
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
 
 
-def test_x059_a_null_source_that_is_not_known_is_refused(world: World) -> None:
-    session = session_named(world)
+def test_x059_a_null_source_that_is_not_known_is_refused(bench: ClientBench) -> None:
+    session = session_named(bench)
     receiver(session).detach(closed=False)
     receiver(session, "gone").detach(closed=False)
-    world.host.delete_queue(world.queue("amq.sub-jms/gone"))
+    bench.host.delete_queue(bench.queue("amq.sub-jms/gone"))
     for container, name in (("jms", "olds"), ("other", "news"), ("jms", "gone")):
-        refused = ask_for(session_named(world, container), name)
+        refused = ask_for(session_named(bench, container), name)
         assert refused.attached.source is None
         assert refused.refusal() == "amqp:invalid-field Attach refused: source_required"
 
 
-def test_a_queue_that_is_all_that_has_outlived_a_restart_is_a_subscription_again(world: World) -> None:
+def test_a_queue_that_is_all_that_has_outlived_a_restart_is_a_subscription_again(bench: ClientBench) -> None:
     name = "amq.sub-jms/news"
-    world.host.declare_queue(name, durable=True, generated=True)
-    bind(world, "amq.topic", name, "a.#")
-    publish(world, b"1")
-    session = session_named(world)
+    bench.host.declare_queue(name, durable=True, generated=True)
+    bind(bench, "amq.topic", name, "a.#")
+    publish(bench, b"1")
+    session = session_named(bench)
     assert "exclusive" in ask_for(session, properties={"exclusive": 1}).refusal()
     found = ask_for(session, credit=1)
     assert found.attached.source.address == ADDRESS
     assert found.bodies() == [b"1"]
     found.detach(closed=False)
     assert receiver(session).bodies() == [b"1"]
-    assert subscribed(world) == [name]
+    assert subscribed(bench) == [name]
 
 
-def test_a_queue_that_was_deleted_is_made_anew(world: World) -> None:
-    session = session_named(world)
+def test_a_queue_that_was_deleted_is_made_anew(bench: ClientBench) -> None:
+    session = session_named(bench)
     news = receiver(session)
-    world.host.delete_queue(world.queue("amq.sub-jms/news"))
+    bench.host.delete_queue(bench.queue("amq.sub-jms/news"))
     assert news.refusal().startswith("amqp:resource-deleted")
-    assert not termini_of(world.host).sources
+    assert not termini_of(bench.host).sources
     news = receiver(session)
     news.detach(closed=False)
-    world.host.delete_queue(world.queue("amq.sub-jms/news"))
+    bench.host.delete_queue(bench.queue("amq.sub-jms/news"))
     news = receiver(session)
-    publish(world, b"1")
+    publish(bench, b"1")
     assert news.bodies() == [b"1"]
 
 
-def test_permissions_are_asked_for_each_time(world: World) -> None:
+def test_permissions_are_asked_for_each_time(bench: ClientBench) -> None:
     """S182."""
-    world.user("ann")
-    news = receiver(session_named(world, user="ann"))
+    bench.user("ann")
+    news = receiver(session_named(bench, user="ann"))
     for rights in ({"configure": ""}, {"write": ""}, {"read": "amq.topic"}, {"read": "amq.sub.*"}):
-        world.user("eve", **rights)
+        bench.user("eve", **rights)
         if "configure" not in rights:
-            session = session_named(world, user="eve")
+            session = session_named(bench, user="eve")
             session.ask_receiver(source(), name="news")
             assert session.refusal().startswith("amqp:unauthorized-access")
-        session = session_named(world, "new", user="eve")
+        session = session_named(bench, "new", user="eve")
         session.ask_receiver(source(), name="news")
         assert session.refusal().startswith("amqp:unauthorized-access")
-    assert subscribed(world) == ["amq.sub-jms/news"]
-    publish(world, b"1")
+    assert subscribed(bench) == ["amq.sub-jms/news"]
+    publish(bench, b"1")
     assert news.bodies() == [b"1"]  # nobody has taken it over
 
 
-def test_who_may_not_have_another_subscription_leaves_the_one_that_is_there(world: World) -> None:
+def test_who_may_not_have_another_subscription_leaves_the_one_that_is_there(bench: ClientBench) -> None:
     """S182."""
-    receiver(session_named(world)).detach(closed=False)
-    publish(world, b"1")
-    world.user("eve", configure="^$")
-    session = session_named(world, user="eve")
+    receiver(session_named(bench)).detach(closed=False)
+    publish(bench, b"1")
+    bench.user("eve", configure="^$")
+    session = session_named(bench, user="eve")
     session.ask_receiver(source(address="/exchanges/amq.topic/b"), name="news")
     assert session.refusal().startswith("amqp:unauthorized-access ")
-    assert receiver(session_named(world)).bodies() == [b"1"]
+    assert receiver(session_named(bench)).bodies() == [b"1"]
 
 
 # Somebody else.
 
 
-def test_who_attaches_anew_takes_it_over(world: World) -> None:
+def test_who_attaches_anew_takes_it_over(bench: ClientBench) -> None:
     """What the one before had not answered comes back."""
-    session = session_named(world)
+    session = session_named(bench)
     news = receiver(session)
-    publish(world, b"1")
+    publish(bench, b"1")
     assert news.get().body == b"1"
-    again = receiver(session_named(world))
+    again = receiver(session_named(bench))
     assert news.refusal() == "amqp:link:stolen link 'news' was attached elsewhere"
     assert again.bodies() == [b"1"]
-    publish(world, b"2")
+    publish(bench, b"2")
     assert again.bodies() == [b"2"]
     session.end()
-    assert subscribed(world) == ["amq.sub-jms/news"]
+    assert subscribed(bench) == ["amq.sub-jms/news"]
 
 
-def test_the_same_link_of_one_session_is_attached_anew(world: World) -> None:
-    session = session_named(world)
+def test_the_same_link_of_one_session_is_attached_anew(bench: ClientBench) -> None:
+    session = session_named(bench)
     news = receiver(session)
-    publish(world, b"1")
+    publish(bench, b"1")
     assert receiver(session, credit=1).get().body == b"1"
     news.peer.read()
     assert news.detached.error.condition == "amqp:link:stolen"
@@ -314,47 +310,49 @@ def test_the_same_link_of_one_session_is_attached_anew(world: World) -> None:
         {"durable": CONFIGURATION},
     ],
 )
-def test_another_subscription_of_that_name_takes_its_place(world: World, other: dict[str, object]) -> None:
+def test_another_subscription_of_that_name_takes_its_place(
+    bench: ClientBench, other: dict[str, object]
+) -> None:
     """Durability alone is none."""
-    session = session_named(world)
+    session = session_named(bench)
     receiver(session).detach(closed=False)
-    publish(world, b"1")
+    publish(bench, b"1")
     assert receiver(session, **other).bodies() == ([b"1"] if "durable" in other else [])
-    assert len(subscribed(world)) == 1
+    assert len(subscribed(bench)) == 1
     back = receiver(session)
-    publish(world, b"2")
+    publish(bench, b"2")
     assert back.bodies()[-1] == b"2"
 
 
-def test_an_attach_that_comes_to_nothing_leaves_everything_as_it_was(world: World) -> None:
-    session = session_named(world)
+def test_an_attach_that_comes_to_nothing_leaves_everything_as_it_was(bench: ClientBench) -> None:
+    session = session_named(bench)
     wrong = source(filter=selector("=="))
     assert "selector" in session.ask_receiver(wrong, name="new").refusal()
     assert "exclusive" in session.ask_receiver(source(), name="new", properties={"exclusive": 1}).refusal()
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
     receiver(session).detach(closed=False)
-    publish(world, b"1")
+    publish(bench, b"1")
     assert "exclusive" in session.ask_receiver(source(), name="news", properties={"exclusive": 1}).refusal()
     assert receiver(session).bodies() == [b"1"]
     session.peer.drop()
     expiring = {"expiry": LINK, "timeout": 5}
-    session = session_named(world)
+    session = session_named(bench)
     receiver(session, **expiring).detach(closed=False)
     refused = session.ask_receiver(source(**expiring), name="news", properties={"exclusive": 1})
     assert "exclusive" in refused.refusal()
-    world.advance(5)
-    assert subscribed(world) == []
+    bench.advance(5)
+    assert subscribed(bench) == []
 
 
 # Selectors.
 
 
-def test_a_subscription_keeps_only_what_suits_its_selector(world: World) -> None:
+def test_a_subscription_keeps_only_what_suits_its_selector(bench: ClientBench) -> None:
     """Nothing else waits in its queue, and the selector is told."""
-    session = session_named(world)
+    session = session_named(bench)
     news = receiver(session, filter=selector("colour = 'red'"))
     assert news.attached.source.filter == selector("colour = 'red'")
-    sender = session_of(world).sender("/exchanges/amq.topic/a")
+    sender = session_of(bench).sender("/exchanges/amq.topic/a")
     for colour in ("red", "blue", "red"):
         assert (
             sender.publish(application_properties({"colour": colour}), data(colour.encode())) == p.Accepted()
@@ -363,15 +361,15 @@ def test_a_subscription_keeps_only_what_suits_its_selector(world: World) -> None
     news.detach(closed=False)
     for colour in ("blue", "red"):
         sender.publish(application_properties({"colour": colour}), data(colour.encode()))
-    assert world.queue("amq.sub-jms/news").ready == 3
+    assert bench.queue("amq.sub-jms/news").ready == 3
     assert receiver(session, filter=selector("colour = 'red'")).bodies() == [b"red"] * 3
 
 
-def test_a_subscription_that_goes_with_its_link_has_a_selector_as_well(world: World) -> None:
-    news = receiver(session_named(world), durable=0, expiry=LINK, filter=selector("1 = 2"))
-    publish(world, b"1")
+def test_a_subscription_that_goes_with_its_link_has_a_selector_as_well(bench: ClientBench) -> None:
+    news = receiver(session_named(bench), durable=0, expiry=LINK, filter=selector("1 = 2"))
+    publish(bench, b"1")
     assert news.bodies() == []
-    [queue] = world.host.queues.values()
+    [queue] = bench.host.queues.values()
     assert queue.ready == 0
     assert [consumer.selector for consumer in queue.consumers] == [
         None

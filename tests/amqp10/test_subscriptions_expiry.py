@@ -9,12 +9,7 @@ import pytest
 
 from protocols.amqp10.broker.kept_links import SWEEP_FROM, Terminus, termini_of
 from protocols.amqp10.codec.types import Symbol
-from tests.amqp10.peer import (
-    Peer,
-    Receiver,
-    Session,
-    World,
-)
+from tests.amqp10.peer import Peer, Receiver, Session
 from tests.amqp10.subscribing import (
     ADDRESS,
     CONNECTION,
@@ -29,11 +24,12 @@ from tests.amqp10.subscribing import (
     source,
     subscribed,
 )
+from tests.harness.bench import ClientBench
 
 
 @pytest.fixture
-def world() -> World:
-    return World(PATIENT)
+def bench() -> ClientBench:
+    return ClientBench(PATIENT)
 
 
 # Expiry.
@@ -43,12 +39,12 @@ def suspended(session: Session, **fields: object) -> None:
     receiver(session, **fields).detach(closed=False)
 
 
-def test_what_never_expires_does_not(world: World) -> None:
-    session = session_named(world)
+def test_what_never_expires_does_not(bench: ClientBench) -> None:
+    session = session_named(bench)
     suspended(session, timeout=1)
     session.peer.close()
-    world.advance(1_000_000)
-    assert len(subscribed(world)) == 1
+    bench.advance(1_000_000)
+    assert len(subscribed(bench)) == 1
 
 
 @pytest.mark.parametrize("timeout", [0, 30])
@@ -63,84 +59,84 @@ def test_what_never_expires_does_not(world: World) -> None:
     ],
 )
 def test_an_expiry_policy_says_when_the_timeout_runs(
-    world: World, expiry: str, timeout: int, ends: Callable[[Session], None]
+    bench: ClientBench, expiry: str, timeout: int, ends: Callable[[Session], None]
 ) -> None:
-    peer = Peer(world).open(container_id="jms")
+    peer = Peer(bench).open(container_id="jms")
     session, other = peer.begin(), peer.begin()
     suspended(session, expiry=expiry, timeout=timeout)
     if expiry != LINK:
-        world.advance(1000)
+        bench.advance(1000)
         other.end()
-        assert len(subscribed(world)) == 1
+        assert len(subscribed(bench)) == 1
     ends(session)
     if timeout:
-        world.advance(timeout - 1)
-        assert len(subscribed(world)) == 1
-        world.advance(1)
-    assert subscribed(world) == []
+        bench.advance(timeout - 1)
+        assert len(subscribed(bench)) == 1
+        bench.advance(1)
+    assert subscribed(bench) == []
 
 
-def test_a_connection_that_goes_on_keeps_what_its_sessions_leave(world: World) -> None:
-    session = session_named(world)
+def test_a_connection_that_goes_on_keeps_what_its_sessions_leave(bench: ClientBench) -> None:
+    session = session_named(bench)
     suspended(session, expiry=CONNECTION)
     session.end()
-    world.advance(1000)
-    assert len(subscribed(world)) == 1
+    bench.advance(1000)
+    assert len(subscribed(bench)) == 1
     assert receiver(session.peer.begin()).attached is not None
 
 
 @pytest.mark.parametrize("expiry", [LINK, SESSION, CONNECTION])
-def test_a_link_that_comes_back_stops_the_clock(world: World, expiry: str) -> None:
-    session = session_named(world)
+def test_a_link_that_comes_back_stops_the_clock(bench: ClientBench, expiry: str) -> None:
+    session = session_named(bench)
     suspended(session, expiry=expiry, timeout=30)
     session.peer.close()
-    world.advance(29)
-    news = receiver(session_named(world), expiry=expiry, timeout=30)
-    world.advance(1000)
-    publish(world, b"1")
+    bench.advance(29)
+    news = receiver(session_named(bench), expiry=expiry, timeout=30)
+    bench.advance(1000)
+    publish(bench, b"1")
     assert news.bodies() == [b"1"]
     news.session.peer.close()
-    world.advance(29)
-    assert len(subscribed(world)) == 1
-    world.advance(1)
-    assert subscribed(world) == []
+    bench.advance(29)
+    assert len(subscribed(bench)) == 1
+    bench.advance(1)
+    assert subscribed(bench) == []
 
 
-def test_a_timeout_alone_is_a_wish_to_outlive_the_link(world: World) -> None:
-    session = session_named(world)
+def test_a_timeout_alone_is_a_wish_to_outlive_the_link(bench: ClientBench) -> None:
+    session = session_named(bench)
     suspended(session, durable=0, expiry=SESSION, timeout=30)
-    assert [world.queue(name).durable for name in subscribed(world)] == [False]
+    assert [bench.queue(name).durable for name in subscribed(bench)] == [False]
     session.end()
-    world.advance(29)
-    assert len(subscribed(world)) == 1
-    world.advance(1)
-    assert subscribed(world) == []
+    bench.advance(29)
+    assert len(subscribed(bench)) == 1
+    bench.advance(1)
+    assert subscribed(bench) == []
 
 
-def test_the_last_attach_says_how_it_expires(world: World) -> None:
-    session = session_named(world)
+def test_the_last_attach_says_how_it_expires(bench: ClientBench) -> None:
+    session = session_named(bench)
     suspended(session)
     suspended(session, expiry=LINK, timeout=10)
-    world.advance(10)
-    assert subscribed(world) == []
+    bench.advance(10)
+    assert subscribed(bench) == []
 
 
-def test_the_session_of_the_last_link_counts(world: World) -> None:
-    peer = Peer(world).open(container_id="jms")
+def test_the_session_of_the_last_link_counts(bench: ClientBench) -> None:
+    peer = Peer(bench).open(container_id="jms")
     first, second = peer.begin(), peer.begin()
     suspended(first, expiry=SESSION)
     suspended(second, expiry=SESSION)
     first.end()
-    assert len(subscribed(world)) == 1
+    assert len(subscribed(bench)) == 1
     second.end()
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
 
 
-def test_coming_and_going_leaves_nothing_behind(world: World) -> None:
-    session = session_named(world)
+def test_coming_and_going_leaves_nothing_behind(bench: ClientBench) -> None:
+    session = session_named(bench)
     for _ in range(100):
         suspended(session, expiry=SESSION)
-    termini = termini_of(world.host)
+    termini = termini_of(bench.host)
     assert [len(each) for each in termini.waiting.values()] == [1]
     receiver(session, expiry=SESSION)
     assert not termini.waiting
@@ -156,12 +152,12 @@ def test_coming_and_going_leaves_nothing_behind(world: World) -> None:
     assert (termini.waiting, termini.sources) == ({}, {})
 
 
-def test_subscriptions_whose_queues_were_deleted_are_forgotten(world: World) -> None:
-    session = session_named(world)
+def test_subscriptions_whose_queues_were_deleted_are_forgotten(bench: ClientBench) -> None:
+    session = session_named(bench)
     for number in range(SWEEP_FROM + 1):
         session.receiver(source(), name=f"s{number}", handle=0).detach(closed=False)
-        world.host.delete_queue(world.queue(f"amq.sub-jms/s{number}"))
-    assert len(termini_of(world.host).sources) == 1
+        bench.host.delete_queue(bench.queue(f"amq.sub-jms/s{number}"))
+    assert len(termini_of(bench.host).sources) == 1
 
 
 class Live(Terminus):
@@ -179,7 +175,7 @@ class Live(Terminus):
 
 
 def test_many_subscriptions_cost_each_a_look_or_two() -> None:
-    termini = termini_of(World().host)
+    termini = termini_of(ClientBench().host)
     for number in range(20 * SWEEP_FROM):
         termini.keep_source(Live(termini, ("", "jms", f"{number}")))
     assert Live.asked < 2 * 20 * SWEEP_FROM
@@ -192,61 +188,61 @@ def shared(session: Session, name: str = "news", **fields: object) -> Receiver:
     return receiver(session, name, capabilities=("topic", "shared"), **fields)
 
 
-def test_a_shared_subscription_has_its_messages_in_turn(world: World) -> None:
-    session = session_named(world)
+def test_a_shared_subscription_has_its_messages_in_turn(bench: ClientBench) -> None:
+    session = session_named(bench)
     links = [shared(session, name) for name in ("news", "news|2", "news|3")]
-    assert subscribed(world) == ["amq.sub.shared-jms/news"]
-    publish(world, b"1", b"2", b"3", b"4", b"5", b"6")
+    assert subscribed(bench) == ["amq.sub.shared-jms/news"]
+    publish(bench, b"1", b"2", b"3", b"4", b"5", b"6")
     bodies = [link.bodies() for link in links]
     assert sorted(chain.from_iterable(bodies)) == [b"1", b"2", b"3", b"4", b"5", b"6"]
     assert [len(each) for each in bodies] == [2, 2, 2]
     assert links[0].attached.source.capabilities == ["topic", "shared"]
 
 
-def test_a_shared_subscription_goes_with_the_last_link_that_is_closed(world: World) -> None:
-    session = session_named(world)
-    first, second = shared(session, "news"), shared(session_named(world), "news|2")
+def test_a_shared_subscription_goes_with_the_last_link_that_is_closed(bench: ClientBench) -> None:
+    session = session_named(bench)
+    first, second = shared(session, "news"), shared(session_named(bench), "news|2")
     first.detach(closed=True)
-    publish(world, b"1")
+    publish(bench, b"1")
     assert second.bodies() == [b"1"]
     second.detach(closed=False)
-    assert len(subscribed(world)) == 1
+    assert len(subscribed(bench)) == 1
     shared(session, "news|7", credit=0).detach(closed=True)
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
 
 
-def test_a_volatile_shared_subscription_goes_with_its_last_link(world: World) -> None:
+def test_a_volatile_shared_subscription_goes_with_its_last_link(bench: ClientBench) -> None:
     """It is another than the durable one of that name."""
-    session, volatile = session_named(world), {"durable": 0, "expiry": LINK}
+    session, volatile = session_named(bench), {"durable": 0, "expiry": LINK}
     shared(session, "news", credit=0)
     links = [shared(session, f"news|volatile{number}", **volatile) for number in range(2)]
-    assert subscribed(world) == ["amq.sub.shared-jms/news", "amq.sub.volatile-jms/news"]
+    assert subscribed(bench) == ["amq.sub.shared-jms/news", "amq.sub.volatile-jms/news"]
     links[0].detach()
-    publish(world, b"1")
+    publish(bench, b"1")
     assert links[1].bodies() == [b"1"]
     links[1].detach(closed=False)
-    assert subscribed(world) == ["amq.sub.shared-jms/news"]
+    assert subscribed(bench) == ["amq.sub.shared-jms/news"]
 
 
-def test_a_global_subscription_is_shared_by_containers(world: World) -> None:
+def test_a_global_subscription_is_shared_by_containers(bench: ClientBench) -> None:
     links = []
     for container in ("one", "two"):
         capabilities = ("topic", "shared", "global")
-        links.append(receiver(session_named(world, container), "news|global", capabilities=capabilities))
-    assert subscribed(world) == ["amq.sub.global.shared-/news"]
-    publish(world, b"1", b"2")
+        links.append(receiver(session_named(bench, container), "news|global", capabilities=capabilities))
+    assert subscribed(bench) == ["amq.sub.global.shared-/news"]
+    publish(bench, b"1", b"2")
     assert sorted(links[0].bodies() + links[1].bodies()) == [b"1", b"2"]
     for link in links:
         link.detach(closed=False)
     wishes = [Symbol("shared"), Symbol("global")]
-    found = ask_for(session_named(world, "three"), "news|global", desired_capabilities=wishes)
+    found = ask_for(session_named(bench, "three"), "news|global", desired_capabilities=wishes)
     assert found.attached.source.address == ADDRESS
     found.detach()
-    assert subscribed(world) == []
+    assert subscribed(bench) == []
 
 
-def test_who_shares_agrees_on_what(world: World) -> None:
-    session = session_named(world)
+def test_who_shares_agrees_on_what(bench: ClientBench) -> None:
+    session = session_named(bench)
     shared(session, "news")
     other = source("/exchanges/amq.topic/b", capabilities=("topic", "shared"))
     refused = session.ask_receiver(other, name="news|2")

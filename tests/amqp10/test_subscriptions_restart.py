@@ -8,14 +8,14 @@ from broker_core.queues.filtered import Sieve
 from protocols.amqp10.broker.kept_links import termini_of
 from protocols.amqp10.broker.registration import SUBSCRIPTION
 from protocols.amqp10.codec import performatives as p
-from tests.amqp10.keeping import KeptWorld
-from tests.amqp10.peer import World, application_properties, data, session_of
+from tests.amqp10.peer import application_properties, data, session_of
 from tests.amqp10.subscribing import (
     ADDRESS,
     CONFIGURATION,
     CONNECTION,
     LINK,
     NEVER,
+    PATIENT,
     SESSION,
     UNSETTLED_STATE,
     ask_for,
@@ -24,16 +24,17 @@ from tests.amqp10.subscribing import (
     session_named,
     subscribed,
 )
+from tests.harness.bench import ClientBench, StoredBench
 
 
 @pytest.fixture
-def world() -> KeptWorld:
-    return KeptWorld()
+def bench() -> StoredBench:
+    return StoredBench(PATIENT)
 
 
-def send(world: World, *colours: str) -> None:
+def send(bench: ClientBench, *colours: str) -> None:
     """Durable messages with a colour, which is also their body."""
-    sender = session_of(world).sender("/exchanges/amq.topic/a.b")
+    sender = session_of(bench).sender("/exchanges/amq.topic/a.b")
     for colour in colours:
         sections = p.Header(durable=True), application_properties({"colour": colour}), data(colour.encode())
         assert sender.publish(*sections) == p.Accepted()
@@ -45,21 +46,21 @@ RED = selector("colour LIKE '%red'")
 # Finding it again.
 
 
-def test_a_durable_subscription_is_found_again_with_its_messages(world: KeptWorld) -> None:
-    news = receiver(session_named(world))
+def test_a_durable_subscription_is_found_again_with_its_messages(bench: StoredBench) -> None:
+    news = receiver(session_named(bench))
     told = news.attached.source
-    send(world, "red", "blue")
-    after = world.again()
+    send(bench, "red", "blue")
+    after = bench.again()
     send(after, "green")
     news = receiver(session_named(after))
     assert news.attached.source.encode() == told.encode()
     assert news.bodies() == [b"red", b"blue", b"green"]
 
 
-def test_its_selector_holds_from_the_start_on(world: KeptWorld) -> None:
-    receiver(session_named(world), filter=RED)
-    send(world, "red", "blue")
-    after = world.again()
+def test_its_selector_holds_from_the_start_on(bench: StoredBench) -> None:
+    receiver(session_named(bench), filter=RED)
+    send(bench, "red", "blue")
+    after = bench.again()
     assert isinstance(after.queue("amq.sub-jms/news"), Sieve)
     send(after, "green", "dark red")
     assert receiver(session_named(after), filter=RED).bodies() == [b"red", b"dark red"]
@@ -75,9 +76,9 @@ def test_its_selector_holds_from_the_start_on(world: KeptWorld) -> None:
         {"default_outcome": p.Rejected(), "outcomes": [p.Accepted.NAME, p.Rejected.NAME]},
     ],
 )
-def test_a_null_source_is_told_all_that_was_asked_for(world: KeptWorld, fields: dict[str, object]) -> None:
-    told = receiver(session_named(world), **fields).attached.source
-    after = world.again()
+def test_a_null_source_is_told_all_that_was_asked_for(bench: StoredBench, fields: dict[str, object]) -> None:
+    told = receiver(session_named(bench), **fields).attached.source
+    after = bench.again()
     found = ask_for(session_named(after))
     assert found.attached.source.encode() == told.encode()
     found.detach(closed=True)
@@ -85,31 +86,33 @@ def test_a_null_source_is_told_all_that_was_asked_for(world: KeptWorld, fields: 
     assert subscribed(after.again()) == []
 
 
-def test_an_address_of_an_exchange_that_nobody_could_tell_from_its_binding_is_told(world: KeptWorld) -> None:
+def test_an_address_of_an_exchange_that_nobody_could_tell_from_its_binding_is_told(
+    bench: StoredBench,
+) -> None:
     """It is the address as it was asked for."""
-    world.host.declare_exchange("a b", "fanout", durable=True)
+    bench.host.declare_exchange("a b", "fanout", durable=True)
     address = "/exchanges/%61%20b/"
-    receiver(session_named(world), address=address)
-    assert ask_for(session_named(world.again())).attached.source.address == address
+    receiver(session_named(bench), address=address)
+    assert ask_for(session_named(bench.again())).attached.source.address == address
 
 
-def test_what_was_delivered_and_not_settled_comes_again_and_says_so(world: KeptWorld) -> None:
+def test_what_was_delivered_and_not_settled_comes_again_and_says_so(bench: StoredBench) -> None:
     """What we know of deliveries on their way to a receiver does not outlive the node."""
-    news = receiver(session_named(world), credit=1)
-    send(world, "red", "blue")
+    news = receiver(session_named(bench), credit=1)
+    send(bench, "red", "blue")
     assert news.get().body == b"red"
-    news = receiver(session_named(world.again()))
+    news = receiver(session_named(bench.again()))
     assert [(each.body, each.header.first_acquirer) for each in (news.get(), news.get())] == [
         (b"red", False),
         (b"blue", False),  # the node was killed: it may have been delivered, for all that we know
     ]
 
 
-def test_shared_subscriptions_are_found_by_all_who_share_them(world: KeptWorld) -> None:
-    receiver(session_named(world, "one"), "x|1", capabilities=("topic", "shared", "global"))
-    receiver(session_named(world, "one"), "x|1", capabilities=("topic", "shared"))
-    before = subscribed(world)
-    after = world.again()
+def test_shared_subscriptions_are_found_by_all_who_share_them(bench: StoredBench) -> None:
+    receiver(session_named(bench, "one"), "x|1", capabilities=("topic", "shared", "global"))
+    receiver(session_named(bench, "one"), "x|1", capabilities=("topic", "shared"))
+    before = subscribed(bench)
+    after = bench.again()
     both = [
         receiver(session_named(after, container), link, credit=1, capabilities=("topic", "shared", "global"))
         for container, link in (("one", "x|1"), ("two", "x|2"))
@@ -121,38 +124,38 @@ def test_shared_subscriptions_are_found_by_all_who_share_them(world: KeptWorld) 
     assert own.bodies() == [b"red", b"blue"]
 
 
-def test_names_that_are_only_kept_as_a_digest_are_found_again(world: KeptWorld) -> None:
-    receiver(session_named(world, "c" * 300), "x" * 1000)
-    send(world, "red")
-    assert receiver(session_named(world.again(), "c" * 300), "x" * 1000).bodies() == [b"red"]
+def test_names_that_are_only_kept_as_a_digest_are_found_again(bench: StoredBench) -> None:
+    receiver(session_named(bench, "c" * 300), "x" * 1000)
+    send(bench, "red")
+    assert receiver(session_named(bench.again(), "c" * 300), "x" * 1000).bodies() == [b"red"]
 
 
-def test_who_wants_something_else_under_that_name_gets_something_else(world: KeptWorld) -> None:
-    receiver(session_named(world), filter=RED)
-    send(world, "red")
-    after = world.again()
+def test_who_wants_something_else_under_that_name_gets_something_else(bench: StoredBench) -> None:
+    receiver(session_named(bench), filter=RED)
+    send(bench, "red")
+    after = bench.again()
     news = receiver(session_named(after))
     send(after, "blue")
     assert news.bodies() == [b"blue"]
     assert len(subscribed(after)) == len(subscribed(after.again())) == 1
 
 
-def test_what_is_not_durable_does_not_outlive_the_node(world: KeptWorld) -> None:
-    receiver(session_named(world), durable=0)
-    assert subscribed(world.again()) == []
+def test_what_is_not_durable_does_not_outlive_the_node(bench: StoredBench) -> None:
+    receiver(session_named(bench), durable=0)
+    assert subscribed(bench.again()) == []
 
 
-def test_the_last_attach_counts(world: KeptWorld) -> None:
-    receiver(session_named(world)).detach(closed=False)
-    receiver(session_named(world), expiry=LINK, timeout=10).detach(closed=False)
-    after = world.again()
+def test_the_last_attach_counts(bench: StoredBench) -> None:
+    receiver(session_named(bench)).detach(closed=False)
+    receiver(session_named(bench), expiry=LINK, timeout=10).detach(closed=False)
+    after = bench.again()
     after.advance(10)
     assert subscribed(after) == []
 
 
-def test_an_attach_that_fails_leaves_it_as_it_is(world: KeptWorld) -> None:
-    receiver(session_named(world))
-    after = world.again()
+def test_an_attach_that_fails_leaves_it_as_it_is(bench: StoredBench) -> None:
+    receiver(session_named(bench))
+    after = bench.again()
     assert "exclusive" in ask_for(session_named(after), properties={"exclusive": 1}).refusal()
     assert len(subscribed(after)) == 1
 
@@ -162,15 +165,15 @@ def test_an_attach_that_fails_leaves_it_as_it_is(world: KeptWorld) -> None:
 
 @pytest.mark.parametrize("expiry", [LINK, SESSION, CONNECTION])
 @pytest.mark.parametrize("attached", [True, False])
-def test_its_timeout_begins_to_run_with_the_restart(world: KeptWorld, expiry: str, attached: bool) -> None:
+def test_its_timeout_begins_to_run_with_the_restart(bench: StoredBench, expiry: str, attached: bool) -> None:
     """Its link, session and connection have ended with the node, at the latest."""
-    session = session_named(world)
+    session = session_named(bench)
     news = receiver(session, expiry=expiry, timeout=30)
     if not attached:
         news.detach(closed=False)
         session.peer.close()
-        world.advance(20)
-    after = world.again()
+        bench.advance(20)
+    after = bench.again()
     after.advance(29)
     assert len(subscribed(after)) == 1
     after.advance(1)
@@ -179,26 +182,26 @@ def test_its_timeout_begins_to_run_with_the_restart(world: KeptWorld, expiry: st
 
 
 @pytest.mark.parametrize("expiry", [LINK, SESSION, CONNECTION])
-def test_what_was_not_to_outlive_its_connection_is_gone_at_once(world: KeptWorld, expiry: str) -> None:
-    receiver(session_named(world), expiry=expiry)
-    send(world, "red")
-    after = world.again()
+def test_what_was_not_to_outlive_its_connection_is_gone_at_once(bench: StoredBench, expiry: str) -> None:
+    receiver(session_named(bench), expiry=expiry)
+    send(bench, "red")
+    after = bench.again()
     assert subscribed(after) == []
     assert after.journal.known.live == 0
 
 
-def test_what_never_expires_does_not(world: KeptWorld) -> None:
-    receiver(session_named(world), expiry=NEVER, timeout=1)
-    after = world.again()
+def test_what_never_expires_does_not(bench: StoredBench) -> None:
+    receiver(session_named(bench), expiry=NEVER, timeout=1)
+    after = bench.again()
     after.advance(1_000_000)
     assert len(subscribed(after)) == 1
 
 
 @pytest.mark.parametrize("capabilities", [("topic",), ("topic", "shared"), ("topic", "shared", "global")])
-def test_who_comes_back_in_time_stops_the_clock(world: KeptWorld, capabilities: tuple[str, ...]) -> None:
+def test_who_comes_back_in_time_stops_the_clock(bench: StoredBench, capabilities: tuple[str, ...]) -> None:
     terms = {"expiry": SESSION, "timeout": 30, "capabilities": capabilities}
-    receiver(session_named(world), **terms)
-    after = world.again()
+    receiver(session_named(bench), **terms)
+    after = bench.again()
     after.advance(29)
     news = receiver(session_named(after), **terms)
     after.advance(1000)
@@ -212,17 +215,17 @@ def test_who_comes_back_in_time_stops_the_clock(world: KeptWorld, capabilities: 
 # What is kept of it.
 
 
-def test_to_attach_again_on_the_same_terms_writes_nothing(world: KeptWorld) -> None:
-    receiver(session_named(world), filter=RED).detach(closed=False)
-    commits = world.store.stats().commits
-    receiver(session_named(world), filter=RED)
-    assert world.store.stats().commits == commits
+def test_to_attach_again_on_the_same_terms_writes_nothing(bench: StoredBench) -> None:
+    receiver(session_named(bench), filter=RED).detach(closed=False)
+    commits = bench.store.stats().commits
+    receiver(session_named(bench), filter=RED)
+    assert bench.store.stats().commits == commits
 
 
-def test_queue_binding_and_terms_are_kept_in_one_commit(world: KeptWorld) -> None:
-    session, commits = session_named(world), world.store.stats().commits
+def test_queue_binding_and_terms_are_kept_in_one_commit(bench: StoredBench) -> None:
+    session, commits = session_named(bench), bench.store.stats().commits
     receiver(session, credit=0, filter=RED)
-    assert world.store.stats().commits == commits + 1
+    assert bench.store.stats().commits == commits + 1
 
 
 @pytest.mark.parametrize(
@@ -239,12 +242,12 @@ def test_queue_binding_and_terms_are_kept_in_one_commit(world: KeptWorld) -> Non
     ],
 )
 def test_without_what_was_noted_it_is_still_found_by_its_name(
-    world: KeptWorld, notes: object, caplog: pytest.LogCaptureFixture
+    bench: StoredBench, notes: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    receiver(session_named(world), expiry=LINK, timeout=30)
-    send(world, "red")
-    world.host.note(world.queue("amq.sub-jms/news"), {SUBSCRIPTION: notes})
-    after = world.again()
+    receiver(session_named(bench), expiry=LINK, timeout=30)
+    send(bench, "red")
+    bench.host.note(bench.queue("amq.sub-jms/news"), {SUBSCRIPTION: notes})
+    after = bench.again()
     [line] = caplog.messages
     told = "nobody can read what is noted of the subscription of queue 'amq.sub-jms/news' in vhost '/': "
     assert line.startswith(told)

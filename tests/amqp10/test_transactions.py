@@ -8,37 +8,15 @@ from protocols.amqp10.broker.transactions import OPEN_MAX
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol, ULong
 from tests.amqp10.controller import Control, bodies_of, fill, in_tx
-from tests.amqp10.peer import (
-    SETTLED,
-    VALUE,
-    Session,
-    World,
-    data,
-    declare,
-    section,
-    session_of,
-    told,
-)
+from tests.amqp10.peer import SETTLED, VALUE, Session, data, declare, declared, section, session_of, told
+from tests.harness.bench import ClientBench
 
 FAILED = p.Modified(delivery_failed=True)
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    for name in ("q", "r"):
-        declare(world, name)
-    return world
-
-
-@pytest.fixture
-def session(world: World) -> Session:
-    return session_of(world)
-
-
-@pytest.fixture
-def control(session: Session) -> Control:
-    return Control(session)
+def bench(bench: ClientBench) -> ClientBench:
+    return declared(bench, ["r"])
 
 
 # Declaring (4.2).
@@ -73,11 +51,11 @@ def test_a_transaction_of_somebody_else_cannot_be_joined(control: Control) -> No
     assert told(rejected.error) == "amqp:not-implemented Transactions not supported: distributed ones"
 
 
-def test_there_is_an_end_to_the_transactions_of_a_connection(world: World, control: Control) -> None:
+def test_there_is_an_end_to_the_transactions_of_a_connection(bench: ClientBench, control: Control) -> None:
     """A discharge makes room again. Other connections have their own."""
     ids = [control.declare() for _ in range(OPEN_MAX)]
     assert told(control.ask(p.Declare()).error).startswith("amqp:resource-limit-exceeded")
-    Control(session_of(world)).declare()
+    Control(session_of(bench)).declare()
     control.commit(ids[3])
     control.declare()
 
@@ -144,45 +122,45 @@ def test_s176_a_control_link_is_not_resumed(session: Session) -> None:
 
 
 def test_a_message_waits_for_the_commit_and_its_sender_is_told_what_would_become_of_it(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     tx, sender = control.declare(), session.sender("/queues/q")
     for body in (b"a", b"b"):
         assert sender.publish(data(body), state=in_tx(tx)) == in_tx(tx, p.Accepted())
-    assert bodies_of(world, "q") == []
+    assert bodies_of(bench, "q") == []
     assert sender.publish(data(b"plain")) == p.Accepted()
     assert control.commit(tx) == p.Accepted()
-    assert bodies_of(world, "q") == [b"plain", b"a", b"b"]
+    assert bodies_of(bench, "q") == [b"plain", b"a", b"b"]
 
 
-def test_a_rollback_forgets_messages(world: World, session: Session, control: Control) -> None:
+def test_a_rollback_forgets_messages(bench: ClientBench, session: Session, control: Control) -> None:
     tx = control.declare()
     session.sender("/queues/q").publish(data(b"a"), state=in_tx(tx))
     assert control.roll_back(tx) == p.Accepted()
-    assert bodies_of(world, "q") == []
+    assert bodies_of(bench, "q") == []
 
 
 def test_s122_messages_are_routed_when_they_are_posted(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     tx, sender = control.declare(), session.sender("/exchanges/amq.fanout")
     assert sender.publish(data(b"early"), state=in_tx(tx)) == in_tx(tx, p.Released())
-    world.host.bind(world.host.exchange("amq.fanout"), world.queue("q"), "")
+    bench.host.bind(bench.host.exchange("amq.fanout"), bench.queue("q"), "")
     assert sender.publish(data(b"late"), state=in_tx(tx)) == in_tx(tx, p.Accepted())
     assert control.commit(tx) == p.Accepted()
-    assert bodies_of(world, "q") == [b"late"]
+    assert bodies_of(bench, "q") == [b"late"]
 
 
-def test_a_message_sent_settled_waits_as_well(world: World, session: Session, control: Control) -> None:
+def test_a_message_sent_settled_waits_as_well(bench: ClientBench, session: Session, control: Control) -> None:
     tx, sender = control.declare(), session.sender("/queues/q", snd_settle_mode=SETTLED)
     assert sender.publish(data(b"a"), state=in_tx(tx)) is None
-    assert bodies_of(world, "q") == []
+    assert bodies_of(bench, "q") == []
     control.commit(tx)
-    assert bodies_of(world, "q") == [b"a"]
+    assert bodies_of(bench, "q") == [b"a"]
 
 
 def test_what_is_refused_by_itself_does_not_stand_in_the_way_of_a_commit(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     """The sender has been told; the link to the anonymous terminus goes on."""
     tx, sender = control.declare(), session.sender()
@@ -193,11 +171,11 @@ def test_what_is_refused_by_itself_does_not_stand_in_the_way_of_a_commit(
         tx, p.Accepted()
     )
     assert control.commit(tx) == p.Accepted()
-    assert bodies_of(world, "q") == [b"b"]
+    assert bodies_of(bench, "q") == [b"b"]
 
 
 def test_what_is_refused_though_it_was_settled_makes_a_commit_impossible(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     """4.4.4.1: there is no other way to tell."""
     tx, sender = control.declare(), session.sender(snd_settle_mode=SETTLED)
@@ -207,26 +185,26 @@ def test_what_is_refused_though_it_was_settled_makes_a_commit_impossible(
     assert told(rejected.error).startswith(
         "amqp:transaction:rollback the transaction was rolled back: no exchange"
     )
-    assert bodies_of(world, "q") == []
+    assert bodies_of(bench, "q") == []
 
 
 def test_a_transaction_that_failed_takes_no_more_messages_and_can_be_rolled_back(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     tx, sender = control.declare(), session.sender()
     sender.send(p.Properties(to="/exchanges/nowhere"), data(b"a"), state=in_tx(tx), settled=True)
     state = sender.publish(p.Properties(to="/queues/q"), data(b"b"), state=in_tx(tx))
     assert (state.txn_id, state.outcome.error.condition) == (tx, "amqp:transaction:rollback")
     assert control.roll_back(tx) == p.Accepted()
-    assert bodies_of(world, "q") == []
+    assert bodies_of(bench, "q") == []
 
 
 def test_a_commit_that_a_full_queue_would_refuse_in_part_is_refused_as_a_whole(
-    world: World, session: Session
+    bench: ClientBench, session: Session
 ) -> None:
     """4.4.4.1: what was promised can not be kept, so nothing of it happens."""
-    declare(world, "full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
-    fill(world, "q", b"consumed")
+    declare(bench, "full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    fill(bench, "q", b"consumed")
     control, sender = Control(session), session.sender()
     tx, receiver = control.declare(), session.receiver("/queues/q", credit=1)
     receiver.answer(in_tx(tx, p.Accepted()), settled=False)
@@ -238,36 +216,36 @@ def test_a_commit_that_a_full_queue_would_refuse_in_part_is_refused_as_a_whole(
         "amqp:transaction:rollback the transaction was rolled back: "
         "queue 'full' in vhost '/' has no room for all of its messages"
     )
-    assert bodies_of(world, "r") == bodies_of(world, "full") == []
-    assert world.queue("q").unsettled == 1
+    assert bodies_of(bench, "r") == bodies_of(bench, "full") == []
+    assert bench.queue("q").unsettled == 1
     receiver.accept()
-    assert (world.queue("q").unsettled, world.queue("q").ready) == (0, 0)
+    assert (bench.queue("q").unsettled, bench.queue("q").ready) == (0, 0)
 
 
 def test_the_queues_that_are_left_get_their_messages(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     """A queue that was deleted since it was posted to is left out, as if the message had been there."""
     tx, sender = control.declare(), session.sender()
     for queue in ("q", "r"):
         sender.publish(p.Properties(to=f"/queues/{queue}"), data(b"a"), state=in_tx(tx))
-    world.host.delete_queue(world.queue("q"))
+    bench.host.delete_queue(bench.queue("q"))
     assert control.commit(tx) == p.Accepted()
-    assert bodies_of(world, "r") == [b"a"]
+    assert bodies_of(bench, "r") == [b"a"]
 
 
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("txn_id", [b"?", b"", b"x" * 100])
 def test_an_unknown_id_ends_the_link_that_posts(
-    world: World, session: Session, settled: bool, txn_id: bytes
+    bench: ClientBench, session: Session, settled: bool, txn_id: bytes
 ) -> None:
     sender = session.sender("/queues/q")
     sender.send(data(b"a"), state=in_tx(txn_id), settled=settled)
     assert sender.refusal().startswith("amqp:transaction:unknown-id no transaction ")
-    assert bodies_of(world, "q") == []
+    assert bodies_of(bench, "q") == []
 
 
-def test_a_discharged_transaction_is_unknown(world: World, session: Session, control: Control) -> None:
+def test_a_discharged_transaction_is_unknown(bench: ClientBench, session: Session, control: Control) -> None:
     tx = control.declare()
     control.commit(tx)
     for fail in (False, True):
@@ -279,17 +257,17 @@ def test_a_discharged_transaction_is_unknown(world: World, session: Session, con
 
 
 def test_a_message_in_several_transfers_is_posted_as_one(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     tx, sender = control.declare(), session.sender("/queues/q")
     assert sender.publish(data(b"abcdef"), state=in_tx(tx), frames=3) == in_tx(tx, p.Accepted())
     control.commit(tx)
-    assert bodies_of(world, "q") == [b"abcdef"]
+    assert bodies_of(bench, "q") == [b"abcdef"]
 
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_a_discharge_in_the_middle_of_a_message_ends_the_control_link(
-    world: World, session: Session, control: Control, fail: bool
+    bench: ClientBench, session: Session, control: Control, fail: bool
 ) -> None:
     """4.4.1: whatever the discharge says, the transaction is rolled back; other links do not matter."""
     tx, sender, other = control.declare(), session.sender("/queues/q"), session.sender("/queues/r")
@@ -304,24 +282,24 @@ def test_a_discharge_in_the_middle_of_a_message_ends_the_control_link(
     session.send(p.Transfer(**first, state=in_tx(tx)), b"part")
     control.link.send(section(VALUE, p.Discharge(txn_id=tx, fail=fail)))
     assert control.link.refusal().startswith("amqp:transaction:rollback")
-    assert bodies_of(world, "q") == []
+    assert bodies_of(bench, "q") == []
     assert other.publish(data(b"a")) == p.Accepted()
 
 
-def test_transactions_do_not_know_each_other(world: World, session: Session, control: Control) -> None:
+def test_transactions_do_not_know_each_other(bench: ClientBench, session: Session, control: Control) -> None:
     sender = session.sender("/queues/q")
     one, two, three = (control.declare() for _ in range(3))
     for tx, body in ((one, b"1"), (two, b"2"), (one, b"11"), (three, b"3")):
         sender.publish(data(body), state=in_tx(tx))
     control.commit(two)
     control.roll_back(three)
-    assert bodies_of(world, "q") == [b"2"]
+    assert bodies_of(bench, "q") == [b"2"]
     control.commit(one)
-    assert bodies_of(world, "q") == [b"2", b"1", b"11"]
+    assert bodies_of(bench, "q") == [b"2", b"1", b"11"]
 
 
 def test_a_transaction_spans_the_sessions_of_its_connection(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     other = session.peer.begin()
     tx = control.declare()
@@ -329,11 +307,11 @@ def test_a_transaction_spans_the_sessions_of_its_connection(
     session.sender("/queues/q").publish(data(b"b"), state=in_tx(tx))
     other.end()
     control.commit(tx)
-    assert bodies_of(world, "q") == [b"a", b"b"]
+    assert bodies_of(bench, "q") == [b"a", b"b"]
 
 
-def test_a_transaction_is_its_connections_own(world: World, control: Control) -> None:
-    tx, stranger = control.declare(), session_of(world)
+def test_a_transaction_is_its_connections_own(bench: ClientBench, control: Control) -> None:
+    tx, stranger = control.declare(), session_of(bench)
     sender = stranger.sender("/queues/q")
     sender.send(data(b"a"), state=in_tx(tx))
     assert sender.refusal().startswith("amqp:transaction:unknown-id")
@@ -342,7 +320,7 @@ def test_a_transaction_is_its_connections_own(world: World, control: Control) ->
 
 
 def test_a_transaction_is_discharged_where_it_was_declared(
-    world: World, session: Session, control: Control
+    bench: ClientBench, session: Session, control: Control
 ) -> None:
     tx, other = control.declare(), Control(session)
     session.sender("/queues/q").publish(data(b"a"), state=in_tx(tx))
@@ -351,14 +329,14 @@ def test_a_transaction_is_discharged_where_it_was_declared(
             "amqp:transaction:unknown-id"
         )
     control.commit(tx)
-    assert bodies_of(world, "q") == [b"a"]
+    assert bodies_of(bench, "q") == [b"a"]
 
 
 @pytest.mark.parametrize(
     "end", [lambda c: c.link.detach(), lambda c: c.link.detach(closed=False), lambda c: c.session.end()]
 )
 def test_what_is_not_discharged_is_rolled_back_with_its_control_link(
-    world: World, session: Session, end: object
+    bench: ClientBench, session: Session, end: object
 ) -> None:
     """Also with the session of that link. Other control links keep what is theirs."""
     control, other = Control(session.peer.begin()), Control(session)
@@ -371,21 +349,25 @@ def test_what_is_not_discharged_is_rolled_back_with_its_control_link(
     sender.send(data(b"c"), state=in_tx(lost))
     assert sender.refusal().startswith("amqp:transaction:unknown-id")
     other.commit(kept)
-    assert bodies_of(world, "q") == [b"a", b"b"]
+    assert bodies_of(bench, "q") == [b"a", b"b"]
 
 
-def test_what_is_not_discharged_is_rolled_back_with_its_connection(world: World, session: Session) -> None:
-    fill(world, "q", b"a")
+def test_what_is_not_discharged_is_rolled_back_with_its_connection(
+    bench: ClientBench, session: Session
+) -> None:
+    fill(bench, "q", b"a")
     control = Control(session)
     tx, receiver = control.declare(), session.receiver("/queues/q", credit=1)
     session.sender("/queues/r").publish(data(b"b"), state=in_tx(tx))
     receiver.answer(in_tx(tx, p.Accepted()))
     session.peer.drop()
-    assert (bodies_of(world, "q"), bodies_of(world, "r")) == ([b"a"], [])
-    assert world.queue("q").unsettled == 0
+    assert (bodies_of(bench, "q"), bodies_of(bench, "r")) == ([b"a"], [])
+    assert bench.queue("q").unsettled == 0
 
 
-def test_a_commit_is_answered_when_all_is_safe_and_after_the_messages(world: World, session: Session) -> None:
+def test_a_commit_is_answered_when_all_is_safe_and_after_the_messages(
+    bench: ClientBench, session: Session
+) -> None:
     """Other requests do not wait for that."""
     control, sender = Control(session), session.sender("/queues/q")
     tx = control.declare()
@@ -396,6 +378,6 @@ def test_a_commit_is_answered_when_all_is_safe_and_after_the_messages(world: Wor
     assert session.outcomes[message] == in_tx(tx, p.Accepted())
     assert isinstance(session.outcomes[again], p.Declared)
     assert commit not in session.outcomes
-    world.settle()
+    bench.settle()
     session.peer.read()
     assert session.outcomes[commit] == p.Accepted()

@@ -8,7 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from protocols.amqp10.codec import performatives as p
 from tests.amqp10.controller import Control, bodies_of, in_tx
-from tests.amqp10.peer import SETTLED, Delivery, World, data, declare, session_of
+from tests.amqp10.peer import SETTLED, Delivery, data, declare, session_of
+from tests.harness.bench import ClientBench
 
 OUTCOMES = (p.Accepted(), p.Rejected(), p.Released(), p.Modified(delivery_failed=True))
 OPEN_MAX = 4
@@ -29,13 +30,13 @@ class Transactions(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
-        declare(self.world, "out")
-        declare(self.world, "dead")
+        self.bench = ClientBench()
+        declare(self.bench, "out")
+        declare(self.bench, "dead")
         declare(
-            self.world, "in", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+            self.bench, "in", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
         )
-        self.session = session_of(self.world)
+        self.session = session_of(self.bench)
         self.control = Control(self.session)
         self.receiver = self.session.receiver("/queues/in", credit=10_000)
         self.senders = {
@@ -160,18 +161,18 @@ class Transactions(RuleBasedStateMachine):
         assert sorted(come) == sorted(body for body, held in self.held.items() if held.delivery is None)
         for body, delivery in come.items():
             self.held[body].delivery = delivery
-        queue = self.world.queue("in")
+        queue = self.bench.queue("in")
         assert (queue.ready, queue.unsettled) == (0, len(self.held))
-        assert bodies_of(self.world, "out") == self.out
-        assert sorted(bodies_of(self.world, "dead")) == sorted(self.dead)
+        assert bodies_of(self.bench, "out") == self.out
+        assert sorted(bodies_of(self.bench, "dead")) == sorted(self.dead)
         assert self.session.ended is None
 
     def teardown(self) -> None:
         """With the connection, everything that was not committed is as it was."""
         self.session.peer.drop()
-        assert sorted(bodies_of(self.world, "in")) == sorted(self.held)
-        assert self.world.queue("in").unsettled == 0
-        assert bodies_of(self.world, "out") == self.out
+        assert sorted(bodies_of(self.bench, "in")) == sorted(self.held)
+        assert self.bench.queue("in").unsettled == 0
+        assert bodies_of(self.bench, "out") == self.out
 
 
 TestTransactions = Transactions.TestCase

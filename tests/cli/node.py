@@ -15,23 +15,13 @@ from broker_core.cli.control_client import ControlClient
 from broker_core.clock import ManualClock
 from broker_core.config.load import parse
 from broker_core.node.assembly import populate
-from broker_core.outbox import Outbox
 from broker_core.security.passwords import Cost, Hashing
 from protocols.amqp091.broker.encoding import ENCODING
-from protocols.http.registration import PROTOCOL
 from protocols.http.server.adapter import ControlConnection
-from tests.http.desk import HERE, FakeNode, Response, basic
+from tests.harness.http import FakeNode, Line, Response
+from tests.harness.settings import EVERYTHING, user, virtual_hosts
 
-CONFIG = parse("""
-[[virtual_hosts]]
-name = "/"
-[[users]]
-name = "guest"
-password = "guest"
-tags = ["administrator"]
-[users.permissions]
-"/" = { configure = ".*", write = ".*", read = ".*" }
-""")
+CONFIG = parse(virtual_hosts("/") + user("guest", "guest", EVERYTHING, "administrator"))
 
 
 class Node:
@@ -68,13 +58,9 @@ class Memory(ControlClient):
         if not self._node.requests_left:
             raise ConnectionRefusedError("gone")
         self._node.requests_left -= 1
-        connection = PROTOCOL.factory(broker, CONFIG, Outbox([]), HERE, broker.now)
-        assert isinstance(connection, ControlConnection)
-        given = {"Host": "localhost:15672", **headers, "Content-Length": str(len(body or b""))}
-        given["Authorization"] = basic(self._login)
-        lines = "".join(f"{name}: {text}\r\n" for name, text in given.items())
-        connection.receive(f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode() + (body or b""), broker.now)
-        response = Response(self._answer(connection), method)
+        given = {"Host": "localhost:15672", **headers}
+        line = Line(broker, CONFIG).send(method, target, body or b"", self._login, given)
+        response = Response(self._answer(line.connection), method)
         return response.status, response.body.decode()
 
     def _answer(self, connection: ControlConnection) -> bytes:

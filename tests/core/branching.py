@@ -1,6 +1,6 @@
 """Sessions that work in branches, as tests use them.
 
-crew = Crew(world.host)
+crew = Crew(bench.host)
 crew.work("a", takes=[queue], sends=["b"])      # start, take and accept what waits, publish, end
 crew.ask("a", Verb.PREPARE)
 """
@@ -16,7 +16,8 @@ from broker_core.security.access import User
 from broker_core.virtual_host import VirtualHost
 from broker_core.xa.branch import Branch, State, Verb, Verdict, Xid
 from broker_core.xa.branches import Participant
-from tests.core.fakes import ENCODING, World, waiting
+from tests.core.fakes import waiting
+from tests.harness.bench import ENCODING, CoreBench
 
 ALICE = User("alice")
 BOB = User("bob")
@@ -81,13 +82,13 @@ DONE = [("q", "", 0, 1), ("target", "sent", 0, 0)]
 UNDONE = [("q", "taken", 0, 0), ("target", "", 0, 0)]
 
 
-def brought_to(state: State) -> tuple[World, Branch]:
+def brought_to(state: State) -> tuple[CoreBench, Branch]:
     """A branch with something published, and something accepted, in that state."""
-    world = World()
-    queue = world.queue()
-    world.queue("target")
-    world.publish("q", b"taken")
-    crew = Crew(world.host)
+    bench = CoreBench()
+    queue = bench.queue()
+    bench.queue("target")
+    bench.publish("q", b"taken")
+    crew = Crew(bench.host)
     crew.session.start(xid("a"))
     branch = crew.branch("a")
     crew.accept(queue)
@@ -103,9 +104,9 @@ def brought_to(state: State) -> tuple[World, Branch]:
     if state is State.HEURISTIC:
         branch.complete(commit=True)
     assert branch.state is state
-    return world, branch
+    return bench, branch
 
 
-def shape(world: World) -> object:
-    queues = world.host.queues.values()
+def shape(bench: CoreBench) -> object:
+    queues = bench.host.queues.values()
     return [(queue.name, waiting(queue), queue.unsettled, queue.accepted) for queue in queues]

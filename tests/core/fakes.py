@@ -1,35 +1,27 @@
-"""Stand-ins around a real broker: consumers that remember what they got, and a count of Python calls.
+"""Stand-ins around a real broker: consumers that remember what they got.
 
-world = World()
-queue = world.queue("q")
+bench = CoreBench()
+queue = bench.queue("q")
 consumer = FakeConsumer(queue, credit=1)
-world.publish("q", b"a", b"b")
+bench.publish("q", b"a", b"b")
 assert consumer.bodies() == "a"
 """
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
-from types import FrameType
 
-from broker_core.broker import Broker, Outcome
-from broker_core.clock import NEVER, ManualClock
-from broker_core.config.compat import Compat
+from broker_core.clock import NEVER
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.exchanges.exchange import HANDLED, Exchange, ExchangeType, Handled
-from broker_core.message import NO_FACTS, Facts, Message
+from broker_core.message import Message
 from broker_core.outbox import OVERHEAD
 from broker_core.queues.queue import Queue
 from broker_core.selectors.parser import Selector
-from broker_core.testing.fakes import FakeEncoding
-from broker_core.values import Properties, Table, Value
-from broker_core.virtual_host import VirtualHost
+from broker_core.values import Table
+from tests.harness.bench import CoreBench
 
 PLENTY = 1 << 40  # octets of room
-ENCODING = FakeEncoding(Properties())
 
 
 class SharedWindow(Window):
@@ -167,19 +159,6 @@ class Only(Selector):
         return bool(message.body) and message.body[0] in self.firsts
 
 
-def message(
-    key: str = "",
-    body: bytes = b"",
-    priority: int = 0,
-    ttl_ms: int | None = None,
-    cc: tuple[str, ...] = (),
-    exchange: str = "",
-) -> Message:
-    plain = not priority and ttl_ms is None and not cc
-    facts = NO_FACTS if plain else Facts(priority=priority, ttl_ms=ttl_ms, cc=cc)
-    return Message(ENCODING, exchange, key, b"", body, facts)
-
-
 class Holding(ExchangeType):
     """Takes every message itself."""
 
@@ -196,41 +175,7 @@ class Holding(ExchangeType):
         self.held.append(message.body)
 
 
-class World:
-    """A broker with one virtual host and a clock moved by hand. Every verb settles."""
-
-    def __init__(
-        self, types: Mapping[str, type[ExchangeType]] | None = None, compat: Compat | None = None
-    ) -> None:
-        self.clock = ManualClock()
-        self.broker = Broker(self.clock, exchange_types=types, compat=compat)
-        self.host: VirtualHost = self.broker.add_virtual_host("/")
-
-    def queue(self, name: str = "q", **said: Value) -> Queue:
-        """Declare a queue; `said` are arguments in Python's spelling: `x_max_length=1` is x-max-length."""
-        arguments = {key.replace("_", "-"): value for key, value in said.items()}
-        return self.host.declare_queue(name, arguments=arguments)
-
-    def publish(
-        self, key: str, *bodies: bytes, ttl_ms: int | None = None, priority: int = 0
-    ) -> list[Outcome]:
-        """One batch to the default exchange."""
-        exchange = self.host.default_exchange
-        messages = [message(key, body, priority, ttl_ms) for body in bodies]
-        outcomes = [self.broker.publish(exchange, each) for each in messages]
-        self.broker.settle()
-        return outcomes
-
-    def advance(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.broker.tick()
-        self.broker.settle()
-
-    def settle(self) -> None:
-        self.broker.settle()
-
-
-NOWHERE = World().queue("nowhere")
+NOWHERE = CoreBench().queue("nowhere")
 
 
 def lone(message: Message) -> Delivery:
@@ -249,9 +194,9 @@ def fetched(queue: Queue, settled: bool) -> Delivery:
     return delivery
 
 
-def morgue(world: World) -> Queue:
+def morgue(bench: CoreBench) -> Queue:
     """Where the dead of a queue declared with `**DEAD` go."""
-    return world.queue("dead")
+    return bench.queue("dead")
 
 
 DEAD = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "dead"}
@@ -269,22 +214,3 @@ def reasons(dead: Queue) -> list[str]:
 def letters(count: int) -> list[bytes]:
     """As many bodies: a, b, c ..."""
     return [bytes([octet]) for octet in range(ord("a"), ord("a") + count)]
-
-
-def calls(action: Callable[[], object]) -> Counter[str]:
-    """The Python functions called by `action`, and how often."""
-    counted: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            counted[frame.f_code.co_qualname] += 1
-
-    before = sys.getprofile()
-    gc.disable()  # whoever listens to it would be counted
-    sys.setprofile(count)
-    try:
-        action()
-    finally:
-        sys.setprofile(before)
-        gc.enable()
-    return counted

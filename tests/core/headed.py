@@ -8,7 +8,7 @@ from broker_core.message import Facts, Message
 from broker_core.queues.queue import Queue
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Value
-from tests.core.fakes import World
+from tests.harness.bench import CoreBench
 
 HEADER = "of"
 
@@ -23,8 +23,8 @@ def headed(
     return Message(encoding, "", "q", b"", body, facts)
 
 
-def publish(world: World, queue: Queue, *said: str, priority: int = 0, ttl_ms: int | None = None) -> None:
+def publish(bench: CoreBench, queue: Queue, *said: str, priority: int = 0, ttl_ms: int | None = None) -> None:
     """One batch: `a1` says a in its header."""
     for each in said:
         queue.push(headed(each[0], each.encode(), priority, ttl_ms))
-    world.settle()
+    bench.settle()

@@ -12,7 +12,7 @@ from broker_core.leases.lease import Lease, opened
 from broker_core.leases.reservation import Reservation
 from broker_core.queues.queue import Queue
 from broker_core.store import block
-from tests.core.fakes import ENCODING
+from tests.harness.bench import ENCODING
 
 PLENTY = 1 << 30
 

@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 
 from broker_core.delivery import Delivery
 from broker_core.queues.queue import Queue
-from tests.core.fakes import FakeConsumer, World, calls, fetched, letters, waiting
-from tests.store.paged import PagedWorld, paged_out, pages_of, small_pages
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
+from tests.core.fakes import FakeConsumer, fetched, letters, waiting
+from tests.harness.bench import CoreBench
+from tests.harness.call_count import calls
+from tests.store.paged import PagedBench, paged_out, pages_of, small_pages
 
 
 @pytest.fixture
@@ -38,9 +35,9 @@ def acquired(queue: Queue, position: int) -> Delivery:
     return delivery
 
 
-def test_it_is_taken_and_has_to_be_answered(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", *letters(4))
+def test_it_is_taken_and_has_to_be_answered(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", *letters(4))
     looks = browser(queue)
     taken = acquired(queue, looks.got[2].position)
     assert (taken.message.body, taken.consumer) == (b"c", None)
@@ -49,9 +46,9 @@ def test_it_is_taken_and_has_to_be_answered(world: World) -> None:
     assert (queue.unsettled, queue.accepted) == (0, 1)
 
 
-def test_a_second_time_it_waits_no_more(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", *letters(2))
+def test_a_second_time_it_waits_no_more(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", *letters(2))
     browser(queue)
     fetched(queue, settled=True)
     assert queue.acquire(0) is None
@@ -61,9 +58,9 @@ def test_a_second_time_it_waits_no_more(world: World) -> None:
     assert (queue.ready, queue.unsettled) == (0, 1)
 
 
-def test_what_has_come_back_can_be_acquired(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", *letters(3))
+def test_what_has_come_back_can_be_acquired(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", *letters(3))
     taken = fetched(queue, settled=False)
     browser(queue)
     queue.release(taken)
@@ -71,20 +68,20 @@ def test_what_has_come_back_can_be_acquired(world: World) -> None:
     assert waiting(queue) == "b c"
 
 
-def test_what_has_expired_dies_instead(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", b"a")
-    world.publish("q", b"b", ttl_ms=1000)
+def test_what_has_expired_dies_instead(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", b"a")
+    bench.publish("q", b"b", ttl_ms=1000)
     browser(queue)
-    world.advance(2)
+    bench.advance(2)
     assert queue.acquire(1) is None
     assert (waiting(queue), queue.expiring, queue.unsettled) == ("a", 0, 0)
 
 
-def test_it_is_found_when_nobody_browses_any_more(world: World) -> None:
-    queue = world.queue(x_max_priority=2)
-    world.publish("q", b"a", b"b", b"c")
-    world.publish("q", b"d", priority=1)
+def test_it_is_found_when_nobody_browses_any_more(bench: CoreBench) -> None:
+    queue = bench.queue(x_max_priority=2)
+    bench.publish("q", b"a", b"b", b"c")
+    bench.publish("q", b"d", priority=1)
     looks = browser(queue)
     looks.leave()
     taken = acquired(queue, 1)
@@ -94,9 +91,9 @@ def test_it_is_found_when_nobody_browses_any_more(world: World) -> None:
     assert acquired(queue, 1) is taken
 
 
-def test_a_message_given_back_is_marked_only_if_it_is_said_so(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", b"a")
+def test_a_message_given_back_is_marked_only_if_it_is_said_so(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", b"a")
     browser(queue)
     queue.release(taken := acquired(queue, 0), failed=False, redelivered=False)
     assert not taken.redelivered
@@ -106,23 +103,23 @@ def test_a_message_given_back_is_marked_only_if_it_is_said_so(world: World) -> N
     assert taken.redelivered
 
 
-def test_others_get_what_was_not_acquired_and_browsers_go_on(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", *letters(5))
+def test_others_get_what_was_not_acquired_and_browsers_go_on(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", *letters(5))
     looks = FakeConsumer(queue, credit=2, browses=True)
-    world.settle()
+    bench.settle()
     acquired(queue, 1)
     acquired(queue, 2)  # not seen yet by who browses
     looks.grant(9)
     takes = FakeConsumer(queue)
-    world.settle()
+    bench.settle()
     assert looks.bodies() == "a b d e"
     assert takes.bodies() == "a d e"
 
 
-def test_a_row_of_them_costs_each_the_same(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", *([b"x"] * 4000))
+def test_a_row_of_them_costs_each_the_same(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", *([b"x"] * 4000))
     browser(queue)
 
     def row(begin: int) -> int:
@@ -133,12 +130,12 @@ def test_a_row_of_them_costs_each_the_same(world: World) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_is_on_disk_is_read_and_the_rest_of_it_stays(world: World) -> None:
-    world = PagedWorld()
-    queue = world.queue()
-    world.put(*letters(10))
+def test_what_is_on_disk_is_read_and_the_rest_of_it_stays(bench: CoreBench) -> None:
+    bench = PagedBench()
+    queue = bench.queue()
+    bench.put(*letters(10))
     looks = FakeConsumer(queue, browses=True, credit=10)
-    world.settle()
+    bench.settle()
     assert len(looks.got) == 10
     paged_out(queue)
     assert [acquired(queue, each).message.body for each in (4, 5, 9, 0)] == [b"e", b"f", b"j", b"a"]
@@ -156,10 +153,10 @@ def test_what_is_on_disk_is_read_and_the_rest_of_it_stays(world: World) -> None:
 )
 def test_in_any_order_each_message_is_acquired_once(steps: list[tuple[str, int]], priority: int) -> None:
     """a: acquire, r: release, p: put on disk, o: one more arrives, b: browse, or no more."""
-    world = PagedWorld()
-    queue = world.queue(**({"x_max_priority": priority} if priority else {}))
+    bench = PagedBench()
+    queue = bench.queue(**({"x_max_priority": priority} if priority else {}))
     for number, body in enumerate(letters(12)):
-        world.put(body, priority=number % 3 if priority else 0)
+        bench.put(body, priority=number % 3 if priority else 0)
     left = {number: body.decode() for number, body in enumerate(letters(12))}
     held: dict[int, Delivery] = {}
     looks: list[FakeConsumer] = []
@@ -182,14 +179,14 @@ def test_in_any_order_each_message_is_acquired_once(steps: list[tuple[str, int]]
             paged_out(queue, number % 3)
         elif step == "o":
             left[queue.position] = "z"
-            world.put(b"z")
+            bench.put(b"z")
         elif step == "b":
             if looks:
                 looks.pop().leave()
             else:
                 looks.append(FakeConsumer(queue, browses=True))
-        world.settle()
-        world.read_all()
+        bench.settle()
+        bench.read_all()
         assert queue.ready == len(left)
         assert queue.ready_bytes == sum(map(len, left.values()))
         assert {each.position: each.message.body.decode() for each in queue.waiting()} == left

@@ -11,7 +11,8 @@ from broker_core.errors import AccessRefused, Failure, NotAllowed, NotFound
 from broker_core.xa.branch import UNUSED_S, IllegalState, State, Verb, Verdict
 from broker_core.xa.branches import Participant
 from tests.core.branching import ALICE, BOB, DONE, ROOT, UNDONE, Crew, brought_to, shape, xid
-from tests.core.fakes import World, waiting
+from tests.core.fakes import waiting
+from tests.harness.bench import CoreBench
 
 # Sessions.
 
@@ -68,8 +69,8 @@ OK, BACK = Verdict.OK, Verdict.ROLLED_BACK
 def test_every_part_of_a_session_and_what_it_may_do(
     part: str, act: Act, expected: Verdict | type[Failure], after: str
 ) -> None:
-    world = World()
-    first, second = Participant(world.host, ALICE), Participant(world.host, ALICE)
+    bench = CoreBench()
+    first, second = Participant(bench.host, ALICE), Participant(bench.host, ALICE)
     first.start(xid("a"))
     if part is not NONE:
         second.start(xid("a"), join=True)
@@ -82,7 +83,7 @@ def test_every_part_of_a_session_and_what_it_may_do(
             act(second)
         assert type(refused.value) is expected
     if act is OTHER and expected is OK:
-        assert second.current is world.host.branches.get(xid("b"))
+        assert second.current is bench.host.branches.get(xid("b"))
     else:
         assert part_of(second) == after
 
@@ -98,20 +99,20 @@ def part_of(session: Participant) -> str:
 
 
 def test_to_join_or_resume_what_nobody_knows_is_not_allowed() -> None:
-    session = Participant(World().host, ALICE)
+    session = Participant(CoreBench().host, ALICE)
     for join in (True, False):
         with pytest.raises(NotAllowed, match="no branch"):
             session.start(xid("a"), join=join, resume=not join)
 
 
 def test_a_branch_is_idle_when_the_last_session_has_ended_its_work() -> None:
-    world = World()
-    first, second = Participant(world.host, ALICE), Participant(world.host, ALICE)
+    bench = CoreBench()
+    first, second = Participant(bench.host, ALICE), Participant(bench.host, ALICE)
     first.start(xid("a"))
     second.start(xid("a"), join=True)
     second.end(xid("a"), suspend=True)
     first.end(xid("a"))
-    branch = world.host.branches.find(xid("a"), ALICE)
+    branch = bench.host.branches.find(xid("a"), ALICE)
     assert branch.state is State.ACTIVE
     with pytest.raises(IllegalState):
         branch.do(Verb.PREPARE)
@@ -120,10 +121,10 @@ def test_a_branch_is_idle_when_the_last_session_has_ended_its_work() -> None:
 
 
 def test_a_session_that_dies_takes_what_it_works_in_and_what_it_has_suspended_with_it() -> None:
-    world = World()
-    queue = world.queue()
-    world.publish("q", b"1", b"2", b"3")
-    crew = Crew(world.host)
+    bench = CoreBench()
+    queue = bench.queue()
+    bench.publish("q", b"1", b"2", b"3")
+    crew = Crew(bench.host)
     crew.session.start(xid("suspended"))
     crew.accept(queue)
     crew.session.end(xid("suspended"), suspend=True)
@@ -131,7 +132,7 @@ def test_a_session_that_dies_takes_what_it_works_in_and_what_it_has_suspended_wi
     crew.session.start(xid("current"))
     crew.accept(queue)
     crew.session.ended()
-    world.settle()
+    bench.settle()
     assert waiting(queue) == "1 3"
     states = [crew.branch(name).state for name in ("suspended", "ended", "current")]
     assert states == [State.DOOMED, State.IDLE, State.DOOMED]
@@ -141,32 +142,32 @@ def test_a_session_that_dies_takes_what_it_works_in_and_what_it_has_suspended_wi
 
 
 def test_a_session_that_dies_leaves_the_others_in_a_branch_that_is_undone() -> None:
-    world = World()
-    first, second = Participant(world.host, ALICE), Participant(world.host, ALICE)
+    bench = CoreBench()
+    first, second = Participant(bench.host, ALICE), Participant(bench.host, ALICE)
     first.start(xid("a"))
     second.start(xid("a"), join=True)
     first.ended()
-    branch = world.host.branches.find(xid("a"), ALICE)
+    branch = bench.host.branches.find(xid("a"), ALICE)
     assert branch.state is State.FAILED
     assert second.end(xid("a")) is Verdict.ROLLED_BACK
     assert branch.state is State.DOOMED
 
 
 def test_a_session_has_no_part_in_a_branch_that_was_undone_before() -> None:
-    world, branch = brought_to(State.DOOMED)
-    session = Participant(world.host, ALICE)
+    bench, branch = brought_to(State.DOOMED)
+    session = Participant(bench.host, ALICE)
     assert session.start(xid("a"), join=True) is Verdict.ROLLED_BACK
     assert session.current is None
     assert branch.sessions == 0
 
 
 def test_an_xid_is_free_again_when_its_branch_has_ended_or_has_been_reported_undone() -> None:
-    world, branch = brought_to(State.REPORTED)
-    session = Participant(world.host, ALICE)
+    bench, branch = brought_to(State.REPORTED)
+    session = Participant(bench.host, ALICE)
     assert session.start(xid("a")) is Verdict.OK
-    assert world.host.branches.get(xid("a")) is not branch
+    assert bench.host.branches.get(xid("a")) is not branch
     session.end(xid("a"))
-    Crew(world.host).ask("a", Verb.COMMIT_AT_ONCE)
+    Crew(bench.host).ask("a", Verb.COMMIT_AT_ONCE)
     assert session.start(xid("a")) is Verdict.OK
 
 
@@ -175,8 +176,8 @@ def test_an_xid_is_free_again_when_its_branch_has_ended_or_has_been_reported_und
 
 @pytest.mark.parametrize("state", State)
 def test_another_user_has_nothing_to_say_about_a_branch(state: State) -> None:
-    world, _ = brought_to(state)
-    branches = world.host.branches
+    bench, _ = brought_to(state)
+    branches = bench.host.branches
     with pytest.raises(AccessRefused, match="started by another user"):
         branches.find(xid("a"), BOB)
     assert branches.find(xid("a"), ALICE) is branches.find(xid("a"), ROOT)
@@ -184,36 +185,36 @@ def test_another_user_has_nothing_to_say_about_a_branch(state: State) -> None:
         branches.find(xid("b"), ALICE)
     in_doubt = [xid("a")] if state in (State.PREPARED, State.HEURISTIC) else []
     assert [branches.in_doubt(user) for user in (ALICE, ROOT, BOB)] == [in_doubt, in_doubt, []]
-    stranger = Participant(world.host, BOB)
+    stranger = Participant(bench.host, BOB)
     with pytest.raises(AccessRefused):
         stranger.start(xid("a"), join=True)
 
 
 def test_every_virtual_host_has_branches_of_its_own() -> None:
-    world = World()
-    Participant(world.host, ALICE).start(xid("a"))
-    other = world.broker.add_virtual_host("other")
+    bench = CoreBench()
+    Participant(bench.host, ALICE).start(xid("a"))
+    other = bench.broker.add_virtual_host("other")
     assert Participant(other, ALICE).start(xid("a")) is Verdict.OK
-    world.broker.delete_virtual_host("other")
-    assert (len(world.host.branches), len(other.branches)) == (1, 0)
+    bench.broker.delete_virtual_host("other")
+    assert (len(bench.host.branches), len(other.branches)) == (1, 0)
 
 
 def test_a_virtual_host_takes_its_branches_with_it() -> None:
     for state in State:
-        world, branch = brought_to(state)
-        world.broker.delete_virtual_host("/")
-        world.advance(2 * UNUSED_S)
+        bench, branch = brought_to(state)
+        bench.broker.delete_virtual_host("/")
+        bench.advance(2 * UNUSED_S)
         assert (len(branch.branches), branch.branches.octets) == (0, 0)
 
 
 def test_a_session_may_end_after_its_virtual_host() -> None:
-    world = World()
-    session = Participant(world.host, ALICE)
+    bench = CoreBench()
+    session = Participant(bench.host, ALICE)
     session.start(xid("a"))
-    world.broker.delete_virtual_host("/")
+    bench.broker.delete_virtual_host("/")
     session.ended()
-    world.advance(2 * UNUSED_S)
-    assert len(world.host.branches) == 0
+    bench.advance(2 * UNUSED_S)
+    assert len(bench.host.branches) == 0
 
 
 # Operators.
@@ -221,15 +222,15 @@ def test_a_session_may_end_after_its_virtual_host() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_operator_may_decide_and_the_coordinator_is_told_until_it_forgets(commit: bool) -> None:
-    world, branch = brought_to(State.PREPARED)
+    bench, branch = brought_to(State.PREPARED)
     branch.complete(commit)
-    world.settle()
-    assert shape(world) == (DONE if commit else UNDONE)
+    bench.settle()
+    assert shape(bench) == (DONE if commit else UNDONE)
     verdict = Verdict.COMMITTED_BY_OPERATOR if commit else Verdict.ROLLED_BACK_BY_OPERATOR
     assert [branch.do(Verb.COMMIT), branch.do(Verb.ROLL_BACK)] == [verdict, verdict]
-    assert shape(world) == (DONE if commit else UNDONE)
+    assert shape(bench) == (DONE if commit else UNDONE)
     branch.do(Verb.FORGET)
-    assert len(world.host.branches) == 0
+    assert len(bench.host.branches) == 0
 
 
 @pytest.mark.parametrize("state", [each for each in State if each is not State.PREPARED])

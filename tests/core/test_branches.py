@@ -10,7 +10,8 @@ from broker_core.xa import branches as branches_module
 from broker_core.xa.branch import REPORTED_S, UNUSED_S, IllegalState, State, Verb, Verdict, Xid, xid_in
 from broker_core.xa.branches import Branches, Participant
 from tests.core.branching import ALICE, DONE, UNDONE, UNTOUCHED, Crew, brought_to, mail, shape, taken, xid
-from tests.core.fakes import FakeConsumer, Holding, World, morgue, reasons, waiting
+from tests.core.fakes import FakeConsumer, Holding, morgue, reasons, waiting
+from tests.harness.bench import CoreBench
 
 # Every state, every verb.
 
@@ -44,12 +45,12 @@ ALLOWED: dict[tuple[State, Verb], tuple[Verdict, State | None]] = {
 @pytest.mark.parametrize("verb", Verb)
 @pytest.mark.parametrize("state", State)
 def test_every_state_and_what_may_be_asked_in_it(state: State, verb: Verb) -> None:
-    world, branch = brought_to(state)
+    bench, branch = brought_to(state)
     if (state, verb) not in ALLOWED:
-        before = shape(world)
+        before = shape(bench)
         with pytest.raises(IllegalState, match=f"is {state.value}: it cannot {verb.value}"):
             branch.do(verb)
-        assert (branch.state, shape(world)) == (state, before)
+        assert (branch.state, shape(bench)) == (state, before)
         return
     verdict, after = ALLOWED[state, verb]
     told = branch.do(verb)
@@ -57,7 +58,7 @@ def test_every_state_and_what_may_be_asked_in_it(state: State, verb: Verb) -> No
         assert told is Verdict.OK
     else:
         assert told is verdict
-    assert world.host.branches.get(xid("a")) is (None if after is GONE else branch)
+    assert bench.host.branches.get(xid("a")) is (None if after is GONE else branch)
     assert after is GONE or branch.state is after
 
 
@@ -79,23 +80,23 @@ def test_every_state_and_what_may_be_asked_in_it(state: State, verb: Verb) -> No
 def test_a_commit_does_all_of_it_and_a_roll_back_none(
     state: State, verb: Verb, expected: list[tuple[str, str, int, int]]
 ) -> None:
-    world, branch = brought_to(state)
+    bench, branch = brought_to(state)
     branch.do(verb)
-    world.settle()
-    assert shape(world) == expected
+    bench.settle()
+    assert shape(bench) == expected
 
 
 def test_nothing_happens_before_the_commit() -> None:
-    world, _ = brought_to(State.IDLE)
-    assert shape(world) == UNTOUCHED
+    bench, _ = brought_to(State.IDLE)
+    assert shape(bench) == UNTOUCHED
 
 
 def test_what_is_rolled_back_stands_where_it_stood_and_is_redelivered() -> None:
     for prepares in (False, True):
-        world = World()
-        queue = world.queue()
-        world.publish("q", b"a", b"b", b"c")
-        crew = Crew(world.host)
+        bench = CoreBench()
+        queue = bench.queue()
+        bench.publish("q", b"a", b"b", b"c")
+        crew = Crew(bench.host)
         first, second, _ = held = taken(queue, 3)
         queue.release(held[2], failed=False)
         crew.session.start(xid("a"))
@@ -110,9 +111,9 @@ def test_what_is_rolled_back_stands_where_it_stood_and_is_redelivered() -> None:
 
 
 def test_a_message_that_fails_in_one_branch_after_the_other_dies_at_its_limit() -> None:
-    world = World()
-    dead = morgue(world)
-    queue = world.host.declare_queue(
+    bench = CoreBench()
+    dead = morgue(bench)
+    queue = bench.host.declare_queue(
         "q",
         durable=True,
         arguments={
@@ -122,8 +123,8 @@ def test_a_message_that_fails_in_one_branch_after_the_other_dies_at_its_limit() 
             "x-dead-letter-routing-key": "dead",
         },
     )
-    world.publish("q", b"poison")
-    crew = Crew(world.host)
+    bench.publish("q", b"poison")
+    crew = Crew(bench.host)
     for _ in range(3):
         crew.work("a", takes=[queue])
         crew.ask("a", Verb.ROLL_BACK)
@@ -133,39 +134,39 @@ def test_a_message_that_fails_in_one_branch_after_the_other_dies_at_its_limit() 
 
 def test_messages_are_routed_when_they_are_published_and_queues_that_have_gone_are_left_out() -> None:
     for prepares in (False, True):
-        world = World()
-        gone, there = world.queue("gone"), world.queue("there")
-        fanout = world.host.declare_exchange("f", "fanout")
+        bench = CoreBench()
+        gone, there = bench.queue("gone"), bench.queue("there")
+        fanout = bench.host.declare_exchange("f", "fanout")
         for queue in (gone, there):
-            world.host.bind(fanout, queue, "")
-        crew = Crew(world.host)
+            bench.host.bind(fanout, queue, "")
+        crew = Crew(bench.host)
         crew.session.start(xid("a"))
         assert crew.branch("a").publish(fanout, mail("", b"1"))
         crew.session.end(xid("a"))
         if prepares:
             crew.ask("a", Verb.PREPARE)
-        world.host.delete_queue(gone)
-        late = world.queue("late")
-        world.host.bind(fanout, late, "")
+        bench.host.delete_queue(gone)
+        late = bench.queue("late")
+        bench.host.bind(fanout, late, "")
         crew.ask("a", Verb.COMMIT if prepares else Verb.COMMIT_AT_ONCE)
         assert (waiting(there), waiting(late)) == ("1", "")
 
 
 def test_what_is_unroutable_is_said_at_once() -> None:
-    world = World()
-    crew = Crew(world.host)
+    bench = CoreBench()
+    crew = Crew(bench.host)
     crew.session.start(xid("a"))
-    assert not crew.branch("a").publish(world.host.default_exchange, mail("nowhere", b"1"))
-    world.queue("somewhere")
-    assert crew.branch("a").publish(world.host.default_exchange, mail("somewhere", b"1"))
+    assert not crew.branch("a").publish(bench.host.default_exchange, mail("nowhere", b"1"))
+    bench.queue("somewhere")
+    assert crew.branch("a").publish(bench.host.default_exchange, mail("somewhere", b"1"))
 
 
 def test_an_exchange_that_takes_messages_itself_gets_them_at_the_commit() -> None:
-    world = World({**World().broker.exchange_types, Holding.name: Holding})
-    exchange = world.host.declare_exchange("h", Holding.name)
+    bench = CoreBench({**CoreBench().broker.exchange_types, Holding.name: Holding})
+    exchange = bench.host.declare_exchange("h", Holding.name)
     assert isinstance(exchange.type, Holding)
     for number, commit in enumerate((Verb.COMMIT, Verb.ROLL_BACK)):
-        crew = Crew(world.host)
+        crew = Crew(bench.host)
         crew.session.start(xid("a"))
         assert crew.branch("a").publish(exchange, mail("", b"%d" % number))
         crew.session.end(xid("a"))
@@ -175,9 +176,9 @@ def test_an_exchange_that_takes_messages_itself_gets_them_at_the_commit() -> Non
 
 
 def test_a_consumer_gets_what_is_committed() -> None:
-    world = World()
-    consumer = FakeConsumer(world.queue())
-    crew = Crew(world.host)
+    bench = CoreBench()
+    consumer = FakeConsumer(bench.queue())
+    crew = Crew(bench.host)
     crew.work("a", sends=[("q", b"1"), ("q", b"2")])
     assert consumer.bodies() == ""
     crew.ask("a", Verb.COMMIT_AT_ONCE)
@@ -186,46 +187,46 @@ def test_a_consumer_gets_what_is_committed() -> None:
 
 def test_a_deleted_queue_takes_what_was_accepted_of_it_along() -> None:
     for verb in (Verb.COMMIT, Verb.ROLL_BACK):
-        world, branch = brought_to(State.PREPARED)
-        world.host.delete_queue(world.host.queues["q"])
-        again = world.queue()
+        bench, branch = brought_to(State.PREPARED)
+        bench.host.delete_queue(bench.host.queues["q"])
+        again = bench.queue()
         branch.do(verb)
-        world.settle()
+        bench.settle()
         assert (waiting(again), again.unsettled) == ("", 0)
 
 
 @pytest.mark.parametrize("prepares", [True, False])
 def test_the_alternate_exchange_of_a_deleted_queue_gets_what_is_rolled_back(prepares: bool) -> None:
-    world = World()
-    lost = world.queue("lost")
-    world.host.bind(world.host.declare_exchange("alternate", "fanout"), lost, "")
-    queue = world.queue(x_alternate_exchange="alternate")
-    world.publish("q", b"1")
-    crew = Crew(world.host)
+    bench = CoreBench()
+    lost = bench.queue("lost")
+    bench.host.bind(bench.host.declare_exchange("alternate", "fanout"), lost, "")
+    queue = bench.queue(x_alternate_exchange="alternate")
+    bench.publish("q", b"1")
+    crew = Crew(bench.host)
     crew.work("a", takes=[queue])
     if prepares:
         crew.ask("a", Verb.PREPARE)
-    world.host.delete_queue(queue)
-    world.settle()
+    bench.host.delete_queue(queue)
+    bench.settle()
     assert waiting(lost) == ""
     crew.ask("a", Verb.ROLL_BACK)
     assert waiting(lost) == "1"
 
 
 def test_a_purge_leaves_what_is_in_a_branch() -> None:
-    world, branch = brought_to(State.PREPARED)
-    assert world.host.queues["q"].purge() == 0
+    bench, branch = brought_to(State.PREPARED)
+    assert bench.host.queues["q"].purge() == 0
     branch.do(Verb.ROLL_BACK)
-    assert waiting(world.host.queues["q"]) == "taken"
+    assert waiting(bench.host.queues["q"]) == "taken"
 
 
 def test_what_was_accepted_of_a_stream_is_read_and_stays_there() -> None:
-    world = World()
-    stream = world.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
-    world.publish("s", b"1")
+    bench = CoreBench()
+    stream = bench.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
+    bench.publish("s", b"1")
     reader = FakeConsumer(stream, credit=1)
-    world.settle()
-    crew = Crew(world.host)
+    bench.settle()
+    crew = Crew(bench.host)
     crew.session.start(xid("a"))
     crew.branch("a").accept(reader.held)
     crew.session.end(xid("a"))
@@ -240,11 +241,11 @@ def test_what_was_accepted_of_a_stream_is_read_and_stays_there() -> None:
 
 def test_a_branch_for_which_a_queue_has_no_room_cannot_be_prepared_nor_committed() -> None:
     for verb in (Verb.PREPARE, Verb.COMMIT_AT_ONCE):
-        world = World()
-        queue = world.queue(x_max_length=1, x_overflow="reject-publish")
-        source = world.queue("source")
-        world.publish("source", b"taken")
-        crew = Crew(world.host)
+        bench = CoreBench()
+        queue = bench.queue(x_max_length=1, x_overflow="reject-publish")
+        source = bench.queue("source")
+        bench.publish("source", b"taken")
+        crew = Crew(bench.host)
         crew.work("a", takes=[source], sends=[("q", b"1"), ("q", b"2")])
         assert crew.ask("a", verb) is Verdict.ROLLED_BACK
         assert (waiting(queue), waiting(source)) == ("", "taken")
@@ -252,21 +253,21 @@ def test_a_branch_for_which_a_queue_has_no_room_cannot_be_prepared_nor_committed
 
 
 def test_a_queue_that_has_become_full_since_the_prepare_takes_what_was_promised() -> None:
-    world = World()
-    queue = world.queue(x_max_length=1, x_overflow="reject-publish")
-    crew = Crew(world.host)
+    bench = CoreBench()
+    queue = bench.queue(x_max_length=1, x_overflow="reject-publish")
+    crew = Crew(bench.host)
     crew.work("a", sends=[("q", b"promised")])
     assert crew.ask("a", Verb.PREPARE) is Verdict.OK
-    world.publish("q", b"early")
+    bench.publish("q", b"early")
     assert crew.ask("a", Verb.COMMIT) is Verdict.OK
     assert waiting(queue) == "early promised"
-    assert world.publish("q", b"late")[0].value == "refused", "the limit holds again"
+    assert bench.publish("q", b"late")[0].value == "refused", "the limit holds again"
 
 
 def test_a_queue_that_drops_its_head_does_so_for_what_was_promised_too() -> None:
-    world = World()
-    queue = world.queue(x_max_length=1)
-    crew = Crew(world.host)
+    bench = CoreBench()
+    queue = bench.queue(x_max_length=1)
+    crew = Crew(bench.host)
     crew.work("a", sends=[("q", b"1"), ("q", b"2")])
     crew.ask("a", Verb.PREPARE)
     crew.ask("a", Verb.COMMIT)
@@ -274,11 +275,11 @@ def test_a_queue_that_drops_its_head_does_so_for_what_was_promised_too() -> None
 
 
 def test_branches_together_hold_no_more_than_they_may() -> None:
-    world = World()
-    queue = world.queue()
-    world.publish("q", bytes(2000))
-    world.host.branches.size_max = 5000
-    crew, other = Crew(world.host), Crew(world.host)
+    bench = CoreBench()
+    queue = bench.queue()
+    bench.publish("q", bytes(2000))
+    bench.host.branches.size_max = 5000
+    crew, other = Crew(bench.host), Crew(bench.host)
     crew.work("a", sends=[("q", bytes(1000))])
     other.session.start(xid("b"))
     other.accept(queue)
@@ -289,26 +290,26 @@ def test_branches_together_hold_no_more_than_they_may() -> None:
     crew.ask("a", Verb.COMMIT_AT_ONCE)
     other.session.end(xid("b"))
     other.ask("b", Verb.ROLL_BACK)
-    assert world.host.branches.octets == 0
+    assert bench.host.branches.octets == 0
 
 
 def test_each_queue_that_gets_a_message_counts() -> None:
-    world = World()
-    fanout = world.host.declare_exchange("f", "fanout")
+    bench = CoreBench()
+    fanout = bench.host.declare_exchange("f", "fanout")
     for number in range(100):
-        world.host.bind(fanout, world.queue(f"q{number}"), "")
-    crew = Crew(world.host)
+        bench.host.bind(fanout, bench.queue(f"q{number}"), "")
+    crew = Crew(bench.host)
     crew.session.start(xid("a"))
     branch = crew.branch("a")
     branch.publish(fanout, mail("", b""))
     assert branch.octets > 100 * branch_module.COPY
-    assert world.host.branches.octets == branch.octets
+    assert bench.host.branches.octets == branch.octets
 
 
 def test_there_are_no_more_branches_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(branches_module, "BRANCHES_MAX", 2)
-    world = World()
-    crew = Crew(world.host)
+    bench = CoreBench()
+    crew = Crew(bench.host)
     for name in "ab":
         crew.work(name)
     with pytest.raises(LimitReached, match="has 2 branches"):
@@ -321,66 +322,66 @@ def test_there_are_no_more_branches_than_there_may_be(monkeypatch: pytest.Monkey
 
 
 def test_a_branch_whose_time_is_over_is_undone_while_its_session_still_works_in_it() -> None:
-    world, branch = brought_to(State.ACTIVE)
+    bench, branch = brought_to(State.ACTIVE)
     branch.set_timeout(2)
-    world.advance(1.9)
+    bench.advance(1.9)
     assert branch.state is State.ACTIVE
-    world.advance(0.2)
+    bench.advance(0.2)
     assert branch.state is State.FAILED
-    assert shape(world) == UNDONE
-    assert not world.host.branches.octets
+    assert shape(bench) == UNDONE
+    assert not bench.host.branches.octets
 
 
 @pytest.mark.parametrize("state", [State.ACTIVE, State.IDLE])
 def test_who_asks_about_a_branch_whose_time_was_over_is_told_so(state: State) -> None:
-    world, branch = brought_to(state)
+    bench, branch = brought_to(state)
     branch.set_timeout(1)
-    world.advance(1)
+    bench.advance(1)
     if state is State.ACTIVE:
         assert branch.do(Verb.END) is Verdict.TIMED_OUT
     assert branch.do(Verb.PREPARE) is Verdict.TIMED_OUT
     assert branch.do(Verb.COMMIT_AT_ONCE) is Verdict.TIMED_OUT
     assert branch.do(Verb.ROLL_BACK) is Verdict.TIMED_OUT
-    assert len(world.host.branches) == 0
+    assert len(bench.host.branches) == 0
 
 
 def test_what_is_done_in_a_branch_that_is_undone_is_undone_at_once() -> None:
-    world, branch = brought_to(State.FAILED)
-    queue = world.host.queues["q"]
+    bench, branch = brought_to(State.FAILED)
+    queue = bench.host.queues["q"]
     branch.accept(taken(queue))
-    assert branch.publish(world.host.default_exchange, mail("target", b"more"))
-    assert not branch.publish(world.host.default_exchange, mail("nowhere", b"more"))
-    assert shape(world) == UNDONE
+    assert branch.publish(bench.host.default_exchange, mail("target", b"more"))
+    assert not branch.publish(bench.host.default_exchange, mail("nowhere", b"more"))
+    assert shape(bench) == UNDONE
 
 
 def test_a_branch_has_a_minute_unless_somebody_says_otherwise() -> None:
-    world, branch = brought_to(State.ACTIVE)
+    bench, branch = brought_to(State.ACTIVE)
     assert branch.timeout_s == 60
-    world.advance(59)
+    bench.advance(59)
     assert branch.state is State.ACTIVE
-    world.advance(1)
+    bench.advance(1)
     assert branch.verdict is Verdict.TIMED_OUT
 
 
 def test_a_timeout_begins_when_it_is_set_and_the_last_one_counts() -> None:
-    world, branch = brought_to(State.IDLE)
+    bench, branch = brought_to(State.IDLE)
     branch.set_timeout(5)
-    world.advance(4)
+    bench.advance(4)
     branch.set_timeout(5)
-    world.advance(4)
+    bench.advance(4)
     assert branch.state is State.IDLE
     branch.set_timeout(0)
-    world.advance(100)
+    bench.advance(100)
     assert (branch.state, branch.timeout_s) == (State.IDLE, 0)
 
 
 def test_what_is_prepared_waits_however_long() -> None:
-    world, branch = brought_to(State.IDLE)
+    bench, branch = brought_to(State.IDLE)
     branch.set_timeout(5)
     branch.do(Verb.PREPARE)
-    world.advance(10 * UNUSED_S)
+    bench.advance(10 * UNUSED_S)
     branch.set_timeout(5)
-    world.advance(10 * UNUSED_S)
+    bench.advance(10 * UNUSED_S)
     assert (branch.state, branch.timeout_s) == (State.PREPARED, 5)
 
 
@@ -388,21 +389,21 @@ def test_what_is_prepared_waits_however_long() -> None:
     ("state", "seconds"), [(State.IDLE, UNUSED_S), (State.DOOMED, UNUSED_S), (State.REPORTED, REPORTED_S)]
 )
 def test_what_nobody_comes_back_for_goes(state: State, seconds: float) -> None:
-    world, branch = brought_to(state)
+    bench, branch = brought_to(state)
     branch.set_timeout(0)
-    world.advance(seconds - 1)
-    assert len(world.host.branches) == 1
-    world.advance(1)
-    assert len(world.host.branches) == 0
-    assert shape(world) == UNDONE
+    bench.advance(seconds - 1)
+    assert len(bench.host.branches) == 1
+    bench.advance(1)
+    assert len(bench.host.branches) == 0
+    assert shape(bench) == UNDONE
 
 
 def test_what_a_session_works_in_does_not_go() -> None:
-    world, branch = brought_to(State.IDLE)
-    again = Participant(world.host, ALICE)
+    bench, branch = brought_to(State.IDLE)
+    again = Participant(bench.host, ALICE)
     again.start(xid("a"), join=True)
     branch.set_timeout(0)
-    world.advance(2 * UNUSED_S)
+    bench.advance(2 * UNUSED_S)
     assert branch.state is State.ACTIVE
 
 
@@ -424,4 +425,4 @@ def test_what_is_no_name_is_not_read(text: str) -> None:
 
 def test_the_limits_are_what_the_page_says() -> None:
     assert (branches_module.BRANCHES_MAX, branches_module.HELD_SIZE_MAX) == (1000, 256 << 20)
-    assert Branches(World().host).size_max == branches_module.HELD_SIZE_MAX
+    assert Branches(CoreBench().host).size_max == branches_module.HELD_SIZE_MAX

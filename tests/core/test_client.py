@@ -22,44 +22,45 @@ from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.queues.filtered import Sieve
 from broker_core.security.access import Permission, User
 from broker_core.selectors.parser import compile_selector
-from tests.core.fakes import FakeConsumer, World, message
+from tests.core.fakes import FakeConsumer
+from tests.harness.bench import CoreBench, message
 
 C, W, R = Permission.CONFIGURE, Permission.WRITE, Permission.READ
 Need: TypeAlias = tuple[Permission, str]
 
 
 @pytest.fixture
-def world() -> World:
-    return prepared(World())
+def bench() -> CoreBench:
+    return prepared(CoreBench())
 
 
-def prepared(world: World) -> World:
+def prepared(bench: CoreBench) -> CoreBench:
     """Some exchanges and queues that somebody else has declared."""
     for name in ("x", "y"):
-        world.host.declare_exchange(name, "topic")
-    world.queue("q")
-    world.publish("q", b"a")
-    return world
+        bench.host.declare_exchange(name, "topic")
+    bench.queue("q")
+    bench.publish("q", b"a")
+    return bench
 
 
-def user(world: World, needs: set[Need]) -> User:
+def user(bench: CoreBench, needs: set[Need]) -> User:
     """A user with exactly these permissions."""
-    added = world.broker.access.add_user("u", "secret")
+    added = bench.broker.access.add_user("u", "secret")
     expressions = [
         "|".join(f"^{name}$" for p, name in sorted(needs, key=str) if p is each) for each in (C, W, R)
     ]
-    world.broker.access.set_permissions("u", "/", *expressions)
+    bench.broker.access.set_permissions("u", "/", *expressions)
     return added
 
 
-def client(world: World, needs: set[Need] | None = None) -> Client:
+def client(bench: CoreBench, needs: set[Need] | None = None) -> Client:
     """A connected client; without `needs` it may do everything."""
-    found = world.broker.access.user("u") if needs is None else None
+    found = bench.broker.access.user("u") if needs is None else None
     if found is None:
-        found = user(world, needs or set())
+        found = user(bench, needs or set())
     if needs is None:
-        world.broker.access.set_permissions("u", "/", ".*", ".*", ".*")
-    made = Client(world.broker, found)
+        bench.broker.access.set_permissions("u", "/", ".*", ".*", ".*")
+    made = Client(bench.broker, found)
     made.enter("/")
     return made
 
@@ -92,30 +93,30 @@ CASES = [(verb, missing) for verb, (_, needs) in VERBS.items() for missing in so
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_s087_s098_s147_a_verb_needs_its_permissions_and_no_more(world: World, verb: str) -> None:
+def test_s087_s098_s147_a_verb_needs_its_permissions_and_no_more(bench: CoreBench, verb: str) -> None:
     action, needs = VERBS[verb]
-    action(client(world, needs))
+    action(client(bench, needs))
 
 
 @pytest.mark.parametrize(("verb", "missing"), CASES)
 def test_s087_s098_s147_without_one_of_them_it_is_refused_by_name(
-    world: World, verb: str, missing: Need
+    bench: CoreBench, verb: str, missing: Need
 ) -> None:
     action, needs = VERBS[verb]
     permission, name = missing
-    before = world.host.revision
+    before = bench.host.revision
     with pytest.raises(
         AccessRefused, match=rf"{permission.value} access to \w+ '{name}' in vhost '/' refused"
     ):
-        action(client(world, needs - {missing}))
-    assert world.host.revision == before
+        action(client(bench, needs - {missing}))
+    assert bench.host.revision == before
 
 
 @pytest.mark.parametrize("permission", Permission)
 def test_s041_any_permission_will_do_to_ask_whether_a_thing_is_there(
-    world: World, permission: Permission
+    bench: CoreBench, permission: Permission
 ) -> None:
-    asking = client(world, {(permission, "x"), (permission, "q"), (permission, "none")})
+    asking = client(bench, {(permission, "x"), (permission, "q"), (permission, "none")})
     assert asking.find_exchange("x").name == "x"
     assert asking.find_queue("q").name == "q"
     with pytest.raises(NotFound):
@@ -124,16 +125,16 @@ def test_s041_any_permission_will_do_to_ask_whether_a_thing_is_there(
         asking.find_exchange("y")
 
 
-def test_s148_alternates_and_dead_letters_are_asked_for_only_when_a_thing_is_made(world: World) -> None:
-    client(world).declare_exchange("new", "direct", arguments={"alternate-exchange": "x"})
-    client(world).declare_queue("p", arguments={"x-dead-letter-exchange": "x"})
-    again = client(world, {(C, "new"), (C, "p")})
+def test_s148_alternates_and_dead_letters_are_asked_for_only_when_a_thing_is_made(bench: CoreBench) -> None:
+    client(bench).declare_exchange("new", "direct", arguments={"alternate-exchange": "x"})
+    client(bench).declare_queue("p", arguments={"x-dead-letter-exchange": "x"})
+    again = client(bench, {(C, "new"), (C, "p")})
     again.declare_exchange("new", "direct", arguments={"alternate-exchange": "x"})
     again.declare_queue("p", arguments={"x-dead-letter-exchange": "x"})
 
 
-def test_x084_bindings_are_listed_by_both_ends_and_key(world: World) -> None:
-    made = client(world)
+def test_x084_bindings_are_listed_by_both_ends_and_key(bench: CoreBench) -> None:
+    made = client(bench)
     for source, destination, is_exchange, key, arguments in (
         ("x", "q", False, "k", {}),
         ("x", "q", False, "k", {"a": 1}),
@@ -143,15 +144,15 @@ def test_x084_bindings_are_listed_by_both_ends_and_key(world: World) -> None:
     ):
         made.bind(source, destination, is_exchange, key, arguments)
     assert [each.arguments for each in made.bindings("x", "q", False, "k")] == [{}, {"a": 1}]
-    assert [each.destination for each in made.bindings("x", "y", True, "k")] == [world.host.exchange("y")]
+    assert [each.destination for each in made.bindings("x", "y", True, "k")] == [bench.host.exchange("y")]
     assert made.bindings("y", "q", False, "none") == []
     with pytest.raises(NotFound):
         made.bindings("x", "none", False, "k")
 
 
-def test_s088_topic_permissions_count_for_every_key_and_for_bindings(world: World) -> None:
-    made = client(world)
-    world.broker.access.set_topic_permissions("u", "/", "x", "^w", "^r")
+def test_s088_topic_permissions_count_for_every_key_and_for_bindings(bench: CoreBench) -> None:
+    made = client(bench)
+    bench.broker.access.set_topic_permissions("u", "/", "x", "^w", "^r")
     made.publish_target("x", ["w1", "w2"])
     with pytest.raises(AccessRefused, match="write access to topic 'r' in exchange 'x' in vhost '/' refused"):
         made.publish_target("x", ["w1", "r"])
@@ -160,9 +161,9 @@ def test_s088_topic_permissions_count_for_every_key_and_for_bindings(world: Worl
         made.bind("x", "q", False, "w", {})
 
 
-def test_s047_an_internal_exchange_is_not_for_clients(world: World) -> None:
+def test_s047_an_internal_exchange_is_not_for_clients(bench: CoreBench) -> None:
     with pytest.raises(AccessRefused, match=r"cannot publish to internal exchange 'amq.rabbitmq.trace'"):
-        client(world).publish_target("amq.rabbitmq.trace")
+        client(bench).publish_target("amq.rabbitmq.trace")
 
 
 DEFAULT: list[Callable[[Client], object]] = [
@@ -177,24 +178,24 @@ DEFAULT: list[Callable[[Client], object]] = [
 
 @pytest.mark.parametrize("action", DEFAULT)
 def test_s037_s072_the_default_exchange_is_only_for_publishing(
-    world: World, action: Callable[[Client], object]
+    bench: CoreBench, action: Callable[[Client], object]
 ) -> None:
     with pytest.raises(AccessRefused, match="operation not permitted on the default exchange"):
-        action(client(world))
+        action(client(bench))
 
 
-def test_x008_a_consumer_goes_on_only_as_long_as_it_may_read(world: World) -> None:
-    made, queue = client(world), world.host.queue("q")
+def test_x008_a_consumer_goes_on_only_as_long_as_it_may_read(bench: CoreBench) -> None:
+    made, queue = client(bench), bench.host.queue("q")
     assert made.may_still_read(queue)
-    world.broker.access.set_permissions("u", "/", "", "", "")
+    bench.broker.access.set_permissions("u", "/", "", "", "")
     assert not made.may_still_read(queue)
 
 
 # What is not there.
 
 
-def test_s043_s057_s075_what_is_not_there_can_be_deleted(world: World) -> None:
-    made = client(world)
+def test_s043_s057_s075_what_is_not_there_can_be_deleted(bench: CoreBench) -> None:
+    made = client(bench)
     made.delete_exchange("none")
     assert made.delete_queue("none") == 0
     made.unbind("x", "q", False, "none", {})
@@ -202,7 +203,7 @@ def test_s043_s057_s075_what_is_not_there_can_be_deleted(world: World) -> None:
 
 
 def test_s043_s057_s075_unless_the_profile_says_otherwise() -> None:
-    made = client(prepared(World(compat=compat("spec"))))
+    made = client(prepared(CoreBench(compat=compat("spec"))))
     for action in (
         lambda: made.delete_exchange("none"),
         lambda: made.delete_queue("none"),
@@ -213,8 +214,8 @@ def test_s043_s057_s075_unless_the_profile_says_otherwise() -> None:
             action()
 
 
-def test_quorum_queues_are_not_deleted_conditionally(world: World) -> None:
-    made = client(world)
+def test_quorum_queues_are_not_deleted_conditionally(bench: CoreBench) -> None:
+    made = client(bench)
     made.declare_queue("quorum", durable=True, arguments={"x-queue-type": "quorum"})
     with pytest.raises(Unsupported, match="with if-empty flag set are not supported by quorum queues"):
         made.delete_queue("quorum", if_empty=True)
@@ -224,8 +225,8 @@ def test_quorum_queues_are_not_deleted_conditionally(world: World) -> None:
 # Exclusive queues.
 
 
-def test_s066_an_exclusive_queue_is_for_its_client_alone(world: World) -> None:
-    owner, other = client(world), client(world)
+def test_s066_an_exclusive_queue_is_for_its_client_alone(bench: CoreBench) -> None:
+    owner, other = client(bench), client(bench)
     mine = owner.declare_queue("mine", exclusive=True)
     for action in (
         lambda: other.declare_queue("mine", exclusive=True),
@@ -236,16 +237,16 @@ def test_s066_an_exclusive_queue_is_for_its_client_alone(world: World) -> None:
         lambda: other.readable_queue("mine"),
         lambda: other.bind("x", "mine", False, "k", {}),
         lambda: other.unbind("x", "mine", False, "k", {}),
-        lambda: world.host.declare_queue("mine", exclusive=True),  # as definitions do, for nobody
+        lambda: bench.host.declare_queue("mine", exclusive=True),  # as definitions do, for nobody
     ):
         with pytest.raises(Locked, match="cannot obtain exclusive access to locked queue 'mine'"):
             action()
     assert owner.declare_queue("mine", exclusive=True) is mine
-    assert world.broker.publish(world.host.default_exchange, message("mine")).value == "taken"
+    assert bench.broker.publish(bench.host.default_exchange, message("mine")).value == "taken"
 
 
-def test_s067_exclusive_queues_go_with_their_client(world: World) -> None:
-    owner, other = client(world), client(world)
+def test_s067_exclusive_queues_go_with_their_client(bench: CoreBench) -> None:
+    owner, other = client(bench), client(bench)
     owner.declare_queue("mine", exclusive=True)
     consumed = owner.declare_queue("consumed", exclusive=True, auto_delete=True)
     owner.declare_queue("shared")
@@ -253,22 +254,22 @@ def test_s067_exclusive_queues_go_with_their_client(world: World) -> None:
     owner.delete_queue("mine")
     owner.declare_queue("mine", exclusive=True)
     other.leave()
-    assert "mine" in world.host.queues
+    assert "mine" in bench.host.queues
     owner.leave()
-    assert sorted(world.host.queues) == ["q", "shared"]
+    assert sorted(bench.host.queues) == ["q", "shared"]
     assert not owner.exclusive_queues
 
 
-def test_s060_an_empty_name_asks_for_a_generated_one(world: World) -> None:
-    made = client(world)
+def test_s060_an_empty_name_asks_for_a_generated_one(bench: CoreBench) -> None:
+    made = client(bench)
     names = [made.declare_queue("", exclusive=True).name for _ in range(2)]
     assert all(name.startswith("amq.gen-") for name in names)
     assert names[0] != names[1]
 
 
-def test_a_front_end_may_choose_a_name_of_the_brokers_own_and_a_condition(world: World) -> None:
+def test_a_front_end_may_choose_a_name_of_the_brokers_own_and_a_condition(bench: CoreBench) -> None:
     """The permission is asked for all the same; found again, the queue is the one that was made."""
-    may = client(world, {(C, "amq.ours"), (C, "amq.mine")})
+    may = client(bench, {(C, "amq.ours"), (C, "amq.mine")})
     queue = may.declare_queue("amq.ours", ours=True, selector=compile_selector("h.priority = 1"))
     assert (type(queue), queue.name) == (Sieve, "amq.ours")
     assert may.declare_queue("amq.ours", ours=True) is queue
@@ -278,29 +279,29 @@ def test_a_front_end_may_choose_a_name_of_the_brokers_own_and_a_condition(world:
         may.declare_queue("amq.others", ours=True)
 
 
-def test_s083_a_queue_with_a_single_active_consumer_is_not_fetched_from(world: World) -> None:
-    made = client(world)
+def test_s083_a_queue_with_a_single_active_consumer_is_not_fetched_from(bench: CoreBench) -> None:
+    made = client(bench)
     queue = made.declare_queue("single", arguments={"x-single-active-consumer": True})
     with pytest.raises(Locked, match=r"basic.get operations are not supported by classic queues with single"):
         made.get(queue, settled=True)
-    assert made.get(world.host.queue("q"), settled=True) is not None
+    assert made.get(bench.host.queue("q"), settled=True) is not None
 
 
 # Coming and going.
 
 
-def test_s015_a_virtual_host_must_exist_and_the_user_have_a_permission_in_it(world: World) -> None:
-    world.broker.add_virtual_host("other")
-    stranger = Client(world.broker, user(world, set()))
+def test_s015_a_virtual_host_must_exist_and_the_user_have_a_permission_in_it(bench: CoreBench) -> None:
+    bench.broker.add_virtual_host("other")
+    stranger = Client(bench.broker, user(bench, set()))
     with pytest.raises(NotAllowed, match="access to vhost 'other' refused for user 'u'"):
         stranger.enter("other")
     with pytest.raises(NotAllowed, match="vhost none not found"):
         stranger.enter("none")
     stranger.leave()
-    assert (world.broker.clients, world.host.connections) == ({}, 0)
+    assert (bench.broker.clients, bench.host.connections) == ({}, 0)
 
 
-LIMITS: list[Callable[[World], None]] = [
+LIMITS: list[Callable[[CoreBench], None]] = [
     lambda w: setattr(w.host, "limits", VirtualHostLimits(max_connections=2)),
     lambda w: setattr(w.broker, "node_limits", NodeLimits(max_connections=2)),
 ]
@@ -308,22 +309,22 @@ LIMITS: list[Callable[[World], None]] = [
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_s016_x005_connections_are_counted_and_the_room_of_those_that_left_is_free(
-    world: World, limit: Callable[[World], None]
+    bench: CoreBench, limit: Callable[[CoreBench], None]
 ) -> None:
-    limit(world)
-    first, _ = client(world), client(world)
+    limit(bench)
+    first, _ = client(bench), client(bench)
     with pytest.raises(LimitReached):
-        client(world)
+        client(bench)
     first.leave()
     first.leave()
-    client(world)
-    assert (world.host.connections, world.broker.connections_of["u"]) == (2, 2)
+    client(bench)
+    assert (bench.host.connections, bench.broker.connections_of["u"]) == (2, 2)
 
 
-def test_x005_a_user_may_have_only_so_many_connections_and_channels(world: World) -> None:
-    limited = world.broker.access.add_user("few", limits=UserLimits(max_connections=1, max_channels=2))
-    world.broker.access.set_permissions("few", "/", "", "", "")
-    made = Client(world.broker, limited)
+def test_x005_a_user_may_have_only_so_many_connections_and_channels(bench: CoreBench) -> None:
+    limited = bench.broker.access.add_user("few", limits=UserLimits(max_connections=1, max_channels=2))
+    bench.broker.access.set_permissions("few", "/", "", "", "")
+    made = Client(bench.broker, limited)
     made.enter("/")
     for _ in range(2):
         made.open_channel()
@@ -332,11 +333,11 @@ def test_x005_a_user_may_have_only_so_many_connections_and_channels(world: World
     made.close_channel()
     made.open_channel()
     with pytest.raises(LimitReached):
-        Client(world.broker, limited).enter("/")
+        Client(bench.broker, limited).enter("/")
 
 
-def test_s089_a_user_id_is_the_users_own(world: World) -> None:
-    made = client(world)
+def test_s089_a_user_id_is_the_users_own(bench: CoreBench) -> None:
+    made = client(bench)
     made.require_user_id("u")
     with pytest.raises(
         PreconditionFailed, match="user_id property set to 'v' but authenticated user was 'u'"

@@ -12,21 +12,23 @@ from broker_core.clock import Timers
 from broker_core.delivery import Delivery
 from broker_core.exchanges.exchange import Exchange
 from broker_core.queues.level import Lane
-from tests.core.fakes import FakeConsumer, World, calls, message
+from tests.core.fakes import FakeConsumer
+from tests.harness.bench import CoreBench, message
+from tests.harness.call_count import calls
 from tests.plain import plain_only
 
 MESSAGES = 50
 
 
 def test_a_message_does_not_look_at_consumers_without_credit() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     idle = [FakeConsumer(queue, credit=0) for _ in range(9_999)]
     able = FakeConsumer(queue)
-    world.publish("q", b"a")  # each is looked at once, and steps out
+    bench.publish("q", b"a")  # each is looked at once, and steps out
     before = sum(consumer.looks for consumer in idle)
     for _ in range(MESSAGES):
-        world.publish("q", b"a")
+        bench.publish("q", b"a")
     assert sum(consumer.looks for consumer in idle) == before <= len(idle)
     assert len(able.got) == MESSAGES + 1
 
@@ -45,11 +47,11 @@ def publishes(exchange: Exchange, keys: list[str]) -> Counter[str]:
 
 
 def to_queues(count: int) -> Counter[str]:
-    world = World()
+    bench = CoreBench()
     for n in range(count):
-        world.queue(f"q{n}")
-    world.settle()
-    return publishes(world.host.default_exchange, ["q0"] * MESSAGES)
+        bench.queue(f"q{n}")
+    bench.settle()
+    return publishes(bench.host.default_exchange, ["q0"] * MESSAGES)
 
 
 def test_a_message_costs_the_same_with_1_and_10_000_queues() -> None:
@@ -58,14 +60,14 @@ def test_a_message_costs_the_same_with_1_and_10_000_queues() -> None:
 
 def through_bindings(kind: str, count: int) -> Counter[str]:
     """`count` bindings from one exchange to ten queues; a tenth of those of a topic exchange are patterns."""
-    world = World()
-    exchange = world.host.declare_exchange("x", kind)
-    queues = [world.queue(f"q{n}") for n in range(10)]
+    bench = CoreBench()
+    exchange = bench.host.declare_exchange("x", kind)
+    queues = [bench.queue(f"q{n}") for n in range(10)]
     keys = [f"region{n % 100}.device{n}.reading" for n in range(count)]
     for n, key in enumerate(keys):
         pattern = key.replace("reading", "*") if kind == "topic" and n % 10 == 0 else key
-        world.host.bind(exchange, queues[n % 10], pattern)
-    world.settle()
+        bench.host.bind(exchange, queues[n % 10], pattern)
+    bench.settle()
     return publishes(exchange, keys[:10])
 
 
@@ -76,16 +78,16 @@ def test_a_message_costs_the_same_with_10_and_100_000_bindings(kind: str) -> Non
 
 def of_a_run(count: int) -> Counter[str]:
     """The calls that a run of so many messages takes, from its publishing to its acceptance."""
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     consumer = FakeConsumer(queue)
-    world.publish("q", b"a")  # now the way is known
+    bench.publish("q", b"a")  # now the way is known
     consumer.accept_all()
     run = [message("q", b"a") for _ in range(count)]
 
     def pass_through() -> None:
-        assert world.broker.publish_run(world.host.default_exchange, run) == count
-        world.broker.settle()
+        assert bench.broker.publish_run(bench.host.default_exchange, run) == count
+        bench.broker.settle()
         queue.accept_run(consumer.held)
 
     return calls(pass_through)
@@ -100,13 +102,13 @@ def test_a_message_of_a_run_costs_its_place_and_no_call_more() -> None:
 
 
 def test_a_queue_in_which_nothing_waits_takes_less_than_1_kib() -> None:
-    world = World()
+    bench = CoreBench()
     names = [f"queue-{n}" for n in range(1_000)]
     gc.collect()
     tracemalloc.start()
     try:
         for name in names:
-            world.host.declare_queue(name)
+            bench.host.declare_queue(name)
         octets, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -115,21 +117,21 @@ def test_a_queue_in_which_nothing_waits_takes_less_than_1_kib() -> None:
 
 @plain_only
 def test_settling_looks_at_touched_queues_only() -> None:
-    world = World()
+    bench = CoreBench()
     for n in range(1_000):
-        FakeConsumer(world.queue(f"q{n}"))
-    world.settle()
-    counted = calls(lambda: world.publish("q7", b"a"))
+        FakeConsumer(bench.queue(f"q{n}"))
+    bench.settle()
+    counted = calls(lambda: bench.publish("q7", b"a"))
     assert counted["WorkQueue.dispatch"] == 1
 
 
 @plain_only
 def test_messages_to_a_full_queue_are_settled_once() -> None:
-    world = World()
-    queue = world.queue(x_max_length=1)
+    bench = CoreBench()
+    queue = bench.queue(x_max_length=1)
     FakeConsumer(queue, credit=1)
-    world.publish("q", b"a", b"b")
-    counted = calls(lambda: world.publish("q", *[b"c"] * MESSAGES))
+    bench.publish("q", b"a", b"b")
+    counted = calls(lambda: bench.publish("q", *[b"c"] * MESSAGES))
     assert counted["WorkQueue.dispatch"] == MESSAGES + 1
 
 
@@ -145,8 +147,8 @@ def test_the_memory_of_cancelled_timers_is_bounded() -> None:
 
 
 def test_what_comes_back_finds_its_place_in_logarithmic_time() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     lane = Lane()
     for position in range(0, 20_000, 2):
         lane.put_back(Delivery(message(), queue, position, 0.0))

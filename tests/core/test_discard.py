@@ -11,19 +11,20 @@ from broker_core.clock import Timers
 from broker_core.message import Message
 from broker_core.queues import expiry
 from broker_core.queues.deferred_free import PAUSE_S, PORTION, Discarded
+from tests.harness.bench import CoreBench, message
 from tests.plain import plain_only
 
-from .fakes import DEAD, World, letters, message, reasons
+from .fakes import DEAD, letters, reasons
 
 LONG = 2 * PORTION + 5
 
 
-def long_queue(world: World, **said: int | str):
-    queue = world.queue(**said)
+def long_queue(bench: CoreBench, **said: int | str):
+    queue = bench.queue(**said)
     one = message("q")
     for _ in range(LONG):
         queue.push(one)
-    world.settle()
+    bench.settle()
     return queue
 
 
@@ -66,56 +67,56 @@ def test_a_short_pile_needs_nobody() -> None:
 
 
 def test_a_purged_queue_is_empty_at_once_and_goes_on() -> None:
-    world = World()
-    queue = long_queue(world)
+    bench = CoreBench()
+    queue = long_queue(bench)
     assert queue.purge() == LONG
     assert (queue.ready, queue.ready_bytes, list(queue.waiting())) == (0, 0, [])
-    world.publish("q", *letters(2))
+    bench.publish("q", *letters(2))
     assert queue.ready == 2
     for _ in range(4):
-        world.advance(PAUSE_S)
-    assert world.broker.timers.next_at() is None
+        bench.advance(PAUSE_S)
+    assert bench.broker.timers.next_at() is None
     assert queue.ready == 2
 
 
 @pytest.mark.parametrize("kind", ["classic", "stream"])
 def test_a_deleted_queue_leaves_no_message(kind: str) -> None:
-    world = World()
+    bench = CoreBench()
     gc.collect()
     before = messages_left()
-    queue = world.host.declare_queue("q", durable=True, arguments={"x-queue-type": kind})
+    queue = bench.host.declare_queue("q", durable=True, arguments={"x-queue-type": kind})
     for number in range(LONG):
         queue.push(message("q", str(number).encode()))
-    assert world.host.delete_queue(queue) == LONG
+    assert bench.host.delete_queue(queue) == LONG
     for _ in range(4):
-        world.advance(PAUSE_S)
+        bench.advance(PAUSE_S)
     assert messages_left() <= before + 1
 
 
 @plain_only
 def test_a_long_queue_expires_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "PORTION", 3)
-    world = World()
-    dead = world.queue("dead")
-    queue = world.queue("q", x_message_ttl=1000, **DEAD)
-    world.publish("q", *letters(8))
-    world.advance(1)
+    bench = CoreBench()
+    dead = bench.queue("dead")
+    queue = bench.queue("q", x_message_ttl=1000, **DEAD)
+    bench.publish("q", *letters(8))
+    bench.advance(1)
     assert (queue.ready, dead.ready) == (5, 3)
     assert queue.take_one(settled=True) is not None  # due is not overdue
-    world.advance(PAUSE_S)
+    bench.advance(PAUSE_S)
     assert (queue.ready, dead.ready) == (1, 6)
-    world.advance(PAUSE_S)
+    bench.advance(PAUSE_S)
     assert reasons(dead) == [f"{letter} expired" for letter in "abcefgh"]
-    assert world.broker.timers.next_at() is None
+    assert bench.broker.timers.next_at() is None
 
 
 @plain_only
 def test_what_has_expired_and_not_gone_yet_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "PORTION", 3)
-    world = World()
-    queue = world.queue("q", x_message_ttl=1000)
-    world.publish("q", *letters(8))
-    world.advance(1.5)
+    bench = CoreBench()
+    queue = bench.queue("q", x_message_ttl=1000)
+    bench.publish("q", *letters(8))
+    bench.advance(1.5)
     assert queue.ready == 5
     assert queue.take_one(settled=True) is None
     assert queue.ready == 0

@@ -11,8 +11,9 @@ from broker_core.queues.queue import Queue
 from broker_core.security.access import Access
 from broker_core.values import Table
 from protocols.amqp091.broker.encoding import ENCODING
-from tests.core.fakes import FakeConsumer, calls
-from tests.http.desk import FakeNode
+from tests.core.fakes import FakeConsumer
+from tests.harness.call_count import calls
+from tests.harness.http import FakeNode
 from tests.metrics.stand import Link
 
 WALL_MS = 1_000_000_000_000

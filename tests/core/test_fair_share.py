@@ -16,25 +16,21 @@ from broker_core.queues.fair_share import FairQueue
 from broker_core.queues.search import Search
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Int64, Value
-from tests.core.fakes import FakeConsumer, Only, World, fetched, waiting
+from tests.core.fakes import FakeConsumer, Only, fetched, waiting
+from tests.harness.bench import CoreBench
 
 LEVELS = 4
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-def sharing(world: World, share: Value, **said: Value) -> FairQueue:
-    queue = world.queue("q", x_max_priority=LEVELS - 1, x_fair_share=share, **said)
+def sharing(bench: CoreBench, share: Value, **said: Value) -> FairQueue:
+    queue = bench.queue("q", x_max_priority=LEVELS - 1, x_fair_share=share, **said)
     assert isinstance(queue, FairQueue)
     return queue
 
 
-def put(world: World, *levels: int, first: str = "") -> None:
+def put(bench: CoreBench, *levels: int, first: str = "") -> None:
     for level in levels:
-        world.publish("q", f"{first}{level}".encode(), priority=level)
+        bench.publish("q", f"{first}{level}".encode(), priority=level)
 
 
 def emptied(queue: WorkQueue) -> str:
@@ -42,70 +38,70 @@ def emptied(queue: WorkQueue) -> str:
     return "".join(fetched(queue, True).message.body.decode() for _ in range(queue.ready))
 
 
-def test_each_level_has_its_share_of_a_round_the_highest_first(world: World) -> None:
-    queue = sharing(world, 2)
-    put(world, 1, *[3] * 5, *[2] * 3)
+def test_each_level_has_its_share_of_a_round_the_highest_first(bench: CoreBench) -> None:
+    queue = sharing(bench, 2)
+    put(bench, 1, *[3] * 5, *[2] * 3)
     assert waiting(queue) == "3 3 2 2 1 3 3 2 3"
     assert emptied(queue) == "332213323"
 
 
-def test_one_batch_is_shared_as_one_by_one(world: World) -> None:
-    queue = sharing(world, 2)
-    put(world, 1, *[3] * 5, *[2] * 3)
+def test_one_batch_is_shared_as_one_by_one(bench: CoreBench) -> None:
+    queue = sharing(bench, 2)
+    put(bench, 1, *[3] * 5, *[2] * 3)
     assert FakeConsumer(queue, credit=4).bodies() == ""
-    world.settle()
+    bench.settle()
     consumer = next(iter(queue.consumers))
     assert isinstance(consumer, FakeConsumer)
     assert consumer.bodies() == "3 3 2 2"
     consumer.grant(9)
-    world.settle()
+    bench.settle()
     assert consumer.bodies() == "3 3 2 2 1 3 3 2 3"
 
 
-def test_levels_have_shares_of_their_own_and_none_is_no_limit(world: World) -> None:
-    queue = sharing(world, [1, 3, 2])
-    put(world, *[0] * 3, *[1] * 5, *[2] * 5, *[3] * 4)
+def test_levels_have_shares_of_their_own_and_none_is_no_limit(bench: CoreBench) -> None:
+    queue = sharing(bench, [1, 3, 2])
+    put(bench, *[0] * 3, *[1] * 5, *[2] * 5, *[3] * 4)
     assert emptied(queue) == "33332211102211020"
 
 
-def test_who_has_nobody_to_share_with_uses_nothing_up(world: World) -> None:
-    queue = sharing(world, 2)
-    put(world, *[3] * 5)
+def test_who_has_nobody_to_share_with_uses_nothing_up(bench: CoreBench) -> None:
+    queue = sharing(bench, 2)
+    put(bench, *[3] * 5)
     assert [fetched(queue, True).message.body for _ in range(4)] == [b"3"] * 4
-    put(world, 3, 3, 1)
+    put(bench, 3, 3, 1)
     assert emptied(queue) == "3313"
 
 
-def test_what_comes_late_is_served_before_lower_levels_if_it_has_not_had_its_share(world: World) -> None:
-    queue = sharing(world, 2)
-    put(world, 1, 1, 1, 0)
+def test_what_comes_late_is_served_before_lower_levels_if_it_has_not_had_its_share(bench: CoreBench) -> None:
+    queue = sharing(bench, 2)
+    put(bench, 1, 1, 1, 0)
     assert fetched(queue, True).message.body == b"1"
-    put(world, 3, 3, 3)
+    put(bench, 3, 3, 3)
     assert emptied(queue) == "331031"
 
 
-def test_a_share_is_not_had_twice_in_a_row_though_a_round_ends_with_it(world: World) -> None:
-    queue = sharing(world, 2)
-    put(world, *[0] * 5, *[1] * 3)
+def test_a_share_is_not_had_twice_in_a_row_though_a_round_ends_with_it(bench: CoreBench) -> None:
+    queue = sharing(bench, 2)
+    put(bench, *[0] * 5, *[1] * 3)
     assert "".join(fetched(queue, True).message.body.decode() for _ in range(4)) == "1100"
-    put(world, *[2] * 5)
+    put(bench, *[2] * 5)
     assert emptied(queue) == "221002202"
 
 
-def test_what_comes_back_has_its_old_place_in_its_level(world: World) -> None:
-    queue = sharing(world, 1)
-    put(world, 3, 3, 2, 2, first="a")
+def test_what_comes_back_has_its_old_place_in_its_level(bench: CoreBench) -> None:
+    queue = sharing(bench, 1)
+    put(bench, 3, 3, 2, 2, first="a")
     first = fetched(queue, False)
     assert fetched(queue, True).message.body == b"a2"
     queue.release(first)
     assert emptied(queue) == "a3a2a3"
 
 
-def test_what_has_expired_is_nobodys_share(world: World) -> None:
-    queue = sharing(world, 1)
-    world.publish("q", b"old", priority=3, ttl_ms=1)
-    put(world, 3, 2, 3)
-    world.broker.now = world.clock.now() + 1
+def test_what_has_expired_is_nobodys_share(bench: CoreBench) -> None:
+    queue = sharing(bench, 1)
+    bench.publish("q", b"old", priority=3, ttl_ms=1)
+    put(bench, 3, 2, 3)
+    bench.broker.now = bench.clock.now() + 1
     assert emptied_of(queue) == "323"
 
 
@@ -116,40 +112,40 @@ def emptied_of(queue: WorkQueue) -> str:
     return said
 
 
-def test_room_in_octets_ends_a_batch(world: World) -> None:
-    queue = sharing(world, 1)
+def test_room_in_octets_ends_a_batch(bench: CoreBench) -> None:
+    queue = sharing(bench, 1)
     consumer = FakeConsumer(queue, limit=1)
-    put(world, 3, 2, 3)
+    put(bench, 3, 2, 3)
     assert [len(consumer.got), queue.ready] == [1, 2]
 
 
-def test_seekers_are_served_in_turns_and_what_they_get_counts(world: World) -> None:
-    queue = sharing(world, 1)
+def test_seekers_are_served_in_turns_and_what_they_get_counts(bench: CoreBench) -> None:
+    queue = sharing(bench, 1)
     for body, priority in ((b"a3", 3), (b"b3", 3), (b"a2", 2), (b"a3", 3), (b"b1", 1), (b"a1", 1)):
-        world.publish("q", body, priority=priority)
+        bench.publish("q", body, priority=priority)
     seeker = FakeConsumer(queue, selector=Only(b"a"))
-    world.settle()
+    bench.settle()
     assert isinstance(queue.search, Search)
     assert seeker.bodies() == "a3 a2 a1 a3"
     assert emptied(queue) == "b1b3"
 
 
-def test_who_takes_what_comes_first_shares_beside_seekers(world: World) -> None:
-    queue = sharing(world, 2)
+def test_who_takes_what_comes_first_shares_beside_seekers(bench: CoreBench) -> None:
+    queue = sharing(bench, 2)
     FakeConsumer(queue, selector=Only(b"z"))
-    put(world, 1, *[3] * 5, *[2] * 3)
+    put(bench, 1, *[3] * 5, *[2] * 3)
     assert emptied(queue) == "332213323"
-    put(world, 1, *[3] * 3)
+    put(bench, 1, *[3] * 3)
     consumer = FakeConsumer(queue)
-    world.settle()
+    bench.settle()
     assert consumer.bodies() == "3 3 1 3"
 
 
-def test_who_browses_sees_the_highest_level_first(world: World) -> None:
-    queue = sharing(world, 1)
-    put(world, 1, 3, 2, 3)
+def test_who_browses_sees_the_highest_level_first(bench: CoreBench) -> None:
+    queue = sharing(bench, 1)
+    put(bench, 1, 3, 2, 3)
     browser = FakeConsumer(queue, browses=True)
-    world.settle()
+    bench.settle()
     assert browser.bodies() == "3 3 2 1"
     assert emptied(queue) == "3213"
 
@@ -173,8 +169,8 @@ def test_a_share_is_for_all_levels_or_one_for_each(share: Value, shares: tuple[i
     assert shares_of({"x-max-priority": LEVELS - 1, "x-fair-share": share}) == shares
 
 
-def test_without_shares_it_is_a_plain_queue(world: World) -> None:
-    assert type(world.queue("q", x_max_priority=3, x_fair_share=0)) is WorkQueue
+def test_without_shares_it_is_a_plain_queue(bench: CoreBench) -> None:
+    assert type(bench.queue("q", x_max_priority=3, x_fair_share=0)) is WorkQueue
     assert limits_of({}) == QueueLimits()
 
 
@@ -193,9 +189,9 @@ def test_without_shares_it_is_a_plain_queue(world: World) -> None:
     ],
     ids=lambda each: str(each)[-30:],
 )
-def test_shares_that_cannot_be_kept_are_refused(world: World, said: dict[str, Value], words: str) -> None:
+def test_shares_that_cannot_be_kept_are_refused(bench: CoreBench, said: dict[str, Value], words: str) -> None:
     with pytest.raises(PreconditionFailed, match=words):
-        world.host.declare_queue(
+        bench.host.declare_queue(
             "q", durable=True, arguments={k.replace("_", "-"): v for k, v in said.items()}
         )
 
@@ -238,8 +234,8 @@ class Sharing(RuleBasedStateMachine):
         shares=st.lists(st.integers(0, 3), min_size=LEVELS, max_size=LEVELS).filter(any), seeks=st.booleans()
     )
     def begin(self, shares: list[int], seeks: bool) -> None:
-        self.world = World()
-        self.queue = sharing(self.world, list(shares))
+        self.bench = CoreBench()
+        self.queue = sharing(self.bench, list(shares))
         if seeks:
             FakeConsumer(self.queue, selector=Only(b"z"))
         self.naive = Naive(shares)
@@ -251,7 +247,7 @@ class Sharing(RuleBasedStateMachine):
     @rule(levels=st.lists(st.integers(0, LEVELS - 1), min_size=1, max_size=6))
     def arrive(self, levels: list[int]) -> None:
         for level in levels:
-            self.world.publish("q", str(self.number).encode(), priority=level)
+            self.bench.publish("q", str(self.number).encode(), priority=level)
             self.naive.piles[level].append(self.number)
             self.number += 1
 
@@ -267,7 +263,7 @@ class Sharing(RuleBasedStateMachine):
     @rule(quota=st.integers(1, 9))
     def batch(self, quota: int) -> None:
         consumer = FakeConsumer(self.queue, settled=True, credit=quota)
-        self.world.settle()
+        self.bench.settle()
         expected = [each[1] for _ in range(quota) if (each := self._expected()) is not None]
         assert [int(each.message.body) for each in consumer.got] == expected
         self.queue.remove_consumer(consumer)
@@ -277,7 +273,7 @@ class Sharing(RuleBasedStateMachine):
         if self.held:
             level, delivery = self.held.pop(which % len(self.held))
             self.queue.release(delivery)
-            self.world.settle()
+            self.bench.settle()
             pile = self.naive.piles[level]
             pile.append(int(delivery.message.body))
             pile.sort()

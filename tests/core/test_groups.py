@@ -13,115 +13,112 @@ from broker_core.leases.lease import opened
 from broker_core.queues import message_groups
 from broker_core.queues.message_groups import GroupedQueue
 from broker_core.values import Value
-from tests.core.fakes import FakeConsumer, Only, World, calls, fetched, waiting
+from tests.core.fakes import FakeConsumer, Only, fetched, waiting
 from tests.core.headed import HEADER, headed, publish
+from tests.harness.bench import CoreBench
+from tests.harness.call_count import calls
 
 
-def grouped(world: World, **said: Value) -> GroupedQueue:
-    queue = world.queue("q", x_message_group_key=HEADER, **said)
+def grouped(bench: CoreBench, **said: Value) -> GroupedQueue:
+    queue = bench.queue("q", x_message_group_key=HEADER, **said)
     assert isinstance(queue, GroupedQueue)
     return queue
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def got(consumer: FakeConsumer) -> str:
     return consumer.bodies()
 
 
-def test_a_group_goes_to_one_consumer_and_others_to_the_next(world: World) -> None:
-    queue = grouped(world)
+def test_a_group_goes_to_one_consumer_and_others_to_the_next(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one, two = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=2)
-    publish(world, queue, "a1", "a2", "b1", "a3", "c1")
+    publish(bench, queue, "a1", "a2", "b1", "a3", "c1")
     assert (got(one), got(two)) == ("a1", "b1 c1")
     assert waiting(queue) == "a2 a3"
 
 
-def test_a_group_is_free_when_all_of_it_is_settled(world: World) -> None:
-    queue = grouped(world)
+def test_a_group_is_free_when_all_of_it_is_settled(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one = FakeConsumer(queue, credit=2)
-    publish(world, queue, "a1", "a2", "a3")
+    publish(bench, queue, "a1", "a2", "a3")
     two = FakeConsumer(queue, credit=5)
-    world.settle()
+    bench.settle()
     one.queue.accept(one.held[0])
-    world.settle()
+    bench.settle()
     assert got(two) == ""
     one.queue.accept(one.held[1])
-    world.settle()
+    bench.settle()
     assert (got(one), got(two)) == ("a1 a2", "a3")
 
 
 @pytest.mark.parametrize("answer", ["reject", "release"])
-def test_any_answer_frees_a_group(world: World, answer: str) -> None:
-    queue = grouped(world)
+def test_any_answer_frees_a_group(bench: CoreBench, answer: str) -> None:
+    queue = grouped(bench)
     one = FakeConsumer(queue, credit=1)
-    publish(world, queue, "a1", "a2")
+    publish(bench, queue, "a1", "a2")
     two = FakeConsumer(queue, credit=1)
-    world.settle()
+    bench.settle()
     getattr(queue, answer)(one.held[0])
-    world.settle()
+    bench.settle()
     assert got(two) == ("a1" if answer == "release" else "a2")
 
 
-def test_what_comes_back_comes_first_and_to_the_owner_of_its_group(world: World) -> None:
-    queue = grouped(world)
+def test_what_comes_back_comes_first_and_to_the_owner_of_its_group(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one, two = FakeConsumer(queue, credit=2), FakeConsumer(queue, credit=0)
-    publish(world, queue, "a1", "a2", "a3", "b1")
+    publish(bench, queue, "a1", "a2", "a3", "b1")
     queue.release(one.held[0])
     two.grant(5)
-    world.settle()
+    bench.settle()
     assert got(two) == "b1"
     one.grant(5)
-    world.settle()
+    bench.settle()
     assert got(one) == "a1 a2 a1 a3"
 
 
-def test_a_consumer_that_leaves_keeps_its_groups_until_it_has_answered(world: World) -> None:
-    queue = grouped(world)
+def test_a_consumer_that_leaves_keeps_its_groups_until_it_has_answered(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one, two = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=9)
-    publish(world, queue, "a1", "a2")
+    publish(bench, queue, "a1", "a2")
     one.leave()
-    world.settle()
+    bench.settle()
     assert got(two) == ""
     queue.release(one.held[0])
-    world.settle()
+    bench.settle()
     assert got(two) == "a1 a2"
 
 
-def test_who_does_not_answer_owns_nothing(world: World) -> None:
-    queue = grouped(world)
+def test_who_does_not_answer_owns_nothing(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one, two = FakeConsumer(queue, settled=True, credit=1), FakeConsumer(queue, credit=9)
-    publish(world, queue, "a1", "a2")
+    publish(bench, queue, "a1", "a2")
     assert (got(one), got(two)) == ("a1", "a2")
 
 
-def test_selectors_and_groups_both_hold(world: World) -> None:
-    queue = grouped(world)
+def test_selectors_and_groups_both_hold(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one = FakeConsumer(queue, credit=1, selector=Only(b"a"))
-    publish(world, queue, "a1", "a2", "b1")
+    publish(bench, queue, "a1", "a2", "b1")
     two = FakeConsumer(queue, credit=9, selector=Only(b"a"))
-    world.settle()
+    bench.settle()
     assert (got(one), got(two), waiting(queue)) == ("a1", "", "a2 b1")
     queue.accept(one.held[0])
-    world.settle()
+    bench.settle()
     assert (got(one), got(two), waiting(queue)) == ("a1", "a2", "b1")
 
 
-def test_who_browses_sees_everything(world: World) -> None:
-    queue = grouped(world)
+def test_who_browses_sees_everything(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one = FakeConsumer(queue, credit=1)
-    publish(world, queue, "a1", "a2", "b1")
+    publish(bench, queue, "a1", "a2", "b1")
     looks = FakeConsumer(queue, browses=True)
-    world.settle()
+    bench.settle()
     assert (got(looks), got(one)) == ("a2 b1", "a1")
 
 
-def test_a_fetch_takes_the_first_of_a_free_group_and_owns_it(world: World) -> None:
-    queue = grouped(world)
-    publish(world, queue, "a1", "a2", "b1", "b2")
+def test_a_fetch_takes_the_first_of_a_free_group_and_owns_it(bench: CoreBench) -> None:
+    queue = grouped(bench)
+    publish(bench, queue, "a1", "a2", "b1", "b2")
     first, second = fetched(queue, settled=False), fetched(queue, settled=False)
     assert (first.message.body, second.message.body) == (b"a1", b"b1")
     assert queue.take_one(settled=False) is None
@@ -130,92 +127,92 @@ def test_a_fetch_takes_the_first_of_a_free_group_and_owns_it(world: World) -> No
     assert (queue.ready, queue.unsettled, queue.search) == (1, 1, None)
 
 
-def test_what_is_another_consumers_cannot_be_acquired(world: World) -> None:
-    queue = grouped(world)
+def test_what_is_another_consumers_cannot_be_acquired(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one = FakeConsumer(queue, credit=1)
-    publish(world, queue, "a1", "a2", "b1")
+    publish(bench, queue, "a1", "a2", "b1")
     assert queue.acquire(1) is None
     assert (waiting(queue), queue.unsettled) == ("a2 b1", 1)
     taken = queue.acquire(2)
     assert taken is not None
     one.grant(9)
-    publish(world, queue, "b2")
+    publish(bench, queue, "b2")
     assert got(one) == "a1 a2"
     queue.accept(taken)
-    world.settle()
+    bench.settle()
     assert got(one) == "a1 a2 b2"
 
 
-def test_messages_without_a_group_are_one_group(world: World) -> None:
-    queue = grouped(world)
+def test_messages_without_a_group_are_one_group(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one, two = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=1)
     for body in (b"x", b"y"):
         queue.push(headed(None, body))
-    world.settle()
+    bench.settle()
     assert (got(one), got(two)) == ("x", "")
 
 
 def test_who_has_passed_by_enough_goes_on_when_that_has_gone(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    bench: CoreBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(message_groups, "LOOK_AHEAD", 4)
-    queue = grouped(world)
+    queue = grouped(bench)
     one = FakeConsumer(queue, credit=1)
-    publish(world, queue, *(f"a{number}" for number in range(9)), "b0")
+    publish(bench, queue, *(f"a{number}" for number in range(9)), "b0")
     two = FakeConsumer(queue, credit=1)
-    world.settle()
+    bench.settle()
     assert got(two) == ""  # b0 is too far away
     for _ in range(8):
         one.grant(1)
-        world.settle()
+        bench.settle()
     assert got(two) == "b0"
     assert got(one) == " ".join(f"a{number}" for number in range(9))
 
 
 def test_who_has_passed_by_enough_and_takes_nothing_leaves_the_queue_at_rest(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    bench: CoreBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(message_groups, "LOOK_AHEAD", 2)
-    queue = grouped(world)
+    queue = grouped(bench)
     one = FakeConsumer(queue, credit=1)
-    publish(world, queue, *(f"a{number}" for number in range(9)), "b0")
+    publish(bench, queue, *(f"a{number}" for number in range(9)), "b0")
     two = FakeConsumer(queue, credit=1)
-    world.settle()
+    bench.settle()
     two.pause()
     one.grant(7)
-    publish(world, queue, "a9")
-    assert world.broker.touched == []
+    publish(bench, queue, "a9")
+    assert bench.broker.touched == []
     two.resume()
-    world.settle()
+    bench.settle()
     assert (got(two), got(one)) == ("b0", " ".join(f"a{number}" for number in range(8)))
 
 
-def test_a_free_group_is_looked_for_where_it_was_passed_by(world: World) -> None:
+def test_a_free_group_is_looked_for_where_it_was_passed_by(bench: CoreBench) -> None:
     """Not from the front of a long queue, each time."""
-    queue = grouped(world)
+    queue = grouped(bench)
     one, two = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=1)
-    publish(world, queue, *(f"a{number}" for number in range(500)))
-    publish(world, queue, "b1", "b2")
+    publish(bench, queue, *(f"a{number}" for number in range(500)))
+    publish(bench, queue, "b1", "b2")
     assert got(two) == "b1"
 
     def answers() -> None:
         two.accept(two.held[0])
-        world.settle()
+        bench.settle()
 
     assert sum(calls(answers).values()) < 150
     assert (got(one), got(two)) == ("a0", "b1 b2")
 
 
-def test_it_cannot_be_leased_for_a_lease_would_own_all_groups(world: World) -> None:
+def test_it_cannot_be_leased_for_a_lease_would_own_all_groups(bench: CoreBench) -> None:
     with pytest.raises(PreconditionFailed, match="message groups"):
-        opened(grouped(world), "reader")
+        opened(grouped(bench), "reader")
 
 
-def test_immediate_messages_of_a_group_that_is_not_free_cannot_be_delivered_now(world: World) -> None:
-    queue = grouped(world)
+def test_immediate_messages_of_a_group_that_is_not_free_cannot_be_delivered_now(bench: CoreBench) -> None:
+    queue = grouped(bench)
     one = FakeConsumer(queue, credit=2)
     assert queue.can_deliver_now(headed("a", b""))
-    publish(world, queue, "a1")
+    publish(bench, queue, "a1")
     assert got(one) == "a1"
     assert not queue.can_deliver_now(headed("a", b""))
     assert queue.can_deliver_now(headed("b", b""))
@@ -232,8 +229,8 @@ class Groups(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(message_groups, "LOOK_AHEAD", look_ahead)
         self.look_ahead = look_ahead
-        self.world = World()
-        self.queue = grouped(self.world, **({"x_max_priority": 1} if ranked else {}))
+        self.bench = CoreBench()
+        self.queue = grouped(self.bench, **({"x_max_priority": 1} if ranked else {}))
         self.log: list[tuple[FakeConsumer, Delivery]] = []
         self.consumers: list[FakeConsumer] = []
         self.gone: list[FakeConsumer] = []  # those who left, and may still answer
@@ -250,7 +247,7 @@ class Groups(RuleBasedStateMachine):
     def settle(self) -> None:
         """Whoever was given something owned the group, or it was free."""
         begin = len(self.log)
-        self.world.settle()
+        self.bench.settle()
         for consumer, delivery in self.log[begin:]:
             if not (consumer.browses or consumer.settled):
                 self.own(consumer, delivery)

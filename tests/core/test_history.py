@@ -16,7 +16,8 @@ from broker_core.observability.history import INTERVAL_S, KEPT, LAYERS, History,
 from broker_core.queues.queue import Queue
 from broker_core.transaction import Transaction
 from broker_core.turn import MOST, Turn
-from tests.core.fakes import ENCODING, FakeConsumer, World, fetched
+from tests.core.fakes import FakeConsumer, fetched
+from tests.harness.bench import ENCODING, CoreBench
 
 
 class Chronicle:
@@ -327,14 +328,14 @@ def counted(queue: Queue) -> dict[str, int]:
 
 
 def test_deliveries_are_told_apart_by_who_gets_them_and_whether_he_answers() -> None:
-    world = World()
-    queue = world.queue("q")
-    world.publish("q", b"a", b"b", b"c", b"d", b"e", b"f")
+    bench = CoreBench()
+    queue = bench.queue("q")
+    bench.publish("q", b"a", b"b", b"c", b"d", b"e", b"f")
     consumer = FakeConsumer(queue, credit=2)
-    world.settle()
+    bench.settle()
     consumer.accept(consumer.held[0])
     FakeConsumer(queue, settled=True, credit=1)
-    world.settle()
+    bench.settle()
     fetched(queue, settled=True)
     fetched(queue, settled=False)
     assert counted(queue) == {
@@ -349,16 +350,16 @@ def test_deliveries_are_told_apart_by_who_gets_them_and_whether_he_answers() -> 
 
 
 def test_what_comes_back_is_counted_when_it_is_delivered_again() -> None:
-    world = World()
-    queue = world.queue("q")
-    world.publish("q", b"a", b"b", b"c")
+    bench = CoreBench()
+    queue = bench.queue("q")
+    bench.publish("q", b"a", b"b", b"c")
     consumer = FakeConsumer(queue, credit=2)
-    world.settle()
+    bench.settle()
     for delivery in list(consumer.held):
         consumer.release(delivery)
     assert queue.redelivered == 0
     consumer.grant(3)
-    world.settle()
+    bench.settle()
     assert queue.redelivered == 2
     consumer.release(consumer.held[0])
     fetched(queue, settled=True)
@@ -368,29 +369,29 @@ def test_what_comes_back_is_counted_when_it_is_delivered_again() -> None:
 
 @pytest.mark.parametrize(("queues", "out"), [(0, 0), (1, 1), (3, 3)])
 def test_an_exchange_counts_what_queues_get_from_it(queues: int, out: int) -> None:
-    world = World()
-    exchange = world.host.declare_exchange("x", "fanout")
+    bench = CoreBench()
+    exchange = bench.host.declare_exchange("x", "fanout")
     for number in range(queues):
-        world.host.bind(exchange, world.queue(f"q{number}"), "")
+        bench.host.bind(exchange, bench.queue(f"q{number}"), "")
     for _ in range(2):
-        world.broker.publish(exchange, Message(ENCODING, "x", "", b"", b"a"))
+        bench.broker.publish(exchange, Message(ENCODING, "x", "", b"", b"a"))
     assert (exchange.published, exchange.routed, exchange.unroutable) == (2, 2 * out, 0 if queues else 2)
 
 
-def fanned_out(world: World, *names: str) -> Exchange:
-    exchange = world.host.declare_exchange("x", "fanout")
+def fanned_out(bench: CoreBench, *names: str) -> Exchange:
+    exchange = bench.host.declare_exchange("x", "fanout")
     for name in names:
-        world.host.bind(exchange, world.queue(name), "")
+        bench.host.bind(exchange, bench.queue(name), "")
     return exchange
 
 
 def test_what_a_transaction_publishes_is_counted_in_each_queue() -> None:
-    world = World()
-    exchange, tx = fanned_out(world, "a", "b"), Transaction()
-    tx.publish(world.broker, exchange, Message(ENCODING, "x", "", b"", b"a"))
+    bench = CoreBench()
+    exchange, tx = fanned_out(bench, "a", "b"), Transaction()
+    tx.publish(bench.broker, exchange, Message(ENCODING, "x", "", b"", b"a"))
     tx.commit()
-    nobody = world.host.declare_exchange("nobody", "fanout")
-    tx.publish(world.broker, nobody, Message(ENCODING, "nobody", "", b"", b"a"))
+    nobody = bench.host.declare_exchange("nobody", "fanout")
+    tx.publish(bench.broker, nobody, Message(ENCODING, "nobody", "", b"", b"a"))
     tx.commit()
     assert (exchange.published, exchange.routed) == (1, 2)
     assert (nobody.published, nobody.routed, nobody.unroutable) == (1, 0, 1)
@@ -398,24 +399,24 @@ def test_what_a_transaction_publishes_is_counted_in_each_queue() -> None:
 
 @pytest.mark.parametrize(("names", "out"), [((), 0), (("a",), 1), (("a", "b"), 2)])
 def test_dead_letters_are_counted_in_each_queue(names: tuple[str, ...], out: int) -> None:
-    world = World()
-    exchange = fanned_out(world, *names)
-    queue = world.queue("q", x_dead_letter_exchange="x")
-    world.publish("q", b"a")
+    bench = CoreBench()
+    exchange = fanned_out(bench, *names)
+    queue = bench.queue("q", x_dead_letter_exchange="x")
+    bench.publish("q", b"a")
     consumer = FakeConsumer(queue)
-    world.settle()
+    bench.settle()
     consumer.reject(consumer.held[0])
-    world.settle()
+    bench.settle()
     assert (exchange.published, exchange.routed) == (1, out)
 
 
 def test_a_message_that_is_held_back_is_counted_when_it_goes_on() -> None:
-    world = World({**STANDARD, "holds": Holds})
-    exchange = world.host.declare_exchange("x", "holds")
+    bench = CoreBench({**STANDARD, "holds": Holds})
+    exchange = bench.host.declare_exchange("x", "holds")
     held = Message(ENCODING, "x", "", b"", b"a")
-    world.broker.publish(exchange, held)
+    bench.broker.publish(exchange, held)
     assert (exchange.published, exchange.routed) == (1, 0)
-    world.broker.release_delayed(exchange, held)
+    bench.broker.release_delayed(exchange, held)
     assert (exchange.routed, exchange.unroutable) == (0, 1)
 
 

@@ -11,8 +11,10 @@ from broker_core.leases.reservation import PORTION, TAKING_S
 from broker_core.limits import QueueLimits
 from broker_core.queues.queue import Queue
 from broker_core.queues.work_queue import WorkQueue
-from tests.core.fakes import DEAD, FakeConsumer, World, calls, fetched, letters, morgue, reasons, waiting
+from tests.core.fakes import DEAD, FakeConsumer, fetched, letters, morgue, reasons, waiting
 from tests.core.leased import Leased, settle_down
+from tests.harness.bench import CoreBench
+from tests.harness.call_count import calls
 
 
 def counts(queue: Queue) -> tuple[int, int, int]:
@@ -20,9 +22,9 @@ def counts(queue: Queue) -> tuple[int, int, int]:
     return queue.ready, queue.unsettled, queue.accepted
 
 
-def filled(world: World, *bodies: bytes, **said: object) -> Queue:
-    queue = world.queue(**said)  # type: ignore[arg-type]
-    world.publish("q", *(bodies or (b"a", b"b", b"c")))
+def filled(bench: CoreBench, *bodies: bytes, **said: object) -> Queue:
+    queue = bench.queue(**said)  # type: ignore[arg-type]
+    bench.publish("q", *(bodies or (b"a", b"b", b"c")))
     return queue
 
 
@@ -30,7 +32,7 @@ def filled(world: World, *bodies: bytes, **said: object) -> Queue:
 
 
 def test_what_is_reserved_leaves_the_queue_and_counts_as_unsettled() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     reader = Leased(queue).reserve(2)
     assert (reader.bodies(), reader.told) == ("a b", [None])
     assert (waiting(queue), *counts(queue)) == ("c", 1, 2, 0)
@@ -38,7 +40,7 @@ def test_what_is_reserved_leaves_the_queue_and_counts_as_unsettled() -> None:
 
 
 def test_a_repeated_request_reserves_nothing_twice() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     reader = Leased(queue)
     for _ in range(3):
         assert reader.reserve(2, begin=0).bodies() == "a b"
@@ -47,14 +49,14 @@ def test_a_repeated_request_reserves_nothing_twice() -> None:
 
 
 def test_to_reserve_from_an_offset_settles_what_is_below() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     reader = Leased(queue).reserve(2)
     assert reader.reserve(2, begin=1).bodies() == "b c"
     assert counts(queue) == (0, 2, 1)
 
 
 def test_what_is_settled_is_accepted_once() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     reader = Leased(queue).reserve()
     for until in (2, 2, 1):
         assert reader.settle(until).bodies() == "c"
@@ -62,13 +64,13 @@ def test_what_is_settled_is_accepted_once() -> None:
 
 
 def test_more_than_a_portion_takes_turns() -> None:
-    world = World()
-    queue = filled(world, *[b"x"] * (2 * PORTION + 1))
+    bench = CoreBench()
+    queue = filled(bench, *[b"x"] * (2 * PORTION + 1))
     reader = Leased(queue)
     reader.lease.reserve(0, 3 * PORTION, 1 << 30, 0, reader.told.append)
     before = 0
     while not reader.told:
-        world.settle()
+        bench.settle()
         assert reader.lease.log.next - before <= PORTION
         before = reader.lease.log.next
     assert reader.state == (0, 2 * PORTION + 1)
@@ -79,39 +81,39 @@ def test_more_than_a_portion_takes_turns() -> None:
     ("octets", "expected"), [(1, "aaaa"), (4, "aaaa"), (5, "aaaa bbbb"), (9, "aaaa bbbb cccc")]
 )
 def test_octets_bound_what_is_reserved_but_for_one_message(octets: int, expected: str) -> None:
-    reader = Leased(filled(World(), b"aaaa", b"bbbb", b"cccc", b"dddd"))
+    reader = Leased(filled(CoreBench(), b"aaaa", b"bbbb", b"cccc", b"dddd"))
     for _ in range(2):
         assert reader.reserve(octets=octets).bodies() == expected
     assert reader.lease.octets == len(expected.replace(" ", ""))
 
 
 def test_octets_that_are_settled_make_room() -> None:
-    reader = Leased(filled(World(), b"aaaa", b"bbbb", b"cccc")).reserve(octets=8)
+    reader = Leased(filled(CoreBench(), b"aaaa", b"bbbb", b"cccc")).reserve(octets=8)
     assert reader.reserve(begin=1, octets=8).bodies() == "bbbb cccc"
 
 
 def test_other_consumers_have_their_share() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     consumer = FakeConsumer(queue)
     reader = Leased(queue)
     reader.reserve(wait_s=9.0)
-    world.publish("q", *letters(10))
-    settle_down(world.broker)
+    bench.publish("q", *letters(10))
+    settle_down(bench.broker)
     assert (len(consumer.got), reader.state) == (5, (0, 5))
 
 
 def test_places_in_the_queue_are_noted_and_who_was_delivered_before() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     queue.release(fetched(queue, settled=False))
     assert Leased(queue).reserve().places() == [(0, True), (1, False), (2, False)]
 
 
 def test_priorities_come_first() -> None:
-    world = World()
-    queue = world.queue(x_max_priority=5)
-    world.publish("q", b"low", b"too")
-    world.publish("q", b"high", priority=3)
+    bench = CoreBench()
+    queue = bench.queue(x_max_priority=5)
+    bench.publish("q", b"low", b"too")
+    bench.publish("q", b"high", priority=3)
     reader = Leased(queue).reserve(2)
     assert reader.bodies() == "high low"
     reader.release()
@@ -119,17 +121,17 @@ def test_priorities_come_first() -> None:
 
 
 def test_what_is_reserved_does_not_expire_and_what_has_expired_is_not_reserved() -> None:
-    world = World()
-    queue = world.queue(**DEAD)
-    dead = morgue(world)
-    world.publish("q", b"a", b"b", ttl_ms=1000)
+    bench = CoreBench()
+    queue = bench.queue(**DEAD)
+    dead = morgue(bench)
+    bench.publish("q", b"a", b"b", ttl_ms=1000)
     reader = Leased(queue).reserve(1)
-    world.advance(2)
+    bench.advance(2)
     assert (reader.reserve().bodies(), reasons(dead)) == ("a", ["b expired"])
 
 
 def test_a_purge_leaves_what_is_reserved() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     reader = Leased(queue).reserve(1)
     assert queue.purge() == 2
     assert (reader.bodies(), *counts(queue)) == ("a", 0, 1, 0)
@@ -137,13 +139,13 @@ def test_a_purge_leaves_what_is_reserved() -> None:
 
 
 def test_a_purge_while_messages_are_taken_ends_it_with_what_there_is() -> None:
-    world = World()
-    queue = filled(world, *[b"x"] * (PORTION + 5))
+    bench = CoreBench()
+    queue = filled(bench, *[b"x"] * (PORTION + 5))
     reader = Leased(queue)
     reader.lease.reserve(0, 2 * PORTION, 1 << 30, 0, reader.told.append)
-    world.settle()
+    bench.settle()
     queue.purge()
-    settle_down(world.broker)
+    settle_down(bench.broker)
     assert (reader.told, reader.state) == ([None], (0, PORTION))
 
 
@@ -153,10 +155,10 @@ def waiting_after_release(reader: Leased, queue: Queue) -> str:
 
 
 def test_an_active_consumer_keeps_others_from_reserving() -> None:
-    world = World()
-    queue = world.queue(x_single_active_consumer=True)
+    bench = CoreBench()
+    queue = bench.queue(x_single_active_consumer=True)
     first = FakeConsumer(queue, credit=1)
-    world.publish("q", b"a", b"b")
+    bench.publish("q", b"a", b"b")
     reader = Leased(queue)
     assert reader.reserve().bodies() == ""
     first.leave()
@@ -164,7 +166,7 @@ def test_an_active_consumer_keeps_others_from_reserving() -> None:
 
 
 def test_an_exclusive_consumer_keeps_others_from_reserving() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     FakeConsumer(queue, exclusive=True, credit=0)
     reader = Leased(queue)
     with pytest.raises(AccessRefused, match="exclusive use"):
@@ -173,16 +175,16 @@ def test_an_exclusive_consumer_keeps_others_from_reserving() -> None:
 
 
 def test_messages_that_arrive_and_arrive_do_not_keep_it_for_ever() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     reader = Leased(queue)
-    world.publish("q", *[b"x"] * (PORTION * 2))
+    bench.publish("q", *[b"x"] * (PORTION * 2))
     reader.lease.reserve(0, 1 << 40, 1 << 40, 0, reader.told.append)
     turns = 0
     while not reader.told and turns < 30:
         turns += 1
-        world.publish("q", *[b"x"] * 3 * PORTION)
-        world.advance(TAKING_S / 10)
+        bench.publish("q", *[b"x"] * 3 * PORTION)
+        bench.advance(TAKING_S / 10)
     assert reader.told == [None]
     assert 5 <= turns <= 15
     assert queue.ready >= PORTION
@@ -192,50 +194,50 @@ def test_messages_that_arrive_and_arrive_do_not_keep_it_for_ever() -> None:
 
 
 def test_it_waits_for_the_first_message_and_takes_what_comes_with_it() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     reader = Leased(queue).reserve(wait_s=10.0)
-    world.advance(9.9)
+    bench.advance(9.9)
     assert reader.told == []
-    world.publish("q", b"a", b"b")
-    settle_down(world.broker)
+    bench.publish("q", b"a", b"b")
+    settle_down(bench.broker)
     assert (reader.told, reader.bodies()) == ([None], "a b")
-    world.advance(10)
+    bench.advance(10)
     assert reader.told == [None]
 
 
 def test_it_waits_no_longer_than_it_was_told_to() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     reader = Leased(queue).reserve(wait_s=10.0)
-    world.advance(10.0)
+    bench.advance(10.0)
     assert (reader.told, reader.state, len(queue.consumers)) == ([None], (0, 0), 0)
 
 
 def test_it_does_not_wait_for_more_where_something_is_reserved() -> None:
-    queue = filled(World(), b"a")
+    queue = filled(CoreBench(), b"a")
     reader = Leased(queue).reserve()
     assert reader.reserve(2, begin=0, wait_s=10.0).told == [None, None]
 
 
 def test_who_has_gone_keeps_what_was_reserved_and_takes_no_more() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     reader = Leased(queue).reserve(wait_s=10.0)
     reader.drop()
-    world.publish("q", b"a")
-    world.advance(20)
+    bench.publish("q", b"a")
+    bench.advance(20)
     assert (reader.told, waiting(queue), len(queue.consumers)) == ([], "a", 0)
     assert reader.reserve().bodies() == "a"
 
 
 def test_a_second_request_takes_the_place_of_the_first() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     reader = Leased(queue).reserve(wait_s=10.0).reserve(1, wait_s=10.0)
     assert (reader.told, len(queue.consumers)) == ([None], 1)
-    world.publish("q", b"a", b"b")
-    settle_down(world.broker)
+    bench.publish("q", b"a", b"b")
+    settle_down(bench.broker)
     assert (reader.told, reader.bodies(), waiting(queue)) == ([None, None], "a", "b")
 
 
@@ -243,7 +245,7 @@ def test_a_second_request_takes_the_place_of_the_first() -> None:
 
 
 def test_who_opens_it_shuts_out_who_had_it() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     old = Leased(queue).reserve(1)
     new = Leased(queue)
     assert (new.lease, new.fence) == (old.lease, old.fence + 1)
@@ -254,24 +256,24 @@ def test_who_opens_it_shuts_out_who_had_it() -> None:
 
 
 def test_opening_it_ends_what_is_under_way() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     reader = Leased(queue).reserve(wait_s=10.0)
     Leased(queue)
-    world.publish("q", b"a")
+    bench.publish("q", b"a")
     assert [type(each) for each in reader.told] == [Fenced]
     assert (waiting(queue), len(queue.consumers)) == ("a", 0)
 
 
 def test_leases_of_other_readers_are_others() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     one, other = Leased(queue, "one").reserve(1), Leased(queue, "other").reserve(1)
     assert (one.bodies(), other.bodies()) == ("a", "b")
     assert one.lease.incarnation != other.lease.incarnation
 
 
 def test_a_lease_that_is_made_again_is_another_one() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     old = Leased(queue).release(for_good=True)
     new = Leased(queue)
     assert (new.lease.incarnation, new.fence) != (old.lease.incarnation, old.fence)
@@ -280,13 +282,13 @@ def test_a_lease_that_is_made_again_is_another_one() -> None:
 
 
 def test_what_cannot_be_leased_is_refused() -> None:
-    world = World()
+    bench = CoreBench()
     owner = object()
     refused: dict[Queue, type[Failure]] = {
-        world.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"}): PreconditionFailed,
-        world.host.declare_queue("a", auto_delete=True): PreconditionFailed,
+        bench.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"}): PreconditionFailed,
+        bench.host.declare_queue("a", auto_delete=True): PreconditionFailed,
     }
-    locked = world.queue("l")
+    locked = bench.queue("l")
     locked.owner = owner  # type: ignore[assignment]
     refused[locked] = Locked
     for queue, kind in refused.items():
@@ -294,12 +296,12 @@ def test_what_cannot_be_leased_is_refused() -> None:
             opened(queue, "r")
     for reader in ("", "r" * 256, "ä" * 128):
         with pytest.raises(PreconditionFailed, match="1 to 255 octets"):
-            opened(world.queue(), reader)
-    assert not world.host.leases
+            opened(bench.queue(), reader)
+    assert not bench.host.leases
 
 
 def test_there_are_no_more_leases_than_there_may_be() -> None:
-    queue = World().queue()
+    queue = CoreBench().queue()
     for n in range(LEASES_MAX):
         opened(queue, str(n))
     with pytest.raises(TooMany, match="1000 leases"):
@@ -312,8 +314,8 @@ def test_there_are_no_more_leases_than_there_may_be() -> None:
 
 def test_a_message_costs_the_same_however_many_are_reserved() -> None:
     def reserving(count: int) -> float:
-        world = World()
-        queue = filled(world, *[b"x"] * count)
+        bench = CoreBench()
+        queue = filled(bench, *[b"x"] * count)
         reader = Leased(queue)
         return sum(calls(lambda: reader.reserve()).values()) / count
 
@@ -324,7 +326,7 @@ def test_a_message_costs_the_same_however_many_are_reserved() -> None:
 
 def test_a_settled_message_costs_the_same_however_many_are_reserved() -> None:
     def settling(count: int) -> float:
-        reader = Leased(filled(World(), *[b"x"] * count)).reserve()
+        reader = Leased(filled(CoreBench(), *[b"x"] * count)).reserve()
         return sum(calls(lambda: [reader.settle(n) for n in range(100, 1_000, 100)]).values())  # type: ignore[arg-type,return-value]
 
     assert settling(20_000) <= settling(1_000) * 1.1
@@ -345,12 +347,12 @@ def test_octets_are_counted_in_pieces() -> None:
 
 
 def test_limits_that_change_meanwhile_are_obeyed() -> None:
-    world = World()
-    queue = filled(world, *[b"x"] * (PORTION + 5))
+    bench = CoreBench()
+    queue = filled(bench, *[b"x"] * (PORTION + 5))
     assert isinstance(queue, WorkQueue)
     reader = Leased(queue)
     reader.lease.reserve(0, 2 * PORTION, 1 << 30, 0, reader.told.append)
-    world.settle()
+    bench.settle()
     queue.apply(QueueLimits(max_length=2))
-    settle_down(world.broker)
+    settle_down(bench.broker)
     assert (reader.state, queue.ready) == ((0, PORTION + 2), 0)

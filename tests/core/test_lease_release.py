@@ -7,18 +7,19 @@ import pytest
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.leases.lease import Busy, Fenced, lease_of
 from broker_core.values import Table
-from tests.core.fakes import DEAD, FakeConsumer, Only, World, fetched, morgue, reasons, waiting
+from tests.core.fakes import DEAD, FakeConsumer, Only, fetched, morgue, reasons, waiting
 from tests.core.leased import Leased, settle_down
 from tests.core.test_lease import counts, filled
+from tests.harness.bench import CoreBench
 
 # Releasing.
 
 
 def test_what_is_released_stands_where_it_stood_and_says_so() -> None:
-    world = World()
-    queue = filled(world)
+    bench = CoreBench()
+    queue = filled(bench)
     reader = Leased(queue).reserve(2)
-    world.publish("q", b"d")
+    bench.publish("q", b"d")
     reader.settle(1).release()
     assert (reader.told, reader.state) == ([None, None], (2, 2))
     assert (waiting(queue), *counts(queue)) == ("b c d", 3, 0, 1)
@@ -28,7 +29,7 @@ def test_what_is_released_stands_where_it_stood_and_says_so() -> None:
 
 
 def test_consumers_get_what_is_released() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     reader = Leased(queue).reserve()
     consumer = FakeConsumer(queue)
     reader.release()
@@ -38,61 +39,61 @@ def test_consumers_get_what_is_released() -> None:
 
 
 def test_a_long_release_takes_turns() -> None:
-    world = World()
-    queue = filled(world, *[b"%d" % n for n in range(10_000)])
+    bench = CoreBench()
+    queue = filled(bench, *[b"%d" % n for n in range(10_000)])
     reader = Leased(queue).reserve()
     reader.lease.release(reader.told.append)
     before, most = 0, 0
     while len(reader.told) < 2:
-        world.settle()
+        bench.settle()
         most, before = max(most, queue.ready - before), queue.ready
     assert 0 < most <= 5_000
     assert waiting(queue) == " ".join(map(str, range(10_000)))
 
 
 def test_the_time_to_live_of_what_is_released_begins_anew() -> None:
-    world = World()
-    queue = world.queue(x_message_ttl=5000, **DEAD)
-    dead = morgue(world)
-    world.publish("q", b"b", ttl_ms=1000)
-    world.publish("q", b"a")
+    bench = CoreBench()
+    queue = bench.queue(x_message_ttl=5000, **DEAD)
+    dead = morgue(bench)
+    bench.publish("q", b"b", ttl_ms=1000)
+    bench.publish("q", b"a")
     reader = Leased(queue).reserve()
-    world.advance(60)
+    bench.advance(60)
     reader.release()
-    world.advance(1.5)
+    bench.advance(1.5)
     assert (waiting(queue), reasons(dead)) == ("a", ["b expired"])
-    world.advance(4)
+    bench.advance(4)
     assert (queue.ready, reasons(dead)) == (0, ["b expired", "a expired"])
 
 
 def test_what_is_released_into_a_full_queue_gives_way_as_what_comes_back_does() -> None:
-    world = World()
-    queue = world.queue(x_max_length=2, **DEAD)
-    dead = morgue(world)
-    world.publish("q", b"a", b"b")
+    bench = CoreBench()
+    queue = bench.queue(x_max_length=2, **DEAD)
+    dead = morgue(bench)
+    bench.publish("q", b"a", b"b")
     reader = Leased(queue).reserve()
-    world.publish("q", b"c", b"d")
+    bench.publish("q", b"c", b"d")
     reader.release()
     assert (waiting(queue), reasons(dead)) == ("c d", ["a maxlen", "b maxlen"])
     assert counts(queue)[:2] == (2, 0)
 
 
 def test_what_is_released_into_a_queue_that_refuses_waits_there() -> None:
-    world = World()
-    queue = world.queue(x_max_length=1, x_overflow="reject-publish")
-    world.publish("q", b"a")
+    bench = CoreBench()
+    queue = bench.queue(x_max_length=1, x_overflow="reject-publish")
+    bench.publish("q", b"a")
     reader = Leased(queue).reserve()
-    world.publish("q", b"b")
+    bench.publish("q", b"b")
     reader.release()
     assert waiting(queue) == "a b"
 
 
 def test_the_notes_of_the_dead_survive_a_lease() -> None:
-    world = World()
-    queue = world.queue(**DEAD)
-    dead = morgue(world)
-    world.publish("q", b"a", ttl_ms=0)
-    world.advance(1)
+    bench = CoreBench()
+    queue = bench.queue(**DEAD)
+    dead = morgue(bench)
+    bench.publish("q", b"a", ttl_ms=0)
+    bench.advance(1)
     assert queue.ready == 0
     Leased(dead).reserve().release()
     assert reasons(dead) == ["a expired"]
@@ -102,44 +103,44 @@ def test_the_notes_of_the_dead_survive_a_lease() -> None:
 
 
 def test_a_release_does_not_count_as_a_failed_delivery() -> None:
-    world = World()
+    bench = CoreBench()
     arguments: Table = {"x-queue-type": "quorum", "x-delivery-limit": 1}
-    queue = world.host.declare_queue("q", durable=True, arguments=arguments)
-    world.publish("q", b"a")
+    queue = bench.host.declare_queue("q", durable=True, arguments=arguments)
+    bench.publish("q", b"a")
     for _ in range(3):
         Leased(queue).reserve().release()
     assert waiting(queue) == "a"
 
 
 def test_nothing_is_reserved_or_settled_while_all_is_released() -> None:
-    world = World()
-    queue = filled(world)
+    bench = CoreBench()
+    queue = filled(bench)
     reader = Leased(queue).reserve()
     reader.lease.release(reader.told.append)
     for refused in (reader.reserve, reader.release, lambda: reader.settle(2)):
         with pytest.raises(Busy):
             refused()
-    settle_down(world.broker)
+    settle_down(bench.broker)
     assert (reader.told, waiting(queue)) == ([None, None], "a b c")
     assert reader.reserve().bodies() == "a b c"
 
 
 def test_a_release_ends_a_reservation() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     reader = Leased(queue).reserve(2)
     reader.reserve(5, begin=2, wait_s=9.0)
     assert reader.bodies() == "c"
-    reader = Leased(World().queue()).reserve(wait_s=9.0).release()
+    reader = Leased(CoreBench().queue()).reserve(wait_s=9.0).release()
     assert [type(each) for each in reader.told] == [Busy, type(None)]
 
 
 def test_opening_it_ends_a_release_and_keeps_the_rest() -> None:
-    world = World()
-    queue = filled(world, *[b"x"] * 10_000)
+    bench = CoreBench()
+    queue = filled(bench, *[b"x"] * 10_000)
     reader = Leased(queue).reserve()
     reader.lease.release(reader.told.append)
     while not queue.ready:
-        world.settle()
+        bench.settle()
     new = Leased(queue)
     assert [type(each) for each in reader.told] == [type(None), Fenced]
     assert queue.ready > 0
@@ -149,7 +150,7 @@ def test_opening_it_ends_a_release_and_keeps_the_rest() -> None:
 
 def test_what_is_released_is_given_to_those_who_had_come_past_what_was_there_before() -> None:
     """Each of those who search has a heap of what came back: an old delivery in it is not the new one."""
-    queue = filled(World(), b"a")
+    queue = filled(CoreBench(), b"a")
     consumer = FakeConsumer(queue, selector=Only(b"a"), credit=0)
     queue.release(fetched(queue, settled=False))
     Leased(queue).reserve().release()
@@ -163,7 +164,7 @@ def test_what_is_released_is_given_to_those_who_had_come_past_what_was_there_bef
 
 
 def test_a_lease_that_is_given_up_leaves_nothing() -> None:
-    queue = filled(World())
+    queue = filled(CoreBench())
     reader = Leased(queue).reserve(2).release(for_good=True)
     assert (reader.told, waiting(queue)) == ([None, None], "a b c")
     assert reader.lease.ended
@@ -172,45 +173,45 @@ def test_a_lease_that_is_given_up_leaves_nothing() -> None:
 
 
 def test_a_lease_goes_with_its_queue_and_who_waits_is_told() -> None:
-    world = World()
-    queue = filled(world)
+    bench = CoreBench()
+    queue = filled(bench)
     one, other = Leased(queue, "one").reserve(), Leased(queue, "other").reserve(wait_s=9.0)
     one.lease.release(one.told.append)
     seen: list[str] = []
     one.lease.look_out(lambda: seen.append("one"))
-    world.host.delete_queue(queue)
-    settle_down(world.broker)
+    bench.host.delete_queue(queue)
+    settle_down(bench.broker)
     assert [str(each) for each in (one.told[-1], other.told[-1])] == ["no queue 'q' in vhost '/'"] * 2
-    assert (world.host.leases, seen, one.lease.ended, other.lease.ended) == ({}, ["one"], True, True)
+    assert (bench.host.leases, seen, one.lease.ended, other.lease.ended) == ({}, ["one"], True, True)
 
 
 def test_leases_go_with_their_virtual_host() -> None:
-    world = World()
-    reader = Leased(filled(world)).reserve(5, wait_s=9.0)
-    waits = Leased(world.queue("other")).reserve(wait_s=9.0)
-    world.broker.delete_virtual_host("/")
-    settle_down(world.broker)
-    assert (reader.lease.ended, waits.lease.ended, world.host.leases) == (True, True, {})
+    bench = CoreBench()
+    reader = Leased(filled(bench)).reserve(5, wait_s=9.0)
+    waits = Leased(bench.queue("other")).reserve(wait_s=9.0)
+    bench.broker.delete_virtual_host("/")
+    settle_down(bench.broker)
+    assert (reader.lease.ended, waits.lease.ended, bench.host.leases) == (True, True, {})
     assert [type(each) for each in waits.told] == [NotFound]
 
 
 def test_a_queue_whose_messages_are_reserved_is_in_use() -> None:
-    world = World()
-    queue = filled(world, x_expires=1000)
+    bench = CoreBench()
+    queue = filled(bench, x_expires=1000)
     reader = Leased(queue).reserve()
-    world.advance(5)
+    bench.advance(5)
     with pytest.raises(PreconditionFailed, match="in use"):
-        world.host.delete_queue(queue, if_unused=True)
+        bench.host.delete_queue(queue, if_unused=True)
     reader.settle(3)
-    world.advance(0.9)
+    bench.advance(0.9)
     assert not queue.deleted
-    world.advance(2)
+    bench.advance(2)
     assert queue.deleted
 
 
 def test_who_looks_out_is_told_once_of_more() -> None:
-    world = World()
-    queue = world.queue()
+    bench = CoreBench()
+    queue = bench.queue()
     reader = Leased(queue)
     seen: list[str] = []
     for name in ("one", "other"):
@@ -218,6 +219,6 @@ def test_who_looks_out_is_told_once_of_more() -> None:
     other = reader.lease._lookouts
     reader.lease.look_away(next(iter(other)))
     for body in (b"a", b"b"):
-        world.publish("q", body)
+        bench.publish("q", body)
         reader.reserve()
     assert seen == ["other"]

@@ -9,7 +9,8 @@ from broker_core.message import Message
 from broker_core.queues.queue import Queue
 from broker_core.values import Properties
 from protocols.amqp010.broker.encoding import ENCODING
-from tests.core.fakes import FakeConsumer, World, waiting
+from tests.core.fakes import FakeConsumer, waiting
+from tests.harness.bench import CoreBench
 
 
 def taker(queue: Queue, of: Client, exclusive: bool = False) -> FakeConsumer:
@@ -20,23 +21,18 @@ def taker(queue: Queue, of: Client, exclusive: bool = False) -> FakeConsumer:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def mine(bench: CoreBench) -> Client:
+    return client(bench, "mine")
 
 
 @pytest.fixture
-def mine(world: World) -> Client:
-    return client(world, "mine")
+def other(bench: CoreBench) -> Client:
+    return client(bench, "other")
 
 
-@pytest.fixture
-def other(world: World) -> Client:
-    return client(world, "other")
-
-
-def client(world: World, name: str) -> Client:
-    found = Client(world.broker, world.broker.access.add_user(name), name)
-    found.host = world.host
+def client(bench: CoreBench, name: str) -> Client:
+    found = Client(bench.broker, bench.broker.access.add_user(name), name)
+    found.host = bench.host
     return found
 
 
@@ -46,13 +42,13 @@ def sent(by: Client | None, body: bytes) -> Message:
     return made
 
 
-def owned(world: World, owner: Client, **said: int | str | bool) -> Queue:
+def owned(bench: CoreBench, owner: Client, **said: int | str | bool) -> Queue:
     arguments = {"x-no-local": True, **{key.replace("_", "-"): value for key, value in said.items()}}
-    return world.host.declare_queue("q", exclusive=True, owner=owner, arguments=arguments)
+    return bench.host.declare_queue("q", exclusive=True, owner=owner, arguments=arguments)
 
 
-def test_what_is_local_passes_by_however_it_comes(world: World, mine: Client, other: Client) -> None:
-    queue = owned(world, mine)
+def test_what_is_local_passes_by_however_it_comes(bench: CoreBench, mine: Client, other: Client) -> None:
+    queue = owned(bench, mine)
     assert queue.push(sent(mine, b"pushed"))
     queue.admit(sent(mine, b"admitted"))
     assert queue.push(sent(mine.part(), b"of a part"))
@@ -63,17 +59,17 @@ def test_what_is_local_passes_by_however_it_comes(world: World, mine: Client, ot
     assert (queue.published, queue.refused) == (4, 0)
 
 
-def test_without_the_argument_nothing_is_local(world: World, mine: Client) -> None:
-    queue = world.host.declare_queue("q", exclusive=True, owner=mine)
+def test_without_the_argument_nothing_is_local(bench: CoreBench, mine: Client) -> None:
+    queue = bench.host.declare_queue("q", exclusive=True, owner=mine)
     assert queue.push(sent(mine, b"a"))
     queue.admit(sent(mine, b"b"))
     assert waiting(queue) == "a b"
 
 
 def test_an_exclusive_consumer_counts_as_an_owner_and_no_other(
-    world: World, mine: Client, other: Client
+    bench: CoreBench, mine: Client, other: Client
 ) -> None:
-    queue = world.queue("q", x_no_local=True)
+    queue = bench.queue("q", x_no_local=True)
     consumer = taker(queue, mine)
     assert queue.push(sent(mine, b"a"))
     queue.remove_consumer(consumer)
@@ -85,17 +81,19 @@ def test_an_exclusive_consumer_counts_as_an_owner_and_no_other(
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "self-destruct", "drop-head"])
 def test_what_is_local_is_nothing_to_a_full_queue(
-    world: World, mine: Client, other: Client, overflow: str
+    bench: CoreBench, mine: Client, other: Client, overflow: str
 ) -> None:
-    queue = owned(world, mine, x_max_length=1, x_overflow=overflow)
+    queue = owned(bench, mine, x_max_length=1, x_overflow=overflow)
     assert queue.push(sent(other, b"a"))
     assert queue.push(sent(mine, b"b"))
     assert (waiting(queue), queue.deleted, queue.refused) == ("a", False, 0)
     assert queue.push(sent(other, b"c")) is (overflow != "reject-publish")
 
 
-def test_what_is_local_replaces_nothing_and_has_no_number(world: World, mine: Client, other: Client) -> None:
-    queue = owned(world, mine, x_last_value_key="k", x_sequence_header="n")
+def test_what_is_local_replaces_nothing_and_has_no_number(
+    bench: CoreBench, mine: Client, other: Client
+) -> None:
+    queue = owned(bench, mine, x_last_value_key="k", x_sequence_header="n")
     for by, body in ((other, b"a"), (mine, b"b"), (other, b"c")):
         assert queue.push(sent(by, body))
         assert waiting(queue) == {b"a": "a", b"b": "a", b"c": "c"}[body]

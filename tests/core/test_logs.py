@@ -8,7 +8,7 @@ import sys
 
 from broker_core.node.logs import JsonLines, TextLines, Whose
 from broker_core.observability.connection_stats import ConnectionFacts
-from tests.http.desk import FakeNode
+from tests.harness.http import FakeNode
 from tests.metrics.stand import Front, Link
 
 FACTS = ConnectionFacts(protocol="AMQP 0-9-1", user="shop", virtual_host="/")

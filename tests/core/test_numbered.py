@@ -16,20 +16,16 @@ from broker_core.values import Properties, Value
 from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
 from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
-from tests.core.fakes import DEAD, FakeConsumer, World, fetched, morgue
+from tests.core.fakes import DEAD, FakeConsumer, fetched, morgue
+from tests.harness.bench import CoreBench
 from tests.store.site import Site
 
 NUMBER = "x-n"
 ENCODINGS: list[Encoding] = [ENCODING010, ENCODING10, ENCODING091]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-def numbered(world: World, **said: Value) -> NumberedQueue:
-    queue = world.queue("q", x_sequence_header=NUMBER, **said)
+def numbered(bench: CoreBench, **said: Value) -> NumberedQueue:
+    queue = bench.queue("q", x_sequence_header=NUMBER, **said)
     assert isinstance(queue, NumberedQueue)
     return queue
 
@@ -56,8 +52,8 @@ def numbers(queue: Queue) -> dict[str, Value]:
     return {each.message.body.decode(): number_of(each.message) for each in queue.waiting()}
 
 
-def test_what_enters_is_numbered_from_one_on(world: World) -> None:
-    queue = numbered(world)
+def test_what_enters_is_numbered_from_one_on(bench: CoreBench) -> None:
+    queue = numbered(bench)
     put(queue, b"a", b"b")
     assert numbers(queue) == {"a": 1, "b": 2}
     fetched(queue, True)
@@ -66,8 +62,10 @@ def test_what_enters_is_numbered_from_one_on(world: World) -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda each: each.name)
-def test_a_message_of_every_protocol_is_as_it_was_beside_its_number(world: World, encoding: Encoding) -> None:
-    queue, plain = numbered(world), world.queue("plain")
+def test_a_message_of_every_protocol_is_as_it_was_beside_its_number(
+    bench: CoreBench, encoding: Encoding
+) -> None:
+    queue, plain = numbered(bench), bench.queue("plain")
     before = made(b"a", encoding, {"x-kept": 5, NUMBER: "the publisher's"}, priority=3)
     for each in (queue, plain):
         each.push(before)
@@ -81,22 +79,22 @@ def test_a_message_of_every_protocol_is_as_it_was_beside_its_number(world: World
     assert fetched(plain, True).message is before
 
 
-def test_what_comes_back_keeps_its_number(world: World) -> None:
-    queue = numbered(world)
+def test_what_comes_back_keeps_its_number(bench: CoreBench) -> None:
+    queue = numbered(bench)
     put(queue, b"a", b"b")
     queue.release(fetched(queue, False))
     assert numbers(queue) == {"a": 1, "b": 2}
 
 
-def test_a_ring_shows_what_is_missing(world: World) -> None:
-    queue = numbered(world, x_max_length=2)
+def test_a_ring_shows_what_is_missing(bench: CoreBench) -> None:
+    queue = numbered(bench, x_max_length=2)
     put(queue, *[b"%d" % number for number in range(1, 6)])
     assert numbers(queue) == {"4": 4, "5": 5}
 
 
-def test_what_is_refused_has_no_number(world: World) -> None:
-    dead = morgue(world)
-    queue = numbered(world, x_max_length=1, x_overflow="reject-publish-dlx", **DEAD)
+def test_what_is_refused_has_no_number(bench: CoreBench) -> None:
+    dead = morgue(bench)
+    queue = numbered(bench, x_max_length=1, x_overflow="reject-publish-dlx", **DEAD)
     put(queue, b"a", b"b")
     assert [number_of(each.message) for each in dead.waiting()] == [None]
     assert queue.refused == 1
@@ -105,8 +103,8 @@ def test_what_is_refused_has_no_number(world: World) -> None:
     assert numbers(queue) == {"c": 2}
 
 
-def test_who_gets_it_at_once_gets_the_number(world: World) -> None:
-    queue = numbered(world)
+def test_who_gets_it_at_once_gets_the_number(bench: CoreBench) -> None:
+    queue = numbered(bench)
     consumer = FakeConsumer(queue)
     put(queue, b"a", b"b")
     assert [number_of(each.message) for each in consumer.got] == [1, 2]
@@ -122,8 +120,8 @@ def test_who_gets_it_at_once_gets_the_number(world: World) -> None:
     ],
     ids=["plain", "last values", "groups", "shares"],
 )
-def test_every_kind_can_number(world: World, said: dict[str, Value], kind: type[WorkQueue]) -> None:
-    queue = numbered(world, **said)
+def test_every_kind_can_number(bench: CoreBench, said: dict[str, Value], kind: type[WorkQueue]) -> None:
+    queue = numbered(bench, **said)
     assert isinstance(queue, kind)
     for body, key in ((b"a", "1"), (b"b", "2"), (b"c", "1")):
         queue.push(made(body, headers={"k": key}))
@@ -134,9 +132,9 @@ def test_every_kind_can_number(world: World, said: dict[str, Value], kind: type[
 
 
 @pytest.mark.parametrize("name", ["", "n" * 256, 5], ids=["none", "long", "no text"])
-def test_a_header_needs_a_name(world: World, name: Value) -> None:
+def test_a_header_needs_a_name(bench: CoreBench, name: Value) -> None:
     with pytest.raises(PreconditionFailed, match="x-sequence-header"):
-        world.queue("q", x_sequence_header=name)
+        bench.queue("q", x_sequence_header=name)
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -166,7 +164,7 @@ def test_numbers_are_said_once_for_a_batch() -> None:
     assert said == [{"numbered": 4}]
 
 
-def test_nothing_is_noted_where_nothing_outlives_the_node(world: World) -> None:
-    queue = numbered(world)
+def test_nothing_is_noted_where_nothing_outlives_the_node(bench: CoreBench) -> None:
+    queue = numbered(bench)
     put(queue, b"a")
     assert queue.notes == {}

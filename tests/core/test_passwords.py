@@ -23,7 +23,7 @@ from broker_core.security import password_checks
 from broker_core.security.access import Access, User
 from broker_core.security.password_checks import JOBS_MAX, LINE_MAX, RUNNING_MAX, Job, Place, Waiting, inline
 from broker_core.security.passwords import ARGON2ID, DIGESTS, SHA256, Cost, Hashing, PasswordHash, nobodys
-from tests.core.threads import CHEAP, Threads, make_slow, slow_access
+from tests.harness.threads import CHEAP, Threads, make_slow, slow_access
 
 SALT = b"salt"
 T = TypeVar("T")

@@ -10,116 +10,100 @@ import pytest
 from broker_core.config.compat import Compat
 from broker_core.errors import AccessRefused, PreconditionFailed
 from broker_core.outbox import OVERHEAD
-from tests.core.fakes import (
-    DEAD,
-    FakeConsumer,
-    SharedWindow,
-    World,
-    fetched,
-    letters,
-    message,
-    morgue,
-    reasons,
-    waiting,
-)
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
+from tests.core.fakes import DEAD, FakeConsumer, SharedWindow, fetched, letters, morgue, reasons, waiting
+from tests.harness.bench import CoreBench, message
 
 # Turns and credit.
 
 
-def test_messages_come_out_in_the_order_they_came_in(world: World) -> None:
-    consumer = FakeConsumer(world.queue())
-    world.publish("q", b"a", b"b")
-    world.publish("q", b"c")
+def test_messages_come_out_in_the_order_they_came_in(bench: CoreBench) -> None:
+    consumer = FakeConsumer(bench.queue())
+    bench.publish("q", b"a", b"b")
+    bench.publish("q", b"c")
     assert consumer.bodies() == "a b c"
     assert consumer.batches == [2, 1]  # a lone consumer gets a batch in one call
 
 
-def test_consumers_take_turns_message_by_message(world: World) -> None:
-    queue = world.queue()
+def test_consumers_take_turns_message_by_message(bench: CoreBench) -> None:
+    queue = bench.queue()
     first, second, third = (FakeConsumer(queue) for _ in range(3))
-    world.publish("q", *letters(7))
+    bench.publish("q", *letters(7))
     assert (first.bodies(), second.bodies(), third.bodies()) == ("a d g", "b e", "c f")
-    world.publish("q", b"h")
+    bench.publish("q", b"h")
     assert second.bodies() == "b e h"  # turns go on where they stopped
 
 
-def test_a_consumer_without_credit_is_passed_over_until_it_has_some(world: World) -> None:
-    queue = world.queue()
+def test_a_consumer_without_credit_is_passed_over_until_it_has_some(bench: CoreBench) -> None:
+    queue = bench.queue()
     slow, quick = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=3)
-    world.publish("q", *letters(5))
+    bench.publish("q", *letters(5))
     assert (slow.bodies(), quick.bodies(), waiting(queue)) == ("a", "b c d", "e")
     slow.accept(slow.held[0])
-    world.settle()
+    bench.settle()
     assert slow.bodies() == "a e"
 
 
-def test_a_consumer_that_answers_nothing_has_no_more_than_its_credit(world: World) -> None:
-    queue = world.queue()
+def test_a_consumer_that_answers_nothing_has_no_more_than_its_credit(bench: CoreBench) -> None:
+    queue = bench.queue()
     consumer = FakeConsumer(queue, settled=True, credit=2)
-    world.publish("q", *letters(5))
+    bench.publish("q", *letters(5))
     assert (consumer.bodies(), consumer.credit) == ("a b", 0)
     assert (queue.unsettled, queue.accepted, queue.ready) == (0, 2, 3)
     consumer.grant(2)
-    world.settle()
+    bench.settle()
     assert consumer.bodies() == "a b c d"
 
 
-def test_nor_more_than_the_credit_that_it_shares(world: World) -> None:
+def test_nor_more_than_the_credit_that_it_shares(bench: CoreBench) -> None:
     window = SharedWindow(3)
-    one, two = (FakeConsumer(world.queue(name), settled=True, window=window) for name in ("1", "2"))
-    world.publish("1", b"a", b"b")
-    world.publish("2", b"c", b"d")
+    one, two = (FakeConsumer(bench.queue(name), settled=True, window=window) for name in ("1", "2"))
+    bench.publish("1", b"a", b"b")
+    bench.publish("2", b"c", b"d")
     assert (one.bodies(), two.bodies(), window.credit) == ("a b", "c", 0)
 
 
-def test_a_shared_window_bounds_consumers_of_several_queues(world: World) -> None:
+def test_a_shared_window_bounds_consumers_of_several_queues(bench: CoreBench) -> None:
     window = SharedWindow(2)
-    one, two = FakeConsumer(world.queue("1"), window=window), FakeConsumer(world.queue("2"), window=window)
-    world.publish("1", b"a")
-    world.publish("2", b"b", b"c")
+    one, two = FakeConsumer(bench.queue("1"), window=window), FakeConsumer(bench.queue("2"), window=window)
+    bench.publish("1", b"a")
+    bench.publish("2", b"b", b"c")
     assert (one.bodies(), two.bodies(), window.credit) == ("a", "b", 0)
     one.accept_all()
-    world.settle()
+    bench.settle()
     assert two.bodies() == "b c"
 
 
-def test_s115_higher_consumer_priorities_are_served_first_as_long_as_they_can_take(world: World) -> None:
-    queue = world.queue()
+def test_s115_higher_consumer_priorities_are_served_first_as_long_as_they_can_take(bench: CoreBench) -> None:
+    queue = bench.queue()
     low, high = FakeConsumer(queue, priority=-1), FakeConsumer(queue, credit=2, priority=7)
     middle = FakeConsumer(queue, credit=1)
-    world.publish("q", *letters(4))
+    bench.publish("q", *letters(4))
     assert (high.bodies(), middle.bodies(), low.bodies()) == ("a b", "c", "d")
 
 
-def test_a_full_outbox_is_passed_over_and_what_fits_last_may_stand_out(world: World) -> None:
-    queue = world.queue()
+def test_a_full_outbox_is_passed_over_and_what_fits_last_may_stand_out(bench: CoreBench) -> None:
+    queue = bench.queue()
     consumer = FakeConsumer(queue, limit=OVERHEAD + 2)
-    world.publish("q", b"a", b"b", b"c")
+    bench.publish("q", b"a", b"b", b"c")
     assert consumer.bodies() == "a b"  # one octet of room was left: enough to begin a message
     consumer.drain()
-    world.settle()
+    bench.settle()
     assert consumer.bodies() == "a b c"
 
 
-def test_a_paused_consumer_loses_nothing_but_its_turn(world: World) -> None:
-    queue = world.queue()
+def test_a_paused_consumer_loses_nothing_but_its_turn(bench: CoreBench) -> None:
+    queue = bench.queue()
     consumer, other = FakeConsumer(queue), FakeConsumer(queue)
     consumer.pause()
-    world.publish("q", b"a", b"b")
+    bench.publish("q", b"a", b"b")
     assert (consumer.bodies(), other.bodies()) == ("", "a b")
     consumer.resume()
-    world.publish("q", b"c", b"d")
+    bench.publish("q", b"c", b"d")
     assert (consumer.bodies(), other.bodies()) == ("d", "a b c")
 
 
-def test_s099_an_exclusive_consumer_is_alone(world: World) -> None:
-    queue = world.queue()
+def test_s099_an_exclusive_consumer_is_alone(bench: CoreBench) -> None:
+    queue = bench.queue()
     alone = FakeConsumer(queue, exclusive=True)
     for exclusive in (False, True):
         with pytest.raises(AccessRefused, match="queue 'q' in vhost '/' in exclusive use"):
@@ -131,79 +115,79 @@ def test_s099_an_exclusive_consumer_is_alone(world: World) -> None:
 
 
 def test_s083_of_several_consumers_one_is_active_and_leaves_to_the_first_of_the_highest_priority(
-    world: World,
+    bench: CoreBench,
 ) -> None:
-    queue = world.queue(x_single_active_consumer=True)
+    queue = bench.queue(x_single_active_consumer=True)
     first, second, high, higher = (FakeConsumer(queue, priority=priority) for priority in (0, 0, 5, 5))
-    world.publish("q", b"a", b"b")
+    bench.publish("q", b"a", b"b")
     assert first.bodies() == "a b"
     second.wake()  # not its turn
     first.leave()
-    world.publish("q", b"c")
+    bench.publish("q", b"c")
     assert high.bodies() == "c"
     high.leave()
     higher.leave()
-    world.publish("q", b"d")
+    bench.publish("q", b"d")
     assert second.bodies() == "d"
 
 
-def test_an_active_consumer_without_credit_is_not_replaced(world: World) -> None:
-    queue = world.queue(x_single_active_consumer=True)
+def test_an_active_consumer_without_credit_is_not_replaced(bench: CoreBench) -> None:
+    queue = bench.queue(x_single_active_consumer=True)
     first, second = FakeConsumer(queue, credit=1), FakeConsumer(queue)
-    world.publish("q", b"a", b"b")
+    bench.publish("q", b"a", b"b")
     assert (first.bodies(), second.bodies(), waiting(queue)) == ("a", "", "b")
 
 
-def test_a_consumer_that_leaves_keeps_what_it_has_and_gets_no_more(world: World) -> None:
-    queue = world.queue()
+def test_a_consumer_that_leaves_keeps_what_it_has_and_gets_no_more(bench: CoreBench) -> None:
+    queue = bench.queue()
     consumer = FakeConsumer(queue)
-    world.publish("q", b"a", b"b")
+    bench.publish("q", b"a", b"b")
     consumer.leave()
     consumer.wake()
-    world.publish("q", b"c")
+    bench.publish("q", b"c")
     assert (consumer.bodies(), queue.unsettled, waiting(queue)) == ("a b", 2, "c")
     consumer.accept_all()
     assert (queue.unsettled, queue.accepted) == (0, 2)
 
 
-def test_leaving_twice_is_harmless(world: World) -> None:
-    queue = world.queue()
+def test_leaving_twice_is_harmless(bench: CoreBench) -> None:
+    queue = bench.queue()
     consumer = FakeConsumer(queue)
     queue.remove_consumer(consumer)
     queue.remove_consumer(consumer)
     assert not queue.consumers
 
 
-def test_the_rings_of_consumers_that_left_are_gone(world: World) -> None:
-    queue = world.queue()
+def test_the_rings_of_consumers_that_left_are_gone(bench: CoreBench) -> None:
+    queue = bench.queue()
     for priority in range(100):
         consumer = FakeConsumer(queue, credit=priority % 2, priority=priority)
-        world.publish("q", b"a")
+        bench.publish("q", b"a")
         consumer.leave()
     assert queue.rings == []
     stays, goes = FakeConsumer(queue), FakeConsumer(queue)
     goes.leave()
-    world.settle()
+    bench.settle()
     assert len(stays.got) == 50
 
 
-def test_s068_an_auto_delete_queue_goes_with_its_last_consumer(world: World) -> None:
-    queue = world.host.declare_queue("q", auto_delete=True)
-    world.publish("q", b"a")
+def test_s068_an_auto_delete_queue_goes_with_its_last_consumer(bench: CoreBench) -> None:
+    queue = bench.host.declare_queue("q", auto_delete=True)
+    bench.publish("q", b"a")
     first, second = FakeConsumer(queue), FakeConsumer(queue)
     first.leave()
-    assert "q" in world.host.queues
+    assert "q" in bench.host.queues
     second.leave()
-    assert "q" not in world.host.queues
+    assert "q" not in bench.host.queues
     assert queue.deleted
 
 
 # Fetching.
 
 
-def test_s112_messages_can_be_fetched_one_by_one(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", b"a", b"b", b"c")
+def test_s112_messages_can_be_fetched_one_by_one(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", b"a", b"b", b"c")
     assert fetched(queue, settled=True).message.body == b"a"
     kept = fetched(queue, settled=False)
     assert (queue.ready, queue.ready_bytes, queue.unsettled, queue.accepted) == (1, 1, 1, 1)
@@ -214,15 +198,17 @@ def test_s112_messages_can_be_fetched_one_by_one(world: World) -> None:
     assert queue.take_one(settled=True) is None
 
 
-def test_s086_a_queue_can_deliver_now_if_somebody_has_credit_and_room_and_nothing_waits(world: World) -> None:
-    queue = world.queue()
+def test_s086_a_queue_can_deliver_now_if_somebody_has_credit_and_room_and_nothing_waits(
+    bench: CoreBench,
+) -> None:
+    queue = bench.queue()
     assert not queue.can_deliver_now(message())
     consumer = FakeConsumer(queue, credit=1)
     assert queue.can_deliver_now(message())
     consumer.pause()
     assert not queue.can_deliver_now(message())
     consumer.resume()
-    world.publish("q", b"a")
+    bench.publish("q", b"a")
     assert not queue.can_deliver_now(message())
     consumer.accept_all()
     assert queue.can_deliver_now(message())
@@ -231,138 +217,138 @@ def test_s086_a_queue_can_deliver_now_if_somebody_has_credit_and_room_and_nothin
 # Answers.
 
 
-def test_s109_what_is_released_returns_to_its_old_place(world: World) -> None:
-    queue = world.queue()
+def test_s109_what_is_released_returns_to_its_old_place(bench: CoreBench) -> None:
+    queue = bench.queue()
     consumer = FakeConsumer(queue, credit=3)
-    world.publish("q", *letters(5))
+    bench.publish("q", *letters(5))
     consumer.pause()
     a, b, c = consumer.held
     for delivery in (c, a):
         consumer.release(delivery)
     assert waiting(queue) == "a c d e"
     consumer.resume()
-    world.settle()
+    bench.settle()
     assert consumer.bodies() == "a b c a c"
     assert [delivery.redelivered for delivery in consumer.got] == [True, False, True, True, True]
     assert b.redelivered is False
 
 
-def test_s110_a_release_without_failure_counts_no_attempt(world: World) -> None:
-    consumer = FakeConsumer(world.queue(), credit=1)
-    world.publish("q", b"a")
+def test_s110_a_release_without_failure_counts_no_attempt(bench: CoreBench) -> None:
+    consumer = FakeConsumer(bench.queue(), credit=1)
+    bench.publish("q", b"a")
     consumer.release(consumer.held[0], failed=False)
-    world.settle()
+    bench.settle()
     consumer.release(consumer.held[0])
-    world.settle()
+    bench.settle()
     assert (consumer.held[0].attempts, consumer.held[0].redelivered) == (1, True)
 
 
-def test_a_message_dies_when_it_has_failed_more_often_than_the_limit(world: World) -> None:
-    dead = morgue(world)
-    queue = world.queue(x_delivery_limit=2, **DEAD)
+def test_a_message_dies_when_it_has_failed_more_often_than_the_limit(bench: CoreBench) -> None:
+    dead = morgue(bench)
+    queue = bench.queue(x_delivery_limit=2, **DEAD)
     consumer = FakeConsumer(queue)
-    world.publish("q", b"a")
+    bench.publish("q", b"a")
     for _ in range(3):
         assert dead.ready == 0
         consumer.release(consumer.held[0])
-        world.settle()
+        bench.settle()
     assert reasons(dead) == ["a delivery_limit"]
     assert (queue.ready, queue.unsettled, len(consumer.got)) == (0, 0, 3)
 
 
-def test_what_is_rejected_dies(world: World) -> None:
-    dead = morgue(world)
-    queue = world.queue(**DEAD)
+def test_what_is_rejected_dies(bench: CoreBench) -> None:
+    dead = morgue(bench)
+    queue = bench.queue(**DEAD)
     consumer = FakeConsumer(queue)
-    world.publish("q", b"a")
+    bench.publish("q", b"a")
     consumer.reject(consumer.held[0])
-    world.settle()
+    bench.settle()
     assert reasons(dead) == ["a rejected"]
     assert (queue.unsettled, queue.accepted) == (0, 0)
 
 
-def test_without_a_dead_letter_exchange_the_dead_are_gone(world: World) -> None:
-    queue = world.queue()
+def test_without_a_dead_letter_exchange_the_dead_are_gone(bench: CoreBench) -> None:
+    queue = bench.queue()
     consumer = FakeConsumer(queue)
-    world.publish("q", b"a")
+    bench.publish("q", b"a")
     consumer.reject(consumer.held[0])
-    assert not world.broker.dying
+    assert not bench.broker.dying
 
 
 # Priorities.
 
 
-def test_s114_higher_message_priorities_come_first_and_are_clamped(world: World) -> None:
-    queue = world.queue(x_max_priority=2)
+def test_s114_higher_message_priorities_come_first_and_are_clamped(bench: CoreBench) -> None:
+    queue = bench.queue(x_max_priority=2)
     for body, priority in ((b"a", 0), (b"b", 2), (b"c", 1), (b"d", 9), (b"e", 0)):
-        world.publish("q", body, priority=priority)
+        bench.publish("q", body, priority=priority)
     assert waiting(queue) == "b d c a e"
     consumer = FakeConsumer(queue, credit=2)
-    world.settle()
+    bench.settle()
     assert consumer.bodies() == "b d"
     consumer.release(consumer.held[0])
     consumer.release(consumer.held[0])
     assert waiting(queue) == "b d c a e"
 
 
-def test_without_priorities_a_message_priority_means_nothing(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", b"a", priority=0)
-    world.publish("q", b"b", priority=9)
+def test_without_priorities_a_message_priority_means_nothing(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", b"a", priority=0)
+    bench.publish("q", b"b", priority=9)
     assert waiting(queue) == "a b"
 
 
 # Emptying and the end.
 
 
-def test_s074_a_purge_leaves_what_consumers_have(world: World) -> None:
-    queue = world.queue(**DEAD)
-    dead = morgue(world)
+def test_s074_a_purge_leaves_what_consumers_have(bench: CoreBench) -> None:
+    queue = bench.queue(**DEAD)
+    dead = morgue(bench)
     consumer = FakeConsumer(queue, credit=1)
-    world.publish("q", *letters(3), ttl_ms=1000)
+    bench.publish("q", *letters(3), ttl_ms=1000)
     assert queue.purge() == 2
     assert (queue.ready, queue.ready_bytes, queue.expiring, queue.unsettled) == (0, 0, 0, 1)
     consumer.pause()
     consumer.release(consumer.held[0])
     assert waiting(queue) == "a"
     assert queue.purge() == 1
-    world.advance(5)
+    bench.advance(5)
     assert dead.ready == 0  # dropped, not dead
 
 
-def test_s077_a_deleted_queue_tells_its_consumers_and_takes_answers_in_silence(world: World) -> None:
-    dead = morgue(world)
-    queue = world.queue(x_delivery_limit=0, **DEAD)
+def test_s077_a_deleted_queue_tells_its_consumers_and_takes_answers_in_silence(bench: CoreBench) -> None:
+    dead = morgue(bench)
+    queue = bench.queue(x_delivery_limit=0, **DEAD)
     consumer = FakeConsumer(queue, credit=3)
-    world.publish("q", *letters(4))
+    bench.publish("q", *letters(4))
     a, b, c = consumer.held
-    assert world.host.delete_queue(queue) == 1
+    assert bench.host.delete_queue(queue) == 1
     assert (consumer.ended, consumer.attached) == (1, False)
     consumer.accept(a)
     consumer.release(b)
     consumer.reject(c)
-    world.settle()
+    bench.settle()
     assert (queue.ready, queue.unsettled, dead.ready) == (0, 0, 0)
     assert consumer.bodies() == "a b c"
 
 
-def test_s076_a_queue_in_use_or_not_empty_can_be_spared(world: World) -> None:
-    queue = world.queue()
-    world.publish("q", b"a")
+def test_s076_a_queue_in_use_or_not_empty_can_be_spared(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", b"a")
     with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/' not empty"):
-        world.host.delete_queue(queue, if_empty=True)
+        bench.host.delete_queue(queue, if_empty=True)
     FakeConsumer(queue)
     with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/' in use"):
-        world.host.delete_queue(queue, if_unused=True)
-    assert world.host.queue("q") is queue
+        bench.host.delete_queue(queue, if_unused=True)
+    assert bench.host.queue("q") is queue
 
 
 def test_a_profile_may_want_the_messages_of_a_deleted_queue_to_die() -> None:
-    world = World(compat=Compat(dead_letter_on_delete=True))
-    dead = morgue(world)
-    queue = world.queue(x_max_priority=1, **DEAD)
-    world.publish("q", b"a", priority=0)
-    world.publish("q", b"b", priority=1)
-    world.host.delete_queue(queue)
-    world.settle()
+    bench = CoreBench(compat=Compat(dead_letter_on_delete=True))
+    dead = morgue(bench)
+    queue = bench.queue(x_max_priority=1, **DEAD)
+    bench.publish("q", b"a", priority=0)
+    bench.publish("q", b"b", priority=1)
+    bench.host.delete_queue(queue)
+    bench.settle()
     assert reasons(dead) == ["b rejected", "a rejected"]

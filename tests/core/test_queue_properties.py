@@ -23,8 +23,9 @@ from broker_core.queues.deferred_free import PAUSE_S
 from broker_core.queues.queue import REJECTED
 from broker_core.queues.searchable_level import GAPS, SearchedLane
 from broker_core.queues.work_queue import WorkQueue
-from tests.core.fakes import FakeConsumer, Only, SharedWindow, World, message
+from tests.core.fakes import FakeConsumer, Only, SharedWindow
 from tests.core.queue_model import ACCEPTED, LETTERS, PURGED, REFUSED, Item, Model, Taker, body, number
+from tests.harness.bench import CoreBench, message
 
 CONSUMERS_MAX = 6
 TESTS = search.TESTS
@@ -65,8 +66,8 @@ class QueueMachine(RuleBasedStateMachine):
         patience: int,
     ) -> None:
         search.TESTS = patience
-        self.world = World()
-        self.morgue = self.world.queue("dead")
+        self.bench = CoreBench()
+        self.morgue = self.bench.queue("dead")
         self.fixed = {"max_priority": max_priority, "single_active": single_active}
         self.granted = windows
         self.batch = batch  # rules from one settle to the next
@@ -79,10 +80,10 @@ class QueueMachine(RuleBasedStateMachine):
     def renew(self, bounds: dict[str, object]) -> None:
         """A new queue, and a model of it."""
         limits = QueueLimits(**{**bounds, **self.fixed})  # type: ignore[arg-type]
-        self.queue = WorkQueue(self.world.host, "q", limits)
-        self.world.host.queues["q"] = self.queue
+        self.queue = WorkQueue(self.bench.host, "q", limits)
+        self.bench.host.queues["q"] = self.queue
         self.model = Model(limits)
-        self.model.now = self.world.broker.now
+        self.model.now = self.bench.broker.now
         self.windows = [SharedWindow(credit) for credit in self.granted]
         self.model.windows = dict(zip(self.windows, self.granted, strict=True))
         self.fetched: list[Delivery] = []
@@ -295,8 +296,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 2.5]))
     def time_passes(self, seconds: float) -> None:
-        self.world.clock.advance(seconds)
-        self.model.now = self.world.broker.tick()
+        self.bench.clock.advance(seconds)
+        self.model.now = self.bench.broker.tick()
         self.step()
 
     @precondition(lambda self: self.messages > self.first + 5)
@@ -304,7 +305,7 @@ class QueueMachine(RuleBasedStateMachine):
     def delete_and_declare_again(self, bounds: dict[str, object]) -> None:
         self.settle()
         consumers = [taker.consumer for taker in self.model.attached()]
-        assert self.world.host.delete_queue(self.queue) == len(self.model.waiting)
+        assert self.bench.host.delete_queue(self.queue) == len(self.model.waiting)
         assert all(consumer.ended == 1 and not consumer.attached for consumer in consumers)
         for taker in self.model.takers:
             taker.consumer.accept_all()
@@ -329,8 +330,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.replay()
         self.model.expire_heads()
         while self.model.somebody_searches():
-            self.world.clock.advance(PAUSE_S)
-            self.model.now = self.world.broker.tick()
+            self.bench.clock.advance(PAUSE_S)
+            self.model.now = self.bench.broker.tick()
             self.settle_everything()
             self.replay()
             self.model.expire_heads()
@@ -338,8 +339,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.the_dead_are_in_the_morgue()
 
     def settle_everything(self) -> None:
-        self.world.settle()
-        assert self.world.broker.touched == []
+        self.bench.settle()
+        assert self.bench.broker.touched == []
         assert not self.queue.touched
 
     def replay(self) -> None:

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core.broker import Outcome
 from broker_core.config.compat import Compat, MissingAlternate
 from broker_core.policy import ApplyTo, Policy
-from tests.core.fakes import World, message
 from tests.core.test_exchanges import matches
+from tests.harness.bench import CoreBench, message
 
 exchange_names = st.sampled_from(["e0", "e1", "e2", "e3", "e4"])
 queue_names = st.sampled_from(["q0", "q1", "q2"])
@@ -40,8 +40,8 @@ class RoutingMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(compat=Compat(missing_alternate=MissingAlternate.SILENT))
-        self.host = self.world.host
+        self.bench = CoreBench(compat=Compat(missing_alternate=MissingAlternate.SILENT))
+        self.host = self.bench.host
         self.exchanges: dict[str, Declared] = {"amq.direct": Declared("direct", None, False)}
         self.queues: set[str] = set()
         self.bindings: set[tuple[str, bool, str, str]] = set()  # source, to an exchange, name, key
@@ -105,14 +105,14 @@ class RoutingMachine(RuleBasedStateMachine):
     @rule(name=exchange_names, alternate=alternates.filter(bool))
     def set_policy(self, name: str, alternate: str) -> None:
         definition = {"alternate-exchange": alternate}
-        self.world.broker.policies.set(Policy("p", "/", f"^{name}$", definition, apply_to=ApplyTo.EXCHANGES))
+        self.bench.broker.policies.set(Policy("p", "/", f"^{name}$", definition, apply_to=ApplyTo.EXCHANGES))
         self.host.apply_policies()
         self.policy = (name, alternate)
 
     @precondition(lambda self: self.policy is not None)
     @rule()
     def clear_policy(self) -> None:
-        self.world.broker.policies.clear("/", "p")
+        self.bench.broker.policies.clear("/", "p")
         self.host.apply_policies()
         self.policy = None
 
@@ -137,7 +137,7 @@ class RoutingMachine(RuleBasedStateMachine):
         exchange = self.host.exchange(name)
         expected = self.reached(name, {key, *cc})
         before = {queue: self.host.queue(queue).ready for queue in self.queues}
-        outcome = self.world.broker.publish(exchange, message(key, cc=cc))
+        outcome = self.bench.broker.publish(exchange, message(key, cc=cc))
         got = {queue: self.host.queue(queue).ready - before[queue] for queue in self.queues}
         assert got == {queue: int(queue in expected) for queue in self.queues}
         assert outcome is (Outcome.TAKEN if expected else Outcome.UNROUTABLE)
@@ -182,7 +182,7 @@ class RoutingMachine(RuleBasedStateMachine):
     def a_remembered_route_is_the_route(self) -> None:
         for exchange in map(self.host.exchange, ["", *self.exchanges]):
             for key in KEYS:
-                remembered = self.world.broker.route(exchange, message(key))
+                remembered = self.bench.broker.route(exchange, message(key))
                 assert {queue.name for queue in remembered.queues} == self.reached(exchange.name, {key})
 
     @invariant()

@@ -16,7 +16,9 @@ from broker_core.queues.queue import Queue
 from broker_core.queues.runs import end_of_run
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Value
-from tests.core.fakes import DEAD, ENCODING, FakeConsumer, World, calls
+from tests.core.fakes import DEAD, FakeConsumer
+from tests.harness.bench import ENCODING, CoreBench
+from tests.harness.call_count import calls
 from tests.plain import plain_only
 
 PLAIN, OTHER = Facts(durable=True), Facts(durable=True)
@@ -73,22 +75,22 @@ FACTS = st.sampled_from(
 )
 
 
-def declared(world: World, name: str, kind: str, key: str) -> Queue:
+def declared(bench: CoreBench, name: str, kind: str, key: str) -> Queue:
     arguments = {name.replace("_", "-"): value for name, value in ARGUMENTS[kind].items()}
-    queue = world.host.declare_queue(name, durable=kind != "transient", arguments=arguments)
-    world.host.bind(world.host.exchange("amq.topic"), queue, key)
+    queue = bench.host.declare_queue(name, durable=kind != "transient", arguments=arguments)
+    bench.host.bind(bench.host.exchange("amq.topic"), queue, key)
     return queue
 
 
-def published(world: World, exchange: Exchange, run: list[Message], together: bool) -> list[Outcome]:
+def published(bench: CoreBench, exchange: Exchange, run: list[Message], together: bool) -> list[Outcome]:
     """What became of each, published as front-ends do with a run: what is not taken at once goes one by one."""
     outcomes: list[Outcome] = []
     while len(outcomes) < len(run):
         rest = run[len(outcomes) :]
-        taken = world.broker.publish_run(exchange, rest) if together else 0
+        taken = bench.broker.publish_run(exchange, rest) if together else 0
         outcomes += [TAKEN] * taken
         if taken < len(rest):
-            outcomes.append(world.broker.publish(exchange, rest[taken]))
+            outcomes.append(bench.broker.publish(exchange, rest[taken]))
     return outcomes
 
 
@@ -126,36 +128,36 @@ def test_a_run_is_published_as_its_messages_are(
     """Whatever the queues are, and whoever takes from them: as if each had been published for itself."""
     found = []
     for together in (True, False):
-        world = World()
-        exchange = world.host.exchange("amq.topic")
-        queues = [declared(world, f"q{n}", kind, "k.*") for n, kind in enumerate(kinds)]
-        journal = Journal(MemoryStore(), world.broker, {})
+        bench = CoreBench()
+        exchange = bench.host.exchange("amq.topic")
+        queues = [declared(bench, f"q{n}", kind, "k.*") for n, kind in enumerate(kinds)]
+        journal = Journal(MemoryStore(), bench.broker, {})
         for number, queue in enumerate(queues if kept else [], 1):
             queue.keep_in(journal, number)
-        watch = world.queue("watch")
-        dead = world.queue("dead")
+        watch = bench.queue("watch")
+        dead = bench.queue("dead")
         if traced:
-            world.host.set_tracing(True)
-            world.host.bind(world.host.exchange("amq.rabbitmq.trace"), watch, "#")
+            bench.host.set_tracing(True)
+            bench.host.bind(bench.host.exchange("amq.rabbitmq.trace"), watch, "#")
         readers = []
         for queue in queues if credit is not None else []:
             readers.append(FakeConsumer(queue, credit=credit or 0, exclusive=True, arguments=START))
             readers[-1].peer = "me"
         first = [sent("k.a", PLAIN, b"before-%d" % number, None) for number in range(before)]
-        published(world, exchange, first, together=False)
-        world.settle()
+        published(bench, exchange, first, together=False)
+        bench.settle()
         seen: list[object] = []
         for count in counts:
             run = [sent("k.a", facts, b"%d" % number, peer) for number in range(count)]
-            seen.append(published(world, exchange, run, together))
+            seen.append(published(bench, exchange, run, together))
             seen.append([told_of(queue) for queue in queues])
             seen.append([(each.queue.name, each.position) for each in journal.arrivals])
-            world.settle()
+            bench.settle()
         seen.append([told_of(queue) for queue in queues])
-        world.advance(2)
+        bench.advance(2)
         seen.append([told_of(queue) for queue in (*queues, watch, dead)])
         seen.append([seen_by(reader) for reader in readers])
-        seen.append((exchange.published, exchange.routed, exchange.unroutable, world.broker.work))
+        seen.append((exchange.published, exchange.routed, exchange.unroutable, bench.broker.work))
         found.append(seen)
     assert found[0] == found[1]
 
@@ -166,14 +168,14 @@ def test_a_run_is_published_as_its_messages_are(
 )
 def test_a_run_goes_in_one_piece_where_nothing_stands_in_the_way(kinds: list[str]) -> None:
     """Limits that are far away, times to live, priorities and several queues do not."""
-    world = World()
-    exchange = world.host.exchange("amq.topic")
-    queues = [declared(world, f"q{n}", kind, "k.*") for n, kind in enumerate(kinds)]
-    world.broker.publish(exchange, sent("k.a", PLAIN, b"", None))  # now the way is known
+    bench = CoreBench()
+    exchange = bench.host.exchange("amq.topic")
+    queues = [declared(bench, f"q{n}", kind, "k.*") for n, kind in enumerate(kinds)]
+    bench.broker.publish(exchange, sent("k.a", PLAIN, b"", None))  # now the way is known
     for queue in queues:
         queue.purge()
     run = [sent("k.a", PLAIN, b"1", None), sent("k.a", PLAIN, b"2", None)]
-    counted = calls(lambda: world.broker.publish_run(exchange, run))
+    counted = calls(lambda: bench.broker.publish_run(exchange, run))
     assert counted["line_up"] == len(kinds)
     assert [queue.ready for queue in queues] == [2] * len(kinds)
 
@@ -182,14 +184,14 @@ def test_a_run_goes_in_one_piece_where_nothing_stands_in_the_way(kinds: list[str
 def test_a_run_is_accepted_as_its_messages_are(kind: str, count: int, durable: bool) -> None:
     found = []
     for together in (True, False):
-        world = World()
-        queue = declared(world, "q", kind, "k")
-        journal = Journal(MemoryStore(), world.broker, {})
+        bench = CoreBench()
+        queue = declared(bench, "q", kind, "k")
+        journal = Journal(MemoryStore(), bench.broker, {})
         queue.keep_in(journal, 1)
         reader = FakeConsumer(queue)
         for number in range(count):
             queue.push(sent("k", PLAIN if durable else Facts(), b"%d" % number, None))
-        world.settle()
+        bench.settle()
         if together:
             queue.accept_run(reader.held)
         else:

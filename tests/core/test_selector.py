@@ -17,8 +17,7 @@ from broker_core.selectors.conditions import Pattern
 from broker_core.selectors.parser import DEPTH_MAX, LENGTH_MAX, PATTERN_MAX, compile_selector
 from broker_core.testing.fakes import FakeEncoding, fake_message
 from broker_core.values import Int64, Properties, Table, Timestamp, Value
-
-from .fakes import calls
+from tests.harness.call_count import calls
 
 HEADERS: Table = {
     "color": "red",

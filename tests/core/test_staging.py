@@ -23,20 +23,22 @@ from broker_core.staging.staging import (
     new_staging,
 )
 from broker_core.values import Value
-from tests.core.fakes import World, calls, message, waiting
+from tests.core.fakes import waiting
+from tests.harness.bench import CoreBench, message
+from tests.harness.call_count import calls
 from tests.plain import plain_only
 
 DAY_S = 24 * 3600
 
 
 class Stage:
-    """A world with a queue, and a staging."""
+    """A bench with a queue, and a staging."""
 
     def __init__(self, **arguments: Value) -> None:
         """`arguments` of the queue."""
-        self.world = World()
-        self.queue = self.world.queue(**arguments)
-        self.staging = new_staging(self.world.host, "job", "user")
+        self.bench = CoreBench()
+        self.queue = self.bench.queue(**arguments)
+        self.staging = new_staging(self.bench.host, "job", "user")
 
     def take(self, part: Part, number: int, *bodies: bytes, key: str = "q") -> list[float]:
         """Stage a piece at once. Returns the pauses that it asked for."""
@@ -49,7 +51,7 @@ class Stage:
     def run(self) -> None:
         """Until everything is published that can be."""
         for _ in range(100):
-            self.world.advance(PAUSE_S)
+            self.bench.advance(PAUSE_S)
 
     @property
     def bodies(self) -> str:
@@ -141,10 +143,10 @@ def test_pouring_leaves_turns_to_others(stage: Stage) -> None:
     part = Part(7, 0, 0)
     stage.take(part, 0, *[b"x"] * (2 * PORTION + 1))
     stage.staging.commit(7, [(part, 2 * PORTION + 1)])
-    stage.world.settle()
+    stage.bench.settle()
     ready = [stage.queue.ready]
     for _ in range(3):
-        stage.world.advance(PAUSE_S)
+        stage.bench.advance(PAUSE_S)
         ready.append(stage.queue.ready)
     assert ready == [PORTION, 2 * PORTION, 2 * PORTION + 1, 2 * PORTION + 1]
 
@@ -153,22 +155,22 @@ def test_large_rows_count_as_several(stage: Stage) -> None:
     part = Part(7, 0, 0)
     stage.take(part, 0, *[bytes(100_000)] * 20)
     stage.staging.commit(7, [(part, 20)])
-    stage.world.settle()
+    stage.bench.settle()
     assert 1 < stage.queue.ready < 10
     stage.run()
     assert stage.queue.ready == 20
 
 
 def test_a_row_for_many_queues_counts_as_many(stage: Stage) -> None:
-    exchange = stage.world.host.declare_exchange("x", "fanout")
+    exchange = stage.bench.host.declare_exchange("x", "fanout")
     for number in range(100):
-        stage.world.host.bind(exchange, stage.world.queue(f"q{number}"), "", {})
+        stage.bench.host.bind(exchange, stage.bench.queue(f"q{number}"), "", {})
     part = Part(7, 0, 0)
     rows = [message("", b"x", exchange="x") for _ in range(300)]
     list(stage.staging.take(part, 0, iter(rows)))
     stage.staging.commit(7, [(part, 300)])
-    stage.world.settle()
-    queue = stage.world.host.queues["q0"]
+    stage.bench.settle()
+    queue = stage.bench.host.queues["q0"]
     assert queue.ready == 101
     stage.run()
     assert queue.ready == 300
@@ -178,7 +180,7 @@ def test_what_is_in_memory_anyhow_is_published_in_spite_of_an_alarm(stage: Stage
     """It may be what has raised it, and is consumed from queues only."""
     part = Part(7, 0, 0)
     stage.take(part, 0, b"a")
-    stage.world.broker.alarms.set("low on memory")
+    stage.bench.broker.alarms.set("low on memory")
     stage.commit(7, (part, 1))
     assert stage.bodies == "a"
 
@@ -187,11 +189,11 @@ def test_a_full_queue_is_looked_at_now_and_then() -> None:
     stage, part = Stage(x_max_length=1, x_overflow="reject-publish"), Part(7, 0, 0)
     stage.take(part, 0, b"a", b"b")
     stage.staging.commit(7, [(part, 2)])
-    stage.world.settle()
+    stage.bench.settle()
     stage.queue.purge()
-    stage.world.advance(LOOK_S * 0.9)
+    stage.bench.advance(LOOK_S * 0.9)
     assert stage.bodies == ""
-    stage.world.advance(LOOK_S * 0.2)
+    stage.bench.advance(LOOK_S * 0.2)
     assert stage.bodies == "b"
 
 
@@ -201,13 +203,13 @@ def test_a_full_queue_is_looked_at_now_and_then() -> None:
 def test_what_is_not_committed_goes_after_a_day_without_a_sign_of_life(stage: Stage) -> None:
     for part in (Part(7, 0, 0), Part(8, 0, 0)):
         stage.take(part, 0, b"a")
-    stage.world.advance(BATCH_MAX_S - 1.5 * LOOK_AGAIN_S)
+    stage.bench.advance(BATCH_MAX_S - 1.5 * LOOK_AGAIN_S)
     stage.take(Part(8, 0, 0), 0, b"a")  # a repeat is a sign of life, too
     for _ in range(3):
-        stage.world.advance(LOOK_AGAIN_S)
+        stage.bench.advance(LOOK_AGAIN_S)
     assert stage.staging.staged == {8: 1}
     assert [piece.part.batch for piece in pieces_in(stage.staging.log.sequences)] == [8]
-    stage.world.advance(BATCH_MAX_S)
+    stage.bench.advance(BATCH_MAX_S)
     assert stage.staging.staged == {}
     assert stage.staging.log.messages == 0
     assert sorted(stage.staging.log.sequences) == ["used"]
@@ -216,13 +218,13 @@ def test_what_is_not_committed_goes_after_a_day_without_a_sign_of_life(stage: St
 def test_a_name_that_has_nothing_goes_after_a_month(stage: Stage) -> None:
     stage.commit(7)
     for _ in range(29):
-        stage.world.advance(DAY_S)
+        stage.bench.advance(DAY_S)
     stage.take(Part(7, 0, 0), 0, b"repeated")
     for _ in range(29):
-        stage.world.advance(DAY_S)
-    assert stage.world.host.stagings == {"job": stage.staging}
-    stage.world.advance(NAME_MAX_S - 29 * DAY_S + LOOK_AGAIN_S)
-    assert stage.world.host.stagings == {}
+        stage.bench.advance(DAY_S)
+    assert stage.bench.host.stagings == {"job": stage.staging}
+    stage.bench.advance(NAME_MAX_S - 29 * DAY_S + LOOK_AGAIN_S)
+    assert stage.bench.host.stagings == {}
     assert stage.staging.ended
 
 
@@ -231,12 +233,12 @@ def test_a_name_with_something_to_publish_does_not_go() -> None:
     stage.take(part, 0, b"a", b"b")
     stage.commit(7, (part, 2))
     for _ in range(40):
-        stage.world.advance(DAY_S)
-    assert stage.world.host.stagings == {"job": stage.staging}
+        stage.bench.advance(DAY_S)
+    assert stage.bench.host.stagings == {"job": stage.staging}
     with pytest.raises(NotAllowed):
         forget_staging(stage.staging)
     stage.queue.purge()
-    stage.world.advance(LOOK_S)
+    stage.bench.advance(LOOK_S)
     assert stage.bodies == "b"
 
 
@@ -249,7 +251,7 @@ def test_what_comes_in_while_the_staging_goes_is_refused(stage: Stage) -> None:
         next(coming)
     with pytest.raises(NotFound):
         stage.take(Part(7, 0, 0), 0, b"a")
-    again = new_staging(stage.world.host, "job", "user")
+    again = new_staging(stage.bench.host, "job", "user")
     assert (again.committed, again.staged) == (-1, {})
 
 
@@ -265,7 +267,7 @@ def staging_costs(rows: int) -> Counter[str]:
         for _ in stage.staging.take(part, 0, iter(messages)):
             pass
         stage.staging.commit(7, [(part, rows)])
-        stage.world.settle()
+        stage.bench.settle()
 
     counted = calls(go)
     assert stage.queue.ready == rows
@@ -301,7 +303,7 @@ def test_a_batch_of_many_pieces_costs_no_more_for_each() -> None:
             for number in range(count):
                 stage.take(part, number, b"x")
             stage.staging.commit(7, [(part, count)])
-            stage.world.settle()
+            stage.bench.settle()
 
         counted = calls(go)
         assert stage.queue.ready == count
@@ -311,5 +313,5 @@ def test_a_batch_of_many_pieces_costs_no_more_for_each() -> None:
 
 
 def test_a_new_staging_is_known_by_its_name(stage: Stage) -> None:
-    assert isinstance(stage.world.host.stagings["job"], Staging)
+    assert isinstance(stage.bench.host.stagings["job"], Staging)
     assert stage.staging.user == "user"

@@ -14,15 +14,17 @@ from broker_core.queues.search import TESTS
 from broker_core.queues.stream import StreamQueue, starting_offset, starting_time
 from broker_core.queues.stream_log import MemoryLog
 from broker_core.values import Timestamp, Value
+from tests.harness.bench import CoreBench, message
+from tests.harness.call_count import calls
 
-from .fakes import DEAD, OVERHEAD, FakeConsumer, Only, World, calls, letters, message, waiting
+from .fakes import DEAD, OVERHEAD, FakeConsumer, Only, letters, waiting
 
 START = 1_000_000_000  # what the hand-moved clock calls the time
 
 
-def stream(world: World, name: str = "s", **said: Value) -> StreamQueue:
+def stream(bench: CoreBench, name: str = "s", **said: Value) -> StreamQueue:
     arguments = {key.replace("_", "-"): value for key, value in said.items()}
-    queue = world.host.declare_queue(name, durable=True, arguments={"x-queue-type": "stream", **arguments})
+    queue = bench.host.declare_queue(name, durable=True, arguments={"x-queue-type": "stream", **arguments})
     assert isinstance(queue, StreamQueue)
     return queue
 
@@ -42,36 +44,36 @@ def offsets(consumer: FakeConsumer) -> list[int]:
 
 
 def test_every_reader_gets_every_message() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", b"a", b"b")
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", b"a", b"b")
     first, second = reader(queue), reader(queue)
-    world.publish("s", b"c")
+    bench.publish("s", b"c")
     assert first.bodies() == second.bodies() == waiting(queue) == "a b c"
     assert (queue.ready, queue.ready_bytes, queue.delivered, queue.unsettled) == (3, 3, 6, 6)
 
 
 def test_an_answer_gives_credit_and_takes_nothing_out() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", b"a", b"b", b"c")
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", b"a", b"b", b"c")
     one = reader(queue, credit=1)
     for answer, seen in ((one.accept, "a b"), (one.release, "a b c"), (one.reject, "a b c")):
         answer(one.held[0])
-        world.settle()
+        bench.settle()
         assert one.bodies() == seen
     assert not any(delivery.redelivered or delivery.attempts for delivery in one.got)
     assert (queue.ready, queue.unsettled, queue.accepted) == (3, 0, 1)
 
 
 def test_what_a_reader_holds_when_it_leaves_is_forgotten() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", b"a")
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", b"a")
     one = reader(queue)
     one.leave()
     queue.release(one.held.pop())
-    world.publish("s", b"b")
+    bench.publish("s", b"b")
     assert one.bodies() == "a"
     assert (queue.unsettled, len(queue.consumers), queue.active_consumers) == (0, 0, 0)
     queue.remove_consumer(one)  # twice is harmless
@@ -79,67 +81,67 @@ def test_what_a_reader_holds_when_it_leaves_is_forgotten() -> None:
 
 
 def test_a_reader_may_leave_before_it_got_what_it_was_due() -> None:
-    world = World()
-    queue = stream(world)
+    bench = CoreBench()
+    queue = stream(bench)
     one, other = reader(queue), reader(queue)
     queue.push(message(body=b"a"))
     one.leave()
-    world.settle()
+    bench.settle()
     assert (one.bodies(), other.bodies()) == ("", "a")
 
 
 def test_deliveries_come_in_batches_as_large_as_credit_and_room() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", *letters(10))
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", *letters(10))
     assert reader(queue, credit=4).batches == [4]
     roomy = FakeConsumer(queue, credit=100, limit=2 * OVERHEAD, arguments={"x-stream-offset": "first"})
-    world.settle()
+    bench.settle()
     assert roomy.batches == [2]
     roomy.drain()
-    world.settle()
+    bench.settle()
     assert roomy.batches == [2, 2]
 
 
 def test_a_message_in_a_stream_knows_its_offset_and_its_copy_in_a_queue_does_not() -> None:
-    world = World()
-    queue, plain = stream(world), world.queue("q")
-    fanout = world.host.exchanges["amq.fanout"]
+    bench = CoreBench()
+    queue, plain = stream(bench), bench.queue("q")
+    fanout = bench.host.exchanges["amq.fanout"]
     for each in (queue, plain):
-        world.host.bind(fanout, each, "")
+        bench.host.bind(fanout, each, "")
     for body in letters(2):
-        world.broker.publish(fanout, message(body=body))
+        bench.broker.publish(fanout, message(body=body))
     assert [d.message.notes.offset for d in queue.waiting() if d.message.notes is not None] == [0, 1]
     assert [d.message.notes for d in plain.waiting()] == [None, None]
 
 
 def test_a_dead_letter_in_a_stream_keeps_its_history() -> None:
-    world = World()
-    queue = stream(world, "dead")
-    world.queue("q", **DEAD, x_max_length=0)
-    world.publish("q", b"a")
+    bench = CoreBench()
+    queue = stream(bench, "dead")
+    bench.queue("q", **DEAD, x_max_length=0)
+    bench.publish("q", b"a")
     (delivery,) = queue.waiting()
     assert delivery.message.notes is not None
     assert (delivery.message.notes.offset, delivery.message.notes.deaths[0].reason) == (0, "maxlen")
 
 
 def test_expiration_means_nothing_in_a_stream() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", b"a", ttl_ms=10)
-    world.advance(1)
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", b"a", ttl_ms=10)
+    bench.advance(1)
     assert reader(queue).bodies() == "a"
 
 
 def test_an_immediate_message_wants_a_reader_at_the_end_that_can_take_it() -> None:
-    world = World()
-    queue = stream(world)
-    publish = world.broker.publish_immediate
-    assert publish(world.host.default_exchange, message("s", b"a")) is Outcome.UNDELIVERABLE
+    bench = CoreBench()
+    queue = stream(bench)
+    publish = bench.broker.publish_immediate
+    assert publish(bench.host.default_exchange, message("s", b"a")) is Outcome.UNDELIVERABLE
     one = reader(queue, credit=1)
-    assert publish(world.host.default_exchange, message("s", b"b")) is Outcome.TAKEN
-    world.settle()
-    assert publish(world.host.default_exchange, message("s", b"c")) is Outcome.UNDELIVERABLE
+    assert publish(bench.host.default_exchange, message("s", b"b")) is Outcome.TAKEN
+    bench.settle()
+    assert publish(bench.host.default_exchange, message("s", b"c")) is Outcome.UNDELIVERABLE
     assert one.bodies() == "b"
 
 
@@ -147,43 +149,43 @@ def test_an_immediate_message_wants_a_reader_at_the_end_that_can_take_it() -> No
 
 
 def test_a_reader_with_a_selector_passes_over_the_rest() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", b"a1", b"b1", b"a2", b"b2", b"b3")
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", b"a1", b"b1", b"a2", b"b2", b"b3")
     wants = Only(b"b")
     picky = FakeConsumer(queue, credit=2, arguments={"x-stream-offset": "first"}, selector=wants)
-    world.settle()
+    bench.settle()
     assert (picky.bodies(), offsets(picky)) == ("b1 b2", [1, 3])
     picky.accept_all()
-    world.publish("s", b"a3", b"b4")
+    bench.publish("s", b"a3", b"b4")
     assert (picky.bodies(), offsets(picky)) == ("b1 b2 b3 b4", [1, 3, 4, 6])
     assert (queue.ready, queue.unsettled, max(wants.looks.values())) == (7, 2, 1)
 
 
 def test_a_selector_goes_through_a_long_stream_in_portions() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", *[b"a"] * (2 * TESTS), b"b1")
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", *[b"a"] * (2 * TESTS), b"b1")
     wants = Only(b"b")
     picky = FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=wants)
     plain = reader(queue, start="last", credit=2)
     assert (wants.looks.total(), picky.searching, plain.bodies()) == (TESTS, True, "b1")
-    world.publish("s", b"b2")
+    bench.publish("s", b"b2")
     assert (wants.looks.total(), plain.bodies()) == (TESTS, "b1 b2")
     for _ in range(2):
-        world.advance(PAUSE_S)
+        bench.advance(PAUSE_S)
     assert (picky.bodies(), picky.searching, wants.looks.total()) == ("b1 b2", False, 2 * TESTS + 2)
-    assert world.broker.timers.next_at() is None
+    assert bench.broker.timers.next_at() is None
 
 
 def test_several_selectors_share_the_time() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", *[b"a"] * (3 * TESTS), b"b")
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", *[b"a"] * (3 * TESTS), b"b")
     for _ in range(2):
         FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=Only(b"b"))
     for _ in range(7):
-        world.advance(PAUSE_S)
+        bench.advance(PAUSE_S)
     assert [consumer.bodies() for consumer in queue.consumers if isinstance(consumer, FakeConsumer)] == [
         "b",
         "b",
@@ -191,45 +193,45 @@ def test_several_selectors_share_the_time() -> None:
 
 
 def test_a_search_of_a_deleted_stream_is_over() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", *[b"a"] * (TESTS + 1))
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", *[b"a"] * (TESTS + 1))
     FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=Only(b"b"))
-    world.settle()
-    world.host.delete_queue(queue)
-    assert world.broker.timers.next_at() is None
+    bench.settle()
+    bench.host.delete_queue(queue)
+    assert bench.broker.timers.next_at() is None
 
 
 def test_an_immediate_message_wants_a_reader_that_wants_it() -> None:
-    world = World()
-    queue = stream(world)
+    bench = CoreBench()
+    queue = stream(bench)
     picky = FakeConsumer(queue, credit=9, selector=Only(b"b"))
     FakeConsumer(queue, credit=9, browses=True)
-    publish, exchange = world.broker.publish_immediate, world.host.default_exchange
+    publish, exchange = bench.broker.publish_immediate, bench.host.default_exchange
     assert publish(exchange, message("s", b"a")) is Outcome.UNDELIVERABLE
     assert publish(exchange, message("s", b"b")) is Outcome.TAKEN
-    world.settle()
+    bench.settle()
     assert picky.bodies() == "b"
 
 
 def test_a_reader_that_browses_is_not_expected_to_answer() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", *letters(3))
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", *letters(3))
     looks = FakeConsumer(queue, credit=2, arguments={"x-stream-offset": "first"}, browses=True)
-    world.settle()
+    bench.settle()
     assert (looks.bodies(), looks.credit, queue.unsettled, queue.delivered) == ("a b", 0, 0, 0)
     looks.grant(1)
-    world.settle()
+    bench.settle()
     assert looks.bodies() == "a b c"
 
 
 def test_a_settled_reader_has_credit_to_limit_it() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", *letters(3))
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", *letters(3))
     one = FakeConsumer(queue, settled=True, credit=2, arguments={"x-stream-offset": "first"})
-    world.settle()
+    bench.settle()
     assert (one.bodies(), queue.unsettled, queue.accepted) == ("a b", 0, 2)
 
 
@@ -237,7 +239,7 @@ def test_a_settled_reader_has_credit_to_limit_it() -> None:
 
 
 def test_a_stream_refuses_get_and_purge() -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     with pytest.raises(
         Unsupported, match=r"^basic\.get not supported by stream queues queue 's' in vhost '/'$"
     ):
@@ -247,7 +249,7 @@ def test_a_stream_refuses_get_and_purge() -> None:
 
 
 def test_a_reader_must_limit_what_it_gets() -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     with pytest.raises(PreconditionFailed, match="consumer prefetch count is not set for stream queue 's'"):
         FakeConsumer(queue)
     with pytest.raises(Unsupported, match="automatic acknowledgement not supported by stream queue 's'"):
@@ -256,22 +258,22 @@ def test_a_reader_must_limit_what_it_gets() -> None:
 
 
 def test_readers_do_not_exclude_each_other() -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     FakeConsumer(queue, credit=1, exclusive=True)
     FakeConsumer(queue, credit=1, exclusive=True)
     assert len(queue.consumers) == 2
 
 
 def test_the_readers_of_a_deleted_stream_are_told() -> None:
-    world = World()
-    queue = stream(world, x_max_age="10s")
-    world.publish("s", b"a")
+    bench = CoreBench()
+    queue = stream(bench, x_max_age="10s")
+    bench.publish("s", b"a")
     one = reader(queue)
-    assert world.host.delete_queue(queue) == 1
+    assert bench.host.delete_queue(queue) == 1
     assert (one.ended, one.attached, queue.ready, list(queue.waiting())) == (1, False, 0, [])
-    assert world.broker.timers.next_at() is None
+    assert bench.broker.timers.next_at() is None
     one.accept_all()
-    world.settle()
+    bench.settle()
 
 
 # Where a reader begins.
@@ -351,45 +353,45 @@ class LateLog(MemoryLog):
         self.found.append(lambda: super(LateLog, self).offset_since(wall, then))
 
 
-def late(world: World) -> tuple[StreamQueue, LateLog]:
-    queue = stream(world)
+def late(bench: CoreBench) -> tuple[StreamQueue, LateLog]:
+    queue = stream(bench)
     queue.log = log = LateLog()
-    world.publish("s", b"a")
-    world.clock.advance(10)
-    world.broker.tick()
-    world.publish("s", b"b", b"c")
+    bench.publish("s", b"a")
+    bench.clock.advance(10)
+    bench.broker.tick()
+    bench.publish("s", b"b", b"c")
     return queue, log
 
 
 def test_a_reader_who_asks_for_a_time_waits_until_its_place_is_found() -> None:
-    world = World()
-    queue, log = late(world)
+    bench = CoreBench()
+    queue, log = late(bench)
     reader = FakeConsumer(queue, credit=1, arguments={"x-stream-offset": "5s"})
-    world.settle()
+    bench.settle()
     reader.grant(1)
-    world.publish("s", b"d")
+    bench.publish("s", b"d")
     assert (reader.bodies(), queue.seeks_for(reader)) == ("", True)
     log.found.pop()()
-    world.settle()
+    bench.settle()
     assert (reader.bodies(), queue.seeks_for(reader)) == ("b c", False)
     reader.grant(5)
-    world.settle()
+    bench.settle()
     assert reader.bodies() == "b c d"
 
 
 def test_a_reader_who_leaves_before_its_place_is_found_is_given_nothing() -> None:
-    world = World()
-    queue, log = late(world)
+    bench = CoreBench()
+    queue, log = late(bench)
     reader = FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "5s"})
     reader.leave()
     log.found.pop()()
-    world.settle()
+    bench.settle()
     assert reader.bodies() == ""
 
 
 @pytest.mark.parametrize("asked", ["", "First", "tomorrow", "7", "7d", "D", -1, 1.5, True, [0], {"first": 1}])
 def test_what_is_no_offset_is_refused_in_clear_words(asked: Value) -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     with pytest.raises(
         PreconditionFailed,
         match=r"^invalid arg 'x-stream-offset' for queue 's' in vhost '/': '.*' is not first, last, next, "
@@ -408,69 +410,69 @@ def test_a_clock_that_is_set_back_does_not_disturb_the_order_of_times() -> None:
 
 
 def test_a_stream_lets_the_oldest_go_for_its_size_but_never_the_newest() -> None:
-    world = World()
-    queue = stream(world, x_max_length_bytes=3)
-    world.publish("s", *letters(5))
+    bench = CoreBench()
+    queue = stream(bench, x_max_length_bytes=3)
+    bench.publish("s", *letters(5))
     assert (waiting(queue), queue.ready_bytes) == ("c d e", 3)
-    world.publish("s", b"larger than all")
+    bench.publish("s", b"larger than all")
     assert waiting(queue) == "larger than all"
     assert offsets(reader(queue)) == [5]
 
 
 def test_a_stream_lets_messages_go_when_they_are_old() -> None:
-    world = World()
-    queue = stream(world, x_max_age="10s")
-    world.publish("s", b"a")
-    world.advance(6)
-    world.publish("s", b"b")
-    world.advance(3.9)
+    bench = CoreBench()
+    queue = stream(bench, x_max_age="10s")
+    bench.publish("s", b"a")
+    bench.advance(6)
+    bench.publish("s", b"b")
+    bench.advance(3.9)
     assert waiting(queue) == "a b"
-    world.advance(0.1)
+    bench.advance(0.1)
     assert waiting(queue) == "b"
-    world.advance(6)
+    bench.advance(6)
     assert (waiting(queue), queue.ready_bytes) == ("", 0)
-    assert world.broker.timers.next_at() is None  # nothing to wait for
-    world.publish("s", b"c")
-    world.advance(10)
+    assert bench.broker.timers.next_at() is None  # nothing to wait for
+    bench.publish("s", b"c")
+    bench.advance(10)
     assert waiting(queue) == ""
 
 
 def test_ages_are_looked_at_once_a_second_at_most() -> None:
-    world = World()
-    stream(world, x_max_age="10s")
+    bench = CoreBench()
+    stream(bench, x_max_age="10s")
     for _ in range(5):
-        world.publish("s", b"a")
-        world.advance(0.1)
-    world.advance(9.5)  # the first is ten seconds old
-    assert world.broker.timers.next_at() == world.clock.now() + 1
-    world.advance(1)
-    assert world.broker.timers.next_at() is None
+        bench.publish("s", b"a")
+        bench.advance(0.1)
+    bench.advance(9.5)  # the first is ten seconds old
+    assert bench.broker.timers.next_at() == bench.clock.now() + 1
+    bench.advance(1)
+    assert bench.broker.timers.next_at() is None
 
 
 def test_a_policy_bounds_a_stream_from_then_on() -> None:
-    world = World()
-    queue = stream(world)
-    world.publish("s", *letters(4))
-    world.broker.policies.set(Policy("p", "/", "s", {"max-length-bytes": 2, "max-age": "1m"}))
-    world.host.apply_policies()
+    bench = CoreBench()
+    queue = stream(bench)
+    bench.publish("s", *letters(4))
+    bench.broker.policies.set(Policy("p", "/", "s", {"max-length-bytes": 2, "max-age": "1m"}))
+    bench.host.apply_policies()
     assert waiting(queue) == "c d"
-    world.advance(60)
+    bench.advance(60)
     assert waiting(queue) == ""
-    world.broker.policies.clear("/", "p")
-    world.host.apply_policies()
-    world.publish("s", *letters(4))
-    world.advance(60)
+    bench.broker.policies.clear("/", "p")
+    bench.host.apply_policies()
+    bench.publish("s", *letters(4))
+    bench.advance(60)
     assert waiting(queue) == "a b c d"
 
 
 def test_a_reader_that_retention_has_overtaken_goes_on_with_what_is_left() -> None:
-    world = World()
-    queue = stream(world, x_max_length_bytes=2)
-    world.publish("s", b"a")
+    bench = CoreBench()
+    queue = stream(bench, x_max_length_bytes=2)
+    bench.publish("s", b"a")
     slow = reader(queue, credit=1)
-    world.publish("s", *letters(5)[1:])
+    bench.publish("s", *letters(5)[1:])
     slow.grant(10)
-    world.settle()
+    bench.settle()
     assert offsets(slow) == [0, 3, 4]
 
 
@@ -487,24 +489,24 @@ def test_what_is_dropped_is_soon_forgotten() -> None:
 
 
 def test_who_has_no_credit_or_room_is_not_looked_at() -> None:
-    world = World()
-    queue = stream(world)
+    bench = CoreBench()
+    queue = stream(bench)
     poor, full = reader(queue, credit=0), FakeConsumer(queue, credit=9, limit=0)
-    world.settle()
+    bench.settle()
     before = poor.looks, full.looks
-    world.publish("s", *letters(20))
+    bench.publish("s", *letters(20))
     assert (poor.looks, full.looks) == before
 
 
 def test_an_answer_of_one_reader_is_no_look_at_the_others() -> None:
-    world = World()
-    queue = stream(world)
+    bench = CoreBench()
+    queue = stream(bench)
     others = [reader(queue) for _ in range(20)]
     busy = reader(queue, credit=1)
-    world.publish("s", *letters(3))
+    bench.publish("s", *letters(3))
     before = [other.looks for other in others]
     busy.accept_all()
-    world.settle()
+    bench.settle()
     assert busy.bodies() == "a b"
     assert [other.looks for other in others] == before
 
@@ -512,11 +514,11 @@ def test_an_answer_of_one_reader_is_no_look_at_the_others() -> None:
 def test_a_delivery_costs_the_same_at_any_offset_with_any_number_of_readers() -> None:
     def price(readers: int) -> float:
         """Python calls for each delivery of a message to so many readers, spread over a long log."""
-        world = World()
-        queue = stream(world)
-        world.publish("s", *[b"x"] * 2000)
+        bench = CoreBench()
+        queue = stream(bench)
+        bench.publish("s", *[b"x"] * 2000)
         consumers = [FakeConsumer(queue, credit=10, arguments={"x-stream-offset": n}) for n in range(readers)]
-        counted = calls(world.settle)
+        counted = calls(bench.settle)
         assert [offsets(c)[-1] - offsets(c)[0] for c in consumers] == [9] * readers
         return counted.total() / readers
 

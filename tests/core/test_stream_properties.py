@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_core.limits import QueueLimits
+from tests.harness.bench import CoreBench
 
-from .fakes import FakeConsumer, Only, World
+from .fakes import FakeConsumer, Only
 from .test_stream import offsets, stream
 
 
@@ -43,8 +44,8 @@ class StreamMachine(RuleBasedStateMachine):
 
     @initialize(limits=bounds)
     def begin(self, limits: QueueLimits) -> None:
-        self.world = World()
-        self.queue = stream(self.world)
+        self.bench = CoreBench()
+        self.queue = stream(self.bench)
         self.written: list[tuple[int, float]] = []
         self.first = 0
         self.readers: list[Seen] = []
@@ -61,14 +62,14 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(sizes=sizes)
     def append(self, sizes: list[int]) -> None:
         for size in sizes:
-            self.written.append((size, self.world.clock.wall()))
+            self.written.append((size, self.bench.clock.wall()))
             self.keep_size()
-        self.world.publish("s", *[b"ab"[size % 2 : size % 2 + 1] * size for size in sizes])
+        self.bench.publish("s", *[b"ab"[size % 2 : size % 2 + 1] * size for size in sizes])
         self.settle()
 
     @rule(seconds=st.integers(1, 4))
     def wait(self, seconds: int) -> None:
-        self.world.advance(seconds)
+        self.bench.advance(seconds)
         self.keep_age()
         self.settle()
 
@@ -139,7 +140,7 @@ class StreamMachine(RuleBasedStateMachine):
     def keep_age(self) -> None:
         age_ms = self.limits.max_age_ms
         if age_ms is not None:
-            latest = self.world.clock.wall() - age_ms / 1000
+            latest = self.bench.clock.wall() - age_ms / 1000
             while self.first < len(self.written) and self.written[self.first][1] <= latest:
                 self.first += 1
 
@@ -148,7 +149,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Both sides hand out what they can."""
-        self.world.settle()
+        self.bench.settle()
         for one in self.readers:
             if one.consumer.paused:
                 continue

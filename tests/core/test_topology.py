@@ -12,7 +12,8 @@ from broker_core.limits import VirtualHostLimits
 from broker_core.policy import Policy
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.virtual_host import PREDECLARED, VirtualHost, generated_name
-from tests.core.fakes import FakeConsumer, World
+from tests.core.fakes import FakeConsumer
+from tests.harness.bench import CoreBench
 
 
 class Noting(Fanout):
@@ -54,13 +55,13 @@ TYPES: dict[str, type[ExchangeType]] = {**STANDARD, "x-noting": Noting, "x-deaf"
 
 
 @pytest.fixture
-def world() -> World:
-    return World(TYPES)
+def bench() -> CoreBench:
+    return CoreBench(TYPES)
 
 
 @pytest.fixture
-def host(world: World) -> VirtualHost:
-    return world.host
+def host(bench: CoreBench) -> VirtualHost:
+    return bench.host
 
 
 def exchange(host: VirtualHost, name: str, auto_delete: bool = False, type_: str = "fanout") -> Exchange:
@@ -243,34 +244,34 @@ def test_s045_exchanges_go_in_chains_and_rings_however_long(host: VirtualHost) -
     assert without_traces(host)
 
 
-def test_a_name_can_be_used_again_after_it_was_deleted(world: World, host: VirtualHost) -> None:
+def test_a_name_can_be_used_again_after_it_was_deleted(bench: CoreBench, host: VirtualHost) -> None:
     old = host.declare_queue("q")
-    world.publish("q", b"a")
+    bench.publish("q", b"a")
     host.delete_queue(old)
     new = host.declare_queue("q")
-    world.publish("q", b"b")
+    bench.publish("q", b"b")
     host.delete_queue(old)  # a second time: somebody held on to it
     assert host.queue("q") is new
     assert (old.ready, new.ready) == (0, 1)
 
 
-def test_a_virtual_host_ends_with_everything_in_it(world: World) -> None:
-    host = world.broker.add_virtual_host("other")
-    assert world.broker.add_virtual_host("other", VirtualHostLimits(max_queues=5)) is host
+def test_a_virtual_host_ends_with_everything_in_it(bench: CoreBench) -> None:
+    host = bench.broker.add_virtual_host("other")
+    assert bench.broker.add_virtual_host("other", VirtualHostLimits(max_queues=5)) is host
     assert host.limits.max_queues == 5
     source = exchange(host, "x", type_="x-noting")
     queue = host.declare_queue("q", arguments={"x-expires": 1000, "x-message-ttl": 1000})
     host.bind(source, queue, "")
     consumer = FakeConsumer(queue)
-    world.broker.delete_virtual_host("other")
+    bench.broker.delete_virtual_host("other")
     assert (consumer.ended, noted(source)[-1]) == (1, "close")
-    assert [each.name for each in world.broker.hosts()] == ["/"]
-    assert world.broker.timers.next_at() is None
-    world.settle()
+    assert [each.name for each in bench.broker.hosts()] == ["/"]
+    assert bench.broker.timers.next_at() is None
+    bench.settle()
 
 
-def test_permissions_and_policies_end_with_their_virtual_host(world: World) -> None:
-    broker = world.broker
+def test_permissions_and_policies_end_with_their_virtual_host(bench: CoreBench) -> None:
+    broker = bench.broker
     user = broker.access.add_user("u", "secret")
     for name in ("other", "/"):
         broker.add_virtual_host(name)
@@ -280,7 +281,7 @@ def test_permissions_and_policies_end_with_their_virtual_host(world: World) -> N
     broker.delete_virtual_host("other")
     again = broker.add_virtual_host("other")
     assert [broker.access.may_enter(user, name) for name in ("other", "/")] == [False, True]
-    limits = [host.declare_queue("q").limits for host in (again, world.host)]
+    limits = [host.declare_queue("q").limits for host in (again, bench.host)]
     assert [(each.max_length, each.delivery_limit) for each in limits] == [(None, None), (1, 2)]
 
 

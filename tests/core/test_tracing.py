@@ -13,15 +13,17 @@ from broker_core.values import Properties, Table
 from protocols.amqp010.broker.encoding import ENCODING as ENCODING_0_10
 from protocols.amqp091.broker.encoding import ENCODING as ENCODING_0_9_1
 from protocols.amqp10.broker.encoding import ENCODING as ENCODING_1_0
-from tests.core.fakes import FakeConsumer, World, calls, message
-from tests.http.desk import FakeNode
+from tests.core.fakes import FakeConsumer
+from tests.harness.bench import CoreBench, message
+from tests.harness.call_count import calls
+from tests.harness.http import FakeNode
 from tests.metrics.stand import Front, Link
 
 ENCODINGS = (ENCODING_0_9_1, ENCODING_1_0, ENCODING_0_10)
 
 
-class Listened(World):
-    """A traced world with a queue for all copies."""
+class Listened(CoreBench):
+    """A traced bench with a queue for all copies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,8 +44,8 @@ class Listened(World):
         return found
 
 
-def exchange(world: World, name: str) -> Exchange:
-    return world.host.exchange(name)
+def exchange(bench: CoreBench, name: str) -> Exchange:
+    return bench.host.exchange(name)
 
 
 def bodies(copies: list[tuple[str, Table, bytes]]) -> list[tuple[str, bytes]]:
@@ -51,10 +53,10 @@ def bodies(copies: list[tuple[str, Table, bytes]]) -> list[tuple[str, bytes]]:
 
 
 def test_what_is_published_is_copied_with_where_it_went() -> None:
-    world = Listened()
-    world.queue("q")
-    world.publish("q", b"hi")
-    assert world.told() == [
+    bench = Listened()
+    bench.queue("q")
+    bench.publish("q", b"hi")
+    assert bench.told() == [
         (
             "publish.",
             {
@@ -74,43 +76,43 @@ def test_what_is_published_is_copied_with_where_it_went() -> None:
 
 
 def test_what_no_queue_takes_is_copied_too() -> None:
-    world = Listened()
-    world.broker.publish(exchange(world, "amq.fanout"), message("k", b"lost", exchange="amq.fanout"))
-    [(key, headers, body)] = world.told()
+    bench = Listened()
+    bench.broker.publish(exchange(bench, "amq.fanout"), message("k", b"lost", exchange="amq.fanout"))
+    [(key, headers, body)] = bench.told()
     assert (key, headers["routed_queues"], body) == ("publish.amq.fanout", [], b"lost")
 
 
 def test_what_is_delivered_is_copied_each_time() -> None:
-    world = Listened()
-    queue = world.queue("q")
+    bench = Listened()
+    queue = bench.queue("q")
     consumer = FakeConsumer(queue, credit=1)
-    world.publish("q", b"a")
-    [_, (key, headers, body)] = world.told()
+    bench.publish("q", b"a")
+    [_, (key, headers, body)] = bench.told()
     assert (key, headers["redelivered"], body) == ("deliver.q", 0, b"a")
     assert "routed_queues" not in headers
     consumer.release(consumer.got[0])
     consumer.grant(1)
-    [(key, headers, _)] = world.told()
+    [(key, headers, _)] = bench.told()
     assert (key, headers["redelivered"]) == ("deliver.q", 1)
 
 
 def test_what_is_fetched_is_copied() -> None:
-    world = Listened()
-    queue = world.queue("q")
-    world.publish("q", b"a")
-    world.told()
+    bench = Listened()
+    queue = bench.queue("q")
+    bench.publish("q", b"a")
+    bench.told()
     assert queue.take_one(settled=True) is not None
     assert queue.take_one(settled=True) is None
-    assert bodies(world.told()) == [("deliver.q", b"a")]
+    assert bodies(bench.told()) == [("deliver.q", b"a")]
 
 
 def test_every_way_to_publish_is_traced_once() -> None:
-    world = Listened()
-    broker, host = world.broker, world.host
+    bench = Listened()
+    broker, host = bench.broker, bench.host
     for name in ("x", "y"):
-        host.bind(exchange(world, "amq.topic"), world.queue(name), "k.#")
-    host.bind(exchange(world, "amq.match"), host.queue("x"), "", {"x-match": "all"})
-    sent = exchange(world, "amq.topic")
+        host.bind(exchange(bench, "amq.topic"), bench.queue(name), "k.#")
+    host.bind(exchange(bench, "amq.match"), host.queue("x"), "", {"x-match": "all"})
+    sent = exchange(bench, "amq.topic")
     told = []
     for copy in (
         message("k.1", b"1", exchange="amq.topic"),
@@ -120,49 +122,49 @@ def test_every_way_to_publish_is_traced_once() -> None:
         assert broker.publish_if_room(sent, copy) is not None
         broker.publish_immediate(sent, copy)
         assert broker.sole_queue(sent, copy) is None
-        told.append([key for key, _, _ in world.told()])
+        told.append([key for key, _, _ in bench.told()])
     assert told == [["publish.amq.topic"] * 3] * 2
-    broker.publish(exchange(world, "amq.match"), message("", b"", exchange="amq.match"))
-    assert [headers["routed_queues"] for _, headers, _ in world.told()] == [["x"]]
+    broker.publish(exchange(bench, "amq.match"), message("", b"", exchange="amq.match"))
+    assert [headers["routed_queues"] for _, headers, _ in bench.told()] == [["x"]]
 
 
 def test_a_copy_is_neither_traced_itself_nor_are_its_dead() -> None:
-    world = Listened()
-    host = world.host
-    dead = world.queue("dead")
-    world.copies.apply(world.queue("m", x_max_length=1, x_dead_letter_exchange="amq.fanout").limits)
-    host.bind(exchange(world, "amq.fanout"), dead, "")
+    bench = Listened()
+    host = bench.host
+    dead = bench.queue("dead")
+    bench.copies.apply(bench.queue("m", x_max_length=1, x_dead_letter_exchange="amq.fanout").limits)
+    host.bind(exchange(bench, "amq.fanout"), dead, "")
     FakeConsumer(dead, credit=UNLIMITED)
-    FakeConsumer(world.queue("q"), credit=UNLIMITED)
-    world.publish("q", b"a", b"b", b"c")
-    assert world.copies.published == 6
+    FakeConsumer(bench.queue("q"), credit=UNLIMITED)
+    bench.publish("q", b"a", b"b", b"c")
+    assert bench.copies.published == 6
     assert dead.delivered == 5
 
 
 def test_dead_letters_are_copied_when_they_are_delivered_only() -> None:
-    world = Listened()
-    world.queue("dead")
-    queue = world.queue("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
-    world.publish("q", b"a")
+    bench = Listened()
+    bench.queue("dead")
+    queue = bench.queue("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    bench.publish("q", b"a")
     delivery = queue.take_one(settled=False)
     assert delivery is not None
     queue.reject(delivery)
-    world.told()
-    assert world.host.queue("dead").ready == 1
-    assert world.host.queue("dead").take_one(settled=True) is not None
-    assert bodies(world.told()) == [("deliver.dead", b"a")]
+    bench.told()
+    assert bench.host.queue("dead").ready == 1
+    assert bench.host.queue("dead").take_one(settled=True) is not None
+    assert bodies(bench.told()) == [("deliver.dead", b"a")]
 
 
 def test_messages_of_every_protocol_are_copied_with_their_properties() -> None:
     said = Properties(content_type="text/plain", headers={"a": 1}, durable=True, message_id="m", priority=3)
-    world = Listened()
-    world.queue("q")
+    bench = Listened()
+    bench.queue("q")
     for encoding in ENCODINGS:
         copy = message("q")
         copy.encoding, copy.properties = encoding, encoding.write(said)
         copy.body, copy.facts = encoding.body(b"hello"), Facts(has_headers=True)
-        world.broker.publish(world.host.default_exchange, copy)
-        [(_, headers, body)] = world.told()
+        bench.broker.publish(bench.host.default_exchange, copy)
+        [(_, headers, body)] = bench.told()
         assert body == b"hello"
         assert headers["properties"] == {
             "content_type": "text/plain",
@@ -174,13 +176,13 @@ def test_messages_of_every_protocol_are_copied_with_their_properties() -> None:
 
 
 def test_a_queue_may_get_copies_of_what_it_delivers() -> None:
-    world = Listened()
-    queue = world.queue("q")
-    world.host.bind(exchange(world, TRACE), queue, "deliver.q")
+    bench = Listened()
+    queue = bench.queue("q")
+    bench.host.bind(exchange(bench, TRACE), queue, "deliver.q")
     consumer = FakeConsumer(queue, credit=UNLIMITED)
-    world.publish("q", b"a", b"b")
+    bench.publish("q", b"a", b"b")
     assert consumer.bodies() == "a b a b"
-    assert bodies(world.told()) == [
+    assert bodies(bench.told()) == [
         ("publish.", b"a"),
         ("publish.", b"b"),
         ("deliver.q", b"a"),
@@ -189,14 +191,14 @@ def test_a_queue_may_get_copies_of_what_it_delivers() -> None:
 
 
 def test_readers_of_streams_are_traced_each_and_those_who_look_are_not() -> None:
-    world = Listened()
-    stream = world.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
+    bench = Listened()
+    stream = bench.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
     for _ in range(2):
         FakeConsumer(stream, credit=9, arguments={"x-stream-offset": "first"})
-    FakeConsumer(world.queue("q"), browses=True)
-    world.publish("s", b"a")
-    world.publish("q", b"b")
-    assert bodies(world.told()) == [
+    FakeConsumer(bench.queue("q"), browses=True)
+    bench.publish("s", b"a")
+    bench.publish("q", b"b")
+    assert bodies(bench.told()) == [
         ("publish.", b"a"),
         ("deliver.s", b"a"),
         ("deliver.s", b"a"),
@@ -205,77 +207,77 @@ def test_readers_of_streams_are_traced_each_and_those_who_look_are_not() -> None
 
 
 def test_who_asks_is_known_by_his_connection_and_his_only_channel() -> None:
-    world = Listened()
-    node = world.broker.operations = FakeNode()
-    world.queue("q")
+    bench = Listened()
+    node = bench.broker.operations = FakeNode()
+    bench.queue("q")
     for channels in (1, 2):
         facts = ConnectionFacts(protocol="AMQP 1.0", user="shop", virtual_host="/", channels=channels)
         node.fed = Link(7, Front(facts, [ChannelFacts(number=n) for n in range(5, 5 + channels)]))
-        world.publish("q", b"a")
-    told = [(headers["connection"], headers["channel"], headers["user"]) for _, headers, _ in world.told()]
+        bench.publish("q", b"a")
+    told = [(headers["connection"], headers["channel"], headers["user"]) for _, headers, _ in bench.told()]
     name = "127.0.0.1:7 -> 127.0.0.1:5672"
     assert told == [(name, 5, "shop"), (name, 0, "shop")]
     node.fed = None
-    world.publish("q", b"nobody's")
-    [(_, headers, _)] = world.told()
+    bench.publish("q", b"nobody's")
+    [(_, headers, _)] = bench.told()
     assert (headers["connection"], headers["user"], headers["node"]) == ("", "", "leveret")
 
 
 def test_tracing_ends_and_begins_while_queues_are_in_use() -> None:
-    world = Listened()
-    world.queue("q")
-    world.host.set_tracing(False)
-    world.host.set_tracing(False)
-    FakeConsumer(world.host.queue("q"), credit=UNLIMITED)
-    world.publish("q", b"a")
-    assert world.told() == []
-    assert not world.host.tracing
-    world.host.set_tracing(True)
-    world.queue("late")
-    world.publish("late", b"b")
-    assert world.host.queue("late").take_one(settled=True) is not None
-    assert [key for key, _, _ in world.told()] == ["publish.", "deliver.late"]
-    assert world.host.tracing
+    bench = Listened()
+    bench.queue("q")
+    bench.host.set_tracing(False)
+    bench.host.set_tracing(False)
+    FakeConsumer(bench.host.queue("q"), credit=UNLIMITED)
+    bench.publish("q", b"a")
+    assert bench.told() == []
+    assert not bench.host.tracing
+    bench.host.set_tracing(True)
+    bench.queue("late")
+    bench.publish("late", b"b")
+    assert bench.host.queue("late").take_one(settled=True) is not None
+    assert [key for key, _, _ in bench.told()] == ["publish.", "deliver.late"]
+    assert bench.host.tracing
 
 
 def test_what_a_transaction_publishes_is_copied_at_its_end_if_tracing_is_on_still() -> None:
-    world = Listened()
-    world.queue("q")
+    bench = Listened()
+    bench.queue("q")
     for stays_on, copied in ((True, ["publish."]), (False, [])):
         transaction = Transaction()
-        transaction.publish(world.broker, world.host.default_exchange, message("q"))
-        assert world.told() == []
-        world.host.set_tracing(stays_on)
+        transaction.publish(bench.broker, bench.host.default_exchange, message("q"))
+        assert bench.told() == []
+        bench.host.set_tracing(stays_on)
         transaction.commit()
-        assert [key for key, _, _ in world.told()] == copied
+        assert [key for key, _, _ in bench.told()] == copied
 
 
 def test_queues_that_nobody_knows_of_are_not_traced() -> None:
-    world = Listened()
-    queue = world.queue("q")
-    del world.host.queues["q"]
-    world.host.add_hidden_queue(queue)
+    bench = Listened()
+    queue = bench.queue("q")
+    del bench.host.queues["q"]
+    bench.host.add_hidden_queue(queue)
     FakeConsumer(queue, credit=UNLIMITED)
-    world.publish("q", b"a")
-    assert bodies(world.told()) == [("publish.", b"a")]
+    bench.publish("q", b"a")
+    assert bodies(bench.told()) == [("publish.", b"a")]
 
 
 def test_nobody_pays_for_tracing_that_is_off() -> None:
-    world, other = World(), Listened()
+    bench, other = CoreBench(), Listened()
     other.host.set_tracing(False)
 
-    def counted(each: World) -> object:
+    def counted(each: CoreBench) -> object:
         queue = each.host.queues.get("q") or each.queue("q")
         FakeConsumer(queue, credit=UNLIMITED)
         each.publish("q", b"warm")
         return calls(lambda: each.publish("q", b"a", b"b"))
 
-    assert counted(world) == counted(other)
+    assert counted(bench) == counted(other)
 
 
 def test_copies_are_not_made_while_nobody_listens() -> None:
-    world = Listened()
-    world.queue("q")
-    world.host.delete_queue(world.copies)
-    made = calls(lambda: world.publish("q", b"a"))
+    bench = Listened()
+    bench.queue("q")
+    bench.host.delete_queue(bench.copies)
+    made = calls(lambda: bench.publish("q", b"a"))
     assert not [name for name in made if "_copy" in name or "convert" in name]

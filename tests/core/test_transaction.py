@@ -12,12 +12,13 @@ from broker_core.exchanges.exchange import Exchange
 from broker_core.exchanges.standard import STANDARD
 from broker_core.queues.queue import Queue
 from broker_core.transaction import Transaction
-from tests.core.fakes import FakeConsumer, Holding, World, message, waiting
+from tests.core.fakes import FakeConsumer, Holding, waiting
+from tests.harness.bench import CoreBench, message
 
 
 @pytest.fixture
-def world() -> World:
-    return World({**STANDARD, "x-holding": Holding})
+def bench() -> CoreBench:
+    return CoreBench({**STANDARD, "x-holding": Holding})
 
 
 @pytest.fixture
@@ -25,18 +26,18 @@ def tx() -> Transaction:
     return Transaction()
 
 
-def fanout(world: World, *queues: Queue, name: str = "x") -> Exchange:
-    exchange = world.host.declare_exchange(name, "fanout")
+def fanout(bench: CoreBench, *queues: Queue, name: str = "x") -> Exchange:
+    exchange = bench.host.declare_exchange(name, "fanout")
     for queue in queues:
-        world.host.bind(exchange, queue, "")
+        bench.host.bind(exchange, queue, "")
     return exchange
 
 
-def test_s122_messages_reach_their_queues_at_commit_in_order(world: World, tx: Transaction) -> None:
-    one, two = world.queue("1"), world.queue("2")
-    exchange = fanout(world, one, two)
+def test_s122_messages_reach_their_queues_at_commit_in_order(bench: CoreBench, tx: Transaction) -> None:
+    one, two = bench.queue("1"), bench.queue("2")
+    exchange = fanout(bench, one, two)
     for body in (b"a", b"b"):
-        assert tx.publish(world.broker, exchange, message("", body))
+        assert tx.publish(bench.broker, exchange, message("", body))
     assert (one.ready, two.ready, tx.octets) == (0, 0, 2)
     assert tx.commit() == 0
     assert (waiting(one), waiting(two), tx.octets) == ("a b", "a b", 0)
@@ -44,117 +45,123 @@ def test_s122_messages_reach_their_queues_at_commit_in_order(world: World, tx: T
     assert one.ready == 2
 
 
-def test_s122_they_are_routed_when_they_are_published(world: World, tx: Transaction) -> None:
-    bound, late = world.queue("bound"), world.queue("late")
-    exchange = fanout(world, bound)
-    tx.publish(world.broker, exchange, message("", b"a"))
-    world.host.bind(exchange, late, "")
-    world.host.unbind(exchange, bound, "")
+def test_s122_they_are_routed_when_they_are_published(bench: CoreBench, tx: Transaction) -> None:
+    bound, late = bench.queue("bound"), bench.queue("late")
+    exchange = fanout(bench, bound)
+    tx.publish(bench.broker, exchange, message("", b"a"))
+    bench.host.bind(exchange, late, "")
+    bench.host.unbind(exchange, bound, "")
     tx.commit()
     assert (bound.ready, late.ready) == (1, 0)
 
 
-def test_s126_a_rollback_forgets(world: World, tx: Transaction) -> None:
-    queue = world.queue()
+def test_s126_a_rollback_forgets(bench: CoreBench, tx: Transaction) -> None:
+    queue = bench.queue()
     consumer = FakeConsumer(queue)
-    world.publish("q", b"a")
-    tx.publish(world.broker, fanout(world, queue), message("", b"b"))
+    bench.publish("q", b"a")
+    tx.publish(bench.broker, fanout(bench, queue), message("", b"b"))
     tx.settle(partial(consumer.accept, consumer.held[0]))
     tx.rollback()
     assert (tx.commit(), tx.octets) == (0, 0)
     assert (queue.ready, queue.unsettled) == (0, 1)
 
 
-def test_s124_answers_take_effect_at_commit_after_the_messages(world: World, tx: Transaction) -> None:
-    queue = world.queue()
+def test_s124_answers_take_effect_at_commit_after_the_messages(bench: CoreBench, tx: Transaction) -> None:
+    queue = bench.queue()
     consumer = FakeConsumer(queue, credit=2)
-    world.publish("q", b"a", b"b")
+    bench.publish("q", b"a", b"b")
     a, b = consumer.held
     tx.settle(partial(consumer.accept, a))
     tx.settle(partial(consumer.release, b))
-    world.settle()
+    bench.settle()
     assert queue.unsettled == 2
     tx.commit()
-    world.settle()
+    bench.settle()
     assert (queue.accepted, consumer.bodies()) == (1, "a b b")
 
 
 def test_a_queue_that_was_deleted_in_between_is_left_out_and_the_others_are_served(
-    world: World, tx: Transaction
+    bench: CoreBench, tx: Transaction
 ) -> None:
-    gone, stays = world.queue("gone"), world.queue("stays")
-    exchange = fanout(world, gone, stays)
-    tx.publish(world.broker, exchange, message("", b"a"))
-    world.host.delete_queue(gone)
-    world.queue("gone")  # another one
+    gone, stays = bench.queue("gone"), bench.queue("stays")
+    exchange = fanout(bench, gone, stays)
+    tx.publish(bench.broker, exchange, message("", b"a"))
+    bench.host.delete_queue(gone)
+    bench.queue("gone")  # another one
     assert tx.commit() == 0
-    assert (gone.ready, stays.ready, world.host.queue("gone").ready) == (0, 1, 0)
+    assert (gone.ready, stays.ready, bench.host.queue("gone").ready) == (0, 1, 0)
 
 
-def test_x029_what_a_full_queue_refuses_is_counted_once_a_message(world: World, tx: Transaction) -> None:
-    full = partial(world.queue, x_max_length=1, x_overflow="reject-publish")
-    one, two, roomy = full("1"), full("2"), world.queue("3")
-    exchange = fanout(world, one, two, roomy)
+def test_x029_what_a_full_queue_refuses_is_counted_once_a_message(bench: CoreBench, tx: Transaction) -> None:
+    full = partial(bench.queue, x_max_length=1, x_overflow="reject-publish")
+    one, two, roomy = full("1"), full("2"), bench.queue("3")
+    exchange = fanout(bench, one, two, roomy)
     for body in (b"a", b"b", b"c"):
-        tx.publish(world.broker, exchange, message("", body))
+        tx.publish(bench.broker, exchange, message("", body))
     assert tx.commit() == 2
     assert (waiting(one), waiting(two), waiting(roomy)) == ("a", "a", "a b c")
 
 
-def test_a_queue_without_room_for_all_of_it_is_known_before_the_commit(world: World, tx: Transaction) -> None:
-    one = world.queue("1", x_max_length=3, x_overflow="reject-publish")
-    two = world.queue("2", x_max_length_bytes=4, x_overflow="reject-publish-dlx")
-    exchange = fanout(world, one, two, world.queue("3", x_max_length=1))  # the last one drops what is old
-    world.publish("1", b"before")
+def test_a_queue_without_room_for_all_of_it_is_known_before_the_commit(
+    bench: CoreBench, tx: Transaction
+) -> None:
+    one = bench.queue("1", x_max_length=3, x_overflow="reject-publish")
+    two = bench.queue("2", x_max_length_bytes=4, x_overflow="reject-publish-dlx")
+    exchange = fanout(bench, one, two, bench.queue("3", x_max_length=1))  # the last one drops what is old
+    bench.publish("1", b"before")
     for body in (b"aa", b"bb"):
-        tx.publish(world.broker, exchange, message("", body))
+        tx.publish(bench.broker, exchange, message("", body))
         assert tx.obstacle() is None
-    tx.publish(world.broker, exchange, message("", b""))
+    tx.publish(bench.broker, exchange, message("", b""))
     assert tx.obstacle() is one
     one.purge()
     assert tx.obstacle() is None
-    tx.publish(world.broker, exchange, message("", b"c"))
+    tx.publish(bench.broker, exchange, message("", b"c"))
     assert tx.obstacle() is one
-    world.host.delete_queue(one)
+    bench.host.delete_queue(one)
     assert tx.obstacle() is two
-    world.host.delete_queue(two)
+    bench.host.delete_queue(two)
     assert tx.obstacle() is None
     assert tx.commit() == 0
 
 
-def test_what_consumers_have_taken_makes_room(world: World, tx: Transaction) -> None:
-    queue = world.queue(x_max_length=1, x_overflow="reject-publish")
-    world.publish("q", b"a")
-    tx.publish(world.broker, fanout(world, queue), message("", b"b"))
+def test_what_consumers_have_taken_makes_room(bench: CoreBench, tx: Transaction) -> None:
+    queue = bench.queue(x_max_length=1, x_overflow="reject-publish")
+    bench.publish("q", b"a")
+    tx.publish(bench.broker, fanout(bench, queue), message("", b"b"))
     assert tx.obstacle() is queue
     FakeConsumer(queue)
     assert tx.obstacle() is None
 
 
-def test_nothing_is_in_the_way_of_a_transaction_that_was_rolled_back(world: World, tx: Transaction) -> None:
-    queue = world.queue(x_max_length=0, x_overflow="reject-publish")
-    tx.publish(world.broker, fanout(world, queue), message("", b"a"))
+def test_nothing_is_in_the_way_of_a_transaction_that_was_rolled_back(
+    bench: CoreBench, tx: Transaction
+) -> None:
+    queue = bench.queue(x_max_length=0, x_overflow="reject-publish")
+    tx.publish(bench.broker, fanout(bench, queue), message("", b"a"))
     assert tx.obstacle() is queue
     tx.rollback()
     assert tx.obstacle() is None
 
 
-def test_an_unroutable_message_is_known_at_once(world: World, tx: Transaction) -> None:
-    exchange = fanout(world)
-    assert not tx.publish(world.broker, exchange, message())
+def test_an_unroutable_message_is_known_at_once(bench: CoreBench, tx: Transaction) -> None:
+    exchange = fanout(bench)
+    assert not tx.publish(bench.broker, exchange, message())
     assert exchange.unroutable == 1
     assert tx.commit() == 0
 
 
-def test_an_exchange_that_takes_messages_itself_gets_them_at_commit(world: World, tx: Transaction) -> None:
-    exchange = world.host.declare_exchange("h", "x-holding")
+def test_an_exchange_that_takes_messages_itself_gets_them_at_commit(
+    bench: CoreBench, tx: Transaction
+) -> None:
+    exchange = bench.host.declare_exchange("h", "x-holding")
     assert isinstance(exchange.type, Holding)
-    assert tx.publish(world.broker, exchange, message("", b"a"))
+    assert tx.publish(bench.broker, exchange, message("", b"a"))
     assert exchange.type.held == []
     tx.commit()
     assert exchange.type.held == [b"a"]
-    tx.publish(world.broker, exchange, message("", b"b"))
-    world.host.delete_exchange("h")
+    tx.publish(bench.broker, exchange, message("", b"b"))
+    bench.host.delete_exchange("h")
     tx.commit()
     assert exchange.type.held == [b"a"]
 
@@ -167,17 +174,17 @@ def test_a_commit_is_all_and_a_rollback_is_nothing(
     transactions: list[tuple[bool, str]], deleted: set[str]
 ) -> None:
     """Each transaction publishes three messages to some queues; some queues are deleted before the end."""
-    world = World()
-    queues = {name: world.queue(name) for name in "ab"}
+    bench = CoreBench()
+    queues = {name: bench.queue(name) for name in "ab"}
     expected: dict[str, list[str]] = {"a": [], "b": []}
     for number, (commits, targets) in enumerate(transactions):
         tx = Transaction()
-        exchange = fanout(world, *(queues[name] for name in targets if name in queues), name=f"x{number}")
+        exchange = fanout(bench, *(queues[name] for name in targets if name in queues), name=f"x{number}")
         for each in range(3):
-            tx.publish(world.broker, exchange, message("", b"%d.%d" % (number, each)))
+            tx.publish(bench.broker, exchange, message("", b"%d.%d" % (number, each)))
         if number == len(transactions) // 2:
             for name in deleted:
-                world.host.delete_queue(queues.pop(name))
+                bench.host.delete_queue(queues.pop(name))
                 expected[name].clear()
         if not commits:
             tx.rollback()

@@ -13,45 +13,24 @@ from collections.abc import Sequence
 
 from broker_core.config.load import parse
 from broker_core.message import Facts, Message
-from broker_core.outbox import Outbox
 from broker_core.store import block
 from broker_core.store.contract import Append
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Json, Properties, Value
 from protocols.amqp091.broker.encoding import ENCODING
-from protocols.http.registration import PROTOCOL
-from protocols.http.server.adapter import ControlConnection
-from tests.core.fakes import waiting
-from tests.http.desk import HERE, Response, basic
+from tests.harness.http import Line, Response
+from tests.harness.settings import EVERYTHING, user, virtual_hosts
 from tests.store.site import Site
 
-CONFIG = parse("""
-[[virtual_hosts]]
-name = "/"
-[[virtual_hosts]]
-name = "closed"
-[limits]
-message_size_max = 2000000
-[[users]]
-name = "spark"
-password = "sesame"
-[users.permissions]
-"/" = { write = "^(amq\\\\.default|x|topics|inner|sorter)$" }
-[[users]]
-name = "other"
-password = "sesame"
-[users.permissions]
-"/" = { write = ".*" }
-[[users]]
-name = "boss"
-password = "sesame"
-tags = ["administrator"]
-[users.permissions]
-"/" = { configure = ".*", write = ".*", read = ".*" }
-""")
+CONFIG = parse(
+    "limits.message_size_max = 2000000\n"
+    + virtual_hosts("/", "closed")
+    + user("spark", "sesame", {"/": {"write": "^(amq\\.default|x|topics|inner|sorter)$"}})
+    + user("other", "sesame", {"/": {"write": ".*"}})
+    + user("boss", "sesame", EVERYTHING, "administrator")
+)
 BASE = "/api/leveret/staging/%2F/job"
 STEP_S = 0.05
-STEPS_MAX = 400
 DURABLE = ENCODING.write(Properties(durable=True))
 
 
@@ -76,7 +55,6 @@ class Press:
         self.host = self.site.host
         if site is None:
             self.queue = self.site.queue(**arguments)
-        self.line = Line(self)
 
     def again(self, clean: bool = False, away_s: float = 0) -> Press:
         """The next start: after a crash, unless it is `clean`."""
@@ -87,7 +65,18 @@ class Press:
 
     def ask(self, method: str, path: str, body: bytes = b"", user: str = "spark") -> Response:
         """What is answered in the end, by a broker that has nothing else to do."""
-        return Line(self).send(method, path, body, user).answer()
+        return self.send(method, path, body, user).answer()
+
+    def send(self, method: str, path: str, body: bytes = b"", user: str = "spark") -> Line:
+        """The same, on a line whose answer is still to come."""
+        line = self.line.send(method, path, body, f"{user}:sesame")
+        self.broker.settle()
+        return line
+
+    @property
+    def line(self) -> Line:
+        """A new connection."""
+        return Line(self.broker, CONFIG, advance=self.advance)
 
     def stage(self, path: str, body: bytes, user: str = "spark") -> Json:
         """The answer if it is staged."""
@@ -104,45 +93,6 @@ class Press:
         return " ".join(each.message.body.decode() for each in self.host.queues[name].waiting())
 
 
-class Line:
-    """One connection."""
-
-    def __init__(self, press: Press) -> None:
-        self._press = press
-        connection = PROTOCOL.factory(press.broker, CONFIG, Outbox([]), HERE, press.broker.now)
-        assert isinstance(connection, ControlConnection)
-        self.connection = connection
-        self._method = ""
-
-    def send(self, method: str, path: str, body: bytes = b"", user: str = "spark") -> Line:
-        self._method = method
-        self.connection.receive(request(method, path, body, user), self._press.broker.now)
-        self._press.broker.settle()
-        return self
-
-    @property
-    def waits(self) -> bool:
-        return not self.connection.outbox.pieces
-
-    def answer(self) -> Response:
-        for _ in range(STEPS_MAX):
-            if not self.waits:
-                break
-            self._press.advance()
-        assert not self.waits, "it is never answered"
-        octets = b"".join(self.connection.outbox.take())
-        self.connection.outbox.sent(len(octets))
-        return Response(octets, self._method)
-
-
-def request(method: str, path: str, body: bytes = b"", user: str = "spark") -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}Authorization: {basic(f'{user}:sesame')}\r\n\r\n".encode() + body
-
-
 def content(response: Response) -> Json:
     assert response.status == 200, response.content
     return response.json
-
-
-__all__ = ["BASE", "CONFIG", "Line", "Press", "content", "packed", "request", "rows", "waiting"]

@@ -14,34 +14,20 @@ from broker_core.clock import ManualClock
 from broker_core.config.load import parse
 from broker_core.message import Message
 from broker_core.node.assembly import populate
-from broker_core.outbox import Outbox
 from broker_core.queues.stream import StreamQueue
 from broker_core.queues.stream_log import MemoryLog, Raw
 from broker_core.store import block
 from broker_core.values import Table
-from protocols.http.registration import PROTOCOL
 from protocols.http.server import memory_budget as room
-from protocols.http.server.adapter import ControlConnection
-from tests.core.fakes import ENCODING
-from tests.http.desk import HERE, Response, basic
+from tests.harness.bench import ENCODING, Bench
+from tests.harness.http import Line, Response
+from tests.harness.settings import user, virtual_hosts
 
-CONFIG = parse("""
-[[virtual_hosts]]
-name = "/"
-[[virtual_hosts]]
-name = "closed"
-[[users]]
-name = "reader"
-password = "sesame"
-[users.permissions]
-"/" = { read = "^s" }
-[[users]]
-name = "writer"
-password = "sesame"
-tags = ["administrator"]
-[users.permissions]
-"/" = { write = ".*", configure = ".*" }
-""")
+CONFIG = parse(
+    virtual_hosts("/", "closed")
+    + user("reader", "sesame", {"/": {"read": "^s"}})
+    + user("writer", "sesame", {"/": {"write": ".*", "configure": ".*"}}, "administrator")
+)
 STREAM: Table = {"x-queue-type": "stream"}
 
 
@@ -66,11 +52,11 @@ class HeldLog(MemoryLog):
         self.asked.pop(0)[-1](error)
 
 
-class Stand:
+class Stand(Bench):
     """A broker with a stream `s`, and connections to it."""
 
     def __init__(self) -> None:
-        self.broker = Broker(ManualClock())
+        super().__init__(Broker(ManualClock()))
         populate(self.broker, CONFIG)
         self.host = self.broker.virtual_host("/")
         self.stream = self.declare("s")
@@ -83,13 +69,6 @@ class Stand:
     def publish(self, *bodies: bytes, to: str = "s") -> None:
         for body in bodies:
             self.broker.publish(self.host.exchange(""), Message(ENCODING, "", to, b"", body))
-        self.broker.settle()
-
-    def advance(self, seconds: float) -> None:
-        clock = self.broker.clock
-        assert isinstance(clock, ManualClock)
-        clock.advance(seconds)
-        self.broker.tick()
         self.broker.settle()
 
     def ask(self, path: str, user: str = "reader", method: str = "GET", host: str = "%2F") -> Asking:
@@ -105,37 +84,16 @@ class Stand:
         return room.room_of(self.broker)
 
 
-class Asking:
-    """A connection."""
+class Asking(Line):
+    """A connection that asks for what there is in bulk."""
 
     def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        connection = PROTOCOL.factory(broker, CONFIG, Outbox([]), HERE, broker.now)
-        assert isinstance(connection, ControlConnection)
-        self.connection = connection
-        self._method = ""
+        super().__init__(broker, CONFIG)
 
     def ask(
         self, path: str, user: str = "reader", method: str = "GET", host: str = "%2F", what: str = "streams"
     ) -> None:
-        self._method = method
-        head = f"{method} /api/leveret/{what}/{host}{path} HTTP/1.1\r\nHost: localhost\r\n"
-        octets = f"{head}Authorization: {basic(f'{user}:sesame')}\r\n\r\n".encode()
-        self.connection.receive(octets, self.broker.now)
-
-    @property
-    def waits(self) -> bool:
-        """Whether nothing has been answered yet."""
-        return not self.connection.outbox.pieces
-
-    @property
-    def response(self) -> Response:
-        """The answer, which the peer reads at once."""
-        outbox = self.connection.outbox
-        octets = b"".join(outbox.take())
-        if outbox.sent(len(octets)):
-            self.connection.drained()
-        return Response(octets, self._method)
+        self.send(method, f"/api/leveret/{what}/{host}{path}", login=f"{user}:sesame")
 
 
 def bodies(response: Response) -> list[tuple[int, bytes]]:

@@ -14,8 +14,9 @@ from broker_core.values import Json
 from protocols.http.server.request import Asked, Level, Refused, Route
 from protocols.http.server.router import Tree
 from protocols.http.server.routes import ROUTES, allowed, find
+from tests.harness.http import ELSEWHERE, basic
 
-from .desk import ELSEWHERE, TAGS, Desk, basic
+from .desk import TAGS, Desk
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from protocols.http.connection import (
     refusal,
 )
 from protocols.http.server import memory_budget
-from tests.http.desk import basic
-from tests.http.press import BASE, Line, Press, request, rows
+from tests.harness.http import basic, request
+from tests.http.press import BASE, Press, rows
 from tests.http.test_connection import Wire, responses
 
 BOUNDS = Bounds(head_size_max=512, body_size_max=10, request_timeout_s=10.0, stall_size=20)
@@ -197,7 +197,7 @@ def test_a_message_as_large_as_any_can_be_published() -> None:
 def test_too_large_a_body_is_refused_when_its_head_is_there(
     method: str, path: str, user: str, expected: tuple[int, str | None]
 ) -> None:
-    line = Line(Press())
+    line = Press().line
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3048577\r\nExpect: 100-continue\r\n"
     )
@@ -213,12 +213,12 @@ def test_all_large_bodies_together_have_so_much_room() -> None:
     press = Press()
     bodies = memory_budget.bodies_of(press.broker)
     bodies.octets = 4_000_000
-    data = request("POST", PIECE, large_rows())
-    half = [Line(press) for _ in range(2)]
+    data = request("POST", PIECE, large_rows(), "spark:sesame")
+    half = [press.line for _ in range(2)]
     for line in half:
         line.connection.receive(data[:-1], press.broker.now)
     assert bodies.taken == 2 * len(large_rows())
-    response = Line(press).send("POST", PIECE, large_rows()).answer()
+    response = press.send("POST", PIECE, large_rows()).answer()
     assert (response.status, response.headers["Retry-After"]) == (503, "1")
     reason = "other requests take up the memory for their bodies; ask again later"
     assert response.content["reason"] == reason
@@ -234,7 +234,7 @@ def test_all_large_bodies_together_have_so_much_room() -> None:
 
 def test_a_body_of_unknown_size_takes_up_the_most_there_can_be() -> None:
     press = Press()
-    line = Line(press)
+    line = press.line
     data = large_rows()
     head = f"POST {PIECE} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
     head += f"Authorization: {basic('spark:sesame')}\r\n\r\n{len(data):x}\r\n"

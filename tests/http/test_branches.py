@@ -9,7 +9,7 @@ from broker_core.values import Json
 from broker_core.xa.branch import State, Verb, Verdict
 from tests.core.branching import Crew, xid
 from tests.core.fakes import waiting
-from tests.http.desk import Response
+from tests.harness.http import Response
 from tests.http.stand import Asking, Stand
 
 NAME = "/1-61-31"

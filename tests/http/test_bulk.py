@@ -12,8 +12,8 @@ from broker_core.queues.stream import StreamQueue
 from broker_core.store import block
 from broker_core.store.contract import DamagedError, StoreError
 from protocols.http.bulk import arrow, bulk, streams
-from tests.core.fakes import ENCODING
-from tests.http.desk import Response, basic
+from tests.harness.bench import ENCODING
+from tests.harness.http import Response, basic
 from tests.http.stand import CONFIG, STREAM, Asking, HeldLog, Stand, bodies, told
 from tests.store.site import Site
 

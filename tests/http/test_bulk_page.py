@@ -17,7 +17,7 @@ from broker_core.queues.work_queue import WorkQueue
 from protocols.http.bulk import bulk, leases, streams
 from protocols.http.connection import Bounds
 from protocols.http.server import memory_budget
-from tests.core.fakes import ENCODING
+from tests.harness.bench import ENCODING
 from tests.http.stand import Stand
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bulk-access.md").read_text()

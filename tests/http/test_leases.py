@@ -13,7 +13,7 @@ from broker_core.security.access import Permissions
 from broker_core.store import block
 from broker_core.values import Json
 from tests.core.leased import settle_down
-from tests.http.desk import Response
+from tests.harness.http import Response
 from tests.http.stand import Asking, Stand, bodies, told
 
 

@@ -7,7 +7,7 @@ import pytest
 from broker_core.message import Message
 from broker_core.values import Json, Properties
 from protocols.amqp091.broker.encoding import ENCODING
-from tests.http.press import Line, Press, content, rows
+from tests.http.press import Press, content, rows
 
 PATH = "/api/leveret/publish/%2F"
 
@@ -53,7 +53,7 @@ def test_what_a_queue_has_no_room_for_is_refused_before_anything_is_published() 
 
 def test_a_queue_that_fills_up_meanwhile_refuses_the_rest() -> None:
     press = Press(x_max_length=5000, x_overflow="reject-publish")
-    line = Line(press).send("POST", PATH, rows("q", *[b"x"] * 5000))
+    line = press.send("POST", PATH, rows("q", *[b"x"] * 5000))
     while not press.queue.ready:
         press.advance()
     press.broker.publish(press.host.exchange(""), Message(ENCODING, "", "q", b"\0\0", b"other"))
@@ -71,7 +71,7 @@ def test_an_alarm_refuses_everything(press: Press) -> None:
 
 
 def test_many_rows_are_published_a_portion_at_a_time(press: Press) -> None:
-    line = Line(press).send("POST", PATH, rows("q", *[b"x"] * 4500))
+    line = press.send("POST", PATH, rows("q", *[b"x"] * 4500))
     assert line.waits
     assert press.queue.ready == 0  # they are looked at first
     for _ in range(3):
@@ -82,7 +82,7 @@ def test_many_rows_are_published_a_portion_at_a_time(press: Press) -> None:
 
 
 def test_who_goes_away_leaves_the_rest_unpublished(press: Press) -> None:
-    line = Line(press).send("POST", PATH, rows("q", *[b"x"] * 4500))
+    line = press.send("POST", PATH, rows("q", *[b"x"] * 4500))
     for _ in range(3):
         press.advance()
     line.connection.lost()
@@ -98,7 +98,7 @@ def test_nobody_is_told_before_it_is_on_disk() -> None:
     store = press.site.store
     while store.flying is not None:
         store.land()
-    line = Line(press).send("POST", PATH, rows("q", b"a"))
+    line = press.send("POST", PATH, rows("q", b"a"))
     press.advance(1)
     assert press.bodies() == "a"
     assert line.waits
@@ -123,7 +123,7 @@ def test_what_goes_to_many_queues_takes_more_turns(press: Press) -> None:
     fanout = press.site.exchange("x")
     for number in range(60):
         press.host.bind(fanout, press.site.queue(f"q{number}"), "", {})
-    line = Line(press).send("POST", PATH, rows("", *[b"x"] * 1000, exchange="x"))
+    line = press.send("POST", PATH, rows("", *[b"x"] * 1000, exchange="x"))
     assert line.waits
     assert 0 < press.host.queues["q0"].ready < 1000
     assert line.answer().content == {"published": 1000, "unroutable": 0}

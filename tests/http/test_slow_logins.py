@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.observability.events import Event, Listener
 from protocols.http.server.adapter import ControlConnection
-from tests.core.threads import Threads, make_slow
-from tests.http.desk import Desk, Response, basic
+from tests.harness import http
+from tests.harness.http import Response
+from tests.harness.threads import LoginEvents, Threads, make_slow
+from tests.http.desk import Desk
 
 WHOAMI = "/api/whoami"
-
-
-class Told(Listener):
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def on_event(self, event: Event) -> None:
-        if event.name.startswith("user.authentication"):
-            self.events.append(event)
 
 
 def slow_desk() -> tuple[Desk, Threads]:
@@ -32,11 +24,8 @@ def slow_desk() -> tuple[Desk, Threads]:
 def request(
     path: str = WHOAMI, user: str = "administrator:sesame", body: bytes = b"", **headers: str
 ) -> bytes:
-    given = {"Host": "localhost:15672", "Authorization": basic(user), **headers}
-    if body:
-        given["Content-Length"] = str(len(body))
-    lines = "".join(f"{name}: {text}\r\n" for name, text in given.items())
-    return f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
+    said = {"Host": "localhost:15672", **headers}
+    return http.request("POST" if body else "GET", path, body or None, user, said)
 
 
 def asking(desk: Desk, octets: bytes) -> ControlConnection:
@@ -154,7 +143,7 @@ def test_where_too_many_are_being_checked_the_answer_says_that_it_will_pass(
 
 def test_who_comes_in_is_told_once_and_who_does_not_each_time() -> None:
     desk = Desk()
-    told = Told()
+    told = LoginEvents()
     desk.broker.events.listeners.append(told)
     connection = desk.connect()
     for user in ("administrator:sesame", "administrator:sesame", "administrator:no", "administrator:no"):

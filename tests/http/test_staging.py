@@ -11,7 +11,8 @@ from broker_core.message import Facts, Message
 from broker_core.staging.staging import NOTES_MAX, STAGINGS_MAX, Staging
 from broker_core.values import Json, Properties
 from protocols.amqp091.broker.encoding import ENCODING
-from tests.http.press import BASE, Line, Press, packed, request, rows
+from tests.harness.http import request
+from tests.http.press import BASE, Press, packed, rows
 
 PATH = "/api/leveret/staging/%2F"
 
@@ -180,8 +181,8 @@ def test_a_full_queue_is_waited_for_and_what_is_behind_waits_as_well() -> None:
     press.site.queue("free")
     press.stage("7/0/1?piece=0", rows("q", b"a", b"b", b"c") + rows("free", b"d"))
     press.stage("8/0/1?piece=0", rows("free", b"e"))
-    first = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 4]]}')
-    second = Line(press).send("POST", f"{BASE}/8/commit", b'{"parts": [[0, 1, 1]]}')
+    first = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 4]]}')
+    second = press.send("POST", f"{BASE}/8/commit", b'{"parts": [[0, 1, 1]]}')
     for _ in range(5):
         press.advance()
     assert first.waits
@@ -198,7 +199,7 @@ def test_a_full_queue_is_waited_for_and_what_is_behind_waits_as_well() -> None:
 def test_who_waits_too_long_may_ask_again_and_waits_for_the_same() -> None:
     press = Press(x_max_length=1, x_overflow="reject-publish")
     press.stage("7/0/1?piece=0", rows("q", b"a", b"b"))
-    line = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 2]]}')
+    line = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 2]]}')
     press.advance(24.9)
     assert line.waits
     press.advance(0.2)
@@ -210,7 +211,7 @@ def test_who_waits_too_long_may_ask_again_and_waits_for_the_same() -> None:
     refused = press.ask("DELETE", BASE)
     assert refused.status == 409
     assert refused.content["reason"] == "staging 'job' in vhost '/' has 1 rows still to publish"
-    line = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 2]]}')
+    line = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 2]]}')
     press.queue.purge()
     assert line.answer().content == {"published": 2, "unroutable": 0, "repeated": True}
 
@@ -222,7 +223,7 @@ def test_an_alarm_refuses_pieces_and_holds_back_what_is_committed(press: Press) 
     assert (response.status, response.headers["Retry-After"]) == (503, "1")
     assert response.content["reason"] == "the node takes no messages now: low on memory"
     assert press.stage("7/0/1?piece=0", rows("q", b"a")) == {"rows": 1}  # it is there already
-    line = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 1]]}')
+    line = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 1]]}')
     for _ in range(5):
         press.advance()
     assert line.waits
@@ -237,7 +238,7 @@ def test_nobody_is_told_before_it_is_on_disk() -> None:
     store = press.site.store
     while store.flying is not None:
         store.land()
-    lines = [Line(press).send("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a")) for _ in range(2)]
+    lines = [press.send("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a")) for _ in range(2)]
     press.advance(1)
     assert all(line.waits for line in lines)
     store.land()
@@ -245,7 +246,7 @@ def test_nobody_is_told_before_it_is_on_disk() -> None:
     while store.flying is not None:
         store.land()
     assert [line.answer().content for line in lines] == [{"rows": 1}] * 2
-    line = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 1]]}')
+    line = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 1]]}')
     press.advance(1)
     assert press.bodies() == "a"
     assert line.waits
@@ -255,8 +256,8 @@ def test_nobody_is_told_before_it_is_on_disk() -> None:
 
 
 def test_large_pieces_are_taken_a_portion_at_a_time_and_others_wait_for_their_turn(press: Press) -> None:
-    large = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
-    small = Line(press).send("POST", f"{BASE}/7/1/1?piece=0", rows("q", b"small"))
+    large = press.send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
+    small = press.send("POST", f"{BASE}/7/1/1?piece=0", rows("q", b"small"))
     assert large.waits
     assert press.state()["staged"] == {}
     assert small.answer().content == {"rows": 1}
@@ -268,7 +269,7 @@ def test_large_pieces_are_taken_a_portion_at_a_time_and_others_wait_for_their_tu
 
 def test_a_piece_whose_client_has_gone_is_given_up(press: Press) -> None:
     press.stage("7/1/1?piece=0", rows("q", b"other"))
-    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
+    line = press.send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
     line.connection.lost()
     for _ in range(5):
         press.advance()
@@ -280,7 +281,7 @@ def test_a_piece_whose_client_has_gone_is_given_up(press: Press) -> None:
 
 def test_a_batch_that_is_committed_while_a_piece_comes_in_does_not_get_it(press: Press) -> None:
     press.stage("7/1/1?piece=0", rows("q", b"other"))
-    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
+    line = press.send("POST", f"{BASE}/7/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
     press.commit(7, [1, 1, 1])
     assert line.answer().content == {"rows": 0, "repeated": True}
     assert press.state()["staged"] == {}
@@ -289,8 +290,8 @@ def test_a_batch_that_is_committed_while_a_piece_comes_in_does_not_get_it(press:
 
 def test_a_repeated_piece_that_is_dropped_meanwhile_does_not_come_back_empty(press: Press) -> None:
     press.stage("7/0/1?piece=0", rows("q", b"a"))
-    other = Line(press).send("POST", f"{BASE}/8/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
-    again = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a"))
+    other = press.send("POST", f"{BASE}/8/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
+    again = press.send("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a"))
     assert press.ask("DELETE", f"{BASE}/7").content == {"dropped": 1}
     assert again.answer().content == {"rows": 1}  # it came before
     assert other.answer().content == {"rows": 5000}
@@ -300,12 +301,12 @@ def test_a_repeated_piece_that_is_dropped_meanwhile_does_not_come_back_empty(pre
 
 def test_a_piece_for_a_virtual_host_that_is_deleted_meanwhile_brings_nothing_back(press: Press) -> None:
     messages = [Message(ENCODING, "", f"k{n}", b"\0\0", b"x") for n in range(5000)]
-    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", packed(messages))
+    line = press.send("POST", f"{BASE}/7/0/1?piece=0", packed(messages))
     press.broker.delete_virtual_host("/")
     response = line.answer()
     assert (response.status, response.content["reason"]) == (404, "vhost / not found")
     press.broker.add_virtual_host("/")
-    line = Line(press).send("POST", f"{BASE}/7/0/1?piece=0", packed(messages))
+    line = press.send("POST", f"{BASE}/7/0/1?piece=0", packed(messages))
     assert line.answer().status == 403  # its permissions went as well
     assert not [key for key in press.site.objects if "staging" in key]
 
@@ -313,8 +314,8 @@ def test_a_piece_for_a_virtual_host_that_is_deleted_meanwhile_brings_nothing_bac
 def test_who_waits_for_a_staging_that_goes_with_its_virtual_host_is_told() -> None:
     press = Press(x_max_length=1, x_overflow="reject-publish")
     press.stage("7/0/1?piece=0", rows("q", b"a", b"b"))
-    waiting = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 2]]}')
-    coming = Line(press).send("POST", f"{BASE}/8/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
+    waiting = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 2]]}')
+    coming = press.send("POST", f"{BASE}/8/0/1?piece=0", 2 * rows("q", *[b"x"] * 2500))
     press.broker.delete_virtual_host("/")
     for line in (waiting, coming):
         response = line.answer()
@@ -464,8 +465,8 @@ def test_who_asks_for_pieces_all_the_time_is_not_logged(
 
 
 def test_requests_that_come_byte_by_byte_are_the_same(press: Press) -> None:
-    line = Line(press)
-    for octet in request("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a")):
+    line = press.line
+    for octet in request("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a"), "spark:sesame"):
         line.connection.receive(bytes([octet]), press.broker.now)
     press.site.settle()
     assert line.answer().content == {"rows": 1}

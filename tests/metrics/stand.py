@@ -20,8 +20,8 @@ from broker_core.operations import Connected
 from broker_core.outbox import Outbox
 from protocols.http.metrics.listener import MetricsConnection
 from protocols.http.registration import PROMETHEUS
-from tests.core.fakes import World
-from tests.http.desk import HERE, FakeNode, Response
+from tests.harness.bench import CoreBench
+from tests.harness.http import HERE, FakeNode, Response
 
 Labels = tuple[tuple[str, str], ...]
 Samples = dict[tuple[str, Labels], float]
@@ -65,7 +65,7 @@ class Link(Connected):
         raise AssertionError("nobody ends it")
 
 
-class Stand(World):
+class Stand(CoreBench):
     """A broker that is scraped."""
 
     def __init__(self) -> None:

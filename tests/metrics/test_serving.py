@@ -7,8 +7,10 @@ import pytest
 from broker_core.clock import ManualClock
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from protocols.http.metrics import endpoint
-from tests.core.fakes import FakeConsumer, message
-from tests.http.desk import ELSEWHERE, HERE, Desk, Response, basic
+from tests.core.fakes import FakeConsumer
+from tests.harness.bench import message
+from tests.harness.http import ELSEWHERE, HERE, Response, basic
+from tests.http.desk import Desk
 from tests.metrics.stand import OPEN, Front, Labels, Link, Stand, families, samples
 
 FACTS = ConnectionFacts(protocol="AMQP 0-9-1", user="shop", virtual_host="/")

@@ -8,7 +8,8 @@ import pytest
 
 from broker_core.plugins import Plugins
 from protocols.amqp091.codec import methods as m
-from tests.amqp091.peer import ClientChannel, World
+from tests.amqp091.peer import ClientChannel, channel_of
+from tests.harness.bench import ClientBench
 
 ONE_KEY = """\
 from broker_core.exchanges.exchange import ExchangeType
@@ -32,8 +33,8 @@ class Busy:
         self.file.write_text(ONE_KEY.format(key="a"))
         self.plugins = Plugins([folder], entry_points=lambda group: ())
         self.plugins.load()
-        self.world = World(exchange_types=self.plugins.exchange_types)
-        self.channel: ClientChannel = self.world.channel()
+        self.bench = ClientBench(exchange_types=self.plugins.exchange_types)
+        self.channel: ClientChannel = channel_of(self.bench)
         self.channel.exchange("spare", "fanout")
         self.channel.exchange("x", "x-one", arguments={"alternate-exchange": "spare"})
         for name in ("a", "b", "spare"):
@@ -49,12 +50,12 @@ class Busy:
             self.channel.publish("x", "k", str(self.published).encode(), settle=False)
             self.published += 1
         if settle:
-            self.world.settle()
+            self.bench.settle()
 
     def change(self, content: str) -> bool:
         """True: it was refused."""
         self.file.write_text(content)
-        return bool(self.plugins.reload(self.world.host.exchanges.values()).refused)
+        return bool(self.plugins.reload(self.bench.host.exchanges.values()).refused)
 
     def confirmed(self) -> int:
         """The last of the messages of which all have been confirmed; a nack is an error."""
@@ -63,7 +64,7 @@ class Busy:
         return confirms[-1].delivery_tag
 
     def waiting(self) -> dict[str, list[int]]:
-        queues = (self.world.queue(name) for name in ("a", "b", "spare"))
+        queues = (self.bench.queue(name) for name in ("a", "b", "spare"))
         return {q.name: [int(delivery.message.body) for delivery in q.waiting()] for q in queues}
 
 
@@ -97,7 +98,7 @@ def test_a_version_that_raises_sends_everything_to_the_alternate_until_it_is_men
 
 def test_what_was_published_in_a_transaction_goes_where_the_type_of_then_said(tmp_path: Path) -> None:
     busy = Busy(tmp_path)
-    busy.channel = busy.world.channel()
+    busy.channel = channel_of(busy.bench)
     busy.channel.does(m.TxSelect())
     busy.publish(settle=True)
     assert not busy.change(ONE_KEY.format(key="b"))
@@ -110,7 +111,7 @@ def test_a_file_that_is_deleted_leaves_its_exchanges_at_work(tmp_path: Path) -> 
     busy = Busy(tmp_path)
     busy.publish(settle=False)
     busy.file.unlink()
-    assert busy.plugins.reload(busy.world.host.exchanges.values()).removed == ("x-one",)
+    assert busy.plugins.reload(busy.bench.host.exchanges.values()).removed == ("x-one",)
     busy.publish(settle=True)
     assert busy.confirmed() == busy.published
     assert busy.waiting()["a"] == numbers(0, 1)

@@ -13,14 +13,14 @@ import attrs
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol, Value
-from tests.amqp10.peer import VALUE, Link, Peer, Receiver, Sender, Session, World, data, section, told
+from tests.amqp10.peer import VALUE, Link, Peer, Receiver, Sender, Session, data, section, told
 from tests.amqp10.test_s14_management import Pair, ask_requests, ask_responses
+from tests.harness.bench import ClientBench
+from tests.harness.permissions import CONFIGURE, READ, WRITE, Need, any_of, exchange, queue
 
-CONFIGURE, WRITE, READ = PERMISSIONS = ("configure", "write", "read")
 TEMPORARY: Final = Symbol("temporary-queue")
 HELLO: Final = data(b"hello")
 
-Need: TypeAlias = tuple[str, str, str]  # permission, kind, name
 Act: TypeAlias = Callable[[Session], str]  # its refusal, or nothing
 
 
@@ -30,18 +30,6 @@ class Row:
     needs: tuple[Need, ...] = ()
     any_will_do: bool = False  # of the needs
     otherwise: str = ""  # why it fails even if it is allowed
-
-
-def exchange(permission: str, name: str) -> Need:
-    return permission, "exchange", name
-
-
-def queue(permission: str, name: str) -> Need:
-    return permission, "queue", name
-
-
-def any_of(kind: str, name: str) -> tuple[Need, ...]:
-    return tuple((permission, kind, name) for permission in PERMISSIONS)
 
 
 # What a client does.
@@ -311,43 +299,43 @@ GRANTED: Final = {
 ROWS_FOR: Final = {p.Attach: (*TO.values(), *FROM.values()), p.Transfer: tuple(REQUESTS.values())}
 
 
-# The world.
+# The bench.
 
 V1: Final = "protocols.amqp10.addresses.v1 = true\n"
 
 
-def world() -> World:
-    world = World(V1)
-    host = world.host
+def bench() -> ClientBench:
+    bench = ClientBench(V1)
+    host = bench.host
     for name in ("x", "other"):
         host.declare_exchange(name, "direct")
     host.declare_exchange("inner", "direct", internal=True)
     host.declare_exchange("guarded", "direct", arguments={"alternate-exchange": "other"})
     host.bind(host.exchange("guarded"), host.declare_queue("q"), "k", {})
     source = subscription(durable=2, expiry_policy=Symbol("never"))
-    Peer(world).open().begin().receiver(source, name="kept").peer.drop()
-    sender: Sender = Peer(world).open().begin().sender("/queues/q")
+    Peer(bench).open().begin().receiver(source, name="kept").peer.drop()
+    sender: Sender = Peer(bench).open().begin().sender("/queues/q")
     sender.publish(HELLO)
     sender.peer.drop()
-    return world
+    return bench
 
 
-def user(world: World, configure: str = ".*", write: str = ".*", read: str = ".*") -> Session:
-    access = world.broker.access
+def user(bench: ClientBench, configure: str = ".*", write: str = ".*", read: str = ".*") -> Session:
+    access = bench.broker.access
     access.add_user("u", "u")
     access.set_permissions("u", "/", configure, write, read)
-    return Peer(world).open("u", "u").begin()
+    return Peer(bench).open("u", "u").begin()
 
 
-def state(world: World) -> object:
+def state(bench: ClientBench) -> object:
     """All there is that an operation may change."""
-    queues = world.host.queues.values()
+    queues = bench.host.queues.values()
     return (
-        sorted(world.host.exchanges),
+        sorted(bench.host.exchanges),
         sorted((each.name, each.ready, each.unsettled, len(each.consumers)) for each in queues),
         sorted(
             (binding.source.name, each.name, binding.key)
             for each in queues
-            for binding in world.host.bindings_to(each)
+            for binding in bench.host.bindings_to(each)
         ),
     )

@@ -15,14 +15,12 @@ from broker_core.exchanges.super_streams import add_super_stream
 from broker_core.leases.lease import opened
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.operations import Reloaded
-from broker_core.outbox import Outbox
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Json
 from broker_core.xa.branch import Verb
-from protocols.http.registration import PROTOCOL
-from protocols.http.server.adapter import ControlConnection
 from tests.core.branching import Crew
-from tests.http.desk import HERE, FakeNode, Response, basic
+from tests.harness.http import FakeNode, Line, Response
+from tests.harness.settings import ALL, user, virtual_hosts
 from tests.http.press import rows
 from tests.metrics.stand import Front, Link
 from tests.store.site import Site
@@ -31,33 +29,14 @@ from .http_routes import BATCH, NAMES
 from .rows import Row
 
 SECRET = "canary-8b1f2c"  # everybody's password
-CONFIG = parse("""
-[[virtual_hosts]]
-name = "/"
-[[virtual_hosts]]
-name = "blue"
-[[users]]
-name = "root"
-password = "canary-8b1f2c"
-tags = ["administrator"]
-[users.permissions]
-"/" = { configure = ".*", write = ".*", read = ".*" }
-blue = { configure = ".*", write = ".*", read = ".*" }
-[[users]]
-name = "bob"
-password = "canary-8b1f2c"
-[users.permissions]
-blue = { configure = ".*", write = ".*", read = ".*" }
-[users.topic_permissions.blue]
-"amq.topic" = { write = ".*", read = ".*" }
-[[users]]
-name = "u"
-password = "canary-8b1f2c"
-[[policies]]
-name = "p"
-pattern = "^limited$"
-definition = { max-length = 10 }
-""")
+CONFIG = parse(
+    virtual_hosts("/", "blue")
+    + user("root", SECRET, {"/": ALL, "blue": ALL}, "administrator")
+    + user("bob", SECRET, {"blue": ALL})
+    + '[users.topic_permissions.blue]\n"amq.topic" = { write = ".*", read = ".*" }\n'
+    + user("u", SECRET)
+    + '[[policies]]\nname = "p"\npattern = "^limited$"\ndefinition = { max-length = 10 }\n'
+)
 SETTINGS = {
     "/api/operator-policies/%2F/op": {"pattern": "^limited$", "definition": {"max-length": 5}},
     "/api/global-parameters/mine": {"value": "v"},
@@ -65,7 +44,6 @@ SETTINGS = {
     "/api/user-limits/bob/max-connections": {"value": 100},
 }
 STEP_S = 0.05
-STEPS_MAX = 400
 
 
 class Node(FakeNode):
@@ -149,20 +127,10 @@ class Counter:
         self, method: str, target: str, body: bytes = b"", credentials: str | None = f"u:{SECRET}"
     ) -> Response:
         """What is answered in the end, by a broker that has nothing else to do."""
-        connection = PROTOCOL.factory(self.broker, CONFIG, Outbox([]), HERE, self.broker.now)
-        assert isinstance(connection, ControlConnection)
-        head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-        if credentials is not None:
-            head += f"Authorization: {basic(credentials)}\r\n"
-        connection.receive(f"{head}\r\n".encode() + body, self.broker.now)
+        line = Line(self.broker, CONFIG, advance=lambda: self.site.advance(STEP_S))
+        line.send(method, target, body, credentials)
         self.broker.settle()
-        for _ in range(STEPS_MAX):
-            if connection.outbox.pieces:
-                break
-            self.site.advance(STEP_S)
-        octets = b"".join(connection.outbox.take())
-        assert octets, f"{method} {target} is never answered"
-        return Response(octets, method)
+        return line.answer()
 
     def state(self) -> object:
         """All there is that a request may change."""

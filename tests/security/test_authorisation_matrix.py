@@ -21,19 +21,19 @@ from protocols.amqp10.broker.management.requests import ROUTES
 from protocols.amqp10.codec import performatives as p
 from tests.amqp010.test_permission_matrix import COMMANDS
 from tests.amqp091 import test_permission_matrix as of_091
-from tests.amqp091.peer import World
+from tests.harness.bench import ClientBench
+from tests.harness.permissions import PERMISSIONS, Need
 
 from .amqp10_operations import (
     GRANTED,
     HELLO,
     OPERATIONS,
-    PERMISSIONS,
     REQUESTS,
     ROWS_FOR,
-    Need,
     Row,
     Session,
     asking,
+    bench,
     from_,
     named,
     refusal,
@@ -41,7 +41,6 @@ from .amqp10_operations import (
     subscription,
     to,
     user,
-    world,
 )
 
 EVERY_SET: Final = tuple(chain.from_iterable(combinations(PERMISSIONS, count) for count in range(4)))
@@ -86,12 +85,12 @@ def test_every_method_of_0_9_1_has_a_row_or_needs_none() -> None:
     assert not {name for name in with_row if has_a_reason(name)}
 
 
-def state_of_091(world: World) -> object:
-    return {host: state_of_host(world, host) for host in of_091.HOSTS}
+def state_of_091(bench: ClientBench) -> object:
+    return {host: state_of_host(bench, host) for host in of_091.HOSTS}
 
 
-def state_of_host(world: World, name: str) -> object:
-    host = world.broker.virtual_host(name)
+def state_of_host(bench: ClientBench, name: str) -> object:
+    host = bench.broker.virtual_host(name)
     queues = host.queues.values()
     return (
         sorted((each.name, len(each.bindings)) for each in host.exchanges.values()),
@@ -104,13 +103,13 @@ def state_of_host(world: World, name: str) -> object:
 def test_what_0_9_1_refuses_has_not_happened(row: of_091.Row, host: str) -> None:
     """Without any permission, and with all but those of each need."""
     for lost in [".*", *dict.fromkeys(name for _, _, name in row.needs)]:
-        world = of_091.world()
+        bench = of_091.bench()
         kept = "" if lost == ".*" else f"^(?!{lost}$)"
-        channel = of_091.user(world, host, kept, kept, kept)
-        before = state_of_091(world)
+        channel = of_091.user(bench, host, kept, kept, kept)
+        before = state_of_091(bench)
         if row.needs:
             assert of_091.outcome(channel, row.request).startswith("403 ACCESS_REFUSED - ")
-            assert state_of_091(world) == before
+            assert state_of_091(bench) == before
 
 
 # AMQP 0-10.
@@ -151,12 +150,12 @@ def refused(need: Need) -> str:
 
 
 def check(row: Row, session: Session, missing: Sequence[Need]) -> None:
-    world = session.peer.world
-    before = state(world)
+    bench = session.peer.bench
+    before = state(bench)
     outcome = row.act(session)
     if missing and (not row.any_will_do or len(missing) == len(row.needs)):
         assert re.fullmatch(refused(missing[0]), outcome), outcome
-        assert state(world) == before
+        assert state(bench) == before
     else:
         assert outcome.startswith(row.otherwise), outcome
         assert bool(outcome) == bool(row.otherwise), outcome
@@ -167,7 +166,7 @@ def check(row: Row, session: Session, missing: Sequence[Need]) -> None:
 def test_what_each_set_of_permissions_allows(row: Row, granted: tuple[str, ...]) -> None:
     expressions = (".*" if permission in granted else "" for permission in PERMISSIONS)
     missing = [need for need in row.needs if need[0] not in granted]
-    check(row, user(world(), *expressions), missing)
+    check(row, user(bench(), *expressions), missing)
 
 
 NEEDS: Final = [
@@ -182,7 +181,7 @@ NEEDS: Final = [
 def test_each_need_is_a_need(row: Row, need: Need) -> None:
     permission, _, name = need
     expressions = (f"^(?!{name}$)" if each == permission else ".*" for each in PERMISSIONS)
-    check(row, user(world(), *expressions), [need])
+    check(row, user(bench(), *expressions), [need])
 
 
 @pytest.mark.parametrize("row", OPERATIONS.values(), ids=OPERATIONS)
@@ -192,7 +191,7 @@ def test_there_are_no_other_needs(row: Row) -> None:
             exactly([name for granted, _, name in needs if granted == permission])
             for permission in PERMISSIONS
         )
-        check(row, user(world(), *expressions), [])
+        check(row, user(bench(), *expressions), [])
 
 
 def exactly(names: Sequence[str]) -> str:
@@ -216,7 +215,7 @@ TOPICS: Final = {
 
 
 def guarded() -> Session:
-    made = world()
+    made = bench()
     made.host.declare_exchange("t", "topic")
     session = user(made)
     made.broker.access.set_topic_permissions("u", "/", "t", "^yes$", "^yes$")
@@ -226,10 +225,10 @@ def guarded() -> Session:
 @pytest.mark.parametrize(("act", "permission"), TOPICS.values(), ids=TOPICS)
 def test_s088_a_topic_that_is_not_allowed_over_1_0(act, permission: str) -> None:
     session = guarded()
-    before = state(session.peer.world)
+    before = state(session.peer.bench)
     told = f"{permission} access to topic 'no' in exchange 't' in vhost '/' refused for user 'u'"
     assert act(session) == f"amqp:unauthorized-access {told}"
-    assert state(session.peer.world) == before
+    assert state(session.peer.bench) == before
 
 
 @pytest.mark.parametrize(
@@ -241,12 +240,12 @@ def test_s088_a_topic_that_is_allowed_over_1_0(act) -> None:
 
 @pytest.mark.parametrize("address", ["/exchanges/x/k", "/queues/q", None])
 def test_a_permission_that_is_taken_away_is_missed_by_the_next_message(address: str | None) -> None:
-    session = user(world())
+    session = user(bench())
     sender = session.sender(address)
     sections = (named("/exchanges/x/k"), HELLO) if address is None else (HELLO,)
     sender.publish(*sections)
-    session.peer.world.broker.access.set_permissions("u", "/", ".*", "", ".*")
-    before = state(session.peer.world)
+    session.peer.bench.broker.access.set_permissions("u", "/", ".*", "", ".*")
+    before = state(session.peer.bench)
     sender.send(*sections)
     assert "write access to exchange" in refusal(session, sender)
-    assert state(session.peer.world) == before
+    assert state(session.peer.bench) == before

@@ -20,8 +20,9 @@ from broker_core.security.passwords import PasswordHash
 from protocols.amqp10.codec import performatives as p
 from protocols.http import connection
 from protocols.http.server.request import Asked, Level, Route
-from tests.amqp10.peer import Peer, World, plain
+from tests.amqp10.peer import Peer, plain
 from tests.amqp10.test_s14_management import Pair
+from tests.harness.bench import ClientBench
 
 from .counter import SECRET, Counter, asked
 from .http_routes import ROWS
@@ -161,7 +162,7 @@ read = ".*"
 def test_a_login_over_1_0_right_or_wrong_is_not_repeated(
     mechanism: str, responses: tuple[bytes, ...], said: Callable[[], str]
 ) -> None:
-    peer = Peer(World(MECHANISMS))
+    peer = Peer(ClientBench(MECHANISMS))
     peer.greet()
     first, *further = responses
     heard = [peer.authenticate(mechanism, first)]
@@ -172,7 +173,7 @@ def test_a_login_over_1_0_right_or_wrong_is_not_repeated(
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET + " and wrong"])
 def test_a_new_secret_over_1_0_is_not_repeated(secret: str, said: Callable[[], str]) -> None:
-    peer = Peer(World(MECHANISMS)).open("guest", SECRET)
+    peer = Peer(ClientBench(MECHANISMS)).open("guest", SECRET)
     pair = Pair(peer.begin())
     pair.send("PUT", "/auth/tokens", secret.encode())
     response = pair.responses.get()

@@ -16,10 +16,13 @@ from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
 from protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import Peer as Peer010
-from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World
+from tests.amqp091.peer import Peer
 from tests.amqp10.peer import Peer as Peer10
 from tests.amqp10.peer import plain
-from tests.core.threads import slow_access
+from tests.harness.bench import ClientBench
+from tests.harness.http import Line
+from tests.harness.peer import ELSEWHERE, LOOPBACK
+from tests.harness.threads import slow_access
 
 HERE, THERE, NEXT_DOOR = "192.0.2.7", "198.51.100.1", "192.0.2.8"
 
@@ -227,18 +230,18 @@ def test_what_is_remembered_of_names_and_addresses_is_bounded():
 FEW = "[limits]\nlogin_failures_per_user = 2\nlogin_failures_per_address = 100\n"
 
 
-def login_091(world: World, name: str, password: str, address=LOOPBACK) -> bool:
-    return isinstance(Peer(world, address).log_in(name, password), m.ConnectionTune)
+def login_091(bench: ClientBench, name: str, password: str, address=LOOPBACK) -> bool:
+    return isinstance(Peer(bench, address).log_in(name, password), m.ConnectionTune)
 
 
-def login_10(world: World, name: str, password: str, address=LOOPBACK) -> bool:
-    peer = Peer10(world, address)
+def login_10(bench: ClientBench, name: str, password: str, address=LOOPBACK) -> bool:
+    peer = Peer10(bench, address)
     peer.greet()
     return peer.authenticate("PLAIN", plain(name, password)) == p.SaslOutcome(code=p.SASL_CODE_OK)
 
 
-def login_010(world: World, name: str, password: str, address=LOOPBACK) -> bool:
-    peer = Peer010(world, address)
+def login_010(bench: ClientBench, name: str, password: str, address=LOOPBACK) -> bool:
+    peer = Peer010(bench, address)
     peer.greet()
     response = b"\0" + name.encode() + b"\0" + password.encode()
     peer.control(c.ConnectionStartOk(mechanism="PLAIN", response=response))
@@ -246,17 +249,10 @@ def login_010(world: World, name: str, password: str, address=LOOPBACK) -> bool:
     return peer.tune is not None
 
 
-def login_http(world: World, name: str, password: str, address=LOOPBACK) -> bool:
-    from broker_core.outbox import Outbox
-    from protocols.http.server.adapter import ControlConnection
-    from tests.http.desk import Response, basic
-
-    front = ControlConnection(world.broker, world.config, Outbox([]), address, world.broker.tick())
-    head = (
-        f"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic(f'{name}:{password}')}\r\n\r\n"
-    )
-    front.receive(head.encode(), world.broker.now)
-    return Response(b"".join(front.outbox.take()), "GET").status == 200
+def login_http(bench: ClientBench, name: str, password: str, address=LOOPBACK) -> bool:
+    bench.broker.tick()
+    line = Line(bench.broker, bench.config, address)
+    return line.send("GET", "/api/whoami", login=f"{name}:{password}").response.status == 200
 
 
 LOGINS = [login_091, login_10, login_010, login_http]
@@ -264,32 +260,32 @@ LOGINS = [login_091, login_10, login_010, login_http]
 
 @pytest.mark.parametrize("login", LOGINS)
 def test_after_too_many_failures_even_the_right_password_waits(login):
-    world = World(FEW)
-    world.user("ann", tags=("management",))
+    bench = ClientBench(FEW)
+    bench.user("ann", tags=("management",))
     for _ in range(3):
-        assert not login(world, "ann", "wrong", ELSEWHERE)
-    assert not login(world, "ann", "ann", ELSEWHERE)
-    world.clock.advance(1)
-    assert login(world, "ann", "ann", ELSEWHERE)
-    assert world.broker.access.logins.refused == 1
+        assert not login(bench, "ann", "wrong", ELSEWHERE)
+    assert not login(bench, "ann", "ann", ELSEWHERE)
+    bench.clock.advance(1)
+    assert login(bench, "ann", "ann", ELSEWHERE)
+    assert bench.broker.access.logins.refused == 1
 
 
 @pytest.mark.parametrize("login", LOGINS)
 def test_failures_by_address_count_in_every_protocol(login):
-    world = World("[limits]\nlogin_failures_per_address = 2\n")
-    world.user("ann", tags=("management",))
+    bench = ClientBench("[limits]\nlogin_failures_per_address = 2\n")
+    bench.user("ann", tags=("management",))
     for n in range(3):
-        assert not login(world, f"nobody{n}", "wrong", ELSEWHERE)
-    assert not login(world, "ann", "ann", ELSEWHERE)
-    assert login(world, "ann", "ann", LOOPBACK)
+        assert not login(bench, f"nobody{n}", "wrong", ELSEWHERE)
+    assert not login(bench, "ann", "ann", ELSEWHERE)
+    assert login(bench, "ann", "ann", LOOPBACK)
 
 
 def test_nobody_is_told_that_he_has_to_wait():
     """He reads what everybody reads whose password is wrong."""
-    world = World(FEW)
+    bench = ClientBench(FEW)
     said = []
     for _ in range(5):
-        peer = Peer(world, ELSEWHERE)
+        peer = Peer(bench, ELSEWHERE)
         peer.log_in("ann", "wrong")
         said.append(peer.front.wire.ended_because)
     assert len(set(said)) == 1

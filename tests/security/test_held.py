@@ -21,44 +21,46 @@ from protocols.http.server.adapter import ControlConnection
 from protocols.shared.machine.pieces import PIECE, keep
 from tests.amqp010.client import frame as frame_010
 from tests.amqp010.peer import Peer as Peer010
-from tests.amqp091.peer import ELSEWHERE, Peer, World
+from tests.amqp091.peer import Peer
 from tests.amqp10.parts import SASL
 from tests.amqp10.parts import frame as frame_10
 from tests.amqp10.peer import Peer as Peer10
+from tests.harness.bench import ClientBench
+from tests.harness.peer import ELSEWHERE
 
 KIB = 1024
 MOST = 8 * KIB
 AROUND = 2 * KIB  # of Python's own: lists, and a bytes object for each piece
 CHALLENGING = '[protocols.{}]\nmechanisms = ["RABBIT-CR-DEMO"]\n'
-Make = Callable[[World], FrontEnd]
+Make = Callable[[ClientBench], FrontEnd]
 
 
-def front_091(world: World) -> FrontEnd:
-    peer = Peer(world, ELSEWHERE)
+def front_091(bench: ClientBench) -> FrontEnd:
+    peer = Peer(bench, ELSEWHERE)
     peer.start()
     return peer.front
 
 
-def front_10(world: World) -> FrontEnd:
-    peer = Peer10(world, ELSEWHERE)
+def front_10(bench: ClientBench) -> FrontEnd:
+    peer = Peer10(bench, ELSEWHERE)
     peer.greet()
     return peer.front
 
 
-def front_010(world: World) -> FrontEnd:
-    peer = Peer010(world, ELSEWHERE)
+def front_010(bench: ClientBench) -> FrontEnd:
+    peer = Peer010(bench, ELSEWHERE)
     peer.greet()
     return peer.front
 
 
-def front_http(world: World) -> FrontEnd:
-    return ControlConnection(world.broker, world.config, Outbox([]), ELSEWHERE, 0.0)
+def front_http(bench: ClientBench) -> FrontEnd:
+    return ControlConnection(bench.broker, bench.config, Outbox([]), ELSEWHERE, 0.0)
 
 
-def held(world: World, make: Make, said: bytes, piece: int) -> tuple[int, FrontEnd]:
+def held(bench: ClientBench, make: Make, said: bytes, piece: int) -> tuple[int, FrontEnd]:
     """Octets that one of them holds more than before, and the front-end; all that it has said has been sent."""
-    make(world).receive(said, 0.0)  # what is made once, for all of them, is made now
-    fronts = [make(world) for _ in range(4)]
+    make(bench).receive(said, 0.0)  # what is made once, for all of them, is made now
+    fronts = [make(bench) for _ in range(4)]
     gc.collect()
     tracemalloc.start()
     try:
@@ -91,7 +93,7 @@ UNFINISHED: dict[str, tuple[Make, bytes]] = {
 @pytest.mark.parametrize("how", UNFINISHED)
 def test_what_is_not_whole_is_kept_as_it_came_however_it_came(how: str, piece: int):
     make, said = UNFINISHED[how]
-    octets, front = held(World(), make, said, piece)
+    octets, front = held(ClientBench(), make, said, piece)
     assert not front.closed
     assert octets <= MOST + AROUND
 
@@ -117,7 +119,7 @@ TOO_MUCH: dict[str, tuple[Make, bytes]] = {
 @pytest.mark.parametrize("how", TOO_MUCH)
 def test_what_would_be_more_ends_the_connection_before_it_is_there(how: str):
     make, said = TOO_MUCH[how]
-    assert held(World(), make, said, BITE)[1].closed
+    assert held(ClientBench(), make, said, BITE)[1].closed
 
 
 def test_who_is_challenged_is_kept_with_what_he_said_of_himself():
@@ -125,7 +127,7 @@ def test_who_is_challenged_is_kept_with_what_he_said_of_himself():
     said = dict.fromkeys((f"{number:x}" for number in range(PROPERTIES_MAX - 1)), None)
     start_ok = m.ConnectionStartOk(said, "RABBIT-CR-DEMO", b"guest", "en_US")
     octets, front = held(
-        World(CHALLENGING.format("amqp091")), front_091, method_frame(0, start_ok.encode()), BITE
+        ClientBench(CHALLENGING.format("amqp091")), front_091, method_frame(0, start_ok.encode()), BITE
     )
     assert not front.closed
     assert octets <= MOST + AROUND
@@ -133,7 +135,7 @@ def test_who_is_challenged_is_kept_with_what_he_said_of_himself():
 
 def test_more_properties_than_any_client_has_are_refused():
     said = dict.fromkeys((f"{number:x}" for number in range(PROPERTIES_MAX)), None)
-    peer = Peer(World(), ELSEWHERE)
+    peer = Peer(ClientBench(), ELSEWHERE)
     peer.start()
     start_ok = m.ConnectionStartOk(said, "PLAIN", b"\0guest\0guest", "en_US")
     assert peer.closed_with(0, start_ok) == f"502 SYNTAX_ERROR - more than {PROPERTIES_MAX} client properties"
@@ -142,10 +144,10 @@ def test_more_properties_than_any_client_has_are_refused():
 
 def test_of_who_is_challenged_in_1_0_nothing_is_kept_and_in_0_10_a_little():
     init = frame_10(0, p.SaslInit(mechanism="RABBIT-CR-DEMO", initial_response=b"guest"), kind=SASL)
-    assert held(World(CHALLENGING.format("amqp10")), front_10, init, BITE)[0] <= AROUND
+    assert held(ClientBench(CHALLENGING.format("amqp10")), front_10, init, BITE)[0] <= AROUND
     said = {f"property {number}": "x" * 100 for number in range(50)}
     start_ok = frame_010(c.ConnectionStartOk(said, "RABBIT-CR-DEMO", b"guest", "en_US").encode())
-    assert held(World(CHALLENGING.format("amqp010")), front_010, start_ok, BITE)[0] <= MOST
+    assert held(ClientBench(CHALLENGING.format("amqp010")), front_010, start_ok, BITE)[0] <= MOST
 
 
 def test_while_a_password_is_checked_little_more_is_read():

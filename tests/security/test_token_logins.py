@@ -11,18 +11,18 @@ import pytest
 
 from broker_core.client import Client
 from broker_core.frontend import Peer as Address
-from broker_core.outbox import Outbox
 from broker_core.security.access import Permission
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
 from protocols.amqp10.codec import performatives as p
-from protocols.http.server.adapter import ControlConnection
 from tests.amqp010.peer import Peer as Peer010
-from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok
+from tests.amqp091.peer import Peer, start_ok
 from tests.amqp10.peer import Peer as Peer10
 from tests.amqp10.peer import told
 from tests.amqp10.test_s14_management import Pair
-from tests.http.desk import Response
+from tests.harness.bench import ClientBench
+from tests.harness.http import Line, Response
+from tests.harness.peer import ELSEWHERE, LOOPBACK
 
 from .issuer import LASTS_S, WALL, settings, token, write_keys
 
@@ -33,17 +33,19 @@ HOSTS = "[protocols.amqp10]\nidle_timeout_s = 0\n" + "".join(
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(HOSTS + settings(write_keys(tmp_path)))
+def bench(tmp_path: Path) -> ClientBench:
+    return ClientBench(HOSTS + settings(write_keys(tmp_path)))
 
 
-def in_091(world: World, given: str, name: str = "", address: Address = ELSEWHERE) -> Client | None:
-    peer = Peer(world, address)
+def in_091(bench: ClientBench, given: str, name: str = "", address: Address = ELSEWHERE) -> Client | None:
+    peer = Peer(bench, address)
     return peer.front.client if isinstance(peer.log_in(name, given), m.ConnectionTune) else None
 
 
-def in_091_as_table(world: World, given: str, name: str = "", address: Address = ELSEWHERE) -> Client | None:
-    peer = Peer(world, address)
+def in_091_as_table(
+    bench: ClientBench, given: str, name: str = "", address: Address = ELSEWHERE
+) -> Client | None:
+    peer = Peer(bench, address)
     peer.start()
     fields = ((b"LOGIN", name.encode()), (b"PASSWORD", given.encode()))
     table = b"".join(
@@ -53,15 +55,15 @@ def in_091_as_table(world: World, given: str, name: str = "", address: Address =
     return peer.front.client if isinstance(peer.next(0), m.ConnectionTune) else None
 
 
-def in_10(world: World, given: str, name: str = "", address: Address = ELSEWHERE) -> Client | None:
-    peer = Peer10(world, address)
+def in_10(bench: ClientBench, given: str, name: str = "", address: Address = ELSEWHERE) -> Client | None:
+    peer = Peer10(bench, address)
     peer.greet()
     outcome = peer.authenticate("PLAIN", b"\0%b\0%b" % (name.encode(), given.encode()))
     return peer.front.client if outcome == p.SaslOutcome(code=p.SASL_CODE_OK) else None
 
 
-def in_010(world: World, given: str, name: str = "", address: Address = ELSEWHERE) -> Client | None:
-    peer = Peer010(world, address)
+def in_010(bench: ClientBench, given: str, name: str = "", address: Address = ELSEWHERE) -> Client | None:
+    peer = Peer010(bench, address)
     peer.greet()
     response = b"\0%b\0%b" % (name.encode(), given.encode())
     peer.control(c.ConnectionStartOk(mechanism="PLAIN", response=response))
@@ -75,17 +77,17 @@ Way = Callable[..., Client | None]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["", "shop", "whoever"])
-def test_a_token_is_a_password_and_says_itself_whose(world: World, way: Way, name: str):
-    client = way(world, token(), name)
+def test_a_token_is_a_password_and_says_itself_whose(bench: ClientBench, way: Way, name: str):
+    client = way(bench, token(), name)
     assert client is not None
     assert client.user.name == "shop"
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_token_of_three_kilobytes_fits_into_the_first_frames(world: World, way: Way):
+def test_a_token_of_three_kilobytes_fits_into_the_first_frames(bench: ClientBench, way: Way):
     given = token(groups=["x" * 50] * 40)
     assert 3000 < len(given) < 4096
-    assert way(world, given) is not None
+    assert way(bench, given) is not None
 
 
 WRONG = {
@@ -100,46 +102,46 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_wrong_token_is_a_wrong_password(world: World, way: Way, wrong: str):
-    assert way(world, WRONG[wrong](), "guest", LOOPBACK) is None
+def test_a_wrong_token_is_a_wrong_password(bench: ClientBench, way: Way, wrong: str):
+    assert way(bench, WRONG[wrong](), "guest", LOOPBACK) is None
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_without_keys_a_token_is_just_a_wrong_password(way: Way):
-    assert way(World(), token(), "shop") is None
+    assert way(ClientBench(), token(), "shop") is None
 
 
-def test_passwords_go_on_being_good(world: World):
-    assert in_091(world, "guest", "guest", LOOPBACK) is not None
+def test_passwords_go_on_being_good(bench: ClientBench):
+    assert in_091(bench, "guest", "guest", LOOPBACK) is not None
 
 
-def test_a_token_of_guest_does_not_come_from_elsewhere(world: World):
+def test_a_token_of_guest_does_not_come_from_elsewhere(bench: ClientBench):
     given = token(sub="guest")
-    assert in_10(world, given, "", ELSEWHERE) is None
-    assert in_10(world, given, "", LOOPBACK) is not None
+    assert in_10(bench, given, "", ELSEWHERE) is None
+    assert in_10(bench, given, "", LOOPBACK) is not None
 
 
-def test_tokens_that_are_not_good_keep_nobody_out(world: World):
+def test_tokens_that_are_not_good_keep_nobody_out(bench: ClientBench):
     for _ in range(50):
-        assert in_091(world, token(exp=WALL - 60), "shop") is None
-    assert in_091(world, token(), "shop") is not None
+        assert in_091(bench, token(exp=WALL - 60), "shop") is None
+    assert in_091(bench, token(), "shop") is not None
 
 
 # What he may do.
 
 
-def test_scopes_decide_where_he_enters(world: World):
+def test_scopes_decide_where_he_enters(bench: ClientBench):
     given = token(scope="leveret.read:blue/*")
-    peer = Peer(world, ELSEWHERE)
+    peer = Peer(bench, ELSEWHERE)
     peer.log_in("", given)
     peer.tune()
     assert peer.closed_with(0, m.ConnectionOpen("/")).startswith(
         "530 NOT_ALLOWED - access to vhost '/' refused"
     )
-    assert Peer(world, ELSEWHERE).open("", given, "blue").front.client.host.name == "blue"
-    refused = Peer10(world, ELSEWHERE).log_in("", given).ask_open("vhost:/")
+    assert Peer(bench, ELSEWHERE).open("", given, "blue").front.client.host.name == "blue"
+    refused = Peer10(bench, ELSEWHERE).log_in("", given).ask_open("vhost:/")
     assert told(refused.closed.error).startswith("amqp:unauthorized-access access to vhost '/' refused")
-    other = Peer010(world, ELSEWHERE)
+    other = Peer010(bench, ELSEWHERE)
     other.greet()
     other.control(c.ConnectionStartOk(mechanism="PLAIN", response=b"\0\0" + given.encode()))
     other.control(c.ConnectionTuneOk(max_frame_size=65535))
@@ -148,10 +150,10 @@ def test_scopes_decide_where_he_enters(world: World):
     assert other.closed is not None
 
 
-def test_scopes_decide_what_he_does_there_and_permissions_of_his_name_do_not(world: World):
-    world.user("shop")  # who may do everything, with a password
+def test_scopes_decide_what_he_does_there_and_permissions_of_his_name_do_not(bench: ClientBench):
+    bench.user("shop")  # who may do everything, with a password
     given = token(scope="leveret.configure:*/mine.* leveret.read:*/mine.*")
-    channel = Peer(world, ELSEWHERE).open("", given).channel()
+    channel = Peer(bench, ELSEWHERE).open("", given).channel()
     assert isinstance(channel.call(m.QueueDeclare("mine.q")), m.QueueDeclareOk)
     refusal = channel.call(m.QueueDeclare("theirs"))
     assert isinstance(refusal, m.ChannelClose)
@@ -160,9 +162,9 @@ def test_scopes_decide_what_he_does_there_and_permissions_of_his_name_do_not(wor
     )
 
 
-def test_scopes_decide_about_routing_keys(world: World):
+def test_scopes_decide_about_routing_keys(bench: ClientBench):
     given = token(scope="leveret.write:*/amq.topic/eu.* leveret.read:*/*")
-    channel = Peer(world, ELSEWHERE).open("", given).channel()
+    channel = Peer(bench, ELSEWHERE).open("", given).channel()
     channel.publish("amq.topic", "eu.fr", b"fine")
     assert channel.next() is None
     channel.publish("amq.topic", "us.ny", b"not")
@@ -171,9 +173,9 @@ def test_scopes_decide_about_routing_keys(world: World):
     assert refusal.reply_text.startswith("ACCESS_REFUSED - write access to topic 'us.ny'")
 
 
-def test_two_tokens_of_one_user_are_two_sets_of_scopes(world: World):
-    access = world.broker.access
-    one, other = in_091(world, token()), in_091(world, token(scope=""))
+def test_two_tokens_of_one_user_are_two_sets_of_scopes(bench: ClientBench):
+    access = bench.broker.access
+    one, other = in_091(bench, token()), in_091(bench, token(scope=""))
     assert one is not None
     assert other is not None
     assert access.allowed(one.user, "/", Permission.READ, "q")
@@ -181,10 +183,10 @@ def test_two_tokens_of_one_user_are_two_sets_of_scopes(world: World):
     assert access.allowed(one.user, "/", Permission.READ, "q")
 
 
-def test_to_send_as_others_takes_the_tag_in_the_token(world: World):
-    world.broker.access.add_user("shop", "shop", ("impersonator",))
-    access = world.broker.access
-    plain, tagged = in_091(world, token()), in_091(world, token(scope="leveret.tag:impersonator"))
+def test_to_send_as_others_takes_the_tag_in_the_token(bench: ClientBench):
+    bench.broker.access.add_user("shop", "shop", ("impersonator",))
+    access = bench.broker.access
+    plain, tagged = in_091(bench, token()), in_091(bench, token(scope="leveret.tag:impersonator"))
     assert plain is not None
     assert tagged is not None
     with pytest.raises(Exception, match="user_id property set to 'ann'"):
@@ -195,92 +197,92 @@ def test_to_send_as_others_takes_the_tag_in_the_token(world: World):
 # Renewing, and the end.
 
 
-def test_a_connection_ends_when_its_token_does(world: World):
-    peer, other, third = opened(world)
-    world.advance(LASTS_S + LEEWAY_S - 1)
+def test_a_connection_ends_when_its_token_does(bench: ClientBench):
+    peer, other, third = opened(bench)
+    bench.advance(LASTS_S + LEEWAY_S - 1)
     for each in (peer, other, third):
         each.read()
     assert peer.next(0) is None
     assert other.closed is None
     assert third.closed is None
-    world.advance(1)
+    bench.advance(1)
     assert peer.refusal() == "320 CONNECTION_FORCED - credential expired"
     other.read()
     assert told(other.closed.error) == "amqp:unauthorized-access credential expired"
     third.read()
     assert third.closed is not None
     assert (third.closed.reply_code, third.closed.reply_text) == (320, "credential expired")
-    assert not world.broker.clients
+    assert not bench.broker.clients
 
 
-def opened(world: World) -> tuple[Peer, Peer10, Peer010]:
+def opened(bench: ClientBench) -> tuple[Peer, Peer10, Peer010]:
     return (
-        Peer(world, ELSEWHERE).open("", token()),
-        Peer10(world, ELSEWHERE).open("", token()),
-        Peer010(world, ELSEWHERE).open("", token()),
+        Peer(bench, ELSEWHERE).open("", token()),
+        Peer10(bench, ELSEWHERE).open("", token()),
+        Peer010(bench, ELSEWHERE).open("", token()),
     )
 
 
-def test_whoever_logs_in_with_a_password_stays(world: World):
-    peer = Peer(world).open()
-    world.advance(LASTS_S + LEEWAY_S + 1)
+def test_whoever_logs_in_with_a_password_stays(bench: ClientBench):
+    peer = Peer(bench).open()
+    bench.advance(LASTS_S + LEEWAY_S + 1)
     assert peer.next(0) is None
-    assert world.broker.clients
+    assert bench.broker.clients
 
 
-def test_a_fresh_token_keeps_a_connection_open_in_0_9_1(world: World):
-    peer = Peer(world, ELSEWHERE).open("", token())
-    world.advance(LASTS_S)
+def test_a_fresh_token_keeps_a_connection_open_in_0_9_1(bench: ClientBench):
+    peer = Peer(bench, ELSEWHERE).open("", token())
+    bench.advance(LASTS_S)
     assert isinstance(peer.call(0, renewed(token(exp=WALL + 2 * LASTS_S))), m.ConnectionUpdateSecretOk)
-    world.advance(LASTS_S + LEEWAY_S - 1)
+    bench.advance(LASTS_S + LEEWAY_S - 1)
     assert peer.next(0) is None
-    world.advance(1)
+    bench.advance(1)
     assert peer.refusal() == "320 CONNECTION_FORCED - credential expired"
 
 
-def test_a_fresh_token_keeps_a_connection_open_in_1_0(world: World):
-    peer = Peer10(world, ELSEWHERE).open("", token())
+def test_a_fresh_token_keeps_a_connection_open_in_1_0(bench: ClientBench):
+    peer = Peer10(bench, ELSEWHERE).open("", token())
     asking = Pair(peer.begin())
-    world.advance(LASTS_S)
+    bench.advance(LASTS_S)
     assert asking.ask("PUT", "/auth/tokens", token(exp=WALL + 2 * LASTS_S).encode()) == (204, None)
-    world.advance(LASTS_S + LEEWAY_S - 1)
+    bench.advance(LASTS_S + LEEWAY_S - 1)
     peer.read()
     assert peer.closed is None
-    world.advance(1)
+    bench.advance(1)
     peer.read()
     assert peer.closed is not None
 
 
-def test_a_fresh_token_that_is_not_good_ends_the_connection(world: World):
-    peer = Peer(world, ELSEWHERE).open("", token())
+def test_a_fresh_token_that_is_not_good_ends_the_connection(bench: ClientBench):
+    peer = Peer(bench, ELSEWHERE).open("", token())
     assert peer.closed_with(0, renewed(token(aud="other"))).startswith("530 NOT_ALLOWED")
-    other = Peer10(world, ELSEWHERE).open("", token())
+    other = Peer10(bench, ELSEWHERE).open("", token())
     Pair(other.begin()).send("PUT", "/auth/tokens", token(aud="other").encode())
     other.read()
     assert told(other.closed.error).startswith("amqp:unauthorized-access ")
 
 
-def test_a_fresh_token_is_one_of_the_same_user(world: World):
-    peer = Peer(world, ELSEWHERE).open("", token())
+def test_a_fresh_token_is_one_of_the_same_user(bench: ClientBench):
+    peer = Peer(bench, ELSEWHERE).open("", token())
     assert peer.closed_with(0, renewed(token(sub="admin"))).startswith("530 NOT_ALLOWED")
-    assert not world.broker.connections_of
-    other = Peer10(world, ELSEWHERE).open("", token())
+    assert not bench.broker.connections_of
+    other = Peer10(bench, ELSEWHERE).open("", token())
     Pair(other.begin()).send("PUT", "/auth/tokens", token(sub="admin").encode())
     other.read()
     assert told(other.closed.error).startswith("amqp:unauthorized-access ")
 
 
-def test_a_fresh_token_with_fewer_scopes_takes_effect_at_once(world: World):
+def test_a_fresh_token_with_fewer_scopes_takes_effect_at_once(bench: ClientBench):
     """Also where the answer for the next message is remembered, and for consumers that are there."""
-    peer = Peer(world, ELSEWHERE).open("", token())
+    peer = Peer(bench, ELSEWHERE).open("", token())
     channel = peer.channel()
     channel.declare("q")
     channel.consume("q")
     channel.publish("", "q", b"1")
     assert len(channel.deliveries()) == 1
     peer.call(0, renewed(token(scope="leveret.configure:*/*")))
-    world.settle()
-    assert not world.queue("q").consumers
+    bench.settle()
+    assert not bench.queue("q").consumers
     channel.publish("", "q", b"2")
     refusals = [each for each in channel.all() if isinstance(each, m.ChannelClose)]
     assert refusals[0].reply_text.startswith("ACCESS_REFUSED - write access to exchange 'amq.default'")
@@ -294,55 +296,55 @@ def renewed(given: str) -> m.ConnectionUpdateSecret:
 
 
 def ask(
-    world: World, authorization: str, target: str = "/api/leveret/status", method: str = "GET"
+    bench: ClientBench, authorization: str, target: str = "/api/leveret/status", method: str = "GET"
 ) -> Response:
     address = Address("192.0.2.7", 40000, "192.0.2.1", 15672, False)
-    front = ControlConnection(world.broker, world.config, Outbox([]), address, world.broker.tick())
-    head = f"{method} {target} HTTP/1.1\r\nHost: broker.example\r\nAuthorization: {authorization}\r\n\r\n"
-    front.receive(head.encode(), world.broker.now)
-    world.settle()
-    return Response(b"".join(front.outbox.take()), method)
+    bench.broker.tick()
+    line = Line(bench.broker, bench.config, address)
+    line.send(method, target, headers={"Host": "broker.example", "Authorization": authorization})
+    bench.settle()
+    return line.response
 
 
 MANAGER = "leveret.tag:management leveret.read:*/*"
 
 
-def test_over_http_a_token_stands_alone_or_as_password(world: World):
+def test_over_http_a_token_stands_alone_or_as_password(bench: ClientBench):
     given = token(scope=MANAGER)
-    assert ask(world, f"Bearer {given}", "/api/whoami").content["name"] == "shop"
-    assert ask(world, f"bearer {given}", "/api/whoami").content["tags"] == ["management"]
+    assert ask(bench, f"Bearer {given}", "/api/whoami").content["name"] == "shop"
+    assert ask(bench, f"bearer {given}", "/api/whoami").content["tags"] == ["management"]
     basic = base64.b64encode(f"whoever:{given}".encode()).decode()
-    assert ask(world, f"Basic {basic}", "/api/whoami").content["name"] == "shop"
+    assert ask(bench, f"Basic {basic}", "/api/whoami").content["name"] == "shop"
 
 
-def test_over_http_tags_come_from_the_token(world: World):
-    world.broker.access.add_user("shop", "shop", ("administrator",))
-    assert ask(world, f"Bearer {token()}", "/api/whoami").status in (401, 403)
+def test_over_http_tags_come_from_the_token(bench: ClientBench):
+    bench.broker.access.add_user("shop", "shop", ("administrator",))
+    assert ask(bench, f"Bearer {token()}", "/api/whoami").status in (401, 403)
 
 
-def test_what_a_token_makes_is_not_opened_to_a_user_of_that_name(world: World):
-    world.user("shop")
+def test_what_a_token_makes_is_not_opened_to_a_user_of_that_name(bench: ClientBench):
+    bench.user("shop")
     made = token(scope="leveret.tag:administrator")
-    assert ask(world, f"Bearer {made}", "/api/vhosts/made", "PUT").status == 201
-    shop = world.broker.access.user("shop")
+    assert ask(bench, f"Bearer {made}", "/api/vhosts/made", "PUT").status == 201
+    shop = bench.broker.access.user("shop")
     assert shop is not None
-    assert not world.broker.access.may_enter(shop, "made")
+    assert not bench.broker.access.may_enter(shop, "made")
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, "none at all", "password"])
-def test_over_http_a_wrong_token_is_not_let_in(world: World, wrong: str):
+def test_over_http_a_wrong_token_is_not_let_in(bench: ClientBench, wrong: str):
     others = {"none at all": "", "password": "guest"}
     given = others[wrong] if wrong in others else WRONG[wrong]()
-    assert ask(world, f"Bearer {given}", "/api/whoami").status in (401, 431)
+    assert ask(bench, f"Bearer {given}", "/api/whoami").status in (401, 431)
 
 
-def test_no_log_ever_has_a_token(world: World, caplog: pytest.LogCaptureFixture):
+def test_no_log_ever_has_a_token(bench: ClientBench, caplog: pytest.LogCaptureFixture):
     good, bad = token(), token(aud="other")
     with caplog.at_level(logging.DEBUG):
         for given in (good, bad):
             for way in WAYS:
-                way(world, given, "shop")
-            ask(world, f"Bearer {given}")
+                way(bench, given, "shop")
+            ask(bench, f"Bearer {given}")
     assert caplog.records
     for given in (good, bad):
         assert not any(part in caplog.text for part in given.split("."))
@@ -353,15 +355,15 @@ def test_no_log_ever_has_a_token(world: World, caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize(("scope", "goes_on"), [("leveret.read:*/q", True), ("leveret.read:*/other", False)])
 def test_a_session_goes_on_with_another_token_only_if_that_may_read_the_same(
-    world: World, scope: str, goes_on: bool
+    bench: ClientBench, scope: str, goes_on: bool
 ):
-    first = Peer010(world, ELSEWHERE).open("", token())
+    first = Peer010(bench, ELSEWHERE).open("", token())
     session = first.attach("session")
     session.control(c.SessionRequestTimeout(60))
     session.declare("q")
     session.subscribe("q", "here")
-    first.lose()
-    queue = world.queue("q")
+    first.drop()
+    queue = bench.queue("q")
     assert len(queue.consumers) == 1
-    Peer010(world, ELSEWHERE).open("", token(scope=scope)).attach("session")
+    Peer010(bench, ELSEWHERE).open("", token(scope=scope)).attach("session")
     assert bool(queue.consumers) is goes_on

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from broker_core.store.memory import MemoryStore
 from broker_core.xa.branch import Branch
 from tests.core.branching import Crew, xid
 from tests.core.fakes import waiting
-from tests.core.leased import settle_down
 from tests.store.site import Site
 
 KEY = '["branch","/","1-61-31"]'
 LAST = '["last-number"]'
-
-
-def held_site() -> Site:
-    """A site whose commits land when a test says so. All there is so far is on disk."""
-    site = Site(MemoryStore(held=True))
-    land_all(site)
-    return site
-
-
-def land_all(site: Site) -> None:
-    settle_down(site.broker)
-    while site.store.flying is not None:
-        site.store.land()
-        settle_down(site.broker)
 
 
 def steps(site: Site) -> Iterator[None]:

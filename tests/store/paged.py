@@ -18,7 +18,7 @@ from broker_core.store.contract import Page, Reader
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Value
 from tests.core import test_queue_properties
-from tests.core.fakes import ENCODING, World
+from tests.harness.bench import ENCODING, CoreBench
 
 T = TypeVar("T")
 
@@ -130,8 +130,8 @@ def in_memory(queue: WorkQueue) -> list[Delivery]:
     return found
 
 
-class PagedWorld(World):
-    """A world whose queues are in the store. Every verb settles, and what is committed is durable at once."""
+class PagedBench(CoreBench):
+    """A bench whose queues are in the store. Every verb settles, and what is committed is durable at once."""
 
     def __init__(self) -> None:
         super().__init__()

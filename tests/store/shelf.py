@@ -19,7 +19,7 @@ from broker_core.store.contract import Append, Commit, DamagedError, Entries, Re
 from broker_core.store.folder import STREAMS
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
-from tests.core.fakes import ENCODING
+from tests.harness.bench import ENCODING
 
 T = TypeVar("T")
 

@@ -31,7 +31,8 @@ from broker_core.values import Value
 from broker_core.virtual_host import PREDECLARED, VirtualHost
 from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
-from tests.core.fakes import ENCODING
+from tests.core.leased import settle_down
+from tests.harness.bench import ENCODING, Bench, spelled
 
 
 class Rare(Fanout):
@@ -45,7 +46,7 @@ DEFAULTS = Config()
 THERE_ANYWAY = {"", *(name for name, _, _ in PREDECLARED)}
 
 
-class Site:
+class Site(Bench):
     """One start."""
 
     def __init__(
@@ -59,11 +60,12 @@ class Site:
         """`recovery_s`: how long it takes to get the messages back."""
         self.store = store or MemoryStore()
         self.config = config or Config()
-        self.clock = clock or ManualClock()
         self.types = dict(types)
         compat = None if self.config == DEFAULTS else self.config.compat.chosen
         access = Access(random_octets=bytes)  # the built-in user's hash is made at each start
-        self.broker = Broker(self.clock, exchange_types=self.types, access=access, compat=compat)
+        super().__init__(
+            Broker(clock or ManualClock(), exchange_types=self.types, access=access, compat=compat)
+        )
         known = (ENCODING, ENCODING010, ENCODING091)
         self.broker.encodings = {each.name: lambda each=each: each for each in known}  # type: ignore[misc]
         self.journal = Journal(self.store, self.broker, self.broker.encodings)
@@ -76,9 +78,6 @@ class Site:
         begin(self.broker)
         self.journal.start(lambda told: told())
         self.settle()
-
-    def settle(self) -> None:
-        self.broker.settle()
 
     def again(
         self,
@@ -115,8 +114,7 @@ class Site:
         self.store.content.objects[key] = text
 
     def queue(self, name: str = "q", **said: Value) -> Queue:
-        arguments = {key.replace("_", "-"): value for key, value in said.items()}
-        return self.host.declare_queue(name, durable=True, arguments=arguments)
+        return self.host.declare_queue(name, durable=True, arguments=spelled(said))
 
     def exchange(self, name: str = "x", type_: str = "fanout", auto_delete: bool = False) -> Exchange:
         return self.host.declare_exchange(name, type_, durable=True, auto_delete=auto_delete)
@@ -125,11 +123,6 @@ class Site:
         for body in bodies:
             message = Message(ENCODING, exchange, key, b"", body, Facts(durable=True))
             self.broker.publish(self.host.exchange(exchange), message)
-        self.settle()
-
-    def advance(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.broker.tick()
         self.settle()
 
     def users(self) -> list[str]:
@@ -152,6 +145,20 @@ class Site:
             "policies": policies.list(),
             "operators": policies.list_operator(),
         }
+
+
+def held_site() -> Site:
+    """A site whose commits land when a test says so. All there is so far is on disk."""
+    site = Site(MemoryStore(held=True))
+    land_all(site)
+    return site
+
+
+def land_all(site: Site) -> None:
+    settle_down(site.broker)
+    while site.store.flying is not None:
+        site.store.land()
+        settle_down(site.broker)
 
 
 def shape_of(host: VirtualHost) -> dict[str, object]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from broker_core.message import Facts, Message, Notes
 from broker_core.store import block
 from broker_core.store.contract import Append, DamagedError
-from tests.core.fakes import ENCODING
+from tests.harness.bench import ENCODING
 from tests.store.test_chunk import MESSAGES, encoding_of, fields, told
 
 ARRIVED = 1_700_000_000_000

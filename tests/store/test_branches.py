@@ -17,14 +17,12 @@ from tests.store.branched import (
     PREPARED,
     changes,
     has,
-    held_site,
     killed,
-    land_all,
     look,
     steps,
     swapping,
 )
-from tests.store.site import TYPES, Site
+from tests.store.site import TYPES, Site, held_site, land_all
 
 # Wherever it is killed.
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker_core.message import Death, Encoding, Facts, Message, Notes
 from broker_core.store import chunk
 from broker_core.store.contract import DamagedError, Entries
-from tests.core.fakes import ENCODING
+from tests.harness.bench import ENCODING
 
 NAMES = st.text(max_size=8) | st.just("\udcff") | st.just("\ud800x")
 SECONDS = st.integers(0, 1 << 40)

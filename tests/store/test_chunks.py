@@ -17,7 +17,7 @@ from broker_core.durability.chunks import (
     Chunks,
     ChunkState,
 )
-from tests.core.fakes import calls
+from tests.harness.call_count import calls
 
 
 def filled(sizes: list[int], octets: int = 1000) -> Chunks:

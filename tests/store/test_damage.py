@@ -24,7 +24,7 @@ from broker_core.store.database import PAGE_OCTETS
 from broker_core.store.folder import MESSAGES, META, BadFolder
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
-from tests.core.fakes import ENCODING, World
+from tests.harness.bench import ENCODING, CoreBench
 from tests.store.shelf import Found, Shelf, append, content_of, entries, quick_folder
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # then every octet is tried
@@ -353,7 +353,7 @@ def test_a_node_says_at_its_start_what_is_damaged(closed: Sample, caplog: pytest
         octets[at - 4 * PAGE_OCTETS : at] = bytes(4 * PAGE_OCTETS)
 
     store = SqliteStore(closed.damaged(MESSAGES, spoiled))
-    Keeper(World().broker, store, None, []).recover()
+    Keeper(CoreBench().broker, store, None, []).recover()
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert any(text.startswith("the store is damaged: ") and MESSAGES in text for text in said)
     assert store.damage

@@ -14,8 +14,8 @@ from broker_core.store import block
 from broker_core.store.contract import Append
 from broker_core.values import Properties
 from protocols.amqp091.broker.encoding import ENCODING
-from tests.core.fakes import calls
-from tests.http.press import BASE, Line, Press, packed, rows
+from tests.harness.call_count import calls
+from tests.http.press import BASE, Press, packed, rows
 from tests.store.test_block import appends
 from tests.store.test_chunk import encoding_of, told
 
@@ -156,7 +156,7 @@ def test_no_more_is_poured_than_may_be_in_one_commit(monkeypatch: pytest.MonkeyP
     press.host.stagings["job"].pouring.portion = 3
     store = press.site.store
     store.held = True
-    line = Line(press).send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 50]]}')
+    line = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 50]]}')
     while line.waits:
         for _ in range(10):
             press.advance()

@@ -15,7 +15,8 @@ from broker_core.message import Facts, Message
 from broker_core.queues.queue import Queue
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.memory import MemoryStore
-from tests.core.fakes import ENCODING, FakeConsumer, World, fetched, waiting
+from tests.core.fakes import FakeConsumer, fetched, waiting
+from tests.harness.bench import ENCODING, CoreBench
 
 DURABLE = Facts(durable=True)
 TRANSIENT = Facts()
@@ -45,8 +46,8 @@ class Told(Publisher):
         self.safe = mark
 
 
-class Kept(World):
-    """A world with a store. What the store has to say is said when `hear` is called."""
+class Kept(CoreBench):
+    """A bench with a store. What the store has to say is said when `hear` is called."""
 
     def __init__(self, store: MemoryStore, *names: str, **limits: int) -> None:
         super().__init__()
@@ -444,11 +445,11 @@ def small(kept: Kept) -> Kept:
 
 
 class Model:
-    """Runs a kept world beside what must be true of it."""
+    """Runs a kept bench beside what must be true of it."""
 
     def __init__(self) -> None:
-        self.world = small(Kept(MemoryStore(held=True), "q", "r"))
-        self.publisher = Told(self.world)
+        self.bench = small(Kept(MemoryStore(held=True), "q", "r"))
+        self.publisher = Told(self.bench)
         self.count = 0
         self.held: list[tuple[str, object]] = []
         self.live: dict[str, list[bytes]] = {"q": [], "r": []}  # durable and not settled
@@ -464,10 +465,10 @@ class Model:
     def both(self, name: str, number: int) -> None:
         self.count += 1
         body = b"%d" % self.count
-        exchange = self.world.host.declare_exchange("x", "fanout")
-        for queue in self.world.q.values():
-            self.world.host.bind(exchange, queue, "")
-        self.world.broker.publish(exchange, Message(ENCODING, "x", "", b"", body, DURABLE))
+        exchange = self.bench.host.declare_exchange("x", "fanout")
+        for queue in self.bench.q.values():
+            self.bench.host.bind(exchange, queue, "")
+        self.bench.broker.publish(exchange, Message(ENCODING, "x", "", b"", body, DURABLE))
         for bodies in self.live.values():
             bodies.append(body)
 
@@ -476,7 +477,7 @@ class Model:
 
     def take(self, name: str, number: int) -> None:
         for _ in range(number):
-            delivery = self.world.q[name].take_one(settled=False)
+            delivery = self.bench.q[name].take_one(settled=False)
             if delivery is not None:
                 self.held.append((name, delivery))
                 self.delivered.add((name, delivery.message.body))
@@ -484,7 +485,7 @@ class Model:
     def _answer(self, number: int, outcome: Callable[[Queue, object], None], gone: bool) -> None:
         if self.held:
             name, delivery = self.held.pop(number % len(self.held))
-            outcome(self.world.q[name], delivery)
+            outcome(self.bench.q[name], delivery)
             body = delivery.message.body  # type: ignore[attr-defined]
             if gone and body in self.live[name]:
                 self.live[name].remove(body)
@@ -506,44 +507,44 @@ class Model:
         self._answer(number, outcome, gone=False)
 
     def purge(self, name: str, number: int) -> None:
-        self.world.q[name].purge()
+        self.bench.q[name].purge()
         kept = [d.message.body for n, d in self.held if n == name]  # type: ignore[attr-defined]
         self.live[name] = [body for body in self.live[name] if body in kept]
 
     def settle(self, name: str, number: int) -> None:
-        self.world.settle()
+        self.bench.settle()
 
     def land(self, name: str, number: int) -> None:
-        self.world.land()
+        self.bench.land()
         self.on_disk = {each: list(bodies) for each, bodies in self.live.items()}
         assert self.publisher.safe == self.publisher.published
-        content = self.world.store.content
+        content = self.bench.store.content
         assert content.settled.keys() <= content.chunks.keys(), "nothing is left of what has gone"
 
     def crash(self, name: str, number: int) -> None:
-        self.world.settle()
-        self._begin_again(small(self.world.crash()), self.on_disk)
+        self.bench.settle()
+        self._begin_again(small(self.bench.crash()), self.on_disk)
         self.delivered = {(each, body) for each, bodies in self.live.items() for body in bodies}
         self._check_flags()
 
     def end(self, name: str, number: int) -> None:
         for owner, delivery in self.held:
-            self.world.q[owner].release(delivery)  # type: ignore[arg-type]
-        self.world.land()
-        self.world.journal.close()
-        self._begin_again(small(self.world.crash()), self.live)
+            self.bench.q[owner].release(delivery)  # type: ignore[arg-type]
+        self.bench.land()
+        self.bench.journal.close()
+        self._begin_again(small(self.bench.crash()), self.live)
         self._check_flags()
 
     def _check_flags(self) -> None:
         """Every one that was delivered before says so; after a proper end, no other does."""
-        for name, queue in self.world.q.items():
+        for name, queue in self.bench.q.items():
             for delivery in queue.waiting():
                 assert delivery.redelivered is ((name, delivery.message.body) in self.delivered)
 
-    def _begin_again(self, world: Kept, expected: dict[str, list[bytes]]) -> None:
+    def _begin_again(self, bench: Kept, expected: dict[str, list[bytes]]) -> None:
         """A commit may have been taken by the store that nobody was told of: then more has come back, in full."""
-        self.world, self.publisher, self.held = world, Told(world), []
-        found = {name: waiting(queue).encode().split() for name, queue in world.q.items()}
+        self.bench, self.publisher, self.held = bench, Told(bench), []
+        found = {name: waiting(queue).encode().split() for name, queue in bench.q.items()}
         assert found == expected
         self.live = found
         self.on_disk = {name: list(bodies) for name, bodies in found.items()}

@@ -20,8 +20,9 @@ from broker_core.limits import Overflow, QueueLimits
 from broker_core.message import Facts, Message
 from broker_core.queues.searchable_level import SearchedLane
 from broker_core.queues.work_queue import WorkQueue
-from tests.core.fakes import ENCODING, FakeConsumer, Only, World
+from tests.core.fakes import FakeConsumer, Only
 from tests.core.queue_model import LETTERS, body, number
+from tests.harness.bench import ENCODING, CoreBench
 from tests.store.paged import Disk, in_memory, pages_of, small_pages
 
 some = st.integers(0, 11)
@@ -35,9 +36,9 @@ class LatePages(RuleBasedStateMachine):
     )
     def begin(self, max_priority: int | None, max_length: int | None, buried: bool) -> None:
         self.restore = small_pages()
-        self.world = World()
-        self.morgue = self.world.queue("dead")
-        self.disk = Disk(self.world.broker)
+        self.bench = CoreBench()
+        self.morgue = self.bench.queue("dead")
+        self.disk = Disk(self.bench.broker)
         limits = QueueLimits(
             max_priority=max_priority,
             max_length=max_length,
@@ -45,9 +46,9 @@ class LatePages(RuleBasedStateMachine):
             dead_letter_exchange="" if buried else None,
             dead_letter_key="dead",
         )
-        self.queue = WorkQueue(self.world.host, "q", limits, durable=True)
+        self.queue = WorkQueue(self.bench.host, "q", limits, durable=True)
         self.queue.journal, self.queue.number = self.disk.journal, 1
-        self.world.host.queues["q"] = self.queue
+        self.bench.host.queues["q"] = self.queue
         self.consumers: list[FakeConsumer] = []
         self.log: list[tuple[FakeConsumer, Delivery]] = []
         self.arrived: list[int] = []  # for each in the log, how many messages there were when it was given
@@ -110,7 +111,7 @@ class LatePages(RuleBasedStateMachine):
         if delivery is None:
             assert self.queue.ready == 0, f"{waited} waited, and it was said that there are none"
         else:
-            assert delivery.expires_at >= self.world.broker.now
+            assert delivery.expires_at >= self.bench.broker.now
             assert not any(comes_before(each, delivery) for each in self.content())
             self.fetched.append(delivery)
         self.settle()
@@ -174,8 +175,8 @@ class LatePages(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 2.5]))
     def time_passes(self, seconds: float) -> None:
-        self.world.clock.advance(seconds)
-        self.world.broker.tick()
+        self.bench.clock.advance(seconds)
+        self.bench.broker.tick()
         self.settle()
 
     # What is seen.
@@ -189,11 +190,11 @@ class LatePages(RuleBasedStateMachine):
         self.arrived += [self.messages] * (len(self.log) - len(self.arrived))
 
     def settle(self) -> None:
-        self.world.settle()
+        self.bench.settle()
         while self.disk.said:
             self.disk.hear()
-            self.world.settle()
-        left, now = self.content(), self.world.broker.now
+            self.bench.settle()
+        left, now = self.content(), self.bench.broker.now
         self.had_arrived()
         log, self.log[:] = list(self.log), []
         arrived, self.arrived = self.arrived, []
@@ -219,11 +220,11 @@ class LatePages(RuleBasedStateMachine):
                 break
             if self.disk.reads:
                 self.disk.read(0)
-            self.world.clock.advance(0.5)
-            self.world.broker.tick()
+            self.bench.clock.advance(0.5)
+            self.bench.broker.tick()
             self.settle()
         self.counts_are_exact()
-        left, now = self.content(), self.world.broker.now
+        left, now = self.content(), self.bench.broker.now
         for consumer in self.consumers:
             if consumer.credit > 0:
                 assert not any(wants(consumer, each) and each.expires_at >= now for each in left)

@@ -13,8 +13,8 @@ from broker_core.message import Facts, Message
 from broker_core.queues import level
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Value
-from tests.core.fakes import ENCODING
 from tests.core.leased import Leased, settle_down
+from tests.harness.bench import ENCODING
 from tests.store.paged import small_pages
 from tests.store.site import Site
 

@@ -12,24 +12,11 @@ from broker_core.leases.lease import SETTLED, Lease
 from broker_core.leases.release import Unreadable
 from broker_core.leases.reservation import PORTION
 from broker_core.message import Facts, Message
-from broker_core.store.memory import MemoryStore
-from tests.core.fakes import ENCODING, FakeConsumer, calls, waiting
+from tests.core.fakes import FakeConsumer, waiting
 from tests.core.leased import PLENTY, Leased, settle_down
-from tests.store.site import Site
-
-
-def held_site() -> Site:
-    """A site whose commits land when a test says so. All there is so far is on disk."""
-    site = Site(MemoryStore(held=True))
-    land_all(site)
-    return site
-
-
-def land_all(site: Site) -> None:
-    settle_down(site.broker)
-    while site.store.flying is not None:
-        site.store.land()
-        settle_down(site.broker)
+from tests.harness.bench import ENCODING
+from tests.harness.call_count import calls
+from tests.store.site import Site, held_site, land_all
 
 
 def steps(site: Site) -> Iterator[None]:

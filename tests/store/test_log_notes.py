@@ -9,7 +9,7 @@ from broker_core.message import Facts, Message
 from broker_core.queues.stream_log import Log, MemoryLog
 from broker_core.store import block
 from broker_core.store.memory import MemoryStore
-from tests.core.fakes import ENCODING
+from tests.harness.bench import ENCODING
 from tests.store.site import Site
 
 DURABLE = Facts(durable=True)
@@ -20,7 +20,7 @@ def message(body: bytes) -> Message:
     return Message(ENCODING, "", "k", b"p", body, DURABLE)
 
 
-class Bench:
+class EitherLog:
     """A log in memory, or in a store whose commits land at once."""
 
     def __init__(self, stored: bool) -> None:
@@ -58,14 +58,14 @@ def log_of(site: Site) -> SegmentLog:
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "store"])
-def bench(request: pytest.FixtureRequest) -> Bench:
-    return Bench(request.param)
+def bench(request: pytest.FixtureRequest) -> EitherLog:
+    return EitherLog(request.param)
 
 
 # Places in queues.
 
 
-def test_places_are_in_the_blocks(bench: Bench) -> None:
+def test_places_are_in_the_blocks(bench: EitherLog) -> None:
     places = [7, 1 << 40, 3]
     bench.append(b"a", b"b", b"c", places=places)
     (only,) = bench.blocks()
@@ -73,12 +73,14 @@ def test_places_are_in_the_blocks(bench: Bench) -> None:
     assert only.positions.tolist() == places
 
 
-def test_messages_without_places_have_none(bench: Bench) -> None:
+def test_messages_without_places_have_none(bench: EitherLog) -> None:
     bench.append(b"a", b"b")
     assert [each.positions for each in bench.blocks()] == [None]
 
 
-def test_each_piece_has_the_places_of_its_own_messages(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_piece_has_the_places_of_its_own_messages(
+    bench: EitherLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(block, "BLOCK_MESSAGES", 3)
     for begin in (0, 5):
         bodies = [b"%d" % n for n in range(begin, begin + 5)]
@@ -93,7 +95,7 @@ def test_each_piece_has_the_places_of_its_own_messages(bench: Bench, monkeypatch
 
 
 def test_places_go_with_what_is_dropped() -> None:
-    bench = Bench(stored=False)
+    bench = EitherLog(stored=False)
     bench.append(*[b"x"] * 100, places=[*range(1000, 1100)])
     for until in (1, 13, 90):
         bench.log.drop_until(until)
@@ -105,7 +107,7 @@ def test_places_go_with_what_is_dropped() -> None:
 # Without offsets.
 
 
-def test_messages_can_be_read_as_they_were(bench: Bench) -> None:
+def test_messages_can_be_read_as_they_were(bench: EitherLog) -> None:
     bench.append(b"a")
     for noted in (True, False, True):
         found = bench.log.read(0, 10, 1000, noted)
@@ -118,7 +120,7 @@ def test_messages_can_be_read_as_they_were(bench: Bench) -> None:
 # Numbers under names.
 
 
-def test_numbers_stand_under_their_names(bench: Bench) -> None:
+def test_numbers_stand_under_their_names(bench: EitherLog) -> None:
     bench.log.note("a", 5)
     bench.log.note("b", 0)
     bench.log.note("a", 3)  # it may fall
@@ -129,7 +131,7 @@ def test_numbers_stand_under_their_names(bench: Bench) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_numbers_outlive_the_node(clean: bool) -> None:
-    bench = Bench(stored=True)
+    bench = EitherLog(stored=True)
     for name, number in (("a", 1 << 62), ("ä/1", 0), ("gone", 1)):
         bench.log.note(name, number)
     bench.site.settle()
@@ -141,7 +143,7 @@ def test_numbers_outlive_the_node(clean: bool) -> None:
 
 
 def test_a_number_is_on_disk_with_what_was_done_beside_it_or_not_at_all() -> None:
-    bench = Bench(stored=True)
+    bench = EitherLog(stored=True)
     bench.site.settle()
     bench.site.store.held = True
     bench.log.note("n", 1)
@@ -157,7 +159,7 @@ def test_a_number_is_on_disk_with_what_was_done_beside_it_or_not_at_all() -> Non
 
 
 def test_what_is_dropped_in_memory_goes_message_by_message() -> None:
-    bench = Bench(stored=False)
+    bench = EitherLog(stored=False)
     bench.append(b"a", b"bb", b"ccc")
     bench.log.drop_until(2)
     assert (bench.log.first, bench.log.next, bench.log.messages, bench.log.octets) == (2, 3, 1, 3)
@@ -168,7 +170,7 @@ def test_what_is_dropped_in_memory_goes_message_by_message() -> None:
 
 
 def test_a_segment_goes_when_all_of_it_is_needed_no_more() -> None:
-    bench = Bench(stored=True)
+    bench = EitherLog(stored=True)
     log_of(bench.site)._segment_octets = 2 * len(LARGE)
     for _ in range(6):
         bench.append(LARGE)
@@ -184,7 +186,7 @@ def test_a_segment_goes_when_all_of_it_is_needed_no_more() -> None:
 
 
 def test_the_last_segment_goes_when_the_next_one_begins() -> None:
-    bench = Bench(stored=True)
+    bench = EitherLog(stored=True)
     bench.append(b"a", b"b")
     bench.log.drop_until(2)
     bench.site.settle()

@@ -20,7 +20,8 @@ from broker_core.store import records
 from broker_core.store.typed_json import Unreadable
 from broker_core.values import Float32, Int8, Int64, Table, Timestamp, UInt8
 from broker_core.virtual_host import PREDECLARED
-from tests.core.fakes import FakeConsumer, message, waiting
+from tests.core.fakes import FakeConsumer, waiting
+from tests.harness.bench import message
 from tests.store.site import Site
 
 ARGUMENTS: Table = {

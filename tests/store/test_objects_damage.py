@@ -21,7 +21,8 @@ from broker_core.policy import Policy
 from broker_core.security.access import Permission
 from broker_core.values import Table
 from plugins.delayed_message import DelayedMessage
-from tests.core.fakes import message, waiting
+from tests.core.fakes import waiting
+from tests.harness.bench import message
 from tests.store.site import TYPES, Rare, Site
 
 RARE = """

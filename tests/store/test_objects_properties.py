@@ -21,7 +21,8 @@ from broker_core.security.access import User
 from broker_core.selectors.parser import compile_selector
 from broker_core.values import Value
 from broker_core.virtual_host import VirtualHost
-from tests.core.fakes import FakeConsumer, calls
+from tests.core.fakes import FakeConsumer
+from tests.harness.call_count import calls
 from tests.store.site import Site
 from tests.store.test_values_text import VALUES
 

@@ -12,8 +12,9 @@ from broker_core.durability.paging import ASKING_S, INTERVAL_S, LOOK_S, UNUSED, 
 from broker_core.flow import MIB, MemoryMonitor
 from broker_core.node import assembly
 from broker_core.queues.work_queue import WorkQueue
-from tests.core.fakes import FakeConsumer, calls, letters, waiting
-from tests.store.paged import PagedWorld, in_memory, pages_of, small_pages
+from tests.core.fakes import FakeConsumer, letters, waiting
+from tests.harness.call_count import calls
+from tests.store.paged import PagedBench, in_memory, pages_of, small_pages
 
 BASE = 10 * MIB
 PLENTY = 1 << 40
@@ -26,8 +27,8 @@ def small() -> Iterator[None]:
     restore()
 
 
-class Budgeted(PagedWorld):
-    """A world with a budget for so many messages of one octet, in a process that has as much memory as a test says."""
+class Budgeted(PagedBench):
+    """A bench with a budget for so many messages of one octet, in a process that has as much memory as a test says."""
 
     def __init__(self, messages: int | None = None) -> None:
         super().__init__()
@@ -65,170 +66,170 @@ def here(queue: WorkQueue) -> str:
 
 
 def test_nobody_is_asked_as_long_as_the_process_has_not_grown_by_the_budget() -> None:
-    world = Budgeted(4)
+    bench = Budgeted(4)
     for n in range(20):
-        world.queue(f"q{n}")
-        world.put(b"a", key=f"q{n}")
-    assert world.asked(world.pass_time) == 0
-    assert world.asked(lambda: world.grow(4 * (WAITING + 1))) == 0
-    assert world.asked(lambda: world.grow(4 * (WAITING + 1) + 1)) > 0
+        bench.queue(f"q{n}")
+        bench.put(b"a", key=f"q{n}")
+    assert bench.asked(bench.pass_time) == 0
+    assert bench.asked(lambda: bench.grow(4 * (WAITING + 1))) == 0
+    assert bench.asked(lambda: bench.grow(4 * (WAITING + 1) + 1)) > 0
 
 
 def test_beyond_the_budget_what_is_delivered_last_goes_until_some_of_it_is_free() -> None:
-    world = Budgeted(16)
-    queue = world.queue()
-    world.put(*letters(20))
+    bench = Budgeted(16)
+    queue = bench.queue()
+    bench.put(*letters(20))
     assert pages_of(queue) == []
-    world.grow()
+    bench.grow()
     assert memory_of(queue) <= 14 * (WAITING + 1)
     assert len(in_memory(queue)) == 20 - 2 * 3
     assert waiting(queue) == " ".join("abcdefghijklmnopqrst")
 
 
 def test_within_the_budget_nothing_goes_however_large_the_process_is() -> None:
-    world = Budgeted(20)
-    queue = world.queue()
-    world.put(*letters(20))
-    world.grow()
+    bench = Budgeted(20)
+    queue = bench.queue()
+    bench.put(*letters(20))
+    bench.grow()
     assert pages_of(queue) == []
 
 
 def test_without_a_budget_nothing_goes() -> None:
-    world = Budgeted(None)
-    queue = world.queue()
-    world.put(*letters(20))
-    assert world.asked(world.grow) == 0
+    bench = Budgeted(None)
+    queue = bench.queue()
+    bench.put(*letters(20))
+    assert bench.asked(bench.grow) == 0
     assert pages_of(queue) == []
 
 
 def test_the_largest_queue_loses_first_and_small_ones_lose_nothing() -> None:
-    world = Budgeted(12)
-    small, large = world.queue("small"), world.queue("large")
-    world.put(*letters(4), key="small")
-    world.put(*letters(16), key="large")
-    world.grow()
+    bench = Budgeted(12)
+    small, large = bench.queue("small"), bench.queue("large")
+    bench.put(*letters(4), key="small")
+    bench.put(*letters(16), key="large")
+    bench.grow()
     assert (here(small), len(in_memory(large))) == ("a b c d", 4)
 
 
 def test_large_bodies_count_by_their_size_and_properties() -> None:
-    world = Budgeted(100)
-    small, large = world.queue("small"), world.queue("large")
-    world.put(*letters(4), key="small")
-    world.put(b"a" * 100_000, key="large")
+    bench = Budgeted(100)
+    small, large = bench.queue("small"), bench.queue("large")
+    bench.put(*letters(4), key="small")
+    bench.put(b"a" * 100_000, key="large")
     assert memory_of(small) == 4 * (WAITING + 1)
     assert memory_of(large) == WAITING + 100_000
     large.lanes[0].arrivals[0].message.properties = b"p" * 5000
     assert memory_of(large) == WAITING + 105_000
-    world.grow()
+    bench.grow()
     assert (here(small), here(large)) == ("a b c d", "")
 
 
 def test_a_head_stays_for_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "HEAD", 4)
-    world = Budgeted(1)
-    queue = world.queue()
+    bench = Budgeted(1)
+    queue = bench.queue()
     slow = FakeConsumer(queue, credit=1)
-    world.put(*letters(20))
-    world.grow()
-    world.settle_down()
+    bench.put(*letters(20))
+    bench.grow()
+    bench.settle_down()
     assert here(queue) == "b c d e"
     slow.accept_all()
-    world.settle()
+    bench.settle()
     assert slow.bodies() == "a b"
 
 
 def test_of_large_messages_fewer_stay_at_the_head() -> None:
-    world = Budgeted(1)
-    queue = world.queue()
+    bench = Budgeted(1)
+    queue = bench.queue()
     FakeConsumer(queue, credit=1)
-    world.put(*(b"%d" % n * 70_000 for n in range(9)))
-    world.grow()
+    bench.put(*(b"%d" % n * 70_000 for n in range(9)))
+    bench.grow()
     assert [delivery.message.body[:1] for delivery in in_memory(queue)] == [b"1", b"2", b"3"]
 
 
 def test_when_something_expires_is_known_without_reading_it() -> None:
-    world = Budgeted(1)
-    queue = world.queue()
-    world.put(*letters(5), ttl_ms=10_000)
-    world.grow()
-    world.pass_time(8)
-    assert (here(queue), world.disk.reads) == ("", False)
-    assert world.broker.timers.next_at() == 10.0
-    world.pass_time(1)
-    assert world.disk.reads
-    world.read_all()
+    bench = Budgeted(1)
+    queue = bench.queue()
+    bench.put(*letters(5), ttl_ms=10_000)
+    bench.grow()
+    bench.pass_time(8)
+    assert (here(queue), bench.disk.reads) == ("", False)
+    assert bench.broker.timers.next_at() == 10.0
+    bench.pass_time(1)
+    assert bench.disk.reads
+    bench.read_all()
     assert queue.ready == 0
 
 
 def test_what_cannot_go_yet_goes_although_nothing_else_happens() -> None:
-    world = Budgeted(1)
-    queue = world.queue()
-    world.put(*letters(6), durable=False)
-    world.grow()
-    assert world.broker.timers.next_at() == world.broker.now + INTERVAL_S
-    world.settle_down()
+    bench = Budgeted(1)
+    queue = bench.queue()
+    bench.put(*letters(6), durable=False)
+    bench.grow()
+    assert bench.broker.timers.next_at() == bench.broker.now + INTERVAL_S
+    bench.settle_down()
     assert in_memory(queue) == []
 
 
 def test_what_is_much_goes_in_portions_and_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "PORTION", 4 * (3 + paging.ATTEMPT))
-    world = Budgeted(1)
-    queue = world.queue()
-    world.put(*letters(26))
-    world.grow()
+    bench = Budgeted(1)
+    queue = bench.queue()
+    bench.put(*letters(26))
+    bench.grow()
     assert len(in_memory(queue)) == 26 - 4 * 3
-    world.settle_down()
+    bench.settle_down()
     assert in_memory(queue) == []
 
 
 def test_many_small_queues_lose_what_they_have_as_soon_as_a_large_one() -> None:
-    world = Budgeted(1)
+    bench = Budgeted(1)
     for n in range(200):
-        world.queue(f"q{n}")
-        world.put(b"a", b"b", key=f"q{n}")
-    world.grow()
-    assert all(pages_of(queue) for queue in world.host.queues.values() if isinstance(queue, WorkQueue))
+        bench.queue(f"q{n}")
+        bench.put(b"a", b"b", key=f"q{n}")
+    bench.grow()
+    assert all(pages_of(queue) for queue in bench.host.queues.values() if isinstance(queue, WorkQueue))
 
 
 def test_messages_that_were_not_stored_are_written_and_then_go() -> None:
-    world = Budgeted(1)
-    queue = world.queue()
-    world.put(*letters(6), durable=False)
-    world.grow()
+    bench = Budgeted(1)
+    queue = bench.queue()
+    bench.put(*letters(6), durable=False)
+    bench.grow()
     assert len(in_memory(queue)) == 6
-    world.pass_time()
+    bench.pass_time()
     assert (in_memory(queue), waiting(queue)) == ([], "a b c d e f")
 
 
 def test_queues_that_are_not_durable_have_pages_too_and_keep_nothing_else_in_the_store() -> None:
-    world = Budgeted(1)
-    queue = world.queue()
+    bench = Budgeted(1)
+    queue = bench.queue()
     queue.number, queue.journal = 0, None
-    world.put(*letters(6))
-    assert world.disk.journal.known.live == 0
-    world.grow()
-    world.pass_time()
-    assert (in_memory(queue), world.disk.journal.known.live) == ([], 6)
-    world.put(b"g")
-    assert world.disk.journal.known.live == 6
+    bench.put(*letters(6))
+    assert bench.disk.journal.known.live == 0
+    bench.grow()
+    bench.pass_time()
+    assert (in_memory(queue), bench.disk.journal.known.live) == ([], 6)
+    bench.put(b"g")
+    assert bench.disk.journal.known.live == 6
     consumer = FakeConsumer(queue)
-    world.settle()
-    world.read_all()
+    bench.settle()
+    bench.read_all()
     consumer.accept_all()
-    world.settle()
-    assert (consumer.bodies(), world.disk.journal.known.live) == ("a b c d e f g", 0)
+    bench.settle()
+    assert (consumer.bodies(), bench.disk.journal.known.live) == ("a b c d e f g", 0)
 
 
 def test_what_comes_back_from_a_consumer_stays_in_memory() -> None:
-    world = Budgeted(1)
-    queue = world.queue()
+    bench = Budgeted(1)
+    queue = bench.queue()
     consumer = FakeConsumer(queue, credit=2)
-    world.put(*letters(8))
+    bench.put(*letters(8))
     consumer.pause()
     for delivery in list(consumer.held):
         consumer.release(delivery)
     consumer.leave()
-    world.grow()
+    bench.grow()
     assert here(queue) == "a b"
 
 
@@ -236,23 +237,23 @@ def test_what_comes_back_from_a_consumer_stays_in_memory() -> None:
 
 
 def test_ten_thousand_small_queues_are_asked_rarely() -> None:
-    world = Budgeted(100)
+    bench = Budgeted(100)
     for n in range(10_000):
-        world.queue(f"q{n}")
-    for each in world.host.queues.values():
+        bench.queue(f"q{n}")
+    for each in bench.host.queues.values():
         each.ready, each.ready_bytes = 1, -WAITING  # there is nothing to do about them
-    assert world.asked(world.grow) == 10_000
-    assert world.paging.due_at >= world.broker.now + 10_000 * ASKING_S
-    assert world.asked(lambda: world.pass_time(10_000 * ASKING_S / 2)) == 0
+    assert bench.asked(bench.grow) == 10_000
+    assert bench.paging.due_at >= bench.broker.now + 10_000 * ASKING_S
+    assert bench.asked(lambda: bench.pass_time(10_000 * ASKING_S / 2)) == 0
 
 
 def test_a_batch_costs_one_comparison_between_checks() -> None:
-    world = Budgeted(1)
-    world.queue()
-    world.put(*letters(3))
-    world.grow(0)
-    world.pass_time(INTERVAL_S / 4)
-    counted = calls(world.broker.settle)
+    bench = Budgeted(1)
+    bench.queue()
+    bench.put(*letters(3))
+    bench.grow(0)
+    bench.pass_time(INTERVAL_S / 4)
+    counted = calls(bench.broker.settle)
     assert not [name for name in counted if name.startswith("Paging")]
 
 
@@ -260,33 +261,33 @@ def test_a_batch_costs_one_comparison_between_checks() -> None:
 
 
 def test_memory_that_nobody_needs_is_given_back_a_little_later() -> None:
-    world = Budgeted(1000)
-    world.queue()
-    world.put(*letters(3))
-    world.grow(UNUSED)
-    world.pass_time(LOOK_S)
-    assert world.given_back == 0
-    world.grow(UNUSED + 5 * WAITING)
-    assert world.given_back == 0
-    world.pass_time(LOOK_S)
-    assert world.given_back == 1
+    bench = Budgeted(1000)
+    bench.queue()
+    bench.put(*letters(3))
+    bench.grow(UNUSED)
+    bench.pass_time(LOOK_S)
+    assert bench.given_back == 0
+    bench.grow(UNUSED + 5 * WAITING)
+    assert bench.given_back == 0
+    bench.pass_time(LOOK_S)
+    assert bench.given_back == 1
 
 
 def test_memory_that_waiting_messages_need_is_not_asked_for() -> None:
-    world = Budgeted(1_000_000)
-    queue = world.queue()
-    world.put(b"a")
+    bench = Budgeted(1_000_000)
+    queue = bench.queue()
+    bench.put(b"a")
     queue.ready_bytes = UNUSED
-    world.grow(2 * UNUSED)
-    world.pass_time(LOOK_S)
-    assert world.given_back == 0
+    bench.grow(2 * UNUSED)
+    bench.pass_time(LOOK_S)
+    assert bench.given_back == 0
 
 
 def test_an_idle_node_is_not_woken_for_its_memory() -> None:
-    world = Budgeted(1000)
-    world.queue()
-    world.grow(UNUSED // 2)
-    assert world.broker.timers.next_at() is None
+    bench = Budgeted(1000)
+    bench.queue()
+    bench.grow(UNUSED // 2)
+    assert bench.broker.timers.next_at() is None
 
 
 # The setting.
@@ -306,11 +307,11 @@ def test_an_idle_node_is_not_woken_for_its_memory() -> None:
 def test_the_budget_is_a_fraction_of_the_watermark_or_octets(
     memory: dict[str, int | float | str], octets: int | None
 ) -> None:
-    world = PagedWorld()
+    bench = PagedBench()
     config = parse({"memory": memory})
-    world.broker.alarms.monitors = (MemoryMonitor(config.memory_watermark),)
-    assembly.page(world.broker, config)
-    assert world.broker.paging is not None
-    assert world.broker.paging.budget == octets
-    assembly._reload_monitors(world.broker, parse({"memory": {"messages_max": "1MiB"}}))
-    assert world.broker.paging.budget == MIB
+    bench.broker.alarms.monitors = (MemoryMonitor(config.memory_watermark),)
+    assembly.page(bench.broker, config)
+    assert bench.broker.paging is not None
+    assert bench.broker.paging.budget == octets
+    assembly._reload_monitors(bench.broker, parse({"memory": {"messages_max": "1MiB"}}))
+    assert bench.broker.paging.budget == MIB

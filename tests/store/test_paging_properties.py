@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from broker_core.message import Facts, Message
-from tests.core.fakes import ENCODING
 from tests.core.test_queue_properties import CONSUMERS_MAX, OVERFLOWS, QueueMachine
+from tests.harness.bench import ENCODING
 from tests.store.paged import Disk, in_memory, pages_of, small_pages
 
 few = st.integers(1, 3)  # credit that leaves something to wait
@@ -52,7 +52,7 @@ class PagedQueueMachine(QueueMachine):
     def renew(self, bounds: dict[str, object]) -> None:
         super().renew(bounds)
         if not hasattr(self, "disk"):
-            self.disk = Disk(self.world.broker)
+            self.disk = Disk(self.bench.broker)
         self.queue.journal = self.disk.journal
         self.queue.number = self.disk.journal.next_queue
         self.disk.journal.next_queue += 1

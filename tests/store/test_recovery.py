@@ -14,7 +14,7 @@ from broker_core.durability.recovery import Gathered, pages_of
 from broker_core.message import Facts, Message
 from broker_core.store import chunk
 from broker_core.store.contract import Entries, Page
-from tests.core.fakes import ENCODING
+from tests.harness.bench import ENCODING
 
 ROWS = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 1), st.booleans(), st.booleans()),

@@ -17,8 +17,9 @@ from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Table
 from protocols.amqp010.broker.encoding import ENCODING
 from protocols.amqp010.codec import commands as c
-from tests.core.fakes import FakeConsumer, World, fetched, waiting
-from tests.store.paged import PagedWorld, paged_out, small_pages
+from tests.core.fakes import FakeConsumer, fetched, waiting
+from tests.harness.bench import CoreBench
+from tests.store.paged import PagedBench, paged_out, small_pages
 from tests.store.site import Site
 
 HEADER = "of"
@@ -67,22 +68,22 @@ def test_what_a_consumer_had_is_dropped_if_a_newer_one_waited(site: Site) -> Non
 
 
 def test_an_entry_of_a_queue_for_last_values_is_settled_once() -> None:
-    """The chunks of this world see to it."""
-    world = PagedWorld()
-    queue = world.queue(x_last_value_key=HEADER)
+    """The chunks of this bench see to it."""
+    bench = PagedBench()
+    queue = bench.queue(x_last_value_key=HEADER)
     looks = FakeConsumer(queue, browses=True)
     for number in range(300):
         put(queue, f"{'abc'[number % 3]}{number}")
-        world.settle()
+        bench.settle()
         if number % 7 == 0:
             queue.release(fetched(queue, settled=False))
         if number % 50 == 49:
             queue.purge()
-            world.settle()
+            bench.settle()
     assert not queue.page_out(0)
     queue.purge()
-    world.settle()
-    assert (world.disk.chunks(), looks.ended) == ([], 0)
+    bench.settle()
+    assert (bench.disk.chunks(), looks.ended) == ([], 0)
 
 
 def test_what_has_come_back_counts_as_what_is_on_disk(site: Site) -> None:
@@ -173,21 +174,21 @@ def small() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small")
 def test_a_paged_group_is_served_from_the_disk() -> None:
-    world = PagedWorld()
-    world.disk.journal._encodings = {ENCODING.name: lambda: ENCODING}
-    queue = world.queue(x_message_group_key=HEADER)
+    bench = PagedBench()
+    bench.disk.journal._encodings = {ENCODING.name: lambda: ENCODING}
+    queue = bench.queue(x_message_group_key=HEADER)
     put(queue, *(f"{'ab'[number % 2]}{number}" for number in range(20)))
-    world.settle()
+    bench.settle()
     assert paged_out(queue) == 7
     first = fetched(queue, settled=False)
     assert first.message.body == b"a0"
     consumer = FakeConsumer(queue)
-    world.settle()
-    world.read_all()
+    bench.settle()
+    bench.read_all()
     assert consumer.bodies() == " ".join(f"b{number}" for number in range(1, 20, 2))
     queue.accept(first)
-    world.settle()
-    world.read_all()
+    bench.settle()
+    bench.read_all()
     assert consumer.bodies().endswith(" ".join(f"a{number}" for number in range(2, 20, 2)))
     assert (queue.ready, queue.unsettled) == (0, 19)
 
@@ -195,25 +196,25 @@ def test_a_paged_group_is_served_from_the_disk() -> None:
 @pytest.mark.usefixtures("small")
 def test_levels_on_disk_share() -> None:
     """Whose turn it is, is waited for, though others are in memory; who fetches does not wait."""
-    world = PagedWorld()
-    queue = world.queue(x_max_priority=1, x_fair_share=2)
-    world.put(*[b"high"] * 8, priority=1)
-    world.put(*[b"low"] * 6)
+    bench = PagedBench()
+    queue = bench.queue(x_max_priority=1, x_fair_share=2)
+    bench.put(*[b"high"] * 8, priority=1)
+    bench.put(*[b"low"] * 6)
     assert paged_out(queue) == 5
     assert [fetched(queue, True).message.body for _ in range(3)] == [b"high", b"high", b"low"]
     consumer = FakeConsumer(queue)
-    world.settle()
-    world.read_all()
+    bench.settle()
+    bench.read_all()
     assert consumer.bodies() == "low high high low low high high low low high high"
     assert queue.ready == 0
 
 
 def test_definitions_make_such_queues_too() -> None:
-    world = World()
+    bench = CoreBench()
     definitions = read(
         '{"queues": [{"name": "v", "vhost": "/", "arguments": {"x-last-value-key": "of"}},'
         ' {"name": "g", "vhost": "/", "arguments": {"x-message-group-key": "of", "qpid.alert_count": 5}}]}'
     )
-    assert apply(definitions, world.broker) == []
-    assert isinstance(world.host.queue("v"), LastValueQueue)
-    assert isinstance(world.host.queue("g"), GroupedQueue)
+    assert apply(definitions, bench.broker) == []
+    assert isinstance(bench.host.queue("v"), LastValueQueue)
+    assert isinstance(bench.host.queue("g"), GroupedQueue)

@@ -17,7 +17,8 @@ from broker_core.staging.staging import Staging
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Properties
 from protocols.amqp091.broker.encoding import ENCODING
-from tests.http.press import BASE, CONFIG, Line, Press, packed, rows
+from tests.harness.http import Line
+from tests.http.press import BASE, CONFIG, Press, packed, rows
 from tests.store.site import Site
 
 Bodies: TypeAlias = list[str]
@@ -86,9 +87,8 @@ class StagingMachine(RuleBasedStateMachine):
         return self.committed[-1].batch + 1 if self.committed else 0
 
     def ask(self, what: str, path: str, body: bytes, batch: int, *more: object) -> None:
-        line = Line(self.press)
+        line = self.press.send("POST", f"{BASE}/{path}", body)
         self.asked.append(Asked(line, what, batch, *more))  # type: ignore[arg-type]
-        line.send("POST", f"{BASE}/{path}", body)
         if self.staging is not None:
             self.staging.portion, self.staging.pouring.portion = 2, 3
         self.hear()
@@ -152,8 +152,7 @@ class StagingMachine(RuleBasedStateMachine):
         batch = self.next_batch + ahead
         if self.staging is None or self.asked:
             return
-        line = Line(self.press)
-        line.send("DELETE", f"{BASE}/{batch}")
+        line = self.press.send("DELETE", f"{BASE}/{batch}")
         while line.waits:
             self.land()
         bodies = [body for key, staged in self.parts.items() if key[0] == batch for body in staged.bodies]
@@ -285,7 +284,7 @@ def begun(landings: int, key: str) -> Press:
     site.store.held = True
     for batch in (4, 7):
         body = json.dumps({"parts": [[1, 2, 10], [0, 9, 10]]}).encode()
-        Line(press).send("POST", f"{BASE}/{batch}/commit", body)
+        press.send("POST", f"{BASE}/{batch}/commit", body)
     for _ in range(landings):
         while site.store.flying is None:
             site.advance(0.05)

@@ -14,7 +14,8 @@ from broker_core.store.block import header, pack
 from broker_core.store.contract import Append, Packed
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Value
-from tests.core.fakes import ENCODING, FakeConsumer
+from tests.core.fakes import FakeConsumer
+from tests.harness.bench import ENCODING
 from tests.store.test_holders import Site
 
 NEVER = float("inf")

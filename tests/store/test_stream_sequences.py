@@ -10,9 +10,11 @@ from broker_core.queues.stream_log import PRODUCERS_MAX
 from broker_core.store.memory import MemoryStore
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Value
-from tests.core.fakes import World, calls, waiting
-from tests.core.fakes import message as plain_message
+from tests.core.fakes import waiting
 from tests.core.test_stream import stream
+from tests.harness.bench import CoreBench
+from tests.harness.bench import message as plain_message
+from tests.harness.call_count import calls
 from tests.store.test_holders import Site
 
 NUMBERED = Facts(durable=True, has_headers=True)
@@ -39,15 +41,15 @@ class Confirmed(Publisher):
 
 
 def test_a_repetition_is_taken_and_dropped() -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     for body, sequence in ((b"a", 1), (b"again", 1), (b"earlier", 0), (b"b", 2), (b"c", 9)):
         assert queue.push(numbered(body, sequence=sequence))
     assert (waiting(queue), queue.published, queue.ready) == ("a b c", 3, 3)
 
 
 def test_producers_count_for_themselves_and_in_each_stream() -> None:
-    world = World()
-    one, other = stream(world, "one"), stream(world, "other")
+    bench = CoreBench()
+    one, other = stream(bench, "one"), stream(bench, "other")
     for queue in (one, other):
         queue.push(numbered(b"a", "p"))
         queue.push(numbered(b"b", "q"))
@@ -55,7 +57,7 @@ def test_producers_count_for_themselves_and_in_each_stream() -> None:
 
 
 def test_the_first_number_may_be_0() -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     for body in (b"a", b"again"):
         queue.push(numbered(body, sequence=0))
     assert waiting(queue) == "a"
@@ -76,7 +78,7 @@ def test_the_first_number_may_be_0() -> None:
     ],
 )
 def test_what_is_not_said_properly_is_not_counted(producer: Value, sequence: Value) -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     for body in (b"a", b"b"):
         queue.push(numbered(body, producer, sequence))
     assert waiting(queue) == "a b"
@@ -84,21 +86,21 @@ def test_what_is_not_said_properly_is_not_counted(producer: Value, sequence: Val
 
 
 def test_the_longest_name_and_the_highest_number_count() -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     for body in (b"a", b"again"):
         queue.push(numbered(body, "p" * 255, (1 << 63) - 1))
     assert waiting(queue) == "a"
 
 
 def test_who_has_no_producer_in_his_octets_pays_for_no_decoding() -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     counted = calls(lambda: queue.push(numbered(b"a", raw=b"other headers")))
     assert "FakeEncoding.headers" not in counted
     assert "FakeEncoding.headers" in calls(lambda: queue.push(numbered(b"a")))
 
 
 def test_the_producers_not_heard_of_for_longest_are_forgotten() -> None:
-    queue = stream(World())
+    queue = stream(CoreBench())
     for n in range(PRODUCERS_MAX):
         queue.push(numbered(b"a", str(n)))
     queue.push(numbered(b"again", "0"))  # a repetition counts as being heard of
@@ -160,8 +162,8 @@ def test_what_is_forgotten_and_what_goes_with_its_stream_leaves_the_store() -> N
 
 
 def test_a_push_to_a_log_on_disk_takes_two_calls_more_at_most() -> None:
-    site, world = Site().start(), World()
-    in_memory = stream(world)
+    site, bench = Site().start(), CoreBench()
+    in_memory = stream(bench)
     for queue in (site.stream, in_memory):
         queue.push(plain_message())  # the first of a commit enters its log
     on_disk = calls(lambda: site.stream.push(plain_message())).total()

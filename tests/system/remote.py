@@ -1,6 +1,6 @@
 """The clients in memory of tests/amqp091 and tests/amqp10, at the other end of a socket: a whole node is between.
 
-remote = Remote(node)                 # a ThreadedNode; in the place of a World
+remote = Remote(node)                 # a ThreadedNode; in the place of a ClientBench
 channel = remote.channel()            # of tests/amqp091
 session = remote.session()            # of tests/amqp10
 
@@ -116,7 +116,7 @@ class Slow(Remote):
 
 class Peer091(amqp091.Peer):
     def __init__(self, remote: Remote) -> None:
-        self.world = remote
+        self.bench = remote
         self.socket = remote.connected()
         self.front = SimpleNamespace(wire=SimpleNamespace(frame_max=131_072))
         self.received = deque()
@@ -126,15 +126,15 @@ class Peer091(amqp091.Peer):
     def send_bytes(self, data: bytes, settle: bool = True) -> None:
         self.socket.sendall(data)
         if settle:
-            self.world.settle()
+            self.bench.settle()
 
     def take_bytes(self) -> bytes:
-        return self.world.received(self.socket)
+        return self.bench.received(self.socket)
 
 
 class Peer10(amqp10.Peer):
     def __init__(self, remote: Remote) -> None:
-        self.world = remote
+        self.bench = remote
         self.socket = remote.connected()
         self.headers, self.mechanisms, self.sasl = [], None, deque()
         self.opened = self.closed = None
@@ -144,10 +144,10 @@ class Peer10(amqp10.Peer):
     def send_bytes(self, octets: bytes, settle: bool = True) -> None:
         self.socket.sendall(octets)
         if settle:
-            self.world.settle()
+            self.bench.settle()
 
     def take_bytes(self) -> bytes:
-        return self.world.received(self.socket)
+        return self.bench.received(self.socket)
 
 
 class Gone:

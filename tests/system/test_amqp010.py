@@ -57,7 +57,7 @@ def test_a_node_serves_it_where_it_is_switched_on(client: SocketClient) -> None:
 
 def test_it_is_switched_off_otherwise() -> None:
     with ThreadedNode() as node, connected(node) as client:
-        client.transmit(b"AMQP\x01\x01\x00\x0a")
+        client.send_bytes(b"AMQP\x01\x01\x00\x0a")
         client.until(lambda: bool(client.header), "header")
         assert client.header == b"AMQP\x03\x01\x00\x00"
 

@@ -109,7 +109,7 @@ def test_who_is_too_fast_hears_that_he_has_to_go_and_is_heard(slow: Slow, channe
 
 def unread(channel: ClientChannel) -> list[object]:
     """What comes from a node that has ended."""
-    channel.peer.world = Gone()
+    channel.peer.bench = Gone()
     return channel.peer.all()
 
 
@@ -180,7 +180,7 @@ def test_a_store_that_fails_ends_the_node_and_nothing_more_is_confirmed(caplog: 
             [close] = unread(each)
             assert isinstance(close, m.ConnectionClose)
             assert "the store has failed" in close.reply_text
-        sender.peer.world = Gone()
+        sender.peer.bench = Gone()
         assert sender.outcome(number) is None
         assert sender.peer.closed is not None
     assert not store.reopened().was_clean

@@ -10,9 +10,10 @@ from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
 from protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import Peer as Peer010
-from tests.amqp091.peer import ELSEWHERE, LOOPBACK, Peer, World, start_ok
+from tests.amqp091.peer import Peer, start_ok
 from tests.amqp10.peer import Peer as Peer10
-from tests.amqp10.peer import World as World10
+from tests.harness.bench import ClientBench
+from tests.harness.peer import ELSEWHERE, LOOPBACK
 
 USERS = """
 users = [{ name = "guest", password = "guest" }, { name = "shop" }]
@@ -24,15 +25,15 @@ def facts(login: str | None) -> TlsFacts:
 
 
 def peer_091(login: str | None, address=LOOPBACK) -> Peer:
-    return Peer(World(USERS), attrs.evolve(address, tls=facts(login)))
+    return Peer(ClientBench(USERS), attrs.evolve(address, tls=facts(login)))
 
 
 def peer_10(login: str | None, address=LOOPBACK) -> Peer10:
-    return Peer10(World10(USERS), attrs.evolve(address, tls=facts(login)))
+    return Peer10(ClientBench(USERS), attrs.evolve(address, tls=facts(login)))
 
 
 def peer_010(login: str | None, address=LOOPBACK) -> Peer010:
-    peer = Peer010(World(USERS), attrs.evolve(address, tls=facts(login)))
+    peer = Peer010(ClientBench(USERS), attrs.evolve(address, tls=facts(login)))
     peer.greet()
     return peer
 

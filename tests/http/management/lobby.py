@@ -19,40 +19,20 @@ from broker_core.operations import Connected
 from broker_core.outbox import Outbox
 from broker_core.values import Json
 from protocols.amqp091.codec import methods as m
-from protocols.http.registration import PROTOCOL
-from protocols.http.server.adapter import ControlConnection
-from tests.amqp091.peer import Peer, World
-from tests.http.desk import HERE, FakeNode, Response, basic
+from tests.amqp091.peer import Peer
+from tests.harness.bench import ClientBench
+from tests.harness.http import FakeNode, Line, Response
+from tests.harness.settings import ALL, user, virtual_hosts
 
-CONFIG = """
-[[virtual_hosts]]
-name = "/"
-[[virtual_hosts]]
-name = "other"
-[[users]]
-name = "guest"
-password = "guest"
-tags = ["administrator"]
-[users.permissions]
-"/" = { configure = ".*", write = ".*", read = ".*" }
-other = { configure = ".*", write = ".*", read = ".*" }
-[[users]]
-name = "watcher"
-password = "watcher"
-tags = ["monitoring"]
-[[users]]
-name = "clerk"
-password = "clerk"
-tags = ["management"]
-[users.permissions]
-"/" = { configure = "^mine", write = "^mine", read = "^mine" }
-[[users]]
-name = "stranger"
-password = "stranger"
-tags = ["management"]
-"""
+MINE = {"/": {"configure": "^mine", "write": "^mine", "read": "^mine"}}
+CONFIG = (
+    virtual_hosts("/", "other")
+    + user("guest", "guest", {"/": ALL, "other": ALL}, "administrator")
+    + user("watcher", "watcher", None, "monitoring")
+    + user("clerk", "clerk", MINE, "management")
+    + user("stranger", "stranger", None, "management")
+)
 STEP_S = 0.001
-STEPS_MAX = 10_000
 ABSENT: Json = ()
 
 
@@ -81,7 +61,7 @@ class Wire(Connected):
         self.front.shut_down(reason)
 
 
-class Lobby(World):
+class Lobby(ClientBench):
     """See the top of the module."""
 
     def __init__(self) -> None:
@@ -124,23 +104,15 @@ class Lobby(World):
         user: str = "guest",
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        connection = PROTOCOL.factory(self.broker, self.config, Outbox([], 1 << 30), HERE, self.broker.now)
-        assert isinstance(connection, ControlConnection)
-        said = {
-            "Host": "localhost",
-            "Authorization": basic(f"{user}:{user}"),
-            "Content-Length": str(len(body)),
-            **(headers or {}),
-        }
-        head = "".join(f"{name}: {text}\r\n" for name, text in said.items())
-        connection.receive(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body, self.broker.tick())
+        self.broker.tick()
+        line = Line(self.broker, self.config, advance=self._step, outbox=Outbox([], 1 << 30))
+        line.send(method, path, body, f"{user}:{user}", headers)
         self.broker.settle()
-        for _ in range(STEPS_MAX):
-            if connection.outbox.pieces:
-                break
-            self.clock.advance(STEP_S)
-            self.settle()
-        return Response(b"".join(connection.outbox.take()), method)
+        return line.answer()
+
+    def _step(self) -> None:
+        self.clock.advance(STEP_S)
+        self.settle()
 
     def get(self, path: str, user: str = "guest") -> Any:
         response = self.ask("GET", path, user=user)

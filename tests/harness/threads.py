@@ -1,4 +1,4 @@
-"""Threads that begin and end when told, for what is checked elsewhere."""
+"""Threads that begin and end when told, for passwords that take long to check."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import TypeVar
 
 import attrs
 
+from broker_core.observability.events import Event, Listener
 from broker_core.security.access import Access, User
 from broker_core.security.passwords import Cost, Hashing, PasswordHash
+
+from .bench import ClientBench
+from .peer import JoinedPeer
 
 T = TypeVar("T")
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)  # a hash takes 30 us
@@ -49,3 +53,30 @@ def make_slow(access: Access, **passwords: str) -> None:
     for name, password in passwords.items():
         user = access.user(name) or User(name)
         access.put_user(attrs.evolve(user, password=PasswordHash.argon2id(password, CHEAP)))
+
+
+def slow_bench(toml: str = "") -> tuple[ClientBench, Threads]:
+    """A bench with `ann`, whose password is `secret`, and threads that work when told."""
+    bench = ClientBench(toml)
+    bench.user("ann")
+    make_slow(bench.broker.access, ann="secret")
+    bench.broker.access.off_thread = threads = Threads()
+    return bench, threads
+
+
+def woken(peer: JoinedPeer) -> None:
+    """The node gives a connection that was woken its turn."""
+    assert (peer.front.waits, peer.front.halted) == (False, True)
+    peer.send_bytes(b"")
+    peer.read()
+
+
+class LoginEvents(Listener):
+    """The events of logins."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        if event.name.startswith("user.authentication"):
+            self.events.append(event)

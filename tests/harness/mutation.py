@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from struct import calcsize, pack_into
 from typing import Final, TypeAlias
 
 import attrs
@@ -59,6 +60,14 @@ def swap(frames: list[bytes], at: int, value: int) -> None:
 
 def leave_out(frames: list[bytes], at: int, value: int) -> None:
     del frames[at : at + value % 3 + 1]
+
+
+def with_number(frame: bytes, form: str, at: int, number: int) -> bytes:
+    """The frame with another number at this place, if it is as long as that."""
+    changed = bytearray(frame)
+    if len(changed) >= at + calcsize(form):
+        pack_into(form, changed, at, number)
+    return bytes(changed)
 
 
 OF_ANY_PROTOCOL: Final[Mapping[str, Change]] = {
