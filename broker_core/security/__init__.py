@@ -1,1 +1,1 @@
-"""Who somebody is, and what he may do: users, passwords, tokens, permissions, and guards against guessing."""
+"""Authentication and authorisation: users, passwords, tokens, permissions, and guards against guessing."""

@@ -1,12 +1,12 @@
-"""Users and what they may do: names and patterns to yes or no.
+"""Users and permissions: answer whether a user may configure, write to, or read from a name in a virtual host.
 
-A user has, in each virtual host that he may enter, three regular expressions: the names of what he may configure,
-write to and read from. They are searched for, not matched whole, and the empty expression means `^$`. The default
-exchange is looked up as `amq.default`. On a topic exchange two more expressions can restrict the routing keys;
-where nobody has set any for that exchange, every key is allowed.
+For each virtual host that a user may enter there are three regular expressions: for the names that the user may
+configure, write to and read from. They are searched for, not matched whole, and the empty expression means `^$`. The
+default exchange is looked up as `amq.default`. On a topic exchange two more expressions can restrict the routing keys;
+if none are set for that exchange, every key is allowed.
 
-`Access` owns all of it. `revision` rises on every change, so that whoever remembers an answer needs one
-comparison. How passwords are kept is told in `passwords.py`, how they are checked in `checking.py`.
+`Access` owns all of it. `revision` rises on every change, so that a cached answer needs one comparison to be validated.
+`passwords.py` describes how passwords are stored, `password_checks.py` how they are checked.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from broker_core.security.scopes import Scopes
     from broker_core.security.tokens import Tokens
 
-DEFAULT_EXCHANGE: Final = "amq.default"  # the name under which permissions know the default exchange
+DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in permissions
 IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish under any user-id (S089)
 KEY_SIZE: Final = 32
-GRANTS_MAX: Final = 10_000  # remembered answers; a client that asks about more names starts them afresh
+GRANTS_MAX: Final = 10_000  # cached answers; when there are more, the cache is emptied
 
 
 class Permission(Enum):
-    """What is asked for. The values are the words of the error texts."""
+    """The kinds of access. The values are the words of the error texts."""
 
     CONFIGURE = "configure"
     WRITE = "write"
@@ -47,19 +47,19 @@ class Permission(Enum):
 
 @attrs.frozen
 class User:
-    """Somebody who can log in. Without `password` not by password."""
+    """An account. Without `password`, login by password is refused."""
 
     name: str
     tags: frozenset[str] = frozenset()
     password: PasswordHash | None = attrs.field(default=None, repr=False)
     limits: UserLimits = attrs.field(factory=UserLimits)
-    scopes: Scopes | None = None  # of the token he has logged in with: they decide, not his permissions
+    scopes: Scopes | None = None  # of the token used to log in: they decide instead of the permissions
     expires_at: float | None = None  # of that token, in seconds since the epoch
 
 
 @attrs.frozen
 class Permissions:
-    """What one user may do in one virtual host: an expression for each `Permission`."""
+    """The permissions of one user in one virtual host: an expression for each `Permission`."""
 
     configure: str
     write: str
@@ -73,9 +73,9 @@ class Permissions:
 
 @attrs.frozen
 class TopicPermissions:
-    """Which routing keys one user may use on one topic exchange.
+    """The routing keys that one user may use on one topic exchange, as regular expressions.
 
-    `{username}`, `{vhost}` and `{client_id}` stand for the connection's own; they are taken literally.
+    `{username}`, `{vhost}` and `{client_id}` stand for the connection's own; their values are matched literally.
     """
 
     write: str
@@ -92,23 +92,21 @@ class Access:
         self.revision = 0  # rises on every change
         self.loopback_users: frozenset[str] = frozenset({"guest"})
         self.anonymous_user: str | None = "guest"
-        self.catalogue: Catalogue | None = None  # told of what outlives the node
+        self.catalogue: Catalogue | None = None  # stores what outlives the node
         self.events = Events()
         self.logins = Logins()
         self.now: Callable[[], float] = float  # monotonic seconds; a broker has a clock
-        self.tokens: Tokens | None = None  # whoever can tell users by their tokens
-        self.off_thread: OffThread = inline  # a node has threads
+        self.tokens: Tokens | None = None  # None: tokens are not accepted
+        self.off_thread: OffThread = inline  # replaced by a node, which has threads
         self.hashing = Hashing()
         self.checks = Checks(self, random_octets(KEY_SIZE))
-        self.scram_key = random_octets(KEY_SIZE)  # for those whom nobody knows
+        self.scram_key = random_octets(KEY_SIZE)  # derives the salts of users that do not exist
         self.random_octets = random_octets
         self._users: dict[str, User] = {}
-        self._slow_hashes = 0  # of users
+        self._slow_hashes = 0  # users with one
         self._permissions: dict[tuple[str, str], Permissions] = {}
         self._topic_permissions: dict[tuple[str, str, str], TopicPermissions] = {}
         self._grants: dict[tuple[str | Scopes, str, Permission, str], bool] = {}  # forgotten on every change
-
-    # Users.
 
     def add_user(
         self,
@@ -119,13 +117,13 @@ class Access:
     ) -> User:
         """Add a user, or replace one; permissions stay. Without a password, login by password is refused.
 
-        The password is kept as a quick hash: for users of files and of programs. What clients bring: `hash_soon`.
+        The password gets the quick hash: for users from files and programs. For clients there is `hash_soon`.
         """
         kept = self.hashing.quick(password, self.random_octets(SALT_SIZE)) if password else None
         return self.put_user(User(name, frozenset(tags), kept, limits or UserLimits()))
 
     def put_user(self, user: User) -> User:
-        """As `add_user`, for a user whose password hash is known (`PasswordHash.parse`)."""
+        """Add or replace a user as `add_user` does, with a known password hash (`PasswordHash.parse`)."""
         before = self._users.get(user.name)
         self._users[user.name] = user
         self._count_hash(before, -1)
@@ -150,11 +148,11 @@ class Access:
 
     @property
     def has_slow_hashes(self) -> bool:
-        """Whether any user's password takes long to check."""
+        """True if any user's password takes long to check."""
         return self._slow_hashes > 0
 
     def delete_user(self, name: str) -> bool:
-        """Delete a user with all permissions. False if there was none."""
+        """Delete a user with all permissions. Returns False if there is no such user."""
         if (gone := self._users.pop(name, None)) is None:
             return False
         self._count_hash(gone, -1)
@@ -172,22 +170,20 @@ class Access:
         return sorted(self._users.values(), key=lambda user: user.name)
 
     def set_loopback_users(self, names: Iterable[str]) -> None:
-        """The users who may only come from this machine (S008)."""
+        """Set the users that may connect only from this machine (S008)."""
         self.loopback_users = frozenset(names)
         self._changed()
 
     def set_anonymous_user(self, name: str | None) -> None:
-        """Who ANONYMOUS logs in as; None: nobody."""
+        """Set the user that the mechanism ANONYMOUS logs in as; None disables it."""
         self.anonymous_user = name
         self._changed()
 
-    # Passwords.
-
     def hash_soon(self, password: str | bytes, then: Callable[[PasswordHash | None], None]) -> None:
-        """Hash what a client brings for a user, in a thread where that takes long; then tell, in the broker's own.
+        """Hash a password that a client sets, in a thread if that takes long, and call `then` in the broker's thread.
 
-        Without a node `then` is called before this returns. None: there was no memory for it.
-        `put_user(User(name, tags, hash))` is what comes next.
+        Without a node `then` is called before this returns. It gets None if there was not enough memory. The caller
+        goes on with `put_user(User(name, tags, hash))`.
         """
         hashing = self.hashing
 
@@ -200,23 +196,23 @@ class Access:
         self.off_thread(work, then)
 
     def is_token(self, password: str | bytes) -> bool:
-        """Whether it is meant to be a token, and tokens are accepted."""
+        """Return whether tokens are accepted and the password has the form of one."""
         return self.tokens is not None and self.tokens.recognises(password)
 
     def authenticate(
         self, name: str, password: str | bytes, place: Place = ANYWHERE
     ) -> User | Waiting | None:
-        """The user, if that is the password, or a token; None if not. `Waiting` where that takes a thread.
+        """Return the user if the password or token is right, None if not, or `Waiting` if a thread has to check it.
 
-        `place` is where it is asked for from. An empty password is nobody's. Raises LimitReached if too many passwords
-        are being checked.
+        `place` says where the request comes from. An empty password is always wrong. Raises LimitReached if too many
+        passwords are being checked.
         """
         if self.tokens is not None and self.is_token(password):
             return self.tokens.authenticate(name, password)
         return self.checks.check(name, octets_of(password), place)
 
     def authenticate_password(self, name: str, password: str | bytes) -> User | None:
-        """As `authenticate`, however long it takes: for programs and tests, not for the broker's thread."""
+        """Authenticate as `authenticate` does, blocking: for programs and tests, not for the broker's thread."""
         if self.tokens is not None and self.is_token(password):
             return self.tokens.authenticate(name, password)
         user = self._users.get(name)
@@ -225,7 +221,7 @@ class Access:
         return user if matches and kept is not None and password else None
 
     def note_verifier(self, name: str, completed: PasswordHash) -> None:
-        """The user has logged in with this password, and with it came what SCRAM needs."""
+        """Store a user's hash that was completed with a SCRAM verifier, unless the password has changed meanwhile."""
         user = self._users.get(name)
         if user is None or user.password != completed:
             return
@@ -236,13 +232,11 @@ class Access:
             self.catalogue.keep_user(self._users[name])
 
     def may_connect(self, user: User, peer_is_loopback: bool) -> bool:
-        """S008."""
+        """Return whether the user may connect from there: loopback users only from this machine (S008)."""
         return peer_is_loopback or user.name not in self.loopback_users
 
-    # Permissions.
-
     def set_permissions(self, user: str, virtual_host: str, configure: str, write: str, read: str) -> None:
-        """Let a user into a virtual host. Raises NotFound (user), PreconditionFailed (expression)."""
+        """Let a user into a virtual host. Raises NotFound (unknown user) or PreconditionFailed (bad expression)."""
         self._require_user(user)
         permissions = Permissions(configure, write, read)
         self.add_permissions(user, virtual_host, permissions)
@@ -250,7 +244,7 @@ class Access:
             self.catalogue.keep_permissions(user, virtual_host, permissions)
 
     def add_permissions(self, user: str, virtual_host: str, permissions: Permissions) -> None:
-        """Put them in place, though the user may come later. Raises PreconditionFailed (expression)."""
+        """Set permissions of a user that may not exist yet. Raises PreconditionFailed if an expression is malformed."""
         for expression in (permissions.configure, permissions.write, permissions.read):
             compiled(expression)
         self._permissions[user, virtual_host] = permissions
@@ -262,7 +256,7 @@ class Access:
         self._changed()
 
     def clear_permissions(self, user: str, virtual_host: str) -> bool:
-        """Shut a user out of a virtual host. False if he was out."""
+        """Remove a user's permissions in a virtual host. Returns False if there were none."""
         if (user, virtual_host) not in self._permissions:
             return False
         self._drop_plain_permissions([(user, virtual_host)])
@@ -270,13 +264,13 @@ class Access:
         return True
 
     def permissions(self) -> list[tuple[str, str, Permissions]]:
-        """User, virtual host and permissions, in order."""
+        """Return user, virtual host and permissions, sorted."""
         return [(*key, self._permissions[key]) for key in sorted(self._permissions)]
 
     def set_topic_permissions(
         self, user: str, virtual_host: str, exchange: str, write: str, read: str
     ) -> None:
-        """Restrict a user's routing keys on a topic exchange. Raises as `set_permissions`."""
+        """Restrict a user's routing keys on a topic exchange. Raises as `set_permissions` does."""
         self._require_user(user)
         exchange, permissions = exchange or DEFAULT_EXCHANGE, TopicPermissions(write, read)
         self.add_topic_permissions(user, virtual_host, exchange, permissions)
@@ -286,7 +280,7 @@ class Access:
     def add_topic_permissions(
         self, user: str, virtual_host: str, exchange: str, permissions: TopicPermissions
     ) -> None:
-        """As `add_permissions`."""
+        """Set topic permissions as `add_permissions` sets permissions."""
         for expression in (permissions.write, permissions.read):
             compiled(expression)
         self._topic_permissions[user, virtual_host, exchange] = permissions
@@ -295,7 +289,7 @@ class Access:
         self._changed()
 
     def clear_topic_permissions(self, user: str, virtual_host: str, exchange: str | None = None) -> bool:
-        """Lift the restriction on one exchange, or on all of a virtual host. False if there was none."""
+        """Remove the restriction on one exchange, or on all of a virtual host. Returns False if there was none."""
         wanted = None if exchange is None else exchange or DEFAULT_EXCHANGE
         gone = [
             key
@@ -309,16 +303,16 @@ class Access:
         return True
 
     def topic_permissions(self) -> list[tuple[str, str, str, TopicPermissions]]:
-        """User, virtual host, exchange and permissions, in order."""
+        """Return user, virtual host, exchange and permissions, sorted."""
         return [(*key, self._topic_permissions[key]) for key in sorted(self._topic_permissions)]
 
     def forget_virtual_host(self, virtual_host: str) -> None:
-        """The virtual host has been deleted, and everybody's permissions in it."""
+        """Remove all permissions in a virtual host that has been deleted."""
         self._drop_permissions(lambda user, host: host == virtual_host)
         self._changed()
 
     def forget_strangers(self) -> None:
-        """Permissions of users who are not there go: at a start, those of users whom the file names no longer."""
+        """Remove the permissions of users that do not exist: after a start, those that were removed from the file."""
         self._drop_permissions(lambda user, host: user not in self._users)
         self._changed()
 
@@ -341,16 +335,14 @@ class Access:
             if self.catalogue is not None:
                 self.catalogue.forget_topic_permissions(*key)
 
-    # Questions.
-
     def may_enter(self, user: User, virtual_host: str) -> bool:
-        """Whether the user has any permission record there (S015), or a scope."""
+        """Return whether the user has any permission record there (S015), or a scope."""
         if user.scopes is not None:
             return user.scopes.enter(virtual_host)
         return (user.name, virtual_host) in self._permissions
 
     def allowed(self, user: User, virtual_host: str, permission: Permission, name: str) -> bool:
-        """Whether the user may do that to the exchange or queue `name`."""
+        """Return whether the user has this access to the exchange or queue `name`."""
         asked = (user.scopes or user.name, virtual_host, permission, name)
         if (known := self._grants.get(asked)) is not None:
             return known
@@ -360,13 +352,13 @@ class Access:
         return granted
 
     def check(self, user: User, virtual_host: str, permission: Permission, kind: str, name: str) -> None:
-        """As `allowed`; raises AccessRefused (S087, S098). `kind` is `exchange` or `queue`."""
+        """Raise AccessRefused unless the access is `allowed` (S087, S098). `kind` is `exchange` or `queue`."""
         shown = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
         if not self.allowed(user, virtual_host, permission, shown):
             raise self._refused(permission, f"{kind} '{shown}'", virtual_host, user)
 
     def guards_topics(self, user: User, virtual_host: str, exchange: str) -> bool:
-        """Whether there are topic permissions for this user there, so that not every routing key is allowed."""
+        """Return whether topic permissions or scopes restrict the user's routing keys on the exchange."""
         if user.scopes is not None:
             return user.scopes.guard_keys(virtual_host, exchange or DEFAULT_EXCHANGE)
         return (user.name, virtual_host, exchange or DEFAULT_EXCHANGE) in self._topic_permissions
@@ -380,7 +372,7 @@ class Access:
         key: str,
         client_id: str = "",
     ) -> bool:
-        """Whether the user may use a routing key; any, where no topic permission says otherwise."""
+        """Return whether the user may use a routing key; true for any key if there is no topic permission."""
         if user.scopes is not None:
             return user.scopes.allow_key(permission.value, virtual_host, exchange or DEFAULT_EXCHANGE, key)
         found = self._topic_permissions.get((user.name, virtual_host, exchange or DEFAULT_EXCHANGE))
@@ -398,7 +390,7 @@ class Access:
         key: str,
         client_id: str = "",
     ) -> None:
-        """As `topic_allowed`; raises AccessRefused (S088). Only for topic exchanges."""
+        """Raise AccessRefused unless the key is `topic_allowed` (S088). For topic exchanges only."""
         if not self.topic_allowed(user, virtual_host, permission, exchange, key, client_id):
             shown = exchange or DEFAULT_EXCHANGE
             raise self._refused(permission, f"topic '{key}' in exchange '{shown}'", virtual_host, user)
@@ -409,9 +401,9 @@ class Access:
         return refused(permission, what, virtual_host, user)
 
     def check_user_id(self, user: User, claimed: str) -> None:
-        """The user-id of a message is the publisher's own, unless he is an impersonator (S089).
+        """Check that the user-id of a message is the publisher's own, or that the publisher is an impersonator (S089).
 
-        Raises PreconditionFailed.
+        Raises PreconditionFailed if it is neither.
         """
         if claimed != user.name and IMPERSONATOR not in self._tags_of(user):
             raise PreconditionFailed(
@@ -419,7 +411,7 @@ class Access:
             )
 
     def _tags_of(self, user: User) -> frozenset[str]:
-        """Those of now; of who has a token, the token's."""
+        """Return the user's present tags, or those of the token that the user logged in with."""
         return user.tags if user.scopes is not None else self._users.get(user.name, user).tags
 
     def _granted(self, user: str | Scopes, virtual_host: str, permission: Permission, name: str) -> bool:
@@ -433,7 +425,7 @@ class Access:
             raise NotFound(f"no user '{name}'")
 
     def forget_answers(self) -> None:
-        """Whoever remembers what a user may do asks again: he may have other scopes now."""
+        """Make all cached answers stale: a connection's user may have other scopes now."""
         self._changed()
 
     def _changed(self) -> None:
@@ -447,7 +439,7 @@ def refused(permission: Permission, thing: str, virtual_host: str, user: User) -
 
 
 def compiled(expression: str) -> re.Pattern[str]:
-    """A permission's expression; `re` itself remembers the last few hundred. Raises PreconditionFailed."""
+    """Compile a permission's expression; `re` itself caches the last few hundred. Raises PreconditionFailed."""
     try:
         return re.compile(expression or r"\A\Z")
     except re.error as error:
@@ -455,5 +447,5 @@ def compiled(expression: str) -> re.Pattern[str]:
 
 
 def filled(expression: str, own: dict[str, str]) -> str:
-    """A topic permission's expression with its variables replaced by the connection's own, taken literally."""
+    """Replace the variables of a topic permission's expression by the connection's own values, escaped."""
     return re.sub(r"\{(username|vhost|client_id)\}", lambda match: re.escape(own[match[1]]), expression)

@@ -1,15 +1,18 @@
-"""Who may come in now: addresses, names and the time to yes, or no for a while. No socket, no clock.
+"""Guards against floods and guessing: from addresses, names and the time to an admission or a refusal.
 
-Three things are counted. Connections, in a second, in all and from one address: what comes too fast is hung up on.
-Strangers, who have connected and not logged in: one too many in all ends the one that has been there longest, one too
-many from an address is hung up on. Logins that failed, from one address, by one name, and by both: after some there
-is no other try for a second, then two, then four, up to half a minute; it is forgotten after five minutes. Nobody
-shuts out anybody else for good like that: where a user has logged in from before, his name goes on being welcome, and
-that a name waits wherever it comes from takes failures from several networks.
+There is no socket and no clock here. Three things are counted:
 
-An address is one of IPv4, or the first half of one of IPv6: its other half its owner has for himself. Clients on this
-machine are counted in all, not by their address: they may be everybody, behind a proxy. What is remembered is bounded:
-whoever has not been heard of for longest is forgotten first.
+* Connections in a second, in all and from one address: those beyond the rate are hung up on.
+* Strangers: connections that have not logged in. One too many in all ends the one that has been there longest, one too
+  many from an address is hung up on.
+* Failed logins, by address, by name, and by both. After some, no further try is allowed for a second, then two, then
+  four, up to half a minute; failures are forgotten after five minutes. A client cannot lock out a user for good like
+  this: where a user has logged in from before, the name stays welcome, and it takes failures from several networks
+  before a name has to wait wherever it comes from.
+
+An address is an IPv4 address, or the first half of an IPv6 address, because one owner has the whole other half. Clients
+on this machine are counted in all but not by their address: behind a proxy they may be all clients. Memory is bounded:
+what was seen longest ago is forgotten first.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ import attrs
 if TYPE_CHECKING:
     from broker_core.config.sections import LimitsSettings
 
-KEYS_MAX: Final = 10_000  # addresses, names and acquaintances that are remembered, of each
-BURST_S: Final = 2.0  # for so long twice as many may come
+KEYS_MAX: Final = 10_000  # addresses, names and known pairs that are remembered, of each
+BURST_S: Final = 2.0  # a full bucket holds the connections of so many seconds
 REFUSED_MAX_S: Final = 30.0
 FORGOTTEN_S: Final = 300.0  # after the last failure
 TOLD_EVERY_S: Final = 10.0  # refusals in the log
-NETWORKS_MIN: Final = 4  # that it takes to have a name wait everywhere
+NETWORKS_MIN: Final = 4  # failing networks that it takes before a name has to wait everywhere
 HEX_OF_NETWORK: Final = 19  # characters of the first half of a whole IPv6 address
 
 T = TypeVar("T")
@@ -37,7 +40,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def network(host: str) -> str:
-    """What an address is counted by."""
+    """Return the key that an address is counted by."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -49,7 +52,7 @@ def network(host: str) -> str:
 
 
 class Bucket:
-    """So many in a second, and a few more at once. Full at first."""
+    """A token bucket: `rate` in a second, and at most `BURST_S` seconds' worth at once. It begins full."""
 
     __slots__ = ("_at", "_left")
 
@@ -58,7 +61,7 @@ class Bucket:
         self._at = now
 
     def take(self, rate: float, now: float) -> bool:
-        """One more: whether there is room. The rate may have changed."""
+        """Take one token and return whether there was one. The rate may differ from call to call."""
         self._left = min(rate * BURST_S, self._left + (now - self._at) * rate)
         self._at = now
         if self._left < 1:
@@ -68,7 +71,7 @@ class Bucket:
 
 
 class Recent(dict[K, T]):
-    """What is known of those heard of last; the first is the one not heard of for longest."""
+    """A dict that drops the entry that was noted longest ago when it has more than `KEYS_MAX`."""
 
     def note(self, key: K, known: T) -> None:
         self.pop(key, None)
@@ -78,14 +81,14 @@ class Recent(dict[K, T]):
 
 
 class Rates:
-    """Connections in a second."""
+    """The connections in a second."""
 
     def __init__(self) -> None:
         self._all: Bucket | None = None
         self._by_network: Recent[str, Bucket] = Recent()
 
     def take(self, limit: int | None, now: float) -> bool:
-        """One more in all: whether it may be."""
+        """Count a connection, and return whether the rate of all permits it."""
         if limit is None:
             return True
         if self._all is None:
@@ -93,7 +96,7 @@ class Rates:
         return self._all.take(limit, now)
 
     def take_from(self, key: str, limit: int | None, now: float) -> bool:
-        """One more from a network."""
+        """Count a connection from a network, and return whether the network's rate permits it."""
         if limit is None:
             return True
         bucket = self._by_network.get(key) or Bucket(limit, now)
@@ -105,7 +108,7 @@ class Strangers(Generic[K]):
     """Connections whose users have not logged in, the one that has been there longest first."""
 
     def __init__(self) -> None:
-        self._networks: dict[K, str] = {}  # empty: not counted by it
+        self._networks: dict[K, str] = {}  # empty: not counted by a network
         self._held: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -115,17 +118,17 @@ class Strangers(Generic[K]):
         self._networks[who] = ""
 
     def came_from(self, who: K, key: str) -> None:
-        """Where one is from is known now."""
+        """Count a connection by its network, which has become known."""
         if self._networks.get(who) == "":
             self._networks[who] = key
             self._held[key] += 1
 
     def held_by(self, key: str) -> int:
-        """How many are from there."""
+        """Return how many strangers are from a network."""
         return self._held.get(key, 0)
 
     def leave(self, who: K) -> None:
-        """He has logged in, or gone. Twice does no harm."""
+        """Remove a connection that has logged in or ended. A second call does nothing."""
         key = self._networks.pop(who, "")
         if key:
             self._held[key] -= 1
@@ -133,28 +136,28 @@ class Strangers(Generic[K]):
                 del self._held[key]
 
     def surplus(self, limit: int | None) -> K | None:
-        """Who has to go, if there are too many."""
+        """Return the connection to end if there are too many, otherwise None."""
         too_many = limit is not None and len(self._networks) > limit
         return next(iter(self._networks)) if too_many else None
 
 
 class Door(Generic[K]):
-    """Where connections come in."""
+    """Decides which new connections are admitted."""
 
     def __init__(self) -> None:
-        self.refused = 0  # that were hung up on
+        self.refused = 0  # connections that were hung up on
         self.strangers: Strangers[K] = Strangers()
         self._rates = Rates()
         self._told_at: float | None = None  # the last refusal in the log
         self._untold = 0
 
     def refusal(self, limits: LimitsSettings, now: float) -> str:
-        """Why one more connection cannot be, wherever it comes from; empty: it can."""
+        """Return why one more connection is refused, wherever it comes from; empty if it is not."""
         fits = self._rates.take(limits.connection_rate, now)
         return "" if fits else f"more than {limits.connection_rate} connections in a second"
 
     def refusal_from(self, host: str, loopback: bool, limits: LimitsSettings, now: float) -> str:
-        """Why one more from there cannot be; empty: it can."""
+        """Return why one more connection from an address is refused; empty if it is not."""
         if loopback:
             return ""
         key = network(host)
@@ -166,17 +169,17 @@ class Door(Generic[K]):
         return ""
 
     def enter(self, who: K, limits: LimitsSettings) -> K | None:
-        """One has connected. Who has to go, if that is one stranger too many."""
+        """Add a stranger. Returns the connection to end, if that is one stranger too many."""
         self.strangers.enter(who)
         return self.strangers.surplus(limits.strangers_max)
 
     def came_from(self, who: K, host: str, loopback: bool) -> None:
-        """It is known where somebody is, who has been let in."""
+        """Count an admitted connection by its network, which has become known."""
         if not loopback:
             self.strangers.came_from(who, network(host))
 
     def refuse(self, why: str, now: float) -> str:
-        """Count a refusal; the line for the log, if it is time for one."""
+        """Count a refusal, and return the line for the log, or an empty text if one was logged just before."""
         self.refused += 1
         if self._told_at is not None and now < self._told_at + TOLD_EVERY_S:
             self._untold += 1
@@ -187,7 +190,7 @@ class Door(Generic[K]):
 
 @attrs.frozen
 class Failed:
-    """How often logging in has failed, and until when nobody tries again."""
+    """The number of failed logins, the time of the last one, and the time until which no other try is allowed."""
 
     count: int
     at: float
@@ -198,17 +201,17 @@ NEVER: Final = Failed(0, 0.0, 0.0)
 
 
 class Failures:
-    """Logins that failed, by address or by name."""
+    """Failed logins, by address or by name."""
 
     def __init__(self) -> None:
         self._failed: Recent[str, Failed] = Recent()
 
     def refused_s(self, key: str, now: float) -> float:
-        """For how long from now nobody tries; 0: go on."""
+        """Return for how many seconds from now no try is allowed; 0: it is."""
         return max(0.0, self._failed.get(key, NEVER).until - now)
 
     def failed(self, key: str, free: int, now: float) -> int:
-        """Once more. The first `free` are for nothing. Returns how often that was."""
+        """Count a failure, and return how many there were. The first `free` have no consequence."""
         before = self._failed.get(key, NEVER)
         count = 1 if now > before.at + FORGOTTEN_S else before.count + 1
         beyond = min(count - free, 10)
@@ -218,25 +221,25 @@ class Failures:
 
 
 class Logins:
-    """Who may try to log in."""
+    """Decides which login attempts are checked at all."""
 
     def __init__(self) -> None:
-        self.per_address: int | None = None  # failures that are free
+        self.per_address: int | None = None  # failures without consequence; None: all
         self.per_user: int | None = None
-        self.refused = 0  # attempts that were not looked at
+        self.refused = 0  # attempts that were not checked
         self._networks = Failures()
         self._names = Failures()
         self._pairs = Failures()  # by name and network
-        self._known: Recent[str, None] = Recent()  # those of them that belong together
+        self._known: Recent[str, None] = Recent()  # pairs that have logged in
 
     def refused_s(self, name: str, host: str, loopback: bool, now: float) -> float:
-        """For how long from now this name may not be tried from there; 0: go on."""
+        """Return for how many seconds from now this name may not be tried from there; 0: it may."""
         wait_s = max(failures.refused_s(key, now) for failures, key in self._concerned(name, host, loopback))
         self.refused += wait_s > 0
         return wait_s
 
     def failed(self, name: str, host: str, loopback: bool, now: float) -> None:
-        """The password, or token, was wrong, whether or not there is such a user."""
+        """Count a wrong password or token, whether or not there is such a user."""
         both = pair(name, host)
         count = self._count(self._pairs, both, self.per_user, now)
         if both in self._known:
@@ -250,11 +253,11 @@ class Logins:
         return 0 if free is None else failures.failed(key, free, now)
 
     def succeeded(self, name: str, host: str) -> None:
-        """The user is known there from now on. His address is not forgiven: he could be trying others' names."""
+        """Remember that the user logged in from there. The address keeps its failures: it may be trying other names."""
         self._known.note(pair(name, host), None)
 
     def _concerned(self, name: str, host: str, loopback: bool) -> tuple[tuple[Failures, str], ...]:
-        """What counts: who is known there has failures of his own, and suffers from nobody else's."""
+        """Return the counters that apply: a known pair has its own failures, and does not suffer from others'."""
         both = pair(name, host)
         if both in self._known:
             return ((self._pairs, both),)

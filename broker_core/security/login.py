@@ -1,9 +1,10 @@
-"""One connection's way in, for every front-end: from the mechanism that a client chose to a user.
+"""The login of a connection, for every front-end: from the SASL mechanism that the client chose to a user.
 
     begin, answer ──> Challenge | Success | Pending ─ its `waiting` tells ─> go_on ──> Challenge | Success
 
-What is refused is logged and told to `broker.events`, and raised for the front-end to say in its protocol. Where the
-end of an exchange cannot carry a mechanism's last words (`Success.octets`), they are a challenge with an empty answer.
+Refused logins are logged, reported to `broker.events`, and raised, so that the front-end can translate them. In a
+protocol that cannot send a mechanism's final data (`Success.octets`) with the end of the exchange, the data go out as a
+challenge, which the client answers with an empty response.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from broker_core.frontend import Peer
     from broker_core.security.access import User
 
-SHOWN_MAX: Final = 255  # characters of what somebody calls himself before he is known
+SHOWN_MAX: Final = 255  # characters shown of a claimed name
 WORDS: Final[dict[type[Failure], str]] = {
     MalformedResponse: "malformed_response",
     UnknownMechanism: "unknown_mechanism",
@@ -40,7 +41,7 @@ WORDS: Final[dict[type[Failure], str]] = {
 
 
 class Login:
-    """The attempts of one connection, one after the other."""
+    """The login attempts of one connection, one after the other."""
 
     def __init__(
         self,
@@ -56,14 +57,14 @@ class Login:
         self._peer = peer
         self._protocol = protocol
         self._log = log
-        self._ends_with_data = ends_with_data  # the protocol's end of an exchange can carry last words
+        self._ends_with_data = ends_with_data  # the protocol can send data with the end of an exchange
         self._mechanism = ""
         self.attempt: Mechanism | None = None  # the last one
         self._pending: Pending | None = None
-        self._success: Success | None = None  # to come: the client has yet to hear the last words
+        self._success: Success | None = None  # takes effect once the client has answered the final data
 
     def begin(self, mechanism: str, response: bytes) -> Answer:
-        """The client has chosen a mechanism. Raises the core's failures."""
+        """Start the mechanism that the client has chosen. Raises the core's failures if it is refused."""
         self._mechanism = mechanism
         try:
             self.attempt = self._mechanisms.begin(mechanism, self._peer.loopback)
@@ -73,7 +74,7 @@ class Login:
             raise
 
     def answer(self, response: bytes) -> Answer:
-        """The client has answered a challenge. Raises the core's failures."""
+        """Take the client's answer to a challenge. Raises the core's failures if it is refused."""
         assert self.attempt is not None, "a challenge comes before its answer"
         try:
             if (success := self._success) is not None:
@@ -86,7 +87,7 @@ class Login:
             raise
 
     def go_on(self) -> Answer:
-        """What was pending, if it is there. Raises the core's failures."""
+        """Continue after a pending check, or return it if it has not ended. Raises the core's failures."""
         pending = self._pending
         assert pending is not None, "only what is pending goes on"
         if not pending.waiting.is_there:
@@ -99,7 +100,7 @@ class Login:
             raise
 
     def drop(self) -> None:
-        """The connection has ended."""
+        """Give up a pending check; called when the connection has ended."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.waiting.drop()
@@ -114,15 +115,13 @@ class Login:
             return self._succeeded(answer)
         return answer
 
-    # Telling.
-
     def _succeeded(self, success: Success) -> Success:
         self._success = None
         self._broker.events.happened("user.authentication.success", "", self._facts(success.user.name))
         return success
 
     def _refused(self, failure: Failure) -> None:
-        """Names are shortened: anybody may send any."""
+        """Log and report a refused login, with names shortened, because any client may send any name."""
         name = "" if self.attempt is None else self.attempt.claimed
         why = failure.reason if isinstance(failure, AuthenticationFailed) else str(failure)
         self._log.warning("%s: login refused: %s", self._peer.name, why.replace(name, name[:SHOWN_MAX]))
@@ -134,7 +133,7 @@ class Login:
 
 
 class Renewal:
-    """The fresh secrets of a user who has logged in, one after the other."""
+    """The fresh secrets of a user who has logged in, checked one after the other."""
 
     __slots__ = ("_broker", "_log", "_peer", "waiting")
 
@@ -142,12 +141,13 @@ class Renewal:
         self._broker = broker
         self._peer = peer
         self._log = log
-        self.waiting: Waiting | None = None  # for one that is being checked
+        self.waiting: Waiting | None = None  # the check that is under way
 
     def begin(self, name: str, secret: bytes) -> User | Waiting | None:
-        """The user, if that is his secret now; whoever keeps the secrets may be out of order.
+        """Check a new secret: return the user, or None if the secret is wrong.
 
-        `Waiting`: it has to be checked, and is there when `checked` is asked then. Raises the core's failures.
+        Returns `Waiting` if the check takes a thread; `checked` returns it once it has ended. Raises the core's
+        failures, and NotAllowed if the check itself fails.
         """
         if self.waiting is not None:
             raise NotAllowed("another new secret is being checked")
@@ -163,7 +163,7 @@ class Renewal:
         return found
 
     def checked(self) -> Waiting | None:
-        """What has been checked since it was last asked for."""
+        """Return the check that has ended since the last call, or None."""
         waiting = self.waiting
         if waiting is None or not waiting.is_there:
             return None
@@ -171,14 +171,14 @@ class Renewal:
         return waiting
 
     def drop(self) -> None:
-        """The connection has ended."""
+        """Give up a check under way; called when the connection has ended."""
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.drop()
 
 
 def facts_of(peer: Peer, protocol: str, mechanism: str, name: str) -> dict[str, Value]:
-    """What events tell of somebody who has tried to log in."""
+    """Return the facts of a login event."""
     return {
         "name": name,
         "connection_type": "network",
@@ -194,7 +194,7 @@ def facts_of(peer: Peer, protocol: str, mechanism: str, name: str) -> dict[str, 
 
 
 def word_of(failure: Failure) -> str:
-    """Why, in one word."""
+    """Return the cause of a refusal as one word, for events."""
     if isinstance(failure, AuthenticationFailed):
         return failure.word
     return next((word for kind, word in WORDS.items() if isinstance(failure, kind)), "refused")

@@ -1,16 +1,16 @@
-"""Whether a password is the user's: at once where that is quick or was asked before, otherwise in a thread.
+"""Password checks: at once where the hash is quick or the password was checked before, otherwise in a thread.
 
-    check ─ quick hash, and right ───────────────────────────> user
-          ├ remembered: this password fitted this hash ──────> user
-          └ a job in a thread (one for all who ask the same) ─> Waiting ─> user, or None
+    check ─ quick hash, and right ────────────────────────────> user
+          ├ cached: this password matched this hash ──────────> user
+          └ a job in a thread (shared by equal requests) ─────> Waiting ─> user, or None
 
-As soon as one user has a slow hash, every refusal takes as long as such a check, whoever is asked for: time does not
-tell who is known here. What is remembered is an HMAC of name and password under a key that this process keeps to
-itself, and the hash that it fitted; when the user has another hash, it is stale. A job that nobody waits for any more
-by the time it begins is not done, nor is one from where too many others have failed meanwhile.
+As soon as one user has a slow hash, every refusal takes as long as a slow check, also for unknown names, so that timing
+does not reveal which users exist. The cache maps an HMAC of name and password, under a key that never leaves this
+process, to the hash that matched; an entry is stale when the user has another hash. A job is skipped if all its waiters
+have gone by the time it would begin, or if its place has failed too often meanwhile.
 
-Threads are few. Jobs wait for them in lines, one for each place they are asked from, which take turns: who brings a
-thousand wrong passwords at once keeps himself waiting.
+Threads are few. Jobs wait in queues, one for each place that requests come from, which take turns: a client that sends
+a thousand wrong passwords at once delays only itself.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.access")
 T = TypeVar("T")
 
-REMEMBERED_MAX: Final = 10_000  # passwords; the one that was used longest ago goes
-JOBS_MAX: Final = 1000  # waiting for a thread; at a quarter of a second each, more would wait for ever
+REMEMBERED_MAX: Final = 10_000  # cached passwords; the least recently used one is dropped
+JOBS_MAX: Final = 1000  # waiting for a thread; at a quarter of a second each, more would wait too long
 LINE_MAX: Final = 200  # of them, from one place
-RUNNING_MAX: Final = 4  # handed to threads
+RUNNING_MAX: Final = 4  # jobs in threads at once
 
 
 class OffThread(Protocol):
-    """As `Operations.off_thread`."""
+    """A function that runs work in a thread and hands the result to a callback, as `Operations.off_thread` does."""
 
     def __call__(self, work: Callable[[], T], then: Callable[[T], None], /) -> None: ...
 
 
 def inline(work: Callable[[], T], then: Callable[[T], None]) -> None:
-    """Without a node there are no threads."""
+    """Do the work at once; used without a node, which has the threads."""
     then(work())
 
 
 @attrs.frozen
 class Place:
-    """Where a password is asked for from, and whether it may still be tried when a thread is free."""
+    """An origin of password checks; `may_try` says, when a thread is free, whether the check is still allowed."""
 
     name: str
     may_try: Callable[[], bool]
@@ -62,7 +62,7 @@ ANYWHERE: Final = Place("", lambda: True)
 
 
 class Waiting:
-    """For the end of a check: `user` then is who it is, or None. `was_tried`: somebody has looked at the password."""
+    """A pending check. At its end `user` is the user or None; `was_tried` is False if the password was not checked."""
 
     __slots__ = ("_job", "_told", "is_there", "user", "was_tried")
 
@@ -75,13 +75,13 @@ class Waiting:
         job.waiting[self] = None
 
     def tell(self, told: Callable[[], None]) -> None:
-        """Call this when it is there, in the broker's thread; that may be at once."""
+        """Have `told` called in the broker's thread when the check has ended; at once if it has."""
         self._told = told
         if self.is_there:
             told()
 
     def drop(self) -> None:
-        """Nobody wants to know any more."""
+        """Give up the result."""
         self._told = None
         self._job.waiting.pop(self, None)
 
@@ -93,7 +93,7 @@ class Waiting:
 
 
 class Job:
-    """One check in a thread."""
+    """A check in a thread; equal requests share it."""
 
     __slots__ = ("mark", "name", "password", "place", "tested", "waiting")
 
@@ -114,14 +114,14 @@ class Checks:
     def __init__(self, access: Access, key: bytes) -> None:
         self._access = access
         self._key = key
-        self._remembered: dict[bytes, PasswordHash] = {}  # by mark, the one used last at the end
+        self._remembered: dict[bytes, PasswordHash] = {}  # by mark, the most recently used last
         self._jobs: dict[bytes, Job] = {}  # by mark
-        self._lines: dict[str, deque[Job]] = {}  # by place, the one whose turn it is first
+        self._lines: dict[str, deque[Job]] = {}  # by place, the next one to be served first
         self._running = 0
-        self._completing: set[str] = set()  # users whose verifier is being made
+        self._completing: set[str] = set()  # users whose SCRAM verifier is being computed
 
     def check(self, name: str, password: bytes, place: Place = ANYWHERE) -> User | Waiting | None:
-        """Whose password that is. Raises LimitReached: too many are being checked."""
+        """Return the user if the password is right, None if not, or `Waiting`. Raises LimitReached."""
         if not password:
             return None
         user = self._access.user(name)
@@ -139,7 +139,7 @@ class Checks:
         return self._wait(mark, name, password, known, place)
 
     def _complete(self, name: str, password: bytes, known: PasswordHash) -> None:
-        """Now that the password is here: make what SCRAM needs of it, unless it has been made."""
+        """Compute the SCRAM verifier in a thread while the password is at hand, unless there is one."""
         hashing = self._access.hashing
         if hashing.scram_iterations is None or known.scram is not None or name in self._completing:
             return
@@ -186,7 +186,7 @@ class Checks:
         return waiting.user if waiting.is_there else waiting
 
     def _serve(self) -> None:
-        """Hand jobs to threads, one of each line in turn."""
+        """Hand jobs to threads, one from each place in turn."""
         while self._lines and self._running < RUNNING_MAX:
             place, line = next(iter(self._lines.items()))
             del self._lines[place]
@@ -211,7 +211,7 @@ class Checks:
         self._access.off_thread(partial(self._test, job), partial(self._ended, job))
 
     def _test(self, job: Job) -> PasswordHash | bool:
-        """In a thread: the hash, perhaps with what SCRAM needs; False: it does not fit; True: nobody waits."""
+        """In a thread, return the hash, perhaps with a verifier; False: wrong password; True: all waiters have left."""
         if not job.waiting:
             return True
         if not job.tested.matches(job.password):
@@ -224,7 +224,7 @@ class Checks:
         self._serve()
 
     def _conclude(self, job: Job, found: PasswordHash | bool) -> None:
-        if found is True and job.waiting:  # since then somebody has asked again
+        if found is True and job.waiting:  # another request has joined since the job was skipped
             self._begin(job)
             return
         if self._jobs.get(job.mark) is job:
@@ -235,7 +235,7 @@ class Checks:
             each.end(user)
 
     def _owner(self, job: Job, found: PasswordHash) -> User | None:
-        """Whose password that is; None if he has another one by now, or is gone."""
+        """Return the user whose password was checked; None if the user is gone, or has another password by now."""
         user = self._access.user(job.name)
         if user is None or user.password != found:
             return None

@@ -1,9 +1,9 @@
-"""Passwords: the octets that somebody types to what is kept of them, and whether two are the same.
+"""Passwords: from the bytes of a password to its stored hash, and the comparison of a password with a hash.
 
-Two families. RabbitMQ's is a salt of 4 octets and the SHA-256 or SHA-512 of salt and password: its definition files can
-be taken over, and a check takes a microsecond, also for who has stolen the hash. Argon2id (RFC 9106) takes a quarter of
-a second and 64 MiB, for everybody; it is what passwords that come from clients are kept as, and it belongs in a thread.
-For SCRAM there is a verifier besides. Nothing here shows a password or a hash when it is printed.
+There are two families. RabbitMQ's hash is a salt of 4 bytes and the SHA-256 or SHA-512 of salt and password: hashes of
+its definition files can be imported, and a check takes a microsecond, also for a thief of the hash. Argon2id (RFC 9106)
+takes a quarter of a second and 64 MiB for each check; passwords that clients set are stored with it, and it belongs in
+a thread. For SCRAM, a verifier is kept besides. No repr of these classes shows a password or a hash.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ ALGORITHMS: Final = (*DIGESTS, ARGON2ID)  # as definition files name them
 ENCODED: Final = re.compile(
     r"\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,3})\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{16,86}"
 )
-MEMORY_KIB_MAX: Final = 256 * 1024  # of a hash from elsewhere: it is taken for each check
+MEMORY_KIB_MAX: Final = 256 * 1024  # of an imported hash: every check of it needs that much
 PASSES_MAX: Final = 32
 LANES_MAX: Final = 16
 
 
 @attrs.frozen
 class Cost:
-    """What an argon2id hash takes. The default is the second that RFC 9106 recommends (section 4), but in one lane.
+    """The cost of an argon2id hash. The default is the second one recommended by RFC 9106 (section 4), in one lane.
 
-    Lanes are threads that wait for each other. The work is the same with one, and nobody's guesses get cheaper; with
-    four, which meet at the end of each of a dozen slices, others on the same cores waited 4 ms in place of 0.3 (p99).
+    Lanes are threads that wait for each other. With one the work is the same, and guesses are no cheaper; with four,
+    which meet at the end of each of a dozen slices, other work on the same cores waited 4 ms instead of 0.3 (p99).
     """
 
     memory_kib: int = 64 * 1024
@@ -50,22 +50,22 @@ class Cost:
 
 @attrs.frozen
 class PasswordHash:
-    """A password as it is kept: salt and digest, or the encoded string of argon2id."""
+    """A stored password: salt and digest, or the encoded string of argon2id."""
 
     kept: bytes = attrs.field(repr=False)
     algorithm: str = SHA256
     scram: Verifier | None = attrs.field(
         default=None, repr=False, eq=False
-    )  # it is the same password without
+    )  # left out of comparisons: with or without a verifier, it is the same password
 
     @classmethod
     def of(cls, password: str | bytes, salt: bytes, algorithm: str = SHA256) -> PasswordHash:
-        """The quick one."""
+        """Return the quick (SHA) hash of a password; `algorithm` is a key of `DIGESTS`."""
         return cls(salt + digest(algorithm, salt, octets_of(password)), algorithm)
 
     @classmethod
     def argon2id(cls, password: str | bytes, cost: Cost) -> PasswordHash:
-        """Takes as long as the cost says; any thread may do it. Raises MemoryError."""
+        """Return the argon2id hash; slow, callable from any thread. Raises MemoryError if memory runs out."""
         from argon2 import PasswordHasher
         from argon2.exceptions import HashingError
 
@@ -77,9 +77,9 @@ class PasswordHash:
 
     @classmethod
     def parse(cls, text: str, algorithm: str | None = SHA256) -> PasswordHash:
-        """From a definition file's `password_hash` and `hashing_algorithm` (None: the one that fits).
+        """Read a definition file's `password_hash` and `hashing_algorithm` (None: guess it from the form of the hash).
 
-        Raises ValueError.
+        Raises ValueError if the algorithm is unknown, or the hash is malformed or too costly to check.
         """
         if algorithm is None:
             algorithm = algorithm_of(text)
@@ -98,12 +98,12 @@ class PasswordHash:
 
     @property
     def text(self) -> str:
-        """As definition files hold it."""
+        """The hash in the form of definition files: base64, or the encoded argon2id string."""
         return self.kept.decode() if self.is_slow else base64.b64encode(self.kept).decode()
 
     @property
     def is_slow(self) -> bool:
-        """Whether `matches` belongs in a thread."""
+        """True if `matches` takes so long that it belongs in a thread."""
         return self.algorithm == ARGON2ID
 
     def matches(self, password: str | bytes) -> bool:
@@ -120,12 +120,12 @@ def _verified(encoded: bytes, password: bytes) -> bool:
 
     try:
         return verify_secret(encoded, password, Type.ID)
-    except VerificationError:  # another password; or there is no memory to tell
+    except VerificationError:  # the password is wrong, or there is not enough memory to check it
         return False
 
 
 def checked(encoded: str) -> str:
-    """An argon2id string that can be checked at a reasonable cost. Raises ValueError."""
+    """Return an encoded argon2id string. Raises ValueError if it is malformed, or too costly to check."""
     found = ENCODED.fullmatch(encoded)
     if found is None:
         raise ValueError("the password hash is not an encoded argon2id string of version 19")
@@ -141,7 +141,7 @@ def checked(encoded: str) -> str:
 
 
 def algorithm_of(text: str) -> str:
-    """The one whose hashes look like this."""
+    """Guess the algorithm from the form of a hash: by its prefix, otherwise by its length."""
     if text.startswith("$argon2id$"):
         return ARGON2ID
     return next((name for name in DIGESTS if len(text) == (_size(name) + 2) // 3 * 4), SHA256)
@@ -160,7 +160,7 @@ def digest(algorithm: str, salt: bytes, password: bytes) -> bytes:
 
 
 def nobodys(cost: Cost) -> PasswordHash:
-    """What is compared when there is no such hash, to take as long: no password fits."""
+    """Return an argon2id hash that no password matches; checking it takes as long as checking a user's."""
     lanes = f"m={cost.memory_kib},t={cost.passes},p={cost.lanes}"
     salt, digest = (base64.b64encode(bytes(size)).rstrip(b"=").decode() for size in (16, 32))
     return PasswordHash(f"$argon2id$v=19${lanes}${salt}${digest}".encode(), ARGON2ID)
@@ -171,24 +171,24 @@ NOBODYS: Final = PasswordHash.of(b"", bytes(SALT_SIZE))
 
 @attrs.frozen
 class Hashing:
-    """How new passwords are kept."""
+    """The settings by which new passwords are hashed."""
 
-    algorithm: str = ARGON2ID  # of those that clients bring; others are quick ones
+    algorithm: str = ARGON2ID  # for passwords that clients set; others get the quick hash
     cost: Cost = Cost()
-    scram_iterations: int | None = None  # None: nobody logs in by SCRAM
+    scram_iterations: int | None = None  # None: SCRAM is not offered
 
     def kept(self, password: str | bytes) -> PasswordHash:
-        """What clients bring. Takes long; any thread may do it. Raises MemoryError."""
+        """Hash a password that a client sets; slow, callable from any thread. Raises MemoryError."""
         if self.algorithm == ARGON2ID:
             return self.with_scram(PasswordHash.argon2id(password, self.cost), password)
         return self.quick(password, os.urandom(SALT_SIZE))
 
     def quick(self, password: str | bytes, salt: bytes) -> PasswordHash:
-        """What this machine's own files bring: not kept anywhere else."""
+        """Hash a password that stands in this machine's own files anyway, with the quick hash."""
         return self.with_scram(PasswordHash.of(password, salt), password)
 
     def with_scram(self, known: PasswordHash, password: str | bytes) -> PasswordHash:
-        """The same hash with a verifier, if SCRAM wants one."""
+        """Return the hash with a SCRAM verifier for the same password, if SCRAM is enabled and it has none yet."""
         if self.scram_iterations is None or known.scram is not None:
             return known
         salt = os.urandom(SCRAM_SALT_SIZE)

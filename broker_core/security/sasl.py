@@ -1,10 +1,10 @@
-"""SASL: the bytes of an authentication exchange to a user, or to a refusal.
+"""SASL: from the bytes of an authentication exchange to a user, or a refusal.
 
-A mechanism is a small machine, one instance for each attempt: `start` takes the client's first response and `step`
-each further one; both answer with a `Challenge` to send, a `Success`, or `Pending`: the answer comes when a thread has
-checked a password. They raise `MalformedResponse` for bytes that the mechanism does not know (the sender's mistake),
-and `AuthenticationFailed` for everything else. The text of that failure never says more than that the login was
-refused; `reason` says why and is for the log only. Neither holds a secret.
+A mechanism is a small state machine, one instance for each attempt: `start` takes the client's first response and
+`step` each further one; both return a `Challenge` to send, a `Success`, or `Pending` if a thread has to check a
+password first. They raise `MalformedResponse` for bytes that break the mechanism's syntax (the sender's mistake), and
+`AuthenticationFailed` for everything else. The text of that failure never says more than that the login was refused;
+`reason` says why and is for the log only. Neither holds a secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from broker_core.security.scram import SERVER_NONCE_SIZE, ClientFirst, Exchange,
 
 
 class AuthenticationFailed(AccessRefused):
-    """The login was refused (S007). `reason` is for the log, `word` for events, neither of them for the peer."""
+    """Raised if the login is refused (S007). `reason` is for the log, `word` for events, neither for the peer."""
 
     def __init__(self, mechanism: str, reason: str, word: str = "invalid_credentials") -> None:
         super().__init__(
@@ -36,37 +36,37 @@ class AuthenticationFailed(AccessRefused):
 
 
 class MalformedResponse(Failure):
-    """The response is not what the mechanism prescribes (X003)."""
+    """Raised if a response does not have the form that the mechanism prescribes (X003)."""
 
 
 class UnknownMechanism(Unsupported):
-    """The client chose a mechanism that was not offered (S006)."""
+    """Raised if the client chooses a mechanism that was not offered (S006)."""
 
 
 @attrs.frozen
 class Challenge:
-    """The exchange goes on: send this, and hand the answer to `step`."""
+    """The exchange goes on: `octets` go to the client, and its answer to `step`."""
 
     octets: bytes
 
 
 @attrs.frozen
 class Success:
-    """The exchange has ended well. What the mechanism says with it (`octets`) has to reach the client, too."""
+    """The exchange has succeeded. `octets` are the mechanism's final data, which have to reach the client, too."""
 
     user: User
     octets: bytes = b""
 
 
 class Pending:
-    """A password is being checked in a thread: `answer` when `tell` has called."""
+    """A thread is checking a password: call `answer` after `waiting` has told that it has ended."""
 
     def __init__(self, waiting: Waiting, finish: Callable[[User | None], Answer]) -> None:
         self.waiting = waiting
         self._finish = finish
 
     def answer(self) -> Answer:
-        """As that of `start`, and raises as it does."""
+        """Return the outcome, and raise, as `start` does."""
         assert self.waiting.is_there, "`tell` says when"
         return self._finish(self.waiting.user)
 
@@ -75,17 +75,17 @@ Answer: TypeAlias = "Challenge | Success | Pending"
 
 
 class Mechanism(ABC):
-    """One way to log in. Subclass it, name it, write `start`, and `step` if it takes more than one response.
+    """A way to log in. Subclass it, set `name`, and write `start`, and `step` if it takes more than one response.
 
-    Both are called from the broker's one thread and must not wait. `login` and `admit` are the ways to succeed;
-    a mechanism must not make a `Success` without them. What `login` returns is the answer, whatever it is.
+    Both are called in the broker's only thread and must not block. `login` and `admit` are the ways to succeed; a
+    mechanism must not create a `Success` by itself. It has to return what `login` returns, whatever that is.
     """
 
     name: ClassVar[str]
-    claimed = ""  # who the client says that he is, once he has
-    needs_certificate: ClassVar[bool] = False  # offered only where the client has shown one that was verified
+    claimed = ""  # the user name that the client has claimed
+    needs_certificate: ClassVar[bool] = False  # offered only to clients with a verified certificate
     certified: str | None = None  # the name in that certificate
-    host: str = ""  # where the client is
+    host: str = ""  # the client's address
 
     def __init__(self, access: Access, peer_is_loopback: bool) -> None:
         self.access = access
@@ -93,7 +93,7 @@ class Mechanism(ABC):
 
     @classmethod
     def available(cls, access: Access) -> bool:
-        """Whether there is any use in offering it. Called for each connection."""
+        """Return whether the mechanism is worth offering. Called for each connection."""
         return True
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Mechanism(ABC):
         raise MalformedResponse(f"{self.name} takes one response only")
 
     def login(self, name: str, password: str | bytes) -> Success | Pending:
-        """Succeed if the password is right. Raises AuthenticationFailed."""
+        """Succeed if the password is right. Raises AuthenticationFailed if it is not, or not to be checked now."""
         self.claimed = name
         is_token = self.access.is_token(password)
         if not is_token:
@@ -116,7 +116,7 @@ class Mechanism(ABC):
         return self._told(name, found) if is_token else self._checked(name, found)
 
     def _place(self, name: str) -> Place:
-        """On this machine everybody may have the same address: there each name is a place."""
+        """Return the client's network, or the name for clients on this machine, which may all have one address."""
         return Place(
             f"localhost {name}" if self.peer_is_loopback else network(self.host), partial(self._may_try, name)
         )
@@ -135,19 +135,19 @@ class Mechanism(ABC):
         return self._told(name, user)
 
     def _told(self, name: str, user: User | None) -> Success:
-        """Nobody guesses tokens: those that are not good are not counted, and keep nobody out."""
+        """Succeed or refuse without counting: tokens cannot be guessed, so a bad one locks out no user."""
         if user is None:
             raise AuthenticationFailed(self.name, f"user '{name}': invalid credentials")
         return self.admit(user)
 
     def require_himself(self, name: str, acting_as: str) -> None:
-        """Nobody may act as another. Raises AuthenticationFailed."""
+        """Check that the client acts as itself, not as another user. Raises AuthenticationFailed."""
         self.claimed = name
         if acting_as not in ("", name):
             raise AuthenticationFailed(self.name, f"user '{name}' may not act as another", "other_identity")
 
     def require_try(self, name: str) -> None:
-        """Whether it is worth a look: not after too many failures. Raises AuthenticationFailed."""
+        """Check that a login by this name may be tried now. Raises AuthenticationFailed after too many failures."""
         access = self.access
         wait_s = access.logins.refused_s(name, self.host, self.peer_is_loopback, access.now())
         if wait_s:
@@ -155,7 +155,7 @@ class Mechanism(ABC):
             raise AuthenticationFailed(self.name, reason, "too_many_failures")
 
     def tried(self, name: str, well: bool) -> None:
-        """How a try that was worth a look has ended."""
+        """Count the outcome of a try."""
         access = self.access
         if well:
             access.logins.succeeded(name, self.host)
@@ -163,7 +163,7 @@ class Mechanism(ABC):
             access.logins.failed(name, self.host, self.peer_is_loopback, access.now())
 
     def admit(self, user: User) -> Success:
-        """Succeed for somebody already recognised, if he may come from there (S008)."""
+        """Succeed for an authenticated user. Raises AuthenticationFailed if it may not connect from there (S008)."""
         self.claimed = user.name
         if not self.access.may_connect(user, self.peer_is_loopback):
             reason = f"user '{user.name}' can only connect via localhost"
@@ -172,7 +172,7 @@ class Mechanism(ABC):
 
 
 class Plain(Mechanism):
-    """RFC 4616: who to act as (empty, or the user), NUL, the user, NUL, the password."""
+    """PLAIN (RFC 4616): the user to act as (empty, or the user), NUL, the user, NUL, the password."""
 
     name = "PLAIN"
 
@@ -186,7 +186,7 @@ class Plain(Mechanism):
 
 
 class Anonymous(Mechanism):
-    """RFC 4505: whatever the response says, the client is the configured anonymous user."""
+    """ANONYMOUS (RFC 4505): whatever the response says, the client is the configured anonymous user."""
 
     name = "ANONYMOUS"
 
@@ -203,7 +203,7 @@ class Anonymous(Mechanism):
 
 
 class External(Mechanism):
-    """RFC 4422, appendix A: the user is who TLS has shown him to be; the response says so too, or nothing."""
+    """EXTERNAL (RFC 4422, appendix A): the user of the client's certificate; the response is that name, or empty."""
 
     name = "EXTERNAL"
     needs_certificate = True
@@ -213,16 +213,16 @@ class External(Mechanism):
         user = None if name is None else self.access.user(name)
         if user is None:
             self.claimed = name or ""
-            reason = f"the certificate names '{name}', who is no user"
+            reason = f"the certificate names '{name}', which is not a user"
             raise AuthenticationFailed(self.name, reason, "no_such_user")
         self.require_himself(user.name, acting_as)
         return self.admit(user)
 
 
 class Scram(Mechanism):
-    """RFC 5802 with SHA-256 (RFC 7677): neither side says the password, and each learns that the other knows it.
+    """SCRAM (RFC 5802) with SHA-256 (RFC 7677): no password is sent, and each side proves that it knows it.
 
-    Who is unknown, or has no verifier, is given a salt like everybody, the same one each time, and no proof fits.
+    An unknown user, or one without a verifier, gets a salt as well, the same one each time, and no proof is right.
     """
 
     name = "SCRAM-SHA-256"
@@ -240,7 +240,7 @@ class Scram(Mechanism):
     def start(self, response: bytes) -> Answer:
         if not response and not self._asked:
             self._asked = True
-            return Challenge(b"")  # RFC 4422, section 5.1: who could have begun and has not is asked to
+            return Challenge(b"")  # RFC 4422, section 5.1: an empty challenge asks for the initial response
         try:
             first = ClientFirst.parse(response)
         except ValueError as error:
@@ -278,7 +278,7 @@ class Scram(Mechanism):
 
 
 class Demonstration(Mechanism):
-    """Two steps, as an example and for tests (X004): first the user, then the password in a sentence."""
+    """RABBIT-CR-DEMO (X004), for examples and tests: first the user, then the password in a sentence."""
 
     name = "RABBIT-CR-DEMO"
     ANSWER: Final = b"My password is "
@@ -310,11 +310,11 @@ DEFAULT_PREFERENCE: Final = ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL")
 
 
 class Mechanisms:
-    """What a connection is offered: known mechanisms, in the configured order.
+    """The mechanisms that a connection is offered, in the configured order.
 
     `more` are mechanisms of a protocol or plug-in; they replace standard ones of the same name. `certified` is the name
-    that the client's certificate gives (`Peer.certified`); without it, those that need one are not offered. `host` is
-    where the client is.
+    that the client's certificate gives (`Peer.certified`); without it, mechanisms that need one are not offered. `host`
+    is the client's address.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class Mechanisms:
         return tuple(name for name, each in self._mechanisms.items() if each.available(self._access))
 
     def begin(self, name: str, peer_is_loopback: bool) -> Mechanism:
-        """A fresh attempt with the mechanism the client chose. Raises UnknownMechanism (S006)."""
+        """Return a fresh attempt with the mechanism that the client chose. Raises UnknownMechanism (S006)."""
         if name not in self.offered:
             raise UnknownMechanism(f"unknown authentication mechanism '{name}'")
         attempt = self._mechanisms[name](self._access, peer_is_loopback)

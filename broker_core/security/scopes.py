@@ -1,9 +1,9 @@
-"""Scopes of a token to what its bearer may do, in the form of RabbitMQ's OAuth 2 plug-in.
+"""Scopes of a token to permissions and tags, in the form of RabbitMQ's OAuth 2 plug-in.
 
     read:VHOST/NAME    write:VHOST/NAME/KEY    configure:VHOST/NAME    tag:administrator
 
 Each part is percent-encoded, and `*` in it stands for any text, also for none; a slash of the name is written `%2F`, a
-star `%2A`. Without a KEY, every routing key is meant. What is not of this form is no scope of ours and grants nothing.
+star `%2A`. Without a KEY, every routing key is allowed. A scope of any other form is ignored and grants nothing.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ NO_OCTET: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 @attrs.frozen
 class Wildcard:
-    """A text with gaps: its parts stand in this order, the first at the beginning, the last at the end."""
+    """A pattern with gaps: its parts occur in this order, the first at the beginning, the last at the end."""
 
     parts: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> Wildcard:
-        """Raises ValueError for what is not percent-encoded UTF-8."""
+        """Parse a pattern with `*` as its gap. Raises ValueError if a part is not percent-encoded UTF-8."""
         return cls(tuple(map(decoded, text.split("*"))))
 
     @property
     def is_free(self) -> bool:
-        """Whether it matches everything."""
+        """True if the pattern matches everything."""
         return self.parts == ("", "")
 
     def matches(self, text: str) -> bool:
-        """In one pass, whatever the pattern: each part is taken where it first fits."""
+        """Return whether the text matches. One pass suffices: each part is taken where it first fits."""
         first, *between = self.parts
         if not between:
             return text == first
@@ -56,7 +56,7 @@ class Wildcard:
 
 
 def decoded(part: str) -> str:
-    """Raises ValueError."""
+    """Decode a percent-encoded part. Raises ValueError if it is malformed."""
     if NO_OCTET.search(part):
         raise ValueError(f"'{part}' is not percent-encoded")
     return unquote_to_bytes(part.replace("+", " ")).decode()
@@ -64,7 +64,7 @@ def decoded(part: str) -> str:
 
 @attrs.frozen
 class Scope:
-    """One permission for the things that match."""
+    """A permission for the names that match."""
 
     permission: str
     virtual_host: Wildcard
@@ -81,34 +81,34 @@ class Scope:
 
 @attrs.frozen(eq=False)
 class Scopes:
-    """All that one token grants. Each is itself only, so that answers can be remembered by it."""
+    """All that one token grants. Compared by identity, so that answers can be cached by it."""
 
     granted: tuple[Scope, ...] = ()
 
     def enter(self, virtual_host: str) -> bool:
-        """Whether they let into a virtual host: where anything at all is granted."""
+        """Return whether the token grants anything at all in a virtual host, and so lets into it."""
         return any(scope.virtual_host.matches(virtual_host) for scope in self.granted)
 
     def allow(self, permission: str, virtual_host: str, name: str) -> bool:
-        """Whether they permit that on the exchange or queue `name`."""
+        """Return whether the token grants this access to the exchange or queue `name`."""
         return any(scope.allows(permission, virtual_host, name) for scope in self.granted)
 
     def allow_key(self, permission: str, virtual_host: str, exchange: str, key: str) -> bool:
-        """Whether they permit a routing key on a topic exchange."""
+        """Return whether the token grants this access with a routing key on a topic exchange."""
         return any(
             scope.allows(permission, virtual_host, exchange) and scope.key.matches(key)
             for scope in self.granted
         )
 
     def guard_keys(self, virtual_host: str, exchange: str) -> bool:
-        """Whether some routing keys may not be published with."""
+        """Return whether some routing keys are not allowed for publishing to the exchange."""
         return not any(
             scope.key.is_free and scope.allows(WRITE, virtual_host, exchange) for scope in self.granted
         )
 
 
 def parse(words: Iterable[str], prefix: str) -> tuple[Scopes, frozenset[str]]:
-    """What the words that begin with the prefix grant: scopes, and tags."""
+    """Return the scopes and the tags that the words with the prefix grant."""
     granted: list[Scope] = []
     tags: set[str] = set()
     for word in dict.fromkeys(words):

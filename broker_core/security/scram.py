@@ -1,12 +1,12 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): messages as values, and the server's side of the arithmetic. No channel binding.
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677) without channel binding: messages to values, and the server's computations.
 
-    client  n,,n=user,r=CLIENT                          who, and a nonce
+    client  n,,n=user,r=CLIENT                          the user's name, and a nonce
     server  r=CLIENTSERVER,s=salt,i=4096                the nonce made longer, and how the password was salted
-    client  c=biws,r=CLIENTSERVER,p=proof               proof of the password
-    server  v=signature                                 proof that we know it, too
+    client  c=biws,r=CLIENTSERVER,p=proof               proof that the client knows the password
+    server  v=signature                                 proof that the server knows it, too
 
-What is kept of a password is a `Verifier`: with it a proof can be checked but not made. Everything here is pure; what
-is random is passed in. ValueError says what is wrong with a message, and never repeats it.
+A `Verifier` is stored instead of a password: with it a proof can be checked but not made. All functions are pure;
+randomness is passed in. A ValueError says what is wrong with a message, and never quotes it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import attrs
 HASH: Final = "sha256"
 DIGEST_SIZE: Final = 32
 SALT_SIZE: Final = 16
-SERVER_NONCE_SIZE: Final = 18  # octets, before base64
+SERVER_NONCE_SIZE: Final = 18  # bytes, before base64
 ITERATIONS_MIN: Final = 4096  # RFC 7677, section 4
 ITERATIONS_MAX: Final = 1_000_000
-ITERATIONS: Final = 15_000  # 5 to 10 ms, for the client at each login, for us once
+ITERATIONS: Final = 15_000  # 5 to 10 ms, for the client at each login, for the server once
 MESSAGE_SIZE_MAX: Final = 4096
 NONCE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]{1,512}")
 ESCAPE: Final = re.compile(r"=2C|=3D|=")
@@ -39,7 +39,7 @@ VERIFIER: Final = re.compile(
 
 @attrs.frozen
 class Verifier:
-    """What is kept of a password for SCRAM."""
+    """The keys that SCRAM stores instead of a password (RFC 5802, section 3)."""
 
     salt: bytes
     iterations: int
@@ -48,7 +48,7 @@ class Verifier:
 
     @classmethod
     def of(cls, password: bytes, salt: bytes, iterations: int) -> Verifier:
-        """Takes milliseconds: 0.5 us for each iteration."""
+        """Derive the verifier of a password; takes 0.5 us for each iteration."""
         salted = hashlib.pbkdf2_hmac(HASH, prepared(password), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", HASH)
         return cls(
@@ -60,13 +60,13 @@ class Verifier:
 
     @classmethod
     def nobodys(cls, name: str, key: bytes, iterations: int) -> Verifier:
-        """For who has none: the same one whenever that name is asked for, and no proof fits it."""
+        """Return the verifier of an unknown user: the same one each time for that name, and no proof is right."""
         salt = hmac.digest(key, b"salt " + name.encode("utf-8", "surrogatepass"), HASH)[:SALT_SIZE]
         return cls(salt, iterations, bytes(DIGEST_SIZE), bytes(DIGEST_SIZE))
 
     @classmethod
     def parse(cls, text: str) -> Verifier:
-        """From what `text` gave. Raises ValueError."""
+        """Parse what `text` returns. Raises ValueError if it is malformed or out of bounds."""
         found = VERIFIER.fullmatch(text)
         if found is None:
             raise ValueError("a SCRAM verifier is SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY")
@@ -80,34 +80,34 @@ class Verifier:
 
     @property
     def text(self) -> str:
-        """As stores keep it, in the form that other servers have for it, too."""
+        """The verifier as stores keep it, in PostgreSQL's form."""
         salt, stored, server = map(in_base64, (self.salt, self.stored_key, self.server_key))
         return f"SCRAM-SHA-256${self.iterations}:{salt}${stored}:{server}"
 
     def accepts(self, proof: bytes, messages: bytes) -> bool:
-        """Whether the proof was made with the password, for this exchange."""
+        """Return whether the proof was made with the password, for this exchange."""
         signature = hmac.digest(self.stored_key, messages, HASH)
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         return hmac.compare_digest(hashlib.new(HASH, client_key).digest(), self.stored_key)
 
     def signature(self, messages: bytes) -> bytes:
-        """That we know the password, too."""
+        """Return the server's proof that it knows the password."""
         return hmac.digest(self.server_key, messages, HASH)
 
 
 @attrs.frozen
 class ClientFirst:
-    """The first message."""
+    """The client's first message."""
 
     header: bytes  # with its commas, as it was sent: the client repeats it
     bare: bytes
-    acting_as: str  # empty: himself
+    acting_as: str  # empty: as `user`
     user: str
     nonce: str
 
     @classmethod
     def parse(cls, message: bytes) -> ClientFirst:
-        """Raises ValueError."""
+        """Parse the message. Raises ValueError if it is malformed, or asks for channel binding or an extension."""
         flag, *others = fields(message)
         if flag.startswith("p="):
             raise ValueError("the client wants channel binding, which was not offered")
@@ -118,7 +118,7 @@ class ClientFirst:
         acting_as, *bare = others
         header = f"{flag},{acting_as},".encode()
         if bare[0].startswith("m="):
-            raise ValueError("the client wants an extension that nobody knows")
+            raise ValueError("the client wants an extension that is not supported")
         name, nonce = named(bare, ("n", "r"))
         if NONCE.fullmatch(nonce) is None:
             raise ValueError("the client's nonce is not printable ASCII")
@@ -136,13 +136,13 @@ class ClientFinal:
 
     @classmethod
     def parse(cls, message: bytes, header: bytes) -> ClientFinal:
-        """`header` is that of the first message. Raises ValueError."""
+        """Parse the message; `header` is that of the first one. Raises ValueError if it is malformed."""
         parts = fields(message)
         if not parts[-1].startswith("p=") or len(parts) < 3:
             raise ValueError("the second message ends with a proof")
         binding, nonce = named(parts, ("c", "r"))
         if from_base64(binding) != header:
-            raise ValueError("the second message repeats another header than the first one had")
+            raise ValueError("the second message does not repeat the header of the first one")
         proof = from_base64(parts[-1][2:])
         if len(proof) != DIGEST_SIZE:
             raise ValueError(f"a proof has {DIGEST_SIZE} octets")
@@ -150,7 +150,7 @@ class ClientFinal:
 
 
 class Exchange:
-    """One exchange, from its first message on."""
+    """The server's side of one exchange, after the client's first message."""
 
     def __init__(self, first: ClientFirst, server_nonce: str) -> None:
         self.first = first
@@ -159,18 +159,18 @@ class Exchange:
         self._challenge = b""
 
     def challenge(self, verifier: Verifier) -> bytes:
-        """The server's first message."""
+        """Return the server's first message."""
         self._verifier = verifier
         salt = in_base64(verifier.salt)
         self._challenge = f"r={self._nonce},s={salt},i={verifier.iterations}".encode()
         return self._challenge
 
     def answer(self, message: bytes) -> bytes | None:
-        """The server's second message; None: it was another password. Raises ValueError."""
+        """Return the server's second message, or None if the password was wrong. Raises ValueError."""
         assert self._verifier is not None, "the challenge comes first"
         final = ClientFinal.parse(message, self.first.header)
         if not hmac.compare_digest(final.nonce.encode(), self._nonce.encode()):
-            raise ValueError("the nonce is another one")
+            raise ValueError("the nonce does not match")
         messages = b",".join((self.first.bare, self._challenge, final.without_proof))
         if not self._verifier.accepts(final.proof, messages):
             return None
@@ -178,7 +178,7 @@ class Exchange:
 
 
 def fields(message: bytes) -> list[str]:
-    """What stands between the commas. Raises ValueError."""
+    """Split a message at its commas. Raises ValueError if it is too long, not UTF-8, or contains a NUL."""
     if len(message) > MESSAGE_SIZE_MAX:
         raise ValueError("the message is too long")
     try:
@@ -191,7 +191,7 @@ def fields(message: bytes) -> list[str]:
 
 
 def named(parts: list[str], names: tuple[str, str]) -> list[str]:
-    """The values of the first two parts, which have these names. Raises ValueError."""
+    """Return the values of the first two parts, which must have these names. Raises ValueError if they do not."""
     if len(parts) < len(names):
         raise ValueError("the message has too few parts")
     return [value_of(name, part) for name, part in zip(names, parts, strict=False)]
@@ -199,12 +199,12 @@ def named(parts: list[str], names: tuple[str, str]) -> list[str]:
 
 def value_of(name: str, part: str) -> str:
     if not part.startswith(f"{name}="):
-        raise ValueError(f"there is no {name}= where one belongs")
+        raise ValueError(f"the message has no {name}= in its place")
     return part[2:]
 
 
 def sasl_name(text: str) -> str:
-    """A name with its commas and equals signs again (RFC 5802, section 5.1). Raises ValueError."""
+    """Decode the commas and equals signs of a name (RFC 5802, section 5.1). Raises ValueError if it is malformed."""
     if not text:
         raise ValueError("a name is empty")
 
@@ -217,11 +217,11 @@ def sasl_name(text: str) -> str:
 
 
 def from_base64(text: str) -> bytes:
-    """Raises ValueError."""
+    """Decode base64 strictly. Raises ValueError if the text is malformed."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("what should be base64 is not") from None
+        raise ValueError("a part of the message is not base64") from None
 
 
 def in_base64(octets: bytes) -> str:
@@ -245,9 +245,9 @@ PROHIBITED: Final = (
 
 
 def prepared(password: bytes) -> bytes:
-    """A password as both sides spell it; as it is, where the rules have no spelling for it."""
+    """Return a password as SASLprep spells it, or unchanged if SASLprep prohibits it."""
     if password.isascii():
-        return password  # what they prohibit of ASCII is as it is
+        return password  # SASLprep changes no ASCII; what it prohibits is kept unchanged
     try:
         return saslprep(password.decode()).encode()
     except ValueError:
@@ -255,7 +255,7 @@ def prepared(password: bytes) -> bytes:
 
 
 def saslprep(text: str) -> str:
-    """Raises ValueError (RFC 4013; what is not assigned in Unicode 3.2 is prohibited, as in a stored string)."""
+    """Apply SASLprep (RFC 4013), prohibiting what Unicode 3.2 does not assign. Raises ValueError."""
     spaced = (" " if stringprep.in_table_c12(each) else each for each in text)
     mapped = "".join(each for each in spaced if not stringprep.in_table_b1(each))
     normal = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
@@ -266,7 +266,7 @@ def saslprep(text: str) -> str:
 
 
 def _check_directions(text: str) -> None:
-    """RFC 3454, section 6."""
+    """Raise ValueError unless bidirectional text follows RFC 3454, section 6."""
     if not any(map(stringprep.in_table_d1, text)):
         return
     ends_well = stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])

@@ -1,11 +1,12 @@
-"""Tokens to users: a signed JSON Web Token (RFC 7519) says who its bearer is, and what he may do.
+"""Tokens to users: check a signed JSON Web Token (RFC 7519) and return the user and the scopes that it names.
 
     password or bearer ─> recognises ─> signature by a key of the JWKS file ─> claims ─> User with scopes
 
-The key decides how a token may be signed, not the token: `none` is no algorithm, and a public key is no secret. What a
-token says is not looked at before its signature, except which key it names. It never gets into a log or a text.
+The key decides which algorithms may sign a token, not the token: `none` is never accepted, and a public key is never
+taken for a shared secret. Before the signature is checked, only the algorithm and the key's name are read from a token.
+A token never appears in a log or an error text.
 
-Signatures are checked by PyJWT, which is loaded when a configuration asks for tokens.
+Signatures are checked by PyJWT, which is imported only if the configuration enables tokens.
 """
 
 from __future__ import annotations
@@ -34,15 +35,20 @@ log: Final = logging.getLogger("leveret.security")
 TOKEN_SIZE_MAX: Final = 8192
 JWKS_SIZE_MAX: Final = 1 << 20
 NAME_MAX: Final = 255
-LOOK_INTERVAL_S: Final = 60.0  # between looks at the file of the keys
+LOOK_INTERVAL_S: Final = 60.0  # between checks whether the file of keys has changed
 SHOWN_MAX: Final = 60  # characters of a claim in the log
 RSA_BITS_MIN: Final = 2048  # RFC 7518, 3.3
 FORM: Final = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-BEGINNINGS: Final = (b"eyJ", b"eyA", b"ewo", b"ew0")  # of tokens: a brace and a quote or a space in base64
+BEGINNINGS: Final = (
+    b"eyJ",
+    b"eyA",
+    b"ewo",
+    b"ew0",
+)  # of tokens: base64 of a brace and a quote or white space
 
 RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 BY_CURVE: Final = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
-BY_SECRET: Final = {"HS256": 32, "HS384": 48, "HS512": 64}  # octets at least (RFC 7518, 3.2)
+BY_SECRET: Final = {"HS256": 32, "HS384": 48, "HS512": 64}  # the fewest bytes of a secret (RFC 7518, 3.2)
 EDWARDS: Final = ("Ed25519", "Ed448")
 PUBLIC: Final = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y"), "OKP": ("kty", "crv", "x")}
 
@@ -51,24 +57,24 @@ Claims: TypeAlias = dict[str, Claim]
 Verify: TypeAlias = Callable[[bytes, str], bool]  # the token, the algorithm
 
 
-class TokenRefused(Exception):  # noqa: N818 - the bearer's affair
-    """Why a token is not good, for the log."""
+class TokenRefused(Exception):  # noqa: N818 - a refusal, not an error of ours
+    """Raised if a token is not accepted; the text says why, for the log."""
 
 
 @attrs.frozen
 class Key:
-    """One key of the file."""
+    """A key of the JWKS file."""
 
     name: str | None  # its `kid`
-    algorithms: tuple[str, ...]  # that it may be used with
+    algorithms: tuple[str, ...]  # the allowed algorithms that fit the key
     verify: Verify = attrs.field(repr=False)
 
 
 class Tokens:
-    """Who tells users by their tokens."""
+    """Authenticates users by their tokens."""
 
     def __init__(self, settings: OAuthSettings, clock: Clock) -> None:
-        """Reads the keys. Raises ConfigError."""
+        """Read the keys. Raises ConfigError if the file cannot be read or holds no usable key."""
         assert settings.jwks_file is not None
         self._settings = settings
         self._clock = clock
@@ -78,12 +84,12 @@ class Tokens:
         self._looked_at = clock.now()
 
     def recognises(self, password: str | bytes) -> bool:
-        """Whether it is meant to be a token; then it is not looked at as a password."""
+        """Return whether a password has the form of a token; then it is never checked as a password."""
         octets = password.encode(errors="replace") if isinstance(password, str) else password
         return octets.startswith(BEGINNINGS) and octets.count(b".") == 2
 
     def authenticate(self, name: str, token: str | bytes) -> User | None:
-        """The bearer, or None; the log says why. `name` is what he calls himself, which only the log believes."""
+        """Return the token's user, or None if it is refused. `name` is what the client claims, and is only logged."""
         try:
             return self.user(token)
         except TokenRefused as refused:
@@ -91,7 +97,7 @@ class Tokens:
             return None
 
     def user(self, token: str | bytes) -> User:
-        """Raises TokenRefused."""
+        """Check a token and return its user. Raises TokenRefused."""
         self._look_at_file()
         octets = token.encode(errors="replace") if isinstance(token, str) else token
         if len(octets) > TOKEN_SIZE_MAX:
@@ -101,8 +107,6 @@ class Tokens:
         header, payload, _ = octets.split(b".")
         self._verify(octets, content(header, "header"))
         return self._user_of(content(payload, "payload"))
-
-    # The signature.
 
     def _verify(self, token: bytes, header: Claims) -> None:
         algorithm, name = header.get("alg"), header.get("kid")
@@ -119,8 +123,6 @@ class Tokens:
         if not fitting[0].verify(token, algorithm):
             raise TokenRefused("its signature is wrong")
 
-    # What it says.
-
     def _user_of(self, claims: Claims) -> User:
         expires_at = self._check_times(claims)
         self._check_parties(claims)
@@ -128,7 +130,7 @@ class Tokens:
         return User(self._name_of(claims), tags, scopes=granted, expires_at=expires_at)
 
     def _check_times(self, claims: Claims) -> float:
-        """Until when it is good."""
+        """Return when the token expires, in seconds since the epoch. Raises TokenRefused if it is not valid now."""
         now, leeway_s = self._clock.wall(), self._settings.leeway_s
         expires_at = moment(claims, "exp")
         if expires_at is None:
@@ -138,7 +140,7 @@ class Tokens:
         for claim in ("nbf", "iat"):
             begins_at = moment(claims, claim)
             if begins_at is not None and begins_at > now + leeway_s:
-                raise TokenRefused(f"it is good in {begins_at - now:.0f} s only ({claim})")
+                raise TokenRefused(f"it is not valid for another {begins_at - now:.0f} s ({claim})")
         return expires_at + leeway_s
 
     def _check_parties(self, claims: Claims) -> None:
@@ -147,7 +149,7 @@ class Tokens:
             raise TokenRefused(f"its issuer is {shown(claims.get('iss'))}")
         audience = claims.get("aud")
         if settings.verify_audience and settings.resource_server_id not in words(audience, "aud"):
-            raise TokenRefused(f"it is for {shown(audience)}")
+            raise TokenRefused(f"its audience is {shown(audience)}")
 
     def _name_of(self, claims: Claims) -> str:
         for claim in self._settings.username_claims:
@@ -160,7 +162,7 @@ class Tokens:
         given = words(claims.get("scope"), "scope")
         if (more := self._settings.additional_scopes_claim) is not None:
             found = claims.get(more)
-            if isinstance(found, dict):  # for each resource server its own
+            if isinstance(found, dict):  # the scopes are listed by resource server
                 found = found.get(self._settings.resource_server_id or "")
             given = [*given, *words(found, more)]
         for word in given:
@@ -170,7 +172,7 @@ class Tokens:
     # The keys.
 
     def _look_at_file(self) -> None:
-        """Read it again if it has changed. What cannot be read leaves the keys as they were."""
+        """Read the keys again if the file has changed. If it cannot be read, the keys stay as they were."""
         now = self._clock.now()
         if now < self._looked_at + LOOK_INTERVAL_S:
             return
@@ -182,16 +184,13 @@ class Tokens:
         try:
             self._keys = read_keys(self._file, self._settings.algorithms)
         except ConfigError as failure:
-            log.error("keys of tokens not read again, those from before stay\n%s", failure)
+            log.error("keys of tokens not reloaded, those from before stay\n%s", failure)
         else:
-            log.info("keys of tokens read again: %s of them", len(self._keys))
-
-
-# Reading.
+            log.info("keys of tokens reloaded: %s", len(self._keys))
 
 
 def content(part: bytes, what: str) -> Claims:
-    """The object in a part of a token. Raises TokenRefused."""
+    """Return the JSON object that a part of a token encodes. Raises TokenRefused if it does not."""
     try:
         found = strict(urlsafe_b64decode(part + b"=" * (-len(part) % 4)))
     except (ValueError, RecursionError):
@@ -200,7 +199,7 @@ def content(part: bytes, what: str) -> Claims:
 
 
 def strict(octets: bytes) -> Claims:
-    """A JSON object in which no name stands twice, and numbers are numbers. Raises ValueError or RecursionError."""
+    """Parse a JSON object, refusing duplicate names, NaN and infinity. Raises ValueError or RecursionError."""
     found: Claim = json.loads(octets.decode(), object_pairs_hook=_object, parse_constant=_no_number)
     if not isinstance(found, dict):
         raise ValueError("it is not an object")
@@ -219,7 +218,7 @@ def _no_number(constant: str) -> Claim:
 
 
 def moment(claims: Claims, claim: str) -> float | None:
-    """Seconds since the epoch. Raises TokenRefused."""
+    """Return a claim in seconds since the epoch, None if it is absent. Raises TokenRefused if it is not a number."""
     found = claims.get(claim)
     if found is None:
         return None
@@ -230,12 +229,12 @@ def moment(claims: Claims, claim: str) -> float | None:
     except OverflowError:
         seconds = float("inf")
     if not isfinite(seconds):
-        raise TokenRefused(f"its {claim} is no time")
+        raise TokenRefused(f"its {claim} is not a time")
     return seconds
 
 
 def words(claim: Claim, name: str) -> Sequence[str]:
-    """A claim with several words: a text with spaces, or a list. Raises TokenRefused."""
+    """Return the words of a claim: a text with spaces, or a list of texts. Raises TokenRefused for other types."""
     if claim is None:
         return ()
     if isinstance(claim, str):
@@ -246,7 +245,7 @@ def words(claim: Claim, name: str) -> Sequence[str]:
 
 
 def shown(claim: Claim) -> str:
-    """A claim in the log."""
+    """Return a claim as the log shows it, shortened to `SHOWN_MAX` characters."""
     if claim is None:
         return "not said"
     text = printed(claim) if isinstance(claim, str | int | float) else "a list or an object"
@@ -254,7 +253,7 @@ def shown(claim: Claim) -> str:
 
 
 def version(file: Path) -> tuple[int, int] | None:
-    """What changes when the file does."""
+    """Return the modification time in ns and the size of a file, to notice changes; None if it is missing."""
     try:
         found = file.stat()
     except OSError:
@@ -262,14 +261,14 @@ def version(file: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-# The file of the keys.
-
-
 def read_keys(file: Path, allowed: Sequence[str]) -> tuple[Key, ...]:
-    """Those that tokens may be signed with. Raises ConfigError."""
+    """Read the keys that tokens may be signed with. Raises ConfigError if there are none, or the file is malformed."""
     place = Place([], "oauth.jwks_file")
     if find_spec("jwt") is None or find_spec("cryptography") is None:
-        place.refuse("a file of keys, but not what reads them", 'the extra: pip install "leveret[oauth]"')
+        place.refuse(
+            "a file of keys, but no PyJWT to read it",
+            'the extra: pip install "leveret[oauth]"',
+        )
         raise ConfigError(place.problems)
     keys = tuple(_keys_in(_listed(file, place), allowed, place))
     if not keys and not place.problems:
@@ -285,7 +284,7 @@ def read_keys(file: Path, allowed: Sequence[str]) -> tuple[Key, ...]:
 
 
 def _listed(file: Path, place: Place) -> list[Claim]:
-    """What the file lists under `keys`."""
+    """Return the list under `keys` in the file; refuse the setting and return an empty list if there is none."""
     try:
         if file.stat().st_size > JWKS_SIZE_MAX:
             raise ValueError(f"it has more than {JWKS_SIZE_MAX} octets")
@@ -301,7 +300,7 @@ def _listed(file: Path, place: Place) -> list[Claim]:
 
 
 def _keys_in(listed: Iterable[Claim], allowed: Sequence[str], place: Place) -> Iterator[Key]:
-    """The usable ones: others, such as those to encrypt with, are none of ours."""
+    """Yield the keys that can check signatures; skip others, such as keys for encryption."""
     for index, jwk in enumerate(listed):
         if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig":
             continue
@@ -312,12 +311,12 @@ def _keys_in(listed: Iterable[Claim], allowed: Sequence[str], place: Place) -> I
             continue
         try:
             yield Key(name, algorithms, _verifier(jwk, algorithms[0]))
-        except Exception as error:  # whatever cryptography finds wrong with it
-            place.item(index).refuse(f"a key that is none ({type(error).__name__})", "a key")
+        except Exception as error:  # cryptography raises many types for malformed keys
+            place.item(index).refuse(f"a malformed key ({type(error).__name__})", "a key")
 
 
 def _algorithms(jwk: Claims) -> tuple[str, ...]:
-    """What a key of its kind may be used with (RFC 7518, 3.1; RFC 8037)."""
+    """Return the algorithms that fit the type of a key (RFC 7518, 3.1; RFC 8037)."""
     kind, curve = jwk.get("kty"), jwk.get("crv")
     if kind == "RSA":
         return RSA
@@ -332,7 +331,7 @@ def _algorithms(jwk: Claims) -> tuple[str, ...]:
 
 
 def _verifier(jwk: Claims, algorithm: str) -> Verify:
-    """What checks signatures by one key, of which nothing but the public part is kept."""
+    """Return a function that checks signatures by a key, keeping only the key's public part."""
     import jwt
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 

@@ -196,8 +196,8 @@ def test_a_mechanism_of_a_plug_in_may_need_a_certificate_too() -> None:
 
 
 REFUSALS = [
-    ("nobody", b"", "the certificate names 'nobody', who is no user"),
-    ("nobody", b"u", "the certificate names 'nobody', who is no user"),
+    ("nobody", b"", "the certificate names 'nobody', which is not a user"),
+    ("nobody", b"u", "the certificate names 'nobody', which is not a user"),
     ("u", b"guest", "user 'u' may not act as another"),
 ]
 

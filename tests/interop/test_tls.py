@@ -120,7 +120,7 @@ def test_pika_with_a_certificate_may_use_a_password(pki: Pki, serve: Serve):
 def test_a_certificate_of_nobody_logs_in_nobody(pki: Pki, serve: Serve, caplog: pytest.LogCaptureFixture):
     with pytest.raises(exceptions.ProbableAuthenticationError):
         over_pika(serve("required"), pki.trusting(pki.client("stranger")), ExternalCredentials())
-    assert "login refused: the certificate names 'stranger', who is no user" in caplog.text
+    assert "login refused: the certificate names 'stranger', which is not a user" in caplog.text
 
 
 def test_without_a_certificate_external_is_not_offered(pki: Pki, serve: Serve):

@@ -99,12 +99,12 @@ CLAIMS = [
     ({"exp": None}, "it does not say when it expires (exp)"),
     ({"exp": "tomorrow"}, 'its exp is "tomorrow", not a time'),
     ({"exp": True}, "its exp is true, not a time"),
-    ({"exp": 10**400}, "its exp is no time"),
-    ({"nbf": WALL + 60}, "it is good in 60 s only (nbf)"),
-    ({"iat": WALL + 60}, "it is good in 60 s only (iat)"),
-    ({"aud": "other"}, 'it is for "other"'),
-    ({"aud": ["leveret2"]}, "it is for a list or an object"),
-    ({"aud": None}, "it is for not said"),
+    ({"exp": 10**400}, "its exp is not a time"),
+    ({"nbf": WALL + 60}, "it is not valid for another 60 s (nbf)"),
+    ({"iat": WALL + 60}, "it is not valid for another 60 s (iat)"),
+    ({"aud": "other"}, 'its audience is "other"'),
+    ({"aud": ["leveret2"]}, "its audience is a list or an object"),
+    ({"aud": None}, "its audience is not said"),
     ({"aud": {"leveret": 1}}, "its aud is neither a text nor a list of texts"),
     ({"aud": ["leveret", 1]}, "its aud is neither a text nor a list of texts"),
     ({"iss": "https://elsewhere.example"}, 'its issuer is "https://elsewhere.example"'),
@@ -291,7 +291,7 @@ def test_a_file_that_cannot_be_read_any_more_leaves_the_keys(
     file.write_text("broken")
     clock.advance(LOOK_INTERVAL_S)
     assert known.user(token()).name == "shop"
-    assert "keys of tokens not read again" in caplog.text
+    assert "keys of tokens not reloaded" in caplog.text
     file.unlink()
     clock.advance(LOOK_INTERVAL_S)
     assert known.user(token()).name == "shop"
