@@ -1,1 +1,1 @@
-"""What people and their tools are told: what happens, what is counted, what was, what passes through."""
+"""Observation of a broker by operators and tools: events, counts, their history, and traced messages."""

@@ -1,10 +1,10 @@
-"""The audit log: who did what, from where, and whether he was let. One JSON object a line.
+"""The audit log: the actor, origin, object and outcome of each administrative action, as one JSON object a line.
 
     logins, refusals, changes ── events ──┐
-    requests over HTTP that change ───────┴─> Audit ──> a file for nobody else's eyes, or the log
+    requests over HTTP that change ───────┴─> Audit ──> a file that only its owner can read, or the log
 
-Changes are all there. Of what was refused only so many lines a second are written, and then how many were not: whoever
-is refused would fill the disk otherwise. No password is in any of it, no message, and no value of a parameter.
+Every change is logged. Of refusals only `RATE` lines a second are written, followed by the number of those left out:
+otherwise a refused client could fill the disk. No line contains a password, a message, or the value of a parameter.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.audit")
 
 TO_LOG: Final = "log"
-PASSED_OVER: Final = ("channel.", "consumer.", "connection.")  # no changes; who logs in is told otherwise
+PASSED_OVER: Final = ("channel.", "consumer.", "connection.")  # no changes; logins have events of their own
 SUCCESS: Final = "user.authentication.success"
 FAILURE: Final = "user.authentication.failure"
 REFUSED: Final = "permission.refused"
 LOGINS: Final = (SUCCESS, FAILURE)
-RATE: Final = 50.0  # lines a second that anybody can cause, on average
-PATH_MAX: Final = 2048  # characters, of those that are refused may have six thousand
+RATE: Final = 50.0  # lines a second that any client can cause, on average
+PATH_MAX: Final = 2048  # characters shown; a refused path may have 6000
 METHOD_MAX: Final = 16
 DETAILS_MAX: Final = 4096  # characters; more are left out
-# Facts that say where, not what; and such as may be somebody's secret.
+# Facts of the place, which the line has elsewhere, and facts that may be secret.
 ELSEWHERE: Final = frozenset(
     (
         "vhost",
@@ -54,7 +54,7 @@ ELSEWHERE: Final = frozenset(
 
 
 class AuditFile:
-    """A file that is only added to. Raises OSError when it is made, and when it is opened again."""
+    """An append-only file. Raises OSError if it cannot be opened, at first or again."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class AuditFile:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, line: str) -> None:
-        """What cannot be written is said in the log, once until it can be again: the broker goes on."""
+        """Append a line. A failure is logged, once until writing succeeds again: the broker goes on."""
         try:
             os.write(self._file, line.encode() + b"\n")
         except OSError as failure:
@@ -76,7 +76,7 @@ class AuditFile:
             self._failed = False
 
     def reopen(self) -> None:
-        """The file may have been moved away."""
+        """Open the path again, after the file was rotated away. Raises OSError, and then keeps the open file."""
         fresh = self._opened()
         os.close(self._file)
         self._file = fresh
@@ -86,11 +86,11 @@ class AuditFile:
 
 
 class Audit(Listener):
-    """Writes it. `target`: `log`, or a file's path. Raises OSError."""
+    """Writes the audit log. `target` is `log` or a file's path. Raises OSError if the file cannot be opened."""
 
     def __init__(self, broker: Broker, target: str) -> None:
         self.target = target
-        self.suppressed = 0  # lines about refusals, since one was last written
+        self.suppressed = 0  # lines about refusals that were left out since the last one
         self._broker = broker
         self._file = None if target == TO_LOG else AuditFile(target)
         self._bucket = Bucket(RATE, broker.now)
@@ -115,7 +115,7 @@ class Audit(Listener):
         )
 
     def requested(self, actor: str, peer: str, method: str, path: str, status: int) -> None:
-        """A request over HTTP that changes something has been answered."""
+        """Log an HTTP request that changes something; called when it has been answered."""
         refused = status >= 400
         if refused and not self._may_write():
             return
@@ -170,7 +170,7 @@ class Audit(Listener):
             self._file.write(text)
 
     def _fed(self) -> tuple[str, str]:
-        """Whose input is being worked off, and what he speaks."""
+        """Return the name and protocol of the connection whose input is being handled."""
         operations = self._broker.operations
         fed = None if operations is None else operations.fed
         if fed is None or fed.front is None:
@@ -179,7 +179,7 @@ class Audit(Listener):
         return fed.peer.name, "HTTP" if facts is None else facts.protocol
 
     def reopen(self) -> None:
-        """Raises OSError; then it goes on with the file that it has."""
+        """Reopen the file. Raises OSError, and then goes on with the file that is open."""
         if self._file is not None:
             self._file.reopen()
 
@@ -193,7 +193,7 @@ def said(value: Value) -> str:
 
 
 def object_of(action: str, facts: Table) -> str:
-    """What it was done to, in a word."""
+    """Return the name of the object that an action was applied to."""
     if "source_name" in facts:
         return f"{said(facts['source_name'])} -> {said(facts.get('destination_name'))}"
     if action == REFUSED:
@@ -202,6 +202,6 @@ def object_of(action: str, facts: Table) -> str:
 
 
 def details(facts: Table) -> Json:
-    """What else there is to know; None if that is nothing, or too much."""
+    """Return the other facts of an event; None if there are none, or too many."""
     told = {name: as_json(value) for name, value in facts.items() if name not in ELSEWHERE}
     return told if len(json.dumps(told)) <= DETAILS_MAX and told.keys() - {"name"} else None

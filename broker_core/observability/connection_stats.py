@@ -1,7 +1,7 @@
-"""What operators are told of a connection, its channels and its consumers, whatever protocol it speaks.
+"""Records that describe a connection, its channels and its consumers to operators, for every protocol alike.
 
-Front-ends make these records when somebody asks (`FrontEnd.facts`, `FrontEnd.channel_facts`, `Consumer.facts`), never
-for a message. What a protocol has no word for has its default.
+Front-ends make these records on request (`FrontEnd.facts`, `FrontEnd.channel_facts`, `Consumer.facts`), never for a
+message. A field for which a protocol has no concept keeps its default.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class ConnectionFacts:
     client_properties: Table = NOTHING  # as the client gave them
     blocked: bool = False  # it published during an alarm and is not read from
     channel_max: int = 0
-    frame_max: int = 0  # octets
+    frame_max: int = 0  # bytes
     heartbeat_s: float = 0.0  # 0: none
     channels: int = 0  # that are open
 
 
 @attrs.frozen(kw_only=True)
 class ChannelFacts:
-    """A channel of 0-9-1, a session of 1.0 or 0-10. Counts are of its whole life, in messages."""
+    """A channel of 0-9-1, a session of 1.0 or 0-10. Counts are of messages, over its whole life."""
 
     number: int
     confirming: bool = False  # publishes are answered
@@ -56,7 +56,7 @@ class ChannelFacts:
 
 @attrs.frozen(kw_only=True)
 class ConsumerFacts:
-    """Who a consumer is outside its queue."""
+    """A consumer as its connection knows it."""
 
     tag: str = ""  # consumer tag, link name, destination
     connection: str = ""  # the connection's name; empty: none is there (a session without a connection)

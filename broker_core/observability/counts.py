@@ -1,6 +1,6 @@
-"""What queues, exchanges, connections and channels count, in RabbitMQ's words and division.
+"""The counters of queues, exchanges, connections and channels as rows, in RabbitMQ's terms.
 
-Sums of others, such as all deliveries, are added where they are told.
+Sums of other counters, such as all deliveries, are computed where they are reported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NODE: Final = ("mem_used", "fd_used", "sockets_used", "disk_free")
 
 
 def queue_counts(queue: Queue) -> tuple[int, ...]:
-    """The columns of `QUEUE`."""
+    """Return the columns of `QUEUE`."""
     return (
         queue.ready,
         queue.unsettled,
@@ -49,17 +49,17 @@ def queue_counts(queue: Queue) -> tuple[int, ...]:
 
 
 def exchange_counts(exchange: Exchange) -> tuple[int, ...]:
-    """The columns of `EXCHANGE`."""
+    """Return the columns of `EXCHANGE`."""
     return exchange.published, exchange.routed, exchange.unroutable
 
 
 def connection_counts(connected: Connected) -> tuple[int, ...]:
-    """The columns of `CONNECTION`."""
+    """Return the columns of `CONNECTION`."""
     return connected.octets_received, connected.octets_sent
 
 
 def channel_counts(facts: ChannelFacts) -> tuple[int, ...]:
-    """The columns of `CHANNEL`."""
+    """Return the columns of `CHANNEL`."""
     return (
         facts.published,
         facts.confirmed,

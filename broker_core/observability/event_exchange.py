@@ -1,8 +1,8 @@
-"""Events as messages: whoever binds a queue to the exchange `amq.rabbitmq.event` is told what happens in the broker.
+"""Events as messages: publish what happens in the broker to the exchange `amq.rabbitmq.event`.
 
     Events.happened ──> EventExchange (only if something is bound) ──> messages, in the same settle
 
-The routing key is the event's name, the headers are its facts, as RabbitMQ's plug-in has them; there is no body.
+The routing key is the event's name, the headers are its facts, as in RabbitMQ's plug-in; there is no body.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 EVENTS: Final = "amq.rabbitmq.event"
 CONNECTED: Final = "connection.created"
-NOBODY: Final = "rmq-internal"  # who acts if no user does
+NOBODY: Final = "rmq-internal"  # the actor if it is no user
 PENDING_MAX: Final = 10_000  # events of one batch; a virtual host that is deleted has two for each binding
-OF_THE_NODE: Final = ("vhost.", "user.", "alarm.")  # they name what they are about by themselves
+OF_THE_NODE: Final = ("vhost.", "user.", "alarm.")  # events whose facts name their object already
 
 
 def add_to(host: VirtualHost) -> Exchange:
-    """Have the exchange in this virtual host. It is there from the beginning, for the sake of bindings to it."""
+    """Add the exchange to a virtual host. It exists from the beginning, so that queues can be bound to it."""
     exchange = Exchange(host, EVENTS, host.broker.exchange_types["topic"], durable=True, internal=True)
     host.add_exchange(exchange)
     return exchange
 
 
 class EventExchange(Listener):
-    """Publishes what happens, if somebody wants to know."""
+    """Publishes events, if something is bound to the exchange."""
 
     def __init__(self, broker: Broker) -> None:
-        self.passed_over = 0  # events, because there were too many at once
+        self.passed_over = 0  # events dropped because there were too many at once
         self._broker = broker
         self._pending: list[Message] = []
 
@@ -54,7 +54,7 @@ class EventExchange(Listener):
             self._pending.append(message)
 
     def _exchange(self) -> Exchange | None:
-        """The exchange, if something is bound to it."""
+        """Return the exchange if something is bound to it."""
         host = self._broker.virtual_hosts.get(self._broker.events_in)
         exchange = None if host is None else host.exchanges.get(EVENTS)
         return exchange if exchange is not None and exchange.bindings_by_identity else None
@@ -75,7 +75,7 @@ class EventExchange(Listener):
         )
 
     def _publish(self, now: float) -> None:
-        """The queues are at rest, and whoever caused the events has done what he was about to do."""
+        """Publish the pending events; called when the queues are at rest and the operation that caused them is over."""
         pending, self._pending = self._pending, []
         exchange = self._exchange()
         if exchange is None:
@@ -85,7 +85,7 @@ class EventExchange(Listener):
 
 
 def where(broker: Broker) -> Table:
-    """From where and to where it was connected whose input is being worked off."""
+    """Return the connection facts of the client whose input is being handled."""
     operations = broker.operations
     fed = None if operations is None else operations.fed
     if operations is None or fed is None:
@@ -103,7 +103,7 @@ def where(broker: Broker) -> Table:
 
 
 def told(event: Event, wall_ms: int) -> Table:
-    """The headers of an event."""
+    """Return the headers of an event."""
     headers: dict[str, Value] = dict(event.facts)
     if event.virtual_host and not event.name.startswith(OF_THE_NODE):
         headers.setdefault("vhost", event.virtual_host)
@@ -113,7 +113,7 @@ def told(event: Event, wall_ms: int) -> Table:
 
 
 class AlarmEvents:
-    """Tells of alarms that were raised or cleared, one by one."""
+    """Reports alarms that were raised or cleared, one by one."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,10 +1,10 @@
-"""What has happened in a broker, for those who count it, log it or publish it: logins, declarations, deletions.
+"""Events in a broker, such as logins, declarations and deletions, for listeners that count, log or publish them.
 
     VirtualHost, Access, Policies, Client, front-ends ── happened(name, ...) ──> listeners
 
-Names and the names of facts are those of RabbitMQ's event exchange (`queue.created`), so that its tools can be fed.
-Nothing that is done for each message comes here. Without listeners an event costs one more in a counter. No fact is a
-secret, ever.
+Names of events and facts are those of RabbitMQ's event exchange (`queue.created`), so that tools made for it work.
+There are no events for single messages. Without listeners an event costs one increment of a counter. No fact is ever a
+secret.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ class Event:
     """Something that has happened just now."""
 
     name: str  # such as queue.created
-    virtual_host: str  # where; empty: it concerns the node
-    actor: str  # the user who did it; empty: the broker itself
+    virtual_host: str  # empty: it concerns the node
+    actor: str  # the user; empty: the broker itself
     facts: Table
 
 
 class Listener(ABC):
-    """Somebody who wants to know."""
+    """Contract for a receiver of events."""
 
     @abstractmethod
     def on_event(self, event: Event) -> None:
-        """Called at once, in the middle of what happens: it must not change the topology, nor raise."""
+        """Called at once, in the middle of the operation: it must not change the topology, nor raise."""
 
 
 class Events:
-    """Where events are told."""
+    """Counts events and passes them to listeners."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # by name, since the start
         self.listeners: list[Listener] = []
-        self.actor = ""  # the user whose request is being worked off; empty: nobody's
+        self.actor = ""  # the user whose request is being handled; empty: none
 
     def happened(self, name: str, virtual_host: str, facts: Table) -> None:
-        """Count an event, and tell the listeners."""
+        """Count an event, and pass it to the listeners."""
         self.counts[name] += 1
         if self.listeners:
             event = Event(name, virtual_host, self.actor, facts)

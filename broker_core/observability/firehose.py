@@ -3,10 +3,10 @@
     publish  ─> TracedRoute.give    ─┐
     dispatch ─> Queue.give, hand_out ─┴─> Tracer ─> amq.rabbitmq.trace, in the same settle, when queues are at rest
 
-Who is not traced pays nothing to publish, since other routes are remembered while it is on, and one test a batch to
-deliver.
-Copies have the keys and headers of RabbitMQ's, and are messages of 0-9-1. A copy is not traced, nor what becomes of it.
-What is fetched or consumed is traced; what is only looked at (browsing, leases, blocks of a stream) is not.
+A virtual host that is not traced pays nothing for publishing, since tracing swaps the cached routes, and one test a
+batch for delivering. Copies have the keys and headers of RabbitMQ's, and are AMQP 0-9-1 messages. Copies and their dead
+letters are not traced themselves. Fetched and consumed messages are traced; browsing, leases and blocks of a stream are
+not.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from broker_core.values import Value
 
 TRACE: Final = "amq.rabbitmq.trace"
-USERS_MAX: Final = 1000  # whose connections are remembered
+USERS_MAX: Final = 1000  # connections whose users are cached
 
 
 class Traced:
-    """What a virtual host is for those who trace it."""
+    """The part of a virtual host that tracing needs; `VirtualHost` inherits it."""
 
     name: str
     broker: Broker
@@ -43,22 +43,22 @@ class Traced:
 
     @property
     def tracing(self) -> bool:
-        """Whether messages are copied to `amq.rabbitmq.trace`."""
+        """True if messages are copied to `amq.rabbitmq.trace`."""
         return self.tracer is not None
 
     def set_tracing(self, on: bool) -> None:
-        """From now on, copy messages to `amq.rabbitmq.trace`, or do not."""
+        """Switch the copying of messages to `amq.rabbitmq.trace` on or off."""
         if on is self.tracing:
             return
         self.tracer = Tracer(self) if on else None
-        self.revision += 1  # routes that are remembered are of the other kind
+        self.revision += 1  # cached routes are of the other kind
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_virtual_host(self.broker.virtual_hosts[self.name])
         self.broker.events.happened("vhost.tracing.set", self.name, {"name": self.name, "tracing": on})
 
 
 class TracedRoute(Route):
-    """A route that says what goes along it."""
+    """A route that reports the messages it takes to the tracer."""
 
     __slots__ = ("_tracer",)
 
@@ -72,14 +72,14 @@ class TracedRoute(Route):
     ) -> None:
         super().__init__(queues, handled, keepers, lasting)
         self._tracer = tracer
-        self.only = None  # no way around `give`
+        self.only = None  # so that no publish bypasses `give`
 
     def give(self, message: Message) -> bool:
         self._tracer.published(message, self.queues)
         return super().give(message)
 
     def give_run(self, messages: list[Message]) -> int:
-        return 0  # each is told of
+        return 0  # none as a run: each message has to be reported by `give`
 
     def fulfil(self, message: Message) -> None:
         self._tracer.published(message, self.queues)
@@ -90,7 +90,7 @@ class TracedRoute(Route):
 
 
 class Tracer:
-    """Makes the copies of one virtual host, and publishes them when no queue is in the middle of something."""
+    """Makes the copies of one virtual host, and publishes them when no queue is in the middle of an operation."""
 
     def __init__(self, host: Traced) -> None:
         self._host = host
@@ -100,18 +100,18 @@ class Tracer:
     def route(
         self, queues: tuple[Queue, ...], handled: bool, keepers: tuple[Exchange, ...], lasting: bool
     ) -> Route:
-        """One that says what goes along it."""
+        """Return a route that reports its messages to this tracer."""
         return TracedRoute(self, queues, handled, keepers, lasting)
 
     def published(self, message: Message, queues: Iterable[Queue]) -> None:
-        """A client has published this; it goes to these queues."""
+        """Copy a message that a client has published to these queues."""
         if message.notes is None and self._wanted(message):
             who = self.asking()
             more: dict[str, Value] = {"routed_queues": [queue.name for queue in queues]}
             self._copy(f"publish.{message.exchange}", message, who, more)
 
     def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
-        """Somebody has been given these."""
+        """Copy messages that a consumer has been given."""
         if queue.hidden:
             return
         for delivery in deliveries:
@@ -120,7 +120,7 @@ class Tracer:
                 self._copy(f"deliver.{queue.name}", delivery.message, who, more)
 
     def asking(self) -> ConsumerFacts:
-        """Whose input is being worked off. His channel is known if he has only one."""
+        """Return the connection whose input is being handled, and its channel if it has only one."""
         operations = self._host.broker.operations
         fed = None if operations is None else operations.fed
         if fed is None or fed.front is None:
@@ -133,8 +133,9 @@ class Tracer:
         return ConsumerFacts(connection=fed.peer.name, channel=0 if only is None else only.number)
 
     def _wanted(self, message: Message) -> bool:
-        """Tracing is still on, somebody listens, and it is no copy itself, nor a copy's dead letter."""
-        if self._host.tracer is not self:  # a transaction holds a route from before
+        """Return whether to copy a message: the trace is on and bound to, and it is no copy, nor a copy's dead letter.
+        """
+        if self._host.tracer is not self:  # an open transaction may hold a route of a previous trace
             return False
         if not self._host.exchanges[TRACE].bindings_by_identity or message.exchange == TRACE:
             return False
@@ -144,7 +145,7 @@ class Tracer:
     def _copy(self, key: str, message: Message, who: ConsumerFacts, more: dict[str, Value]) -> None:
         try:
             properties, body = message.encoding.convert(message)
-        except Exception:  # it cannot be read by anybody; who delivers it has said so
+        except Exception:  # the message is unreadable, which its delivery logs
             return
         headers: dict[str, Value] = {
             "exchange_name": message.exchange,

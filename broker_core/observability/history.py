@@ -1,11 +1,11 @@
-"""Counts and lengths as they were, for rates and curves: sampled at an interval, at no cost for messages.
+"""A history of counts and lengths, for rates and curves: sampled at an interval, at no cost for messages.
 
     queues, exchanges, connections, channels ──every 5 s, a few at a time──> Series ──> rate, samples, average
     their sums, the node ──────────────────────────────────────────────────> Layers: a day of them, ever coarser
 
-What has not changed gets no new sample: until the next one, the last one holds. Of single objects those that changed
-last are remembered, 4000 of them for ten minutes; that is 42 MB at most. What is idle from the beginning has no series
-at all, and the rate of what has none is 0. Of those for which there is no room, one number is kept for each.
+An unchanged object gets no new sample: the last one holds until the next. The 4000 objects that changed last keep
+samples of ten minutes; that is 42 MB at most. An object that has always been idle has no series; the rate of an object
+without a series is 0. For each object beyond the 4000, only a hash and a tick are kept.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ LAYERS: Final = (
     (120, 49),
     (360, 49),
 )  # intervals between samples, and how many: 10 min to 24 h
-TURN_S: Final = 0.001  # looking at objects, before others have a turn
+TURN_S: Final = 0.001  # spent sampling before the loop's other work has a turn
 PAUSE_S: Final = 0.001
 END: Final = "end"
 
 
 class Series:
-    """Samples of one thing, at most `kept` of them. Ticks count intervals."""
+    """The samples of one object, at most `kept` of them. Ticks count intervals."""
 
     __slots__ = ("_kept", "_rows", "_ticks", "changed_at", "columns", "last", "seen")
 
@@ -62,13 +62,13 @@ class Series:
         self.columns = columns
         self.last: tuple[int, ...] = ()
         self.changed_at = 0  # the tick of the last sample
-        self.seen = 0  # the last tick at which the thing was there
+        self.seen = 0  # the last tick at which the object existed
         self._kept = kept
         self._ticks = array("q")
         self._rows = array("q")
 
     def add(self, tick: int, values: tuple[int, ...]) -> None:
-        """As it is at this tick, after all before."""
+        """Append a sample; its tick is later than all before."""
         self.last, self.changed_at = values, tick
         self._ticks.append(tick)
         self._rows.extend(values)
@@ -80,13 +80,13 @@ class Series:
         return len(self._ticks)
 
     def at(self, tick: int) -> Sequence[int]:
-        """As it was then; before the first sample, as the first says."""
+        """Return the values at a tick; before the first sample, those of the first."""
         row = max(0, bisect_right(self._ticks, tick) - 1) * len(self.columns)
         return self._rows[row : row + len(self.columns)]
 
 
 class Layers:
-    """Samples of something that is always there: the older, the fewer."""
+    """Samples of something permanent, such as the node, in ever coarser intervals the older they are."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = columns
@@ -98,14 +98,14 @@ class Layers:
                 series.add(tick, values)
 
     def back(self, ticks: int) -> Series:
-        """The finest samples that go back so far, or the coarsest there are."""
+        """Return the finest samples that go back `ticks` intervals, or the coarsest there are."""
         return next(
             (series for every, kept, series in self._layers if ticks < every * kept), self._layers[-1][2]
         )
 
 
 class Things:
-    """What there is in a virtual host at the beginning of a round, and what was counted by things no longer there."""
+    """The objects of a virtual host at the beginning of a round, and the counts of those deleted before."""
 
     __slots__ = ("bygone", "exchanges", "host", "queues")
 
@@ -117,7 +117,7 @@ class Things:
 
 
 class History:
-    """What a broker was, for as long as anybody may ask. It begins with `start`."""
+    """Samples the broker and all its objects at an interval. It begins with `start`."""
 
     def __init__(self, broker: Broker, interval_s: float = INTERVAL_S, series_max: int = SERIES_MAX) -> None:
         self.interval_s = interval_s
@@ -126,16 +126,16 @@ class History:
         self.node = Layers(NODE)
         self._broker = broker
         self._series_max = series_max
-        self._series: dict[object, Series] = {}  # who changed longest ago comes first
+        self._series: dict[object, Series] = {}  # the one that changed longest ago comes first
         self._idle: dict[
             object, tuple[int, int]
-        ] = {}  # who has none for want of room: what he was like, and when
+        ] = {}  # objects without a series for want of room: the hash of their counts, and the tick
         self._started_at = 0.0
         self._round: Generator[None, None, None]
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Take samples from now on."""
+        """Begin to take samples."""
         self._started_at = self._broker.now
         self._begin(self._broker.now)
 
@@ -143,20 +143,18 @@ class History:
         self._broker.timers.cancel(self._timer)
 
     def series(self, thing: object) -> Series | None:
-        """Of a queue, exchange, virtual host or connection, or of a connection and the number of a channel.
+        """Return the samples of a queue, exchange, virtual host or connection, or of a (connection, channel number).
 
-        None: it has always been idle, or for so long that it is forgotten.
+        Returns None if it has always been idle, or for so long that its series was dropped.
         """
         return self._series.get(thing)
 
     def ago_s(self, tick: int) -> float:
-        """How long ago a tick was."""
+        """Return how many seconds ago a tick was."""
         return self._broker.now - self._started_at - (tick - 1) * self.interval_s
 
     def __len__(self) -> int:
         return len(self._series)
-
-    # Rounds.
 
     def _begin(self, now: float) -> None:
         self._round = self._look_at_all(self.tick + 1)
@@ -167,15 +165,16 @@ class History:
         if next(self._round, END) is None:
             self._timer = timers.at(now + PAUSE_S, self._go_on)
             return
-        missed = int((now - self._started_at) / self.interval_s) - self.tick  # by a machine that slept
+        missed = int((now - self._started_at) / self.interval_s) - self.tick  # the machine may have slept
         self.tick += 1 + max(0, missed)
         self._timer = timers.at(self._started_at + self.tick * self.interval_s, self._begin)
 
     def _look_at_all(self, tick: int) -> Generator[None, None, None]:
-        """One round; others have their turn at each yield."""
+        """Take one round of samples; at each yield the loop's other work has a turn."""
         broker = self._broker
         total = Counter(broker.bygone.total)
-        # Looked at even if it is deleted meanwhile: the total has all of what is gone by now, and nothing of these.
+        # Objects deleted during the round are sampled all the same: the total has the counts of those deleted before
+        # the round, and not theirs.
         there = [Things(host, broker.bygone.of(host.name)) for host in broker.hosts()]
         total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
         total["confirm"], total["return_unroutable"] = broker.confirmed, broker.returned
@@ -228,7 +227,7 @@ class History:
                 yield
 
     def _note(self, tick: int, thing: object, columns: Sequence[str], values: tuple[int, ...]) -> None:
-        """Remember how a thing is, if it has changed."""
+        """Add a sample of an object if its counts have changed."""
         series = self._series.get(thing)
         if series is None:
             series = self._begun(tick, thing, columns, values)
@@ -250,10 +249,10 @@ class History:
     def _begun(
         self, tick: int, thing: object, columns: Sequence[str], values: tuple[int, ...]
     ) -> Series | None:
-        """A series for a thing that has none, unless it is idle.
+        """Return a new series for an object that has none, unless it is idle.
 
-        What is new began with nothing. But as soon as something had to be forgotten, it may be old: then it has to
-        change first, or what is idle would drive out what is not, round after round.
+        The counts of a new object began at 0. But once a series had to be dropped, an object without one may be old:
+        then it gets one only after a change, or idle objects would drive out active ones, round after round.
         """
         if not any(values):
             return None
@@ -275,5 +274,5 @@ def add(sums: Counter[str], names: Iterable[str], counts: Iterable[int]) -> None
 
 
 def row(sums: Counter[str], columns: Iterable[str]) -> tuple[int, ...]:
-    """What is published is counted where it comes in, not in each queue that gets it."""
+    """Return the sums as a row; `publish` is what exchanges took in, not the sum over the queues that got a copy."""
     return tuple(sums["publish_in" if name == "publish" else name] for name in columns)

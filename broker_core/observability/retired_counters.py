@@ -1,4 +1,4 @@
-"""What queues and exchanges have counted that are there no more: sums over all of them never go down.
+"""The counts of deleted queues and exchanges, kept so that sums over all of them never decrease.
 
 Queue, Exchange ──deleted──> Bygone ──> totals of a virtual host, or of the node
 """
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 
 class Bygone:
-    """Sums by virtual host, and of all."""
+    """The sums by virtual host, and of all."""
 
     def __init__(self) -> None:
         self.total: Counter[str] = Counter()
         self._of: dict[str, Counter[str]] = {}
 
     def add_queue(self, queue: Queue) -> None:
-        """It has been deleted. Called once."""
+        """Add the counts of a deleted queue, unless it is hidden. Called once, when it is deleted."""
         if not queue.hidden:
             counts = dict(zip(QUEUE, queue_counts(queue), strict=True))
             self._add(queue.virtual_host.name, {name: counts[name] for name in QUEUE if name not in LENGTHS})
 
     def add_exchange(self, exchange: Exchange) -> None:
-        """It has been deleted. Called once."""
+        """Add the counts of a deleted exchange. Called once, when it is deleted."""
         counts = dict(zip(EXCHANGE, exchange_counts(exchange), strict=True))
         self._add(exchange.virtual_host.name, counts)
 
     def of(self, virtual_host: str) -> Mapping[str, int]:
-        """By name of the count, for those of a virtual host."""
+        """Return the sums of a virtual host by the name of the count."""
         return self._of.get(virtual_host, {})
 
     def forget_virtual_host(self, name: str) -> None:
-        """Its counts stay in the total."""
+        """Remove a deleted virtual host; its counts stay in the total."""
         self._of.pop(name, None)
 
     def _add(self, virtual_host: str, counts: Mapping[str, int]) -> None:

@@ -1,6 +1,6 @@
-"""Messages that the broker itself has to say: traces and events, with all that they tell in headers.
+"""Messages of the broker itself, such as traces and events, whose content is in the headers.
 
-They are messages of 0-9-1, whose headers can hold lists and tables.
+They are AMQP 0-9-1 messages, because headers of 0-9-1 can hold lists and tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def as_message(
     durable: bool = False,
     timestamp: int | None = None,
 ) -> Message | None:
-    """A message with these headers; None: the broker does not speak 0-9-1."""
+    """Return a message with these headers, or None if the broker does not serve 0-9-1."""
     made = broker.encodings.get(SPOKEN)
     if made is None:
         return None
@@ -54,7 +54,7 @@ def as_message(
 
 
 def said_of(properties: Properties) -> Table:
-    """Properties as a table, under the names that 0-9-1 has for them; what is absent is left out."""
+    """Return properties as a table, under their names in 0-9-1; absent ones are left out."""
     said: dict[str, Value] = {
         name: found for name in ALIKE if (found := getattr(properties, name)) is not None
     }
