@@ -1,9 +1,8 @@
-"""`[compat]`: where specifications and brokers differ, one row each, and the profiles that switch rows
-together.
+"""`[compat]`: choices where specifications and brokers differ, one row each, and profiles that set rows together.
 
-A row is a key of `Compat`; its default is the side we advise, and a profile is a table of the rows in which
-it differs from that. The methods are the decisions themselves, so that the rest of the core asks "may I?" and
-not "which profile?". The documentation is printed from the rows, like that of all settings.
+A row is a key of `Compat`; its default is the side we advise, and a profile is a table of the rows in which it differs
+from that. The methods make the decisions, so that the rest of the core asks "may I?" and not "which profile?". The
+documentation is printed from the rows, like that of all settings.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ MANY: Final = (1 << 31) - 1
 
 
 class UnknownExchangeType(Unsupported):
-    """No such exchange type, said the strict way: the connection may not go on (503 in AMQP 0-9-1)."""
+    """Raised for an unknown exchange type in the strict profile: the connection has to close (503 in AMQP 0-9-1)."""
 
 
 class Retired(Unsupported):
-    """The profile has given up a feature (541 in AMQP 0-9-1)."""
+    """Raised for a feature that the profile has given up (541 in AMQP 0-9-1)."""
 
 
 class UnknownType(Enum):
@@ -97,7 +96,7 @@ class TimeoutResponse(Enum):
 
 
 class Choice(Plain[E], Generic[E]):
-    """One word of a closed set."""
+    """A word of a closed set."""
 
     def __init__(self, words: type[E]) -> None:
         self.words = words
@@ -127,11 +126,11 @@ class Fraction(Plain[float]):
 
 @attrs.frozen(kw_only=True)
 class Compat(Record):
-    """Which side to take where specifications and brokers differ."""
+    """The choices where specifications and brokers differ."""
 
     frame_min_size: int = key(
         Whole(256, 1 << 20),
-        "The least frame-max a client may ask for in 0-9-1. The specification says 4096, RabbitMQ 4 says 8192.",
+        "The smallest frame-max that a 0-9-1 client may ask for. The specification says 4096, RabbitMQ 4 8192.",
         4096,
     )
     unknown_exchange_type: UnknownType = key(
@@ -145,7 +144,7 @@ class Compat(Record):
         OtherType.PRECONDITION_FAILED,
     )
     delete_missing: Missing = key(
-        Choice(Missing), "Deleting or unbinding what is not there is fine, or an error (404).", Missing.OK
+        Choice(Missing), "Deleting or unbinding what does not exist is fine, or an error (404).", Missing.OK
     )
     no_current_queue: NoCurrentQueue = key(
         Choice(NoCurrentQueue),
@@ -154,7 +153,7 @@ class Compat(Record):
     )
     unknown_virtual_host: UnknownVirtualHost = key(
         Choice(UnknownVirtualHost),
-        "Opening a virtual host that is not there: 530 or 402.",
+        "Opening a virtual host that does not exist: 530 or 402.",
         UnknownVirtualHost.NOT_ALLOWED,
     )
     immediate: bool = key(Flag(), "Serve the `immediate` flag of a publish, rather than refusing it.", True)
@@ -163,7 +162,7 @@ class Compat(Record):
     )
     qos_global: GlobalQos = key(
         Choice(GlobalQos),
-        "`global` prefetch is shared by a channel's consumers, or taken as if it were not global.",
+        "`global` prefetch is shared by a channel's consumers, or applies to each of them.",
         GlobalQos.CHANNEL,
     )
     missing_alternate: MissingAlternate = key(
@@ -172,11 +171,11 @@ class Compat(Record):
         MissingAlternate.LOG,
     )
     memory_watermark: float = key(
-        Fraction(), "The memory alarm's fraction of the memory, where `memory.watermark` is not set.", 0.4
+        Fraction(), "The memory alarm's fraction of the memory, if `memory.watermark` is not set.", 0.4
     )
     flow_mechanism: FlowMechanism = key(
         Choice(FlowMechanism),
-        "Hold publishers back by not reading from them, or by asking their channels to pause, where "
+        "Hold publishers back by not reading from them, or by asking their channels to pause, if "
         "`flow.mechanism` is not set.",
         FlowMechanism.BLOCK,
     )
@@ -193,52 +192,54 @@ class Compat(Record):
         TransientQueues.ALLOW,
     )
     consumer_timeout: TimeoutScope = key(
-        Choice(TimeoutScope), "The queues that know a consumer timeout.", TimeoutScope.EVERY_QUEUE
+        Choice(TimeoutScope), "The queues that have a consumer timeout.", TimeoutScope.EVERY_QUEUE
     )
     consumer_timeout_response: TimeoutResponse = key(
         Choice(TimeoutResponse),
-        "A consumer timeout closes the channel, or cancels the consumer of clients that understand that.",
+        "A consumer timeout closes the channel, or cancels the consumer if the client supports that.",
         TimeoutResponse.CLOSE_CHANNEL,
     )
-    topic_wildcards_max: int | None = key(Limit(0, MANY), "How many `#` a topic binding key may have.", None)
+    topic_wildcards_max: int | None = key(
+        Limit(0, MANY), "The most `#` that a topic binding key may have.", None
+    )
     address_v1: bool = key(
         Flag(),
-        "AMQP 1.0 links may name addresses of version 1, where `protocols.amqp10.addresses.v1` is not set.",
+        "AMQP 1.0 links may name addresses of version 1, if `protocols.amqp10.addresses.v1` is not set.",
         False,
     )
     product: Product = key(
         Choice(Product),
-        "What the node calls itself in AMQP 0-9-1 and 1.0: some clients refuse a broker that is not RabbitMQ.",
+        "The product's name in AMQP 0-9-1 and 1.0: some clients refuse a broker that is not RabbitMQ.",
         Product.LEVERET,
     )
 
     @property
     def product_and_version(self) -> tuple[str, str]:
-        """S005, X050: how the node introduces itself."""
+        """The product and version that the node announces (S005, X050)."""
         return INTRODUCTIONS[self.product]
 
     def unknown_exchange_type_error(self, name: str) -> Failure:
-        """S038."""
+        """Return the error for an unknown exchange type (S038)."""
         strict = self.unknown_exchange_type is UnknownType.COMMAND_INVALID
         return (UnknownExchangeType if strict else PreconditionFailed)(f"unknown exchange type '{name}'")
 
     def redeclare_error(self, argument: str, error: PreconditionFailed) -> Failure:
-        """S039: what to raise when an exchange is declared again with another `argument`."""
+        """Return the error to raise when an exchange is declared again with another `argument` (S039)."""
         strict = argument == "type" and self.redeclare_other_type is OtherType.NOT_ALLOWED
         return NotAllowed(str(error)) if strict else error
 
     @property
     def delete_missing_ok(self) -> bool:
-        """S043, S057, S075."""
+        """True if deleting or unbinding what does not exist succeeds (S043, S057, S075)."""
         return self.delete_missing is Missing.OK
 
     @property
     def warns_missing_alternate(self) -> bool:
-        """S131."""
+        """True if a missing alternate exchange is logged (S131)."""
         return self.missing_alternate is MissingAlternate.LOG
 
     def check_binding_key(self, exchange_type: str, binding_key: str) -> None:
-        """X012. Raises PreconditionFailed."""
+        """Raise PreconditionFailed if a topic binding key has too many `#` (X012)."""
         most = self.topic_wildcards_max
         if most is None or exchange_type != "topic":
             return
@@ -248,7 +249,7 @@ class Compat(Record):
             )
 
     def check_transient_queue(self, durable: bool, exclusive: bool) -> None:
-        """S070. Raises Retired."""
+        """Raise Retired if the queue is neither durable nor exclusive and the profile refuses that (S070)."""
         if durable or exclusive or self.transient_queues is TransientQueues.ALLOW:
             return
         raise Retired(
@@ -256,7 +257,7 @@ class Compat(Record):
         )
 
     def check_queue_arguments(self, name: str, virtual_host: str, arguments: Table) -> None:
-        """Consumer timeouts on queues that do not know them in this profile. Raises PreconditionFailed."""
+        """Raise PreconditionFailed if a consumer timeout is set on a queue that has none in this profile."""
         type_ = queue_type(arguments)
         if "x-consumer-timeout" in arguments and not self._knows_timeout(type_ is QueueType.QUORUM):
             queue = f"queue '{name}' in vhost '{virtual_host}' of queue type {type_.module}"
@@ -265,7 +266,7 @@ class Compat(Record):
     def queue_limits(
         self, limits: QueueLimits, quorum: bool, consumer_timeout_ms: int | None = None
     ) -> QueueLimits:
-        """The limits a queue obeys: defaults where nobody spoke, and None wherever there is no limit.
+        """Return the limits that a queue obeys: defaults where none is set, and None where there is no limit.
 
         `consumer_timeout_ms` is the node's default.
         """
@@ -282,7 +283,7 @@ class Compat(Record):
 
 
 def settled(said: int | None, default: int | None, least: int) -> int | None:
-    """What was said holds, also when it says `unlimited` (less than `least`); otherwise the default."""
+    """Return the value that was set, or the default. Values below `least` mean `unlimited`, which is None."""
     if said is None:
         return default
     return said if said >= least else None
@@ -336,7 +337,7 @@ ROWS: Final = RecordOf(Compat)
 
 
 def compat(profile: str = "default", **rows: object) -> Compat:
-    """A profile with single rows changed. Raises ValueError, which lists all problems and what is accepted."""
+    """Return a profile with single rows changed. Raises ValueError, which lists all problems and what is accepted."""
     if profile not in PROFILES:
         raise ValueError(f"profile: found {printed(profile)}, accepted: {', '.join(PROFILES)}")
     problems: list[Problem] = []

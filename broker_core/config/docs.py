@@ -1,4 +1,4 @@
-"""From the records of the configuration to docs/configuration.md: each key, what it accepts, its default, its variable.
+"""Prints docs/configuration.md from the records of the configuration: keys, accepted values, defaults, variables.
 
 `python -m broker_core.config.docs` prints the page.
 """
@@ -29,7 +29,7 @@ without a file a node serves every enabled protocol on 127.0.0.1:5672 and [::1]:
   for each dot, as in `LEVERET_PROTOCOLS__AMQP091__FRAME_MAX=64KiB`. Strings need no quotes, a list may be written with
   commas (`LEVERET_PLUGINS__DISABLED=x-random,x-modulus-hash`), lists of tables as in the file.
 * Flags of `leveret serve` override both.
-* Sizes are numbers of octets or strings with a unit: B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (of 1024).
+* Sizes are numbers of bytes or strings with a unit: B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (of 1024).
 * Relative file names start at the folder of the file.
 * A running node takes new values of the keys marked "reload" at `leveret reload` or SIGHUP; it says which other keys
   have changed and need a restart.
@@ -38,12 +38,12 @@ without a file a node serves every enabled protocol on 127.0.0.1:5672 and [::1]:
 
 
 def documentation() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page, in Markdown."""
     return "\n".join([INTRODUCTION, *_sections(Config, "")])
 
 
 def _sections(record: type[Record], path: str, repeated: bool = False) -> Iterator[str]:
-    """`repeated`: there can be several of what holds the record, so that no environment variable means its keys."""
+    """Yield the sections of a record. `repeated`: the record can occur several times, so that it has no variables."""
     for name, known in keys_of(record).items():
         inner = _record_in(known.kind)
         if inner is None or known.rest:
@@ -60,7 +60,7 @@ def _section(record: type[Record], path: str, known: Key, repeats: bool) -> Iter
     if repeated and known.reload:
         yield "A running node takes a new list (reload).\n"
     keys = [key for key in keys_of(record).values() if key.rest or not isinstance(key.kind, RecordOf)]
-    if record is CompatSettings:  # its other keys are known
+    if record is CompatSettings:  # its further keys are the rows of `Compat`
         keys = [*(key for key in keys if not key.rest), *keys_of(Compat).values()]
     if keys:
         yield "| Key | Accepted | Default | |"
@@ -72,7 +72,7 @@ def _section(record: type[Record], path: str, known: Key, repeats: bool) -> Iter
 
 
 def _heading(path: str, known: Key) -> str:
-    """A table with free names shows them as NAME."""
+    """Return the heading; a table with free names shows them as NAME."""
     kind: Kind[object] = known.kind
     while isinstance(kind, TableOf):
         path += ".NAME"
@@ -102,7 +102,7 @@ def _cell(text: str) -> str:
 
 
 def _record_in(kind: Kind[object]) -> type[Record] | None:
-    """The record that a table, a list of tables or a table of tables holds."""
+    """Return the record that a table, a list of tables or a table of tables holds."""
     while isinstance(kind, ListOf | TableOf):
         kind = kind.item
     return kind.record if isinstance(kind, RecordOf) else None

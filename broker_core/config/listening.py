@@ -1,4 +1,4 @@
-"""The sections about where a node listens, and what comes before a protocol's first octet there: TLS and proxies."""
+"""The sections for listeners, and for what precedes a protocol's first byte: TLS and the PROXY protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from broker_core.config.types import (
 
 
 class Network(Plain[str]):
-    """Addresses that begin alike, kept as text."""
+    """An address or a network, kept as text."""
 
     accepted = 'an address or a network such as "10.0.0.0/8" or "fd00::/8"'
 
@@ -41,10 +41,10 @@ class Network(Plain[str]):
 
 @attrs.frozen(kw_only=True)
 class CertificateSettings(Record):
-    """A certificate for other names than the first: clients say by SNI which one they mean."""
+    """A certificate for further names, which clients ask for by SNI."""
 
     certificate: Path = key(
-        FilePath(), "The file (PEM) with the certificate, and then those between it and its CA."
+        FilePath(), "The file (PEM) with the certificate, followed by the intermediate ones up to its CA."
     )
     private_key: Path = key(FilePath(), "The file (PEM) with its private key.", name="key")
     key_password: str | None = key(Secret(), "The password of the private key, if it has one.", None)
@@ -63,12 +63,12 @@ NO_NAMES: Final[Mapping[str, CertificateSettings]] = {}
 
 @attrs.frozen(kw_only=True)
 class TlsSettings(CertificateSettings):
-    """TLS, for every connection, from its first octet; without this table all are plain.
+    """TLS, for every connection, from its first byte; without this table all are plain.
 
     The files are read at the start and again at every reload, for connections that are opened afterwards.
     """
 
-    minimum_version: str = key(OneOf("1.2", "1.3"), "The oldest version of TLS that is spoken.", "1.2")
+    minimum_version: str = key(OneOf("1.2", "1.3"), "The oldest version of TLS that is accepted.", "1.2")
     server_names: Mapping[str, CertificateSettings] = key(
         TableOf(RecordOf(CertificateSettings), "a table for each name"),
         "Other certificates, by the name that clients ask for (SNI).",
@@ -76,15 +76,15 @@ class TlsSettings(CertificateSettings):
     )
     client_certificate: str = key(
         OneOf("none", "optional", "required"),
-        "Whether clients are asked for a certificate of theirs, and have to have one.",
+        "Whether clients are asked for a certificate, and must have one.",
         "none",
     )
     client_ca: Path | None = key(
-        FilePath(), "The file (PEM) with the CAs whose certificates clients may have.", None
+        FilePath(), "The file (PEM) with the CAs that may have signed clients' certificates.", None
     )
     login_from: str = key(
         OneOf(*LOGIN_FROM),
-        "The part of a client's certificate that is the name of the user whom EXTERNAL logs in.",
+        "The part of a client's certificate that names the user that EXTERNAL logs in.",
         "distinguished_name",
     )
 
@@ -103,45 +103,45 @@ class ListenerEntry(Record):
     """An address to accept connections on. Without any, the node listens on 127.0.0.1:5672 and [::1]:5672."""
 
     address: Address = key(
-        HostAndPort(), "Where to listen; a name means each of its addresses, port 0 any free port."
+        HostAndPort(), "The address; a name means each of its addresses, port 0 any free port."
     )
     socket: str | None = key(
         Text(),
-        "The name of the sockets that whoever starts the node opens for this listener (systemd's"
-        " FileDescriptorName); without it those with this address are taken.",
+        "The name of the sockets that systemd opens for this listener (FileDescriptorName); without it those with "
+        "this address are taken.",
         None,
     )
     protocols: tuple[str, ...] | None = key(
         ListOf(Text(), least=1),
-        "The protocols served here, by their names; without it every enabled one.",
+        "The names of the protocols served here; without it every enabled one.",
         None,
     )
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
     proxy_protocol: bool = key(
         Flag(),
-        "Connections begin with a header of the PROXY protocol, version 1 or 2; others are dropped.",
+        "Require the header of the PROXY protocol, version 1 or 2; connections without it are dropped.",
         False,
     )
     proxy_from: tuple[str, ...] = key(
         ListOf(Network(), least=1),
-        "The proxies that are believed; others are dropped.",
+        "The proxies that are trusted; connections from others are dropped.",
         ("127.0.0.0/8", "::1/128"),
     )
 
 
 @attrs.frozen(kw_only=True)
 class HttpSettings(Record):
-    """The control endpoint that `leveret status` and its companions talk to."""
+    """The HTTP endpoint, which `leveret status` and other commands use."""
 
     enabled: bool = key(Flag(), "Serve it.", True)
-    address: Address = key(HostAndPort(), "Where to listen for HTTP.", Address("127.0.0.1", 15672))
+    address: Address = key(HostAndPort(), "The address to listen on.", Address("127.0.0.1", 15672))
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
 
 
 @attrs.frozen(kw_only=True)
 class PrometheusSettings(Record):
-    """A listener for Prometheus, without login and with nothing else. The control endpoint has the metrics as well."""
+    """A listener for Prometheus only, without login. The HTTP endpoint has the metrics as well."""
 
     enabled: bool = key(Flag(), "Serve it.", False)
-    address: Address = key(HostAndPort(), "Where to listen.", Address("127.0.0.1", 15692))
+    address: Address = key(HostAndPort(), "The address to listen on.", Address("127.0.0.1", 15692))
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)

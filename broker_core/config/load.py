@@ -1,8 +1,8 @@
-"""One TOML file, environment variables and flags to one frozen `Config`.
+"""Loads the configuration: one TOML file, environment variables and flags to one frozen `Config`.
 
     config = load(Path("leveret.toml"), os.environ, {"http.address": "127.0.0.1:15673"})
 
-Flags win over the environment, the environment over the file, the file over the defaults. Everything wrong is told at
+Flags win over the environment, the environment over the file, the file over the defaults. All problems are reported at
 once (`ConfigError.problems`).
 """
 
@@ -43,7 +43,7 @@ PREFIX: Final = "LEVERET_"
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. `str(error)` lists every problem, one a line."""
+    """Raised if the configuration cannot be used. `str(error)` lists every problem, one a line."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -52,7 +52,7 @@ class ConfigError(Exception):
 
 @attrs.frozen(kw_only=True)
 class Config(Record):
-    """Everything that can be set."""
+    """All settings."""
 
     node: NodeSettings = key(RecordOf(NodeSettings), "The node as a whole.", NodeSettings())
     log: LogSettings = key(RecordOf(LogSettings), "Logging.", LogSettings())
@@ -92,7 +92,7 @@ class Config(Record):
 
     @property
     def anonymous_user(self) -> str | None:
-        """Who comes in without a password. Everybody knows the built-in guest's, so that one needs none either."""
+        """The user that ANONYMOUS logs in as, or None. The default is the built-in guest, whose password is public."""
         name = self.security.anonymous_user
         if name is None:
             return GUEST.name if self.users == (GUEST,) else None
@@ -100,7 +100,7 @@ class Config(Record):
 
     @property
     def memory_watermark(self) -> int | float:
-        """A fraction of the memory, or octets; 0 for no alarm."""
+        """A fraction of the memory (float), or bytes (int); 0 for no alarm."""
         mark = self.memory.watermark
         return self.compat.chosen.memory_watermark if mark is None else mark
 
@@ -110,12 +110,12 @@ class Config(Record):
 
     @property
     def frame_min(self) -> int:
-        """The smallest frame-max that an AMQP 0-9-1 client may ask for, in octets."""
+        """The smallest frame-max that an AMQP 0-9-1 client may ask for, in bytes."""
         return self.protocols.amqp091.frame_min or self.compat.chosen.frame_min_size
 
     @property
     def address_v1(self) -> bool:
-        """Whether AMQP 1.0 links may name addresses of version 1."""
+        """True if AMQP 1.0 links may name addresses of version 1."""
         permitted = self.protocols.amqp10.addresses.v1
         return self.compat.chosen.address_v1 if permitted is None else permitted
 
@@ -168,10 +168,10 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Config:
-    """The configuration from a file, environment variables and flags.
+    """Return the configuration from a file, environment variables and flags.
 
-    `overrides` has the keys' paths as names: `{"http.address": "127.0.0.1:15673"}`; None takes the default.
-    Raises `ConfigError`.
+    `overrides` has the keys' paths as names: `{"http.address": "127.0.0.1:15673"}`; None takes the default. Raises
+    ConfigError if anything is wrong.
     """
     table = _read_file(path) if path is not None else {}
     return parse(table, environ, overrides, path.parent if path is not None else None)
@@ -183,7 +183,7 @@ def parse(
     overrides: Mapping[str, object] | None = None,
     folder: Path | None = None,
 ) -> Config:
-    """Like `load`, from the text of a file or a table. Relative file names start at `folder`."""
+    """Load as `load` does, from the text of a file or a table. Relative file names start at `folder`."""
     environ = environ or {}
     table = source if isinstance(source, Mapping) else _read_toml(source, "the configuration")
     place = Place([], folder=folder)
@@ -208,7 +208,7 @@ def _read_file(path: Path) -> Raw:
 
 
 def _read_toml(source: str | bytes, name: str) -> Raw:
-    import tomllib  # a node without a file need not load it
+    import tomllib  # imported on demand: a node without a file does not need it
 
     try:
         return tomllib.loads(source.decode() if isinstance(source, bytes) else source)
@@ -217,7 +217,7 @@ def _read_toml(source: str | bytes, name: str) -> Raw:
 
 
 def _with_passwords(config: Config, environ: Mapping[str, str], place: Place) -> Config:
-    """Each user with the password that an environment variable or file holds."""
+    """Return the configuration with each password read that an environment variable or file holds."""
     users = place.at("users")
     resolved = tuple(
         _with_password(user, environ, users.item(index)) for index, user in enumerate(config.users)

@@ -1,4 +1,4 @@
-"""The section about tokens: whose they have to be, and what is read from them."""
+"""The section about tokens: which issuer and audience they need, and which claims are read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NO_ALIASES: Final[Mapping[str, tuple[str, ...]]] = {}
 
 @attrs.frozen(kw_only=True)
 class OAuthSettings(Record):
-    """Tokens (OAuth 2, JWT) in place of passwords. They are accepted once there is a `jwks_file`.
+    """Tokens (OAuth 2, JWT) instead of passwords. They are accepted once there is a `jwks_file`.
 
-    It takes the extra `oauth`: `pip install "leveret[oauth]"`.
+    They need the extra `oauth`: `pip install "leveret[oauth]"`.
     """
 
     jwks_file: Path | None = key(
@@ -34,15 +34,15 @@ class OAuthSettings(Record):
         reload=True,
     )
     resource_server_id: str | None = key(
-        Text(), "What tokens call this node: it has to be in their `aud`.", None, reload=True
+        Text(), "The node's name in tokens: it has to be in their `aud`.", None, reload=True
     )
-    verify_audience: bool = key(Flag(), "Whether `aud` is looked at.", True, reload=True)
+    verify_audience: bool = key(Flag(), "Whether `aud` is checked.", True, reload=True)
     issuer: str | None = key(
-        Text(), "The `iss` that tokens must have; without it, whoever has a key.", None, reload=True
+        Text(), "The `iss` that tokens must have; without it, any issuer with a key.", None, reload=True
     )
     algorithms: tuple[str, ...] = key(
         ListOf(OneOf(*ASYMMETRIC, *SYMMETRIC), least=1),
-        "How tokens may be signed. Those that begin with HS need a secret in the file of the keys.",
+        "The algorithms that may sign tokens. Those that begin with HS need a secret in the file of keys.",
         ASYMMETRIC,
         reload=True,
     )
@@ -51,13 +51,13 @@ class OAuthSettings(Record):
     )
     username_claims: tuple[str, ...] = key(
         ListOf(Text(), least=1),
-        "Where the user's name stands; the first that is there holds.",
+        "The claims with the user's name; the first that a token has is used.",
         ("preferred_username", "sub", "client_id"),
         reload=True,
     )
     scope_prefix: str | None = key(
         Text("a string", r"(?s).*"),
-        "How the scopes begin that are meant for this node; without it, the `resource_server_id` and a dot.",
+        "The prefix of scopes that are meant for this node; without it, the `resource_server_id` and a dot.",
         None,
         reload=True,
     )
@@ -66,17 +66,17 @@ class OAuthSettings(Record):
     )
     scope_aliases: Mapping[str, tuple[str, ...]] = key(
         TableOf(ListOf(Text()), "a table with a list of scopes for each name"),
-        "What scopes of other names stand for.",
+        "The scopes that other names stand for.",
         NO_ALIASES,
         reload=True,
     )
 
     @property
     def prefix(self) -> str:
-        """How scopes begin."""
+        """The prefix of scopes that are meant for this node."""
         return f"{self.resource_server_id}." if self.scope_prefix is None else self.scope_prefix
 
     def contradictions(self) -> Iterator[Problem]:
         needed = self.verify_audience or self.scope_prefix is None
         if self.jwks_file is not None and self.resource_server_id is None and needed:
-            yield Problem("resource_server_id", "nothing", "what tokens call this node")
+            yield Problem("resource_server_id", "nothing", "the node's name in tokens")

@@ -1,4 +1,4 @@
-"""The sections of the protocols in the configuration: as in `config_sections.py`."""
+"""The sections of the protocols: records like those of `sections.py`."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class AddressesSettings(Record):
 
     v1: bool | None = key(
         Flag(),
-        "Those of version 1 as well (`/exchange/...`, `/queue/...`, a bare name); without it `compat.address_v1` "
-        "holds (false).",
+        "Allow addresses of version 1 as well (`/exchange/...`, `/queue/...`, a bare name); without it "
+        "`compat.address_v1` holds (false).",
         None,
         reload=True,
     )
@@ -83,7 +83,7 @@ class Amqp10Settings(Record):
     enabled: bool = key(Flag(), "Serve this protocol.", True)
     frame_max: int = key(
         Octets(512, 16 * MIB),
-        "The largest frame, told to clients and enforced.",
+        "The largest frame, announced to clients and enforced.",
         128 * KIB,
         reload=True,
     )
@@ -94,7 +94,7 @@ class Amqp10Settings(Record):
     link_max: int = key(Whole(1, 65536), "The most links of one session.", 256, reload=True)
     idle_timeout_s: int = key(
         Whole(0, 65535),
-        "Seconds without a frame after which a client is given up, 0: never; clients are told half of it.",
+        "Seconds without a frame after which a client is disconnected, 0: never; half of it is announced.",
         60,
         reload=True,
     )
@@ -124,13 +124,11 @@ class Amqp010Settings(Record):
     enabled: bool = key(Flag(), "Serve this protocol.", False)
     frame_max: int = key(
         Octets(4 * KIB, 64 * KIB - 1),
-        "The largest frame that is sent; of what comes, frames of 65535 octets are taken whatever was agreed.",
+        "The largest frame that is sent; frames of up to 65535 bytes are accepted whatever was agreed.",
         64 * KIB - 1,
         reload=True,
     )
-    session_max: int = key(
-        Whole(1, 65535), "The most sessions that are attached on one connection.", 256, reload=True
-    )
+    session_max: int = key(Whole(1, 65535), "The most sessions attached on one connection.", 256, reload=True)
     heartbeat_s: int = key(
         Whole(0, 65535),
         "The longest interval between heartbeats, in seconds, that is suggested to clients.",
@@ -146,32 +144,32 @@ class Amqp010Settings(Record):
     )
     session_timeout_max_s: int = key(
         Whole(0, 604_800),
-        "For how many seconds at most a session is kept, with what it holds, that its client asked to be kept "
-        "when its connection is gone; 0: never.",
+        "The most seconds that a session is kept, if its client asked for that, after its connection is gone; "
+        "0: none.",
         300,
         reload=True,
     )
     detached_sessions_max: int = key(
         Whole(0, 65535),
-        "The most sessions kept for one user; one more, and that which was detached first ends.",
+        "The most sessions kept for one user; one more ends the one that was detached first.",
         64,
         reload=True,
     )
     replay_flush_size: int = key(
         Octets(4 * KIB, GIB),
-        "Octets sent in one session, without a word that they have arrived, after which the client is asked.",
+        "Unacknowledged bytes sent in one session after which the client is asked to acknowledge them.",
         MIB,
         reload=True,
     )
     replay_size_max: int = key(
         Octets(64 * KIB, GIB),
-        "Octets sent in one session, without a word that they have arrived, that are kept to be sent again.",
+        "The most unacknowledged bytes of one session that are kept to be sent again.",
         16 * MIB,
         reload=True,
     )
     complete_every: int = key(
         Whole(1, 65535),
-        "After how many completed commands the client is told, where it has not asked for it.",
+        "Completed commands after which the client is told, even if it has not asked.",
         256,
         reload=True,
     )
@@ -193,13 +191,13 @@ class ProtocolsSettings(Record):
     amqp010: Amqp010Settings = key(RecordOf(Amqp010Settings), "AMQP 0-10.", Amqp010Settings())
     others: Mapping[str, Table] = key(
         TableOf(FREE_TABLE, "a table for each protocol"),
-        "Protocols that plug in: `enabled`, and whatever keys each of them documents.",
+        "Protocols of plug-ins: `enabled`, and whatever keys each of them documents.",
         NO_TABLES,
         rest=True,
     )
 
     def enabled(self, name: str) -> bool:
-        """Whether a protocol is to be served; one that is not mentioned is."""
+        """Return whether a protocol is to be served; a protocol that is not mentioned is."""
         ours = {
             "amqp091": self.amqp091.enabled,
             "amqp10": self.amqp10.enabled,

@@ -1,8 +1,8 @@
-"""Records of settings: frozen attrs classes whose keys know what they accept, and how tables become records.
+"""Records of settings: frozen attrs classes whose keys say what they accept, and the reading of tables into them.
 
-A *record* is a frozen attrs class whose fields are made by `key(kind, doc, default)`. The sentence and the default
-go into the documentation. Where a value is refused the record goes on with the default; whoever asked throws the
-record away if there were problems.
+A *record* is a frozen attrs class whose fields are made by `key(kind, doc, default)`. `doc` and the default are printed
+into the documentation. If a value is refused, the record is built with the default; the caller discards the record if
+there were problems.
 
 Values come from a file, then from environment variables laid over it, then from flags; a problem names the last of
 these that set the value.
@@ -34,7 +34,7 @@ Raw: TypeAlias = Mapping[str, object]
 
 
 class Unset(Enum):
-    """What stands for the default of a key that has none."""
+    """The marker for the default of a key that has none."""
 
     UNSET = "unset"
 
@@ -43,12 +43,12 @@ UNSET: Final = Unset.UNSET
 
 
 class Record:
-    """What the records inherit: a place for rules that look at several keys."""
+    """Base of all records, with a method for rules that concern several keys."""
 
     __slots__ = ()
 
     def contradictions(self) -> Iterable[Problem]:
-        """Every rule that is broken; `where` starts at this record."""
+        """Return a problem for each broken rule; `where` starts at this record."""
         return ()
 
 
@@ -57,7 +57,7 @@ R = TypeVar("R", bound=Record)
 
 @attrs.frozen
 class Key:
-    """What is known about one key of a record."""
+    """The description of one key of a record."""
 
     name: str  # in the file
     field: str  # in the record
@@ -80,20 +80,20 @@ def key(
     rest: bool = False,
     name: str = "",
 ) -> T:
-    """A field of a record: what it accepts, one sentence about it, its default (none: it must be given).
+    """Return a field of a record: what it accepts, one sentence about it, its default (none: it must be given).
 
-    `name` is the key in the file where it cannot be the name of a field. `rest`: the field takes, as a table,
-    whatever keys the record does not name.
+    `name` is the key in the file if that cannot be a field's name. `rest`: the field takes, as a table, whatever keys
+    the record does not name.
     """
     known = Key(name, "", kind, doc, default, reload, rest)
     given = attrs.NOTHING if default is UNSET else default
-    # what nobody has described may be anything, such as a password with its key misspelt
+    # an undescribed key may hold anything, such as a password under a misspelt name
     secret = rest or (isinstance(kind, Plain) and kind.secret)
     return cast(T, attrs.field(default=given, repr=not secret, metadata={KEY: known}))
 
 
 def keys_of(record: type[Record]) -> dict[str, Key]:
-    """The keys of a record by their names in the file, in the order of its definition."""
+    """Return the keys of a record by their names in the file, in the order of its definition."""
     fields = attrs.fields(cast("type[attrs.AttrsInstance]", record))
     keys = (_named(field.metadata[KEY], field.name) for field in fields)
     return {known.name: known for known in keys}
@@ -104,13 +104,13 @@ def _named(known: Key, field: str) -> Key:
 
 
 class RecordOf(Kind[R], Generic[R]):
-    """A table with known keys."""
+    """A table with the keys of a record."""
 
     accepted = "a table"
 
     def __init__(self, record: type[R]) -> None:
         self.record = record
-        self._keys = keys_of(record)  # once: definitions files have thousands of the same kind
+        self._keys = keys_of(record)  # computed once: definition files have thousands of equal tables
         self._named = {name: (each.field, each.kind) for name, each in self._keys.items() if not each.rest}
         self._rest = next((each for each in self._keys.values() if each.rest), None)
         self._needed = {name: each for name, each in self._keys.items() if each.default is UNSET}
@@ -131,11 +131,11 @@ class RecordOf(Kind[R], Generic[R]):
         return record
 
     def _values(self, table: Raw, place: Place) -> dict[str, object]:
-        """What the table gives for each key. Refused values are left out, so that their defaults apply."""
+        """Return the value of each key. Refused values are left out, so that their defaults apply."""
         values: dict[str, object] = {}
         others: dict[str, object] = {}
         for name, item in table.items():
-            if item is None:  # as if not there
+            if item is None:  # the same as an absent key
                 continue
             if name not in self._named:
                 others[name] = item
@@ -160,7 +160,7 @@ class RecordOf(Kind[R], Generic[R]):
 
 
 def laid_over(below: Raw, above: Raw) -> dict[str, object]:
-    """Two tables as one, the second winning; tables inside are joined in the same way."""
+    """Merge two tables, the second winning; nested tables are merged in the same way."""
     joined = dict(below)
     for name, value in above.items():
         under = joined.get(name)
@@ -172,16 +172,16 @@ def laid_over(below: Raw, above: Raw) -> dict[str, object]:
 
 
 def nested(path: Sequence[str], value: object) -> dict[str, object]:
-    """`("a", "b"), 1` as `{"a": {"b": 1}}`."""
+    """Return `("a", "b"), 1` as `{"a": {"b": 1}}`."""
     return {path[0]: value if len(path) == 1 else nested(path[1:], value)}
 
 
 def with_environment(
     table: Raw, record: type[Record], environ: Mapping[str, str], prefix: str, place: Place
 ) -> Raw:
-    """The table with variables such as PREFIX_SECTION__KEY laid over it, each remembered in `place.origins`.
+    """Return the table with variables such as PREFIX_SECTION__KEY laid over it, each noted in `place.origins`.
 
-    A variable without `__` counts only if it names a key at the top: orchestrators set things like PREFIX_PORT.
+    A variable without `__` counts only if it names a top-level key: orchestrators set variables like PREFIX_PORT.
     """
     for variable in sorted(environ):
         path = variable.removeprefix(prefix).lower().split("__")
@@ -198,7 +198,7 @@ def with_environment(
 
 
 def variables(record: type[Record], prefix: str) -> Iterator[str]:
-    """The environment variables of all the keys."""
+    """Yield the environment variables of all keys."""
     for name, known in keys_of(record).items():
         if isinstance(known.kind, RecordOf):
             yield from variables(known.kind.record, f"{prefix}{name.upper()}__")
@@ -207,7 +207,7 @@ def variables(record: type[Record], prefix: str) -> Iterator[str]:
 
 
 def kind_at(record: type[Record], path: Sequence[str]) -> Kind[object] | None:
-    """The kind of the key that `path` leads to; None if it leads nowhere."""
+    """Return the kind of the key at a path, or None if there is none."""
     kind: Kind[object] = RecordOf(record)
     for name in path:
         if isinstance(kind, RecordOf):
@@ -225,7 +225,7 @@ def kind_at(record: type[Record], path: Sequence[str]) -> Kind[object] | None:
 
 
 def difference(old: Record, new: Record, path: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The keys with a new value: those that a running node can take, and those that need a restart."""
+    """Return the keys whose values differ: those that a running node can take, and those that need a restart."""
     taken: list[str] = []
     restart: list[str] = []
     for name, known in keys_of(type(new)).items():
@@ -240,7 +240,7 @@ def difference(old: Record, new: Record, path: str = "") -> tuple[tuple[str, ...
 
 
 def in_force(old: R, new: R) -> R:
-    """What holds after `new` was read in a running node: the new values, but for keys that need a restart."""
+    """Return what holds after a reload of `new`: the new values, but the old ones for keys that need a restart."""
     values: dict[str, object] = {}
     for known in keys_of(type(new)).values():
         before, after = getattr(old, known.field), getattr(new, known.field)
@@ -252,12 +252,12 @@ def in_force(old: R, new: R) -> R:
 
 
 def written(record: Record) -> str:
-    """A record in the notation of the file: the keys that differ from their defaults."""
+    """Return a record in TOML: the keys that differ from their defaults."""
     return "{ " + ", ".join(_given(record)) + " }"
 
 
 def _given(record: Record) -> Iterable[str]:
-    """The keys of a record that differ from their defaults."""
+    """Yield the keys of a record that differ from their defaults."""
     for name, known in keys_of(type(record)).items():
         if (value := getattr(record, known.field)) != known.default:
             yield f"{name} = {known.kind.shown(value)}"

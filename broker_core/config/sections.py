@@ -50,27 +50,27 @@ NAMES: Final = ListOf(Text())
 class NodeSettings(Record):
     """The node as a whole."""
 
-    name: str = key(NAME, "What the node calls itself in logs and to clients.", "leveret")
+    name: str = key(NAME, "The node's name in logs and for clients.", "leveret")
     data_dir: Path | None = key(
         FilePath(),
-        "The folder for durable data, for one node at a time; it is made if need be. Without one everything is in "
-        "memory only. Its disk is watched for the disk alarm.",
+        "The folder for durable data, for one node at a time; it is created if it is missing. Without one everything "
+        "is in memory only. The disk alarm watches its disk.",
         None,
     )
 
 
 @attrs.frozen(kw_only=True)
 class LogSettings(Record):
-    """What is written to standard error."""
+    """The log, which is written to standard error."""
 
     level: str = key(
-        OneOf("debug", "info", "warning", "error"), "The least important events to log.", "info", reload=True
+        OneOf("debug", "info", "warning", "error"), "The lowest level that is logged.", "info", reload=True
     )
     format: str = key(OneOf("text", "json"), "Lines for people, or one JSON object a line.", "text")
     audit: str = key(
         Text("an empty string, `log`, or the absolute path of a file", r"|log|/.+"),
-        "Where it is told who did what: `log` for where the rest is, or a file, which a reload opens again; "
-        "empty for nowhere.",
+        "The audit log of administrative actions: `log` for the rest of the log, or a file, which a reload reopens; "
+        "empty for none.",
         "",
         reload=True,
     )
@@ -78,18 +78,18 @@ class LogSettings(Record):
 
 @attrs.frozen(kw_only=True)
 class EventsSettings(Record):
-    """What happens in the broker, as messages. It costs nothing as long as nothing is bound to the exchange."""
+    """Events in the broker as messages. They cost nothing as long as nothing is bound to the exchange."""
 
     virtual_host: str = key(
         Text("the name of a virtual host, or an empty string for none", r"(?s).{0,255}"),
-        "Where the exchange `amq.rabbitmq.event` is.",
+        "The virtual host with the exchange `amq.rabbitmq.event`.",
         "/",
     )
 
 
 @attrs.frozen(kw_only=True)
 class LimitsSettings(Record):
-    """What one node, virtual host, connection or message may use up."""
+    """Limits of nodes, virtual hosts, connections and messages."""
 
     connections_max: int | None = key(Limit(0, MANY), "Connections to the node.", None, reload=True)
     queues_max: int | None = key(
@@ -99,20 +99,20 @@ class LimitsSettings(Record):
         Limit(0, MANY), "Exchanges on the node, over all virtual hosts.", None, reload=True
     )
     consumers_per_channel_max: int | None = key(
-        Limit(0, MANY), "Consumers on one channel, session or its like.", None, reload=True
+        Limit(0, MANY), "Consumers on one channel or session.", None, reload=True
     )
     channels_max: int | None = key(
-        Limit(0, MANY), "Channels, sessions and their like, on all connections.", None, reload=True
+        Limit(0, MANY), "Channels and sessions, on all connections.", None, reload=True
     )
     virtual_hosts_max: int | None = key(Limit(0, MANY), "Virtual hosts of the node.", None, reload=True)
     handshake_timeout_s: int = key(
-        Whole(1, 3600), "Seconds for a peer to log in, from the moment it has connected.", 10, reload=True
+        Whole(1, 3600), "Seconds that a peer has to log in, from the moment it connects.", 10, reload=True
     )
     connection_rate: int | None = key(
-        Limit(1, MANY), "Connections in a second, in all; others are hung up on.", None, reload=True
+        Limit(1, MANY), "Connections in a second, in all; further ones are closed.", None, reload=True
     )
     connection_rate_per_address: int | None = key(
-        Limit(1, MANY), "Connections in a second from one address elsewhere.", 1000, reload=True
+        Limit(1, MANY), "Connections in a second from one address, local ones aside.", 1000, reload=True
     )
     strangers_max: int | None = key(
         Limit(1, MANY),
@@ -121,24 +121,27 @@ class LimitsSettings(Record):
         reload=True,
     )
     strangers_per_address_max: int | None = key(
-        Limit(1, MANY), "Those from one address elsewhere; others are hung up on.", 1024, reload=True
+        Limit(1, MANY),
+        "Such connections from one address, local ones aside; further ones are closed.",
+        1024,
+        reload=True,
     )
     login_failures_per_address: int | None = key(
         Limit(1, MANY),
-        "Failed logins from one address elsewhere, after which it has to wait between tries, up to half a minute.",
+        "Failed logins from one address, local ones aside, before it has to wait between tries, up to half a minute.",
         20,
         reload=True,
     )
     login_failures_per_user: int | None = key(
         Limit(1, MANY),
-        "Failed logins of one name, after which it has to wait, too, but not where its user is known from.",
+        "Failed logins by one name before it has to wait, too, but not at addresses it has logged in from.",
         20,
         reload=True,
     )
     message_size_max: int = key(Octets(0, 512 * MIB), "The largest message body.", 16 * MIB, reload=True)
     outbox_size_max: int = key(
         Octets(4 * KIB, GIB),
-        "What may wait to be sent to one client before its consumers are passed over.",
+        "Bytes that may wait to be sent to one client before its consumers get no more messages.",
         MIB,
         reload=True,
     )
@@ -151,13 +154,13 @@ class LimitsSettings(Record):
 
 
 class Portion(Plain[int | float]):
-    """A fraction of something that is limited (float), or octets (int)."""
+    """A fraction of something that is limited (float), or bytes (int)."""
 
     octets = Octets(64 * KIB, 1 << 50)
 
     def __init__(self, of: str, most: float) -> None:
         self.most = most
-        self.accepted = f'a fraction of {of} from 0.0 to {most}, 0 for none, or octets such as "512MiB"'
+        self.accepted = f'a fraction of {of} from 0.0 to {most}, 0 for none, or bytes such as "512MiB"'
 
     def convert(self, value: object) -> int | float:
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= self.most:
@@ -167,19 +170,18 @@ class Portion(Plain[int | float]):
 
 @attrs.frozen(kw_only=True)
 class MemorySettings(Record):
-    """When publishers have to wait for memory, and messages are on disk only."""
+    """The memory alarm, which makes publishers wait, and the memory that waiting messages may take."""
 
     watermark: int | float | None = key(
         Portion("the memory", 64.0),
-        "Above it the memory alarm is raised, 0: never; without it `compat.memory_watermark` holds (0.4).",
+        "The memory above which the alarm is raised, 0: never; without it `compat.memory_watermark` holds (0.4).",
         None,
         reload=True,
     )
-
     messages_max: int | float = key(
         Portion("the watermark", 1.0),
-        "What waiting messages may take of it; with a data folder, those beyond are on disk only until their turn "
-        "comes. 0: no limit; a fraction is none, either, if there is no alarm.",
+        "The memory that waiting messages may take; with a data folder, those beyond are on disk only until their "
+        "turn comes. 0: no limit; without a memory alarm, a fraction is no limit either.",
         0.4,
         reload=True,
     )
@@ -187,11 +189,11 @@ class MemorySettings(Record):
 
 @attrs.frozen(kw_only=True)
 class DiskSettings(Record):
-    """When publishers have to wait for disk space."""
+    """The disk alarm, which makes publishers wait for disk space."""
 
     free_limit: int = key(
         Octets(0, 1 << 50),
-        "With less free space in the data folder the disk alarm is raised; 0 switches it off.",
+        "The free space in the data folder below which the disk alarm is raised; 0 switches it off.",
         50_000_000,
         reload=True,
     )
@@ -199,7 +201,7 @@ class DiskSettings(Record):
 
 @attrs.frozen(kw_only=True)
 class FlowSettings(Record):
-    """How publishers are held back during an alarm."""
+    """The means of holding publishers back during an alarm."""
 
     mechanism: str | None = key(
         OneOf("block", "channel-flow"),
@@ -212,7 +214,7 @@ class FlowSettings(Record):
 
 @attrs.frozen(kw_only=True)
 class PluginsSettings(Record):
-    """Exchange types, protocols and mechanisms from elsewhere."""
+    """Plug-ins: exchange types, protocols and mechanisms from elsewhere."""
 
     folders: tuple[Path, ...] = key(
         ListOf(FilePath()), "Folders whose *.py files are loaded as plug-ins.", (), reload=True
@@ -223,23 +225,27 @@ class PluginsSettings(Record):
 
 @attrs.frozen(kw_only=True)
 class PermissionEntry(Record):
-    """What a user may do in a virtual host: one regular expression on the names for each kind of operation."""
+    """A user's permissions in a virtual host: a regular expression on names for each kind of operation."""
 
-    configure: str = key(Expression(), "Names of what may be declared and deleted.", "^$")
-    write: str = key(Expression(), "Names of what may be published to and bound.", "^$")
-    read: str = key(Expression(), "Names of what may be consumed from and bound to.", "^$")
+    configure: str = key(Expression(), "Names that may be declared and deleted.", "^$")
+    write: str = key(Expression(), "Names that may be published to, and bound to an exchange.", "^$")
+    read: str = key(
+        Expression(),
+        "Names that may be consumed from, and that others may be bound to.",
+        "^$",
+    )
 
 
 @attrs.frozen(kw_only=True)
 class TopicPermissionEntry(Record):
-    """What a user may do on a topic exchange: one regular expression on the routing keys for each direction."""
+    """A user's permissions on a topic exchange: a regular expression on routing keys for each direction."""
 
     write: str = key(Expression(), "Routing keys that may be published with.", ".*")
     read: str = key(Expression(), "Routing keys that may be bound with.", ".*")
 
 
 class PasswordHash(Plain[str]):
-    """An argon2id string, or base64 of a 4-octet salt and the SHA-256 or SHA-512 of salt and password (RabbitMQ)."""
+    """An argon2id string, or base64 of a 4-byte salt and the SHA-256 or SHA-512 of salt and password (RabbitMQ)."""
 
     secret = True
     accepted = "what `leveret hash-password` prints, or a hash of RabbitMQ's (base64 of salt and digest)"
@@ -268,7 +274,7 @@ class UserEntry(Record):
     """
 
     name: str = key(NAME, "The name to log in with.")
-    password: str | None = key(Secret(), "The password, as it is.", None)
+    password: str | None = key(Secret(), "The password in plain text.", None)
     password_hash: str | None = key(
         PasswordHash(), "The password's hash: `leveret hash-password` makes one.", None
     )
@@ -280,11 +286,11 @@ class UserEntry(Record):
         NAMES, "`administrator`, `monitoring`, `policymaker`, `management`; none for plain clients.", ()
     )
     permissions: Mapping[str, PermissionEntry] = key(
-        PERMISSIONS, "Virtual host -> what the user may do there; others cannot be opened.", NO_PERMISSIONS
+        PERMISSIONS, "Virtual host -> the user's permissions there; others cannot be opened.", NO_PERMISSIONS
     )
     topic_permissions: Mapping[str, Mapping[str, TopicPermissionEntry]] = key(
         TOPIC_PERMISSIONS,
-        "Virtual host -> topic exchange -> routing keys; others are free.",
+        "Virtual host -> topic exchange -> routing keys; other exchanges are not restricted.",
         NO_TOPIC_PERMISSIONS,
     )
     connections_max: int | None = key(Limit(0, MANY), "Connections of this user.", None)
@@ -305,27 +311,27 @@ GUEST: Final = UserEntry(
 
 @attrs.frozen(kw_only=True)
 class SecuritySettings(Record):
-    """Who may come in, and from where."""
+    """Authentication: anonymous and local users, and the storing of passwords."""
 
     loopback_users: tuple[str, ...] = key(
-        NAMES, "Users who can log in from this machine only.", ("guest",), reload=True
+        NAMES, "Users that can log in from this machine only.", ("guest",), reload=True
     )
     anonymous_user: str | None = key(
-        Text("the name of a user, or an empty string for nobody", r"(?s).*"),
-        "The user that ANONYMOUS logs in as; without it `guest` as long as no users are configured, then nobody.",
+        Text("the name of a user, or an empty string for none", r"(?s).*"),
+        "The user that ANONYMOUS logs in as; without it `guest` as long as no users are configured, then none.",
         None,
         reload=True,
     )
     password_hashing: str = key(
         OneOf("argon2id", "rabbitmq"),
-        "How passwords are kept that clients and definitions files bring; `rabbitmq` is for definitions that are to be "
-        "taken back there. Hashes that are there stay as they are.",
+        "The hash for passwords that clients and definitions files set; `rabbitmq` is for definitions that will be "
+        "imported into RabbitMQ. Existing hashes stay as they are.",
         "argon2id",
         reload=True,
     )
     scram_iterations: int = key(
         Whole(ITERATIONS_MIN, ITERATIONS_MAX),
-        "What SCRAM-SHA-256 costs a client at each login, and who guesses; it is offered where `mechanisms` name it.",
+        "The cost of SCRAM-SHA-256 for a client at each login, and for each guess; offered if `mechanisms` name it.",
         ITERATIONS,
         reload=True,
     )
@@ -345,22 +351,22 @@ class PolicyEntry(Record):
     """Settings for all queues or exchanges whose names match."""
 
     name: str = key(NAME, "The policy's name.")
-    virtual_host: str = key(NAME, "Where it applies.", "/")
+    virtual_host: str = key(NAME, "The virtual host that it applies to.", "/")
     pattern: str = key(Expression(), "The names it applies to.")
     apply_to: str = key(
         OneOf("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams"),
-        "The kind of thing it applies to.",
+        "The kind of object it applies to.",
         "all",
     )
     priority: int = key(
-        Whole(-MANY, MANY), "Of several that match, the one with the highest priority holds.", 0
+        Whole(-MANY, MANY), "Of several policies that match, the one with the highest priority holds.", 0
     )
-    operator: bool = key(Flag(), "An operator policy: it can only tighten what the others say.", False)
-    definition: Table = key(FREE_TABLE, "What it sets, such as { max-length = 1000 }.")
+    operator: bool = key(Flag(), "An operator policy: it can only tighten the other policies.", False)
+    definition: Table = key(FREE_TABLE, "The settings, such as { max-length = 1000 }.")
 
     @property
     def policy(self) -> Policy:
-        """The same in the core's words."""
+        """The entry as the core's `Policy`."""
         return Policy(
             name=self.name,
             virtual_host=self.virtual_host,
@@ -387,7 +393,7 @@ class DefinitionsSettings(Record):
 
 @attrs.frozen(kw_only=True)
 class CompatSettings(Record):
-    """Which side to take where specifications and brokers differ."""
+    """The choices where specifications and brokers differ."""
 
     profile: str = key(OneOf(*PROFILES), "Sets every row together.", "default")
     rows: Table = key(
@@ -399,12 +405,12 @@ class CompatSettings(Record):
 
     @cached_property
     def chosen(self) -> Compat:
-        """The profile with the rows that differ. Made once: every connection looks something up."""
+        """The profile with the rows that differ. Computed once, because every connection looks something up."""
         return compat(self.profile, **self.rows)
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong with the rows; while there is anything, there is no `chosen`."""
+        """The problems of the rows; while there are any, `chosen` raises."""
         problems: list[Problem] = []
         ROWS.read(self.rows, Place(problems))
         return problems

@@ -1,8 +1,8 @@
-"""What a setting accepts: from a value in the file to the value the program uses, or a problem in words.
+"""Kinds of settings: from a value in the file to the value that the program uses, or to a problem in words.
 
-A `Kind` says what it accepts, reads it, and prints it. Reading never stops at a mistake: a refused value is reported
-to its `Place`, and whoever reads goes on, so that one run tells everything. A value is never repeated in a problem if
-its kind is secret or if it is a whole table.
+A `Kind` says what it accepts, reads it, and prints it. Reading never stops at a mistake: a refused value is reported to
+its `Place`, and reading goes on, so that one run reports everything. A problem never repeats a value that is secret or
+a whole table.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-BARE: Final = re.compile(r"[\w-]+")  # names that stand in a path as they are
+BARE: Final = re.compile(r"[\w-]+")  # names that need no quotes in a path
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
 class Refused(Enum):
-    """What reading returns instead of a value, after the problem has been reported."""
+    """The marker that reading returns instead of a value, after the problem has been reported."""
 
     REFUSED = "refused"
 
@@ -41,7 +41,7 @@ REFUSED: Final = Refused.REFUSED
 
 @attrs.frozen
 class Problem:
-    """One thing wrong with the settings: where, what was found there (never a secret), what is accepted."""
+    """A problem of the settings: where it is, what was found there (never a secret), what is accepted."""
 
     where: str
     found: str
@@ -51,14 +51,14 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.where} (from {self.origin})" if self.origin else self.where
-        if not self.accepted:  # a whole sentence
+        if not self.accepted:  # `found` is a whole sentence
             return f"{where}: {self.found}"
         hint = f"; did you mean '{self.hint}'?" if self.hint else ""
         return f"{where}: found {self.found}, accepted: {self.accepted}{hint}"
 
 
 class Place:
-    """Where in the settings a value stands, and the list that its problems go to."""
+    """A position in the settings, and the list that its problems go to."""
 
     __slots__ = ("_above", "_step", "folder", "origins", "problems")
 
@@ -71,9 +71,9 @@ class Place:
     ) -> None:
         self.problems = problems
         self._above: Place | None = None
-        self._step: str | int = path  # below that place: a path, or the number of an item
+        self._step: str | int = path  # below that place: a path, or the index of an item
         self.folder = folder or Path()  # relative file names start here
-        self.origins = {} if origins is None else origins  # path -> what set it, where that is not the file
+        self.origins = {} if origins is None else origins  # path -> the source of its value, if not the file
 
     def at(self, name: str) -> Place:
         return self._below(name if BARE.fullmatch(name) else json.dumps(name))
@@ -86,7 +86,7 @@ class Place:
 
     @property
     def path(self) -> str:
-        """Put together when somebody asks: files have a hundred thousand places, and few with a problem."""
+        """The path, joined on demand: files have a hundred thousand places, and few with a problem."""
         above = "" if self._above is None else self._above.path
         if isinstance(self._step, int):
             return f"{above}[{self._step}]"
@@ -94,7 +94,7 @@ class Place:
 
     @property
     def refused(self) -> bool:
-        """There is a problem here or further in."""
+        """True if there is a problem here or further in."""
         inner = (f"{self.path}.", f"{self.path}[")
         return any(p.where == self.path or p.where.startswith(inner) for p in self.problems)
 
@@ -116,31 +116,31 @@ class Place:
 
 
 class Kind(ABC, Generic[T_co]):
-    """What a key accepts. `accepted` says it in words, after "accepted:"."""
+    """A type of values that a key accepts. `accepted` says it in words, after "accepted:"."""
 
     accepted: str
 
     @abstractmethod
     def read(self, value: object, place: Place) -> T_co | Refused:
-        """The value as the program uses it, or `REFUSED` once `place` has been told why."""
+        """Return the value for the program, or `REFUSED` after reporting the problem to `place`."""
 
     def from_text(self, text: str) -> object:
-        """The value in an environment variable: written as in the file."""
+        """Return the value in an environment variable, which is written as in the file."""
         return toml_value(text)
 
     def shown(self, value: object) -> str:
-        """A value as the documentation prints it."""
+        """Return a value as the documentation prints it."""
         return printed(value)
 
 
 class Plain(Kind[T_co]):
-    """A kind whose value stands alone."""
+    """A kind of single values."""
 
     secret = False
 
     @abstractmethod
     def convert(self, value: object) -> T_co:
-        """Raises `ValueError` for what is not accepted; its text, if any, is added to the problem."""
+        """Convert a value. Raises ValueError if it is not accepted; its text, if any, is added to the problem."""
 
     def read(self, value: object, place: Place) -> T_co | Refused:
         try:
@@ -176,7 +176,7 @@ class Text(Plain[str]):
 
 
 class Secret(Text):
-    """Never shown again, right or wrong."""
+    """A string that is never shown, right or wrong."""
 
     secret = True
 
@@ -203,7 +203,7 @@ class Expression(Text):
 
 
 class FilePath(Kind[Path]):
-    """A file or folder; a relative one starts at the folder of the settings file."""
+    """A file or folder; a relative path starts at the folder of the settings file."""
 
     accepted = "the path of a file or folder"
 
@@ -231,7 +231,7 @@ class Whole(Plain[int]):
 
 
 class Limit(Plain[int | None]):
-    """A whole number, or None for as many as come."""
+    """A whole number, or None for no limit."""
 
     def __init__(self, low: int, high: int) -> None:
         self.number = Whole(low, high)
@@ -253,11 +253,11 @@ UNIT_BY_LOWER_CASE: Final = {name.lower(): size for name, size in UNITS.items()}
 
 
 class Octets(Plain[int]):
-    """A size: a whole number of octets, or a string with a unit."""
+    """A size: a whole number of bytes, or a string with a unit."""
 
     def __init__(self, low: int, high: int) -> None:
         self.number = Whole(low, high)
-        self.accepted = f'octets from {size_text(low)} to {size_text(high)}, such as 65536 or "64KiB"'
+        self.accepted = f'bytes from {size_text(low)} to {size_text(high)}, such as 65536 or "64KiB"'
 
     def convert(self, value: object) -> int:
         if isinstance(value, str) and (
@@ -277,7 +277,7 @@ class Octets(Plain[int]):
 
 @attrs.frozen
 class Address:
-    """Where to listen: a host and a port (0: any free one)."""
+    """An address to listen on: a host and a port (0: any free one)."""
 
     host: str
     port: int
@@ -305,7 +305,7 @@ class HostAndPort(Plain[Address]):
 
 
 def host(name: str) -> str:
-    """An IPv4 address or a name; what consists of digits and dots has to be an address."""
+    """Return a name, or an IPv4 address. Raises ValueError if digits and dots are no address."""
     return str(ipaddress.IPv4Address(name)) if re.fullmatch(r"[\d.]+", name) else name
 
 
@@ -326,7 +326,7 @@ class ListOf(Kind[tuple[T, ...]], Generic[T]):
         return tuple(each for each in items if each is not REFUSED)
 
     def from_text(self, text: str) -> object:
-        """A list as in the file, or simply its items with commas between them."""
+        """Read a list as in the file, or its items with commas between them."""
         listed = toml_value(text)
         if isinstance(listed, list):
             return listed
@@ -334,7 +334,7 @@ class ListOf(Kind[tuple[T, ...]], Generic[T]):
 
 
 class TableOf(Kind[Mapping[str, T]], Generic[T]):
-    """Any names, each with a value of one kind."""
+    """A table with any names, whose values are of one kind."""
 
     def __init__(self, item: Kind[T], accepted: str) -> None:
         self.item = item
@@ -348,7 +348,7 @@ class TableOf(Kind[Mapping[str, T]], Generic[T]):
 
 
 class AnyValue(Kind[Value]):
-    """Whatever else the file can say, dates aside; the reader of the value knows what it should be."""
+    """Any value but dates; the consumer of the value knows what it should be."""
 
     accepted = "a string, a number, true, false, a list or a table"
 
@@ -366,8 +366,8 @@ FREE_TABLE: Final[Kind[Table]] = TableOf(AnyValue(), "a table")
 
 
 def toml_value(text: str) -> object:
-    """What `key = text` would give in the file; the text itself if that is not a value."""
-    import tomllib  # where nothing is written in the notation of the file, it need not be loaded
+    """Return the value that `key = text` would have in the file; the text itself if that is not a value."""
+    import tomllib  # imported on demand: most processes never need it
 
     try:
         read = tomllib.loads(f"value = {text}")
@@ -377,7 +377,7 @@ def toml_value(text: str) -> object:
 
 
 def printed(value: object) -> str:
-    """A value in the notation of the file, on one line."""
+    """Return a value in TOML, on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | Path | Address):
@@ -390,7 +390,7 @@ def printed(value: object) -> str:
 
 
 def size_text(octets: int) -> str:
-    """A size in the largest unit that says it exactly: 134217728 is 128MiB, 50000000 is 50MB."""
+    """Return a size in the largest unit that expresses it exactly: 134217728 is 128MiB, 50000000 is 50MB."""
     unit = max(
         (name for name in UNITS if octets and octets % UNITS[name] == 0), key=UNITS.__getitem__, default="B"
     )
@@ -412,7 +412,7 @@ def type_word(value: object) -> str:
 
 
 def found_word(value: object) -> str:
-    """A single value as a problem shows it; of lists and tables, which may hold secrets, only that."""
+    """Return a single value as a problem shows it; of lists and tables, which may hold secrets, only the type."""
     if isinstance(value, Mapping | list | tuple):
         return type_word(value)
     text = printed(value)
